@@ -1,0 +1,4780 @@
+"""mcp_min 1.0.0: the Model Context Protocol over stdio, server and client, in one file.
+
+Copy this file into your project; it needs Python 3.9 or newer and nothing else.
+
+    from mcp_min import Server, Client
+
+    server = Server("weather")
+
+    @server.tool
+    def forecast(city: str, days: int = 3) -> str:
+        "Forecast for a city."
+        return f"{city}: sun for {days} days"
+
+    if __name__ == "__main__":
+        server.run()                       # speaks to a host over stdin and stdout
+
+    with Client(["python3", "weather.py"]) as client:       # in another program
+        print(client.call_tool("forecast", {"city": "Oslo"}).text)
+
+`python3 mcp_min.py demo` shows a session line by line, `serve` is that server for a
+host's configuration, `-h` lists the rest.  Licence: MIT, at the end of the file; changes
+stand there too.
+
+The file is read from top to bottom; a section names only what stands above it:
+
+    1  Vocabulary    the facts of the specification, as tables
+    2  Errors        what is raised, and what travels
+    3  Wire          bytes <-> messages, and the shape of a message
+    4  Peer          one end of a connection: ids, answers, cancellation, progress, threads
+    5  Stdio         who owns file descriptors 0 and 1; starting and ending a server process
+    6  Eras          all that differs between the revisions of the protocol, both ends
+    7  Content       values -> content blocks, and the results that carry them
+    8  Schema        signatures -> JSON Schema, the validator, URI templates
+    9  Server        registries, pages, the context of a handler, the method handlers
+    10 Client        the same verbs from the other side
+    11 Command line  the program in this file
+
+Two eras share the pipe.  Up to 2025-11-25 a connection opens with the `initialize`
+handshake and both ends may send requests ("legacy"); from 2026-07-28 every request
+carries all it needs in `_meta` and the server never asks, it answers "input required"
+and is called again ("modern").  Handlers are the same code in both.
+
+Threads.  Of each connection one thread reads, and runs short handlers itself; when one
+keeps it for 2 ms the reading passes to another thread, so pings, cancellations and
+answers are never late.  Whoever sends writes, and takes along what others queued.
+Everything public may be called from any thread.
+
+Locks, in the order in which they may be taken:
+
+    Server._lock     registries, connections, who listens to what
+    Client._lock     which process we talk to; held while connecting
+    Client._caching  what is cached
+    Peer._lock       ids alive on both sides, the outbox, who reads
+    Workers._lock    queued jobs and parked threads
+    Peer._writing    the right to write; holds while bytes go out, never while calling out
+"""
+from __future__ import annotations
+
+import enum
+import json
+import operator
+import os
+import re
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Set
+from functools import cached_property, lru_cache, partial, partialmethod
+
+TYPE_CHECKING = False  # what `typing` would say, without the time it takes to import
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from types import ModuleType
+    from typing import Any, Callable, Iterable, Iterator, NoReturn, Sequence
+
+    Rule = Callable[["_Step", Any], Any]
+    Json = dict[str, Any]
+
+__version__ = "1.0.0"
+__all__ = [
+    # the two ends
+    "Server", "Client", "Context",
+    # what handlers return and clients get
+    "ToolResult", "Text", "Image", "Audio", "ResourceLink", "EmbeddedResource",
+    "ResourceContents", "Message", "Elicited", "Sampled",
+    # errors
+    "McpError", "ToolError", "RequestTimeout", "ConnectionClosed", "Cancelled",
+    "SchemaError",
+    # by themselves
+    "validate", "load_config",
+    # error codes
+    "PARSE_ERROR", "INVALID_REQUEST", "METHOD_NOT_FOUND", "INVALID_PARAMS",
+    "INTERNAL_ERROR", "RESOURCE_NOT_FOUND", "MISSING_CAPABILITY",
+    "UNSUPPORTED_VERSION", "REQUEST_CANCELLED", "CONTENT_TOO_LARGE",
+]
+
+# -- 1. Vocabulary ---------------------------------------------------------------------
+# Every fact copied from the specification stands here, once, as data.  Pages are those
+# of modelcontextprotocol.io/specification/REVISION.
+
+
+class Revision:
+    """One dated revision: its era, and the rules that hold in it alone."""
+
+    __slots__ = ("modern", "batches", "bad_arguments_are_results")
+
+    def __init__(self, modern: bool, batches: bool, results: bool) -> None:
+        self.modern, self.batches = modern, batches
+        self.bad_arguments_are_results = results
+
+
+REVISIONS = {  #           modern  batches  bad tool arguments are results
+    "2024-11-05": Revision(False, False, False),
+    "2025-03-26": Revision(False, True, False),  # basic: "MUST support receiving"
+    "2025-06-18": Revision(False, False, False),
+    "2025-11-25": Revision(False, False, True),  # changelog: SEP-1303
+    "2026-07-28": Revision(True, False, True),
+}
+LEGACY_VERSIONS = [date for date, row in REVISIONS.items() if not row.modern]
+MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
+
+
+class Method:
+    """One request a server answers.
+
+    legacy, modern: the eras that have it.  feature: the capability that must be
+    advertised for it.  page: the key of the list it pages.  cached: its result carries
+    caching hints.  asks: it may be answered "input required"; the value names the
+    parameter that says what is called.  swift: settled by the thread that reads, before
+    the next line, since it changes how that line is understood, or cannot take long.
+    """
+
+    __slots__ = ("legacy", "modern", "feature", "page", "cached", "asks", "swift")
+
+    def __init__(self, eras: str, feature: str = "", page: str = "", asks: str = "",
+                 cached: bool = False, swift: bool = False) -> None:
+        self.legacy, self.modern = "L" in eras, "M" in eras
+        self.feature, self.page, self.asks = feature, page, asks
+        self.cached, self.swift = cached, swift
+
+
+METHODS = {
+    "initialize":               Method("L ", swift=True),
+    "ping":                     Method("L ", swift=True),
+    "server/discover":          Method(" M", swift=True, cached=True),
+    "tools/list":               Method("LM", "tools", page="tools", cached=True),
+    "tools/call":               Method("LM", "tools", asks="name"),
+    "resources/list":           Method("LM", "resources", page="resources", cached=True),
+    "resources/templates/list": Method("LM", "resources", page="resourceTemplates",
+                                       cached=True),
+    "resources/read":           Method("LM", "resources", asks="uri", cached=True),
+    "resources/subscribe":      Method("L ", "resources", swift=True),
+    "resources/unsubscribe":    Method("L ", "resources", swift=True),
+    "prompts/list":             Method("LM", "prompts", page="prompts", cached=True),
+    "prompts/get":              Method("LM", "prompts", asks="name"),
+    "completion/complete":      Method("LM", "completions"),
+    "logging/setLevel":         Method("L ", "logging", swift=True),
+    "subscriptions/listen":     Method(" M", swift=True),
+}
+
+# What a server may ask its client, and the capability the client must have declared.
+QUESTIONS = {
+    "elicitation/create":     "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list":             "roots",
+}
+
+# What a change of a registry is called: the notification, the key in a listen filter, and
+# the methods whose cached results it makes stale.
+CHANGES = {
+    "tools":     ("notifications/tools/list_changed", "toolsListChanged",
+                  ["tools/list"]),
+    "prompts":   ("notifications/prompts/list_changed", "promptsListChanged",
+                  ["prompts/list"]),
+    "resources": ("notifications/resources/list_changed", "resourcesListChanged",
+                  ["resources/list", "resources/templates/list"]),
+}
+UPDATED = "notifications/resources/updated"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+INITIALIZED = "notifications/initialized"
+CANCELLED = "notifications/cancelled"
+PROGRESS = "notifications/progress"
+LOG_MESSAGE = "notifications/message"
+ROOTS_CHANGED = "notifications/roots/list_changed"
+
+# Spellings seen in the wild and from JSON-RPC's relatives; understood, never sent.
+# alias -> (notification, {parameter there: parameter here})
+ALIASES: dict[str, tuple[str, dict[str, str]]] = {
+    **{name.partition("/")[2]: (name, {}) for name in (
+        INITIALIZED, CANCELLED, PROGRESS, LOG_MESSAGE, ROOTS_CHANGED, UPDATED,
+        *(row[0] for row in CHANGES.values()))},
+    "$/cancelRequest": (CANCELLED, {"id": "requestId"}),
+    "$/progress":      (PROGRESS, {"token": "progressToken", "value": "progress"}),
+}
+
+META = "io.modelcontextprotocol/"
+META_VERSION = META + "protocolVersion"
+META_CLIENT = META + "clientInfo"
+META_CAPABILITIES = META + "clientCapabilities"
+META_LOG_LEVEL = META + "logLevel"
+META_SERVER = META + "serverInfo"
+META_SUBSCRIPTION = META + "subscriptionId"
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+PARSE_ERROR = -32700          # the line is not JSON
+INVALID_REQUEST = -32600      # JSON, but not a message; or not at this time
+METHOD_NOT_FOUND = -32601     # unknown, not in this era, or of a feature not offered
+INVALID_PARAMS = -32602       # also: unknown tool, prompt; resource in the modern era
+INTERNAL_ERROR = -32603       # a handler other than a tool's failed
+RESOURCE_NOT_FOUND = -32002   # legacy only
+MISSING_CAPABILITY = -32021   # modern: the client did not declare what is needed
+UNSUPPORTED_VERSION = -32022  # modern: `data` lists what we do support
+REQUEST_CANCELLED = -32800    # from LSP: never sent, stands on the local Cancelled
+CONTENT_TOO_LARGE = -32801    # from LSP: a line over max_message_bytes
+
+
+# -- 2. Errors -------------------------------------------------------------------------
+# Two families.  What derives from Exception is for callers and handlers to catch.  What
+# unwinds a handler on our behalf derives from BaseException, so that a tool's own
+# `except Exception` cannot eat it.
+
+
+class McpError(Exception):
+    """A JSON-RPC error, in either direction: raise it in a handler, catch it in a caller.
+
+    code: int, see the constants.  message: str.  data: any JSON, or None.
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(code, message, data)
+        self.code, self.message, self.data = code, message, data
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})"
+
+    def wire(self) -> Json:
+        error: Json = {"code": self.code, "message": self.message}
+        return error if self.data is None else {**error, "data": self.data}
+
+
+class ToolError(Exception):
+    """Raised in a tool: a result with `isError` and this text.  Raised by `call_tool` too.
+
+    result: on the client, the whole ToolResult.
+    """
+
+    result: Any = None
+
+
+class RequestTimeout(TimeoutError):
+    """No answer and no progress within the time allowed; the other end has been told."""
+
+
+class ConnectionClosed(ConnectionError):
+    """The other end is gone, or this one was closed.
+
+    exit_code: of the server process, negative for a signal, None when unknown or when
+    there is no process.  stderr: the last 8 KB it wrote there, as str.
+    """
+
+    def __init__(self, message: str, exit_code: int | None = None,
+                 stderr: str = "") -> None:
+        super().__init__(message)
+        self.exit_code, self.stderr = exit_code, stderr
+
+
+class Cancelled(BaseException):
+    """The client no longer wants the answer; unwinds the handler, says nothing to anyone."""
+
+    code = REQUEST_CANCELLED
+
+
+def method_not_found(method: str) -> McpError:
+    return McpError(METHOD_NOT_FOUND, "Method not found", {"method": method})
+
+
+def invalid_params(message: str, data: Any = None) -> McpError:
+    return McpError(INVALID_PARAMS, message, data)
+
+
+def report(doing: str) -> None:
+    """Put the exception being handled on stderr, where a host keeps its server's log."""
+    import traceback
+
+    say(f"{doing}:\n{traceback.format_exc()}")
+
+
+def say(text: str) -> None:
+    """Write to stderr unless that would block: nobody may be reading it."""
+    try:
+        free = Readiness(sys.stderr.fileno(), reading=False).wait(0)
+    except (AttributeError, OSError, ValueError):
+        free = True  # not a file; or none at all, see below
+    try:
+        if free:
+            sys.stderr.write(printable(text[-4000:]))  # what a writable pipe takes at once
+            sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):
+        pass  # there is none, or it is closed: there is nobody to tell
+
+
+def printable(text: str) -> str:
+    """Text with everything a terminal might obey made visible, but for newline and tab."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+# -- 3. Wire ---------------------------------------------------------------------------
+# A message is one line: UTF-8 in, ASCII out.  ASCII output has no code page, no U+2028,
+# no lone surrogate and no line break inside, so a whole class of bugs cannot occur.
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_to_text = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_from_text = json.JSONDecoder(parse_constant=_refuse_constant).decode
+_STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"?'  # also matches an unended one: never backtracks
+_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+def encode(message: Any) -> bytes:
+    """A message as one line.  ValueError, TypeError, RecursionError: it is not JSON."""
+    return _to_text(message).encode("ascii") + b"\n"
+
+
+def decode(line: bytes, max_depth: int) -> Any:
+    """The JSON on a line, or McpError saying why it is none."""
+    # Depth first: nested deep enough, a line kills the parser and the process with it.
+    # Few lines have that many brackets at all; only those are looked at closely.
+    if line.count(b"[") + line.count(b"{") > max_depth and _depth(line) > max_depth:
+        raise McpError(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
+    try:
+        return _from_text(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, json.JSONDecodeError) else (
+            "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:100])
+        raise McpError(PARSE_ERROR, f"Parse error: {reason}; expected one JSON message "
+                       "on each line") from None
+
+
+def parse_json(text: str) -> Any:
+    """JSON within a message, as strictly read as a message.  ValueError: it is none."""
+    try:
+        return decode(text.encode("utf-8", "surrogatepass"), 200)
+    except McpError as error:
+        raise ValueError(error.message) from None
+
+
+def _depth(line: bytes) -> int:
+    from itertools import accumulate
+
+    bare = re.sub(_STRING, b"", line, flags=re.DOTALL)
+    others = bytes(set(range(256)) - _STEP.keys())
+    return max(accumulate(map(_STEP.__getitem__, bare.translate(None, others))), default=0)
+
+
+def read_id(value: Any) -> int | str | None:
+    """A request id or progress token as it stands, 1.0 as 1; None for anything else."""
+    kind = type(value)
+    if kind is int or kind is str:
+        return value  # type: ignore[no-any-return]
+    return int(value) if kind is float and value.is_integer() else None
+
+
+def shape_of(message: Any) -> str:
+    """Name what a message is: "request", "notification" or "response".
+
+    McpError when it is none of them (basic: "Messages").
+    """
+    if type(message) is not dict:
+        raise McpError(INVALID_REQUEST, "Invalid request: expected a JSON object")
+    if "method" not in message and ("result" in message or "error" in message):
+        return "response"  # its faults are the affair of the call it answers
+    if message.get("jsonrpc") != "2.0":
+        raise McpError(INVALID_REQUEST, 'Invalid request: "jsonrpc" must be "2.0"')
+    if type(message.get("method")) is not str:
+        raise McpError(INVALID_REQUEST, 'Invalid request: "method" must be a string')
+    if "result" in message or "error" in message:
+        raise McpError(INVALID_REQUEST, "Invalid request: both a request and a response")
+    if "id" not in message:
+        return "notification"
+    if read_id(message["id"]) is None:
+        raise McpError(INVALID_REQUEST, 'Invalid request: "id" must be a string or an '
+                       "integer")
+    return "request"
+
+
+class Lines:
+    """The lines of a binary stream, for one thread at a time.
+
+    Each byte is looked at once however the chunks fall.  A line over `limit` bytes is
+    thrown away as it arrives and then reported with McpError.
+    """
+
+    def __init__(self, stream: Any, limit: int) -> None:
+        stream = getattr(stream, "buffer", stream)  # a text stream: what is underneath
+        self._read = getattr(stream, "read1", None) or stream.read
+        self._readable, self._limit = Readiness(stream, reading=True), limit
+        self.waitable = os.name != "nt" and hasattr(stream, "fileno")
+        self._whole: deque[bytes] = deque()  # lines that have arrived
+        self._parts: list[bytes] = []        # the line that is arriving
+        self._size = 0                       # its bytes so far
+        self._first = True
+
+    def next(self) -> bytes | None:
+        """The next line without its newline, waiting for it; None at the end."""
+        while not self._whole:
+            chunk = self._read(65536)
+            if chunk is None:  # a descriptor somebody made non-blocking
+                self._readable.wait()
+            elif chunk:
+                self._split(chunk)
+            elif self._parts:  # the last line may lack its newline
+                self._split(b"\n")
+            else:
+                return None
+        line = self._whole.popleft()
+        if self._first:
+            self._first = False
+            line = line[3:] if line.startswith(b"\xef\xbb\xbf") else line
+        if len(line) > self._limit:
+            raise McpError(CONTENT_TOO_LARGE, f"Message over {self._limit} bytes skipped")
+        return line
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for something to read; False when the time is up."""
+        return bool(self._whole) or self._readable.wait(seconds)
+
+    def _split(self, chunk: bytes) -> None:
+        head, *lines = chunk.split(b"\n")
+        self._add(head)
+        for line in lines:
+            self._whole.append(b"".join(self._parts))
+            self._parts, self._size = [], 0
+            self._add(line)
+
+    def _add(self, part: bytes) -> None:
+        # A line past the limit keeps just enough bytes to be seen to be past it.
+        room = self._limit + 1 - self._size
+        if part and room > 0:
+            self._parts.append(part[:room])
+            self._size += min(len(part), room)
+
+
+class Readiness:
+    """Can a stream be read, or written, without blocking?  For one thread at a time."""
+
+    def __init__(self, stream: Any, reading: bool) -> None:
+        self._stream, self._reading = stream, reading
+        self._poll: Any = None
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it can, or until the time is up.  OSError, ValueError: no file."""
+        import select
+
+        if not hasattr(select, "poll"):  # Windows, where it works for sockets only
+            streams = [self._stream]
+            found = select.select(*((streams, [], []) if self._reading else
+                                    ([], streams, [])), seconds)
+            return any(found)
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self._stream,
+                                select.POLLIN if self._reading else select.POLLOUT)
+        return bool(self._poll.poll(None if seconds is None else seconds * 1000))
+
+
+class Trace:
+    """Every line that crosses, with time and direction: > to the server, < to the client.
+
+    MCP_MIN_TRACE=stderr or =/some/file turns it on; an answer is shown with the method it
+    answers and the milliseconds it took.
+    """
+
+    def __init__(self, write: Callable[[str], Any]) -> None:
+        self._write = write
+        self._lock = threading.Lock()  # guards _asked, and keeps lines whole
+        self._asked: dict[Any, tuple[str, float]] = {}
+
+    @classmethod
+    def from_environment(cls) -> Trace | None:
+        target = os.environ.get("MCP_MIN_TRACE")
+        if not target:
+            return None
+        if target == "stderr":
+            return cls(lambda text: sys.stderr.write(text))
+        # Wire traffic may hold secrets: nobody else reads the file.
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return cls(open(fd, "w", encoding="utf-8", buffering=1).write)
+
+    def show(self, arrow: str, data: bytes) -> None:
+        for line in data.splitlines():
+            with self._lock:
+                now = time.time()
+                clock = time.strftime("%H:%M:%S", time.localtime(now))
+                text = printable(line.decode("utf-8", "backslashreplace"))
+                note = self._note(arrow, line)
+                self._write(f"{clock}.{int(now % 1 * 1000):03} {arrow} {text}{note}\n")
+
+    def _note(self, arrow: str, line: bytes) -> str:
+        try:
+            message = decode(line, 200)
+            key = message["id"]
+            if "method" in message:
+                self._asked[arrow, key] = message["method"], time.perf_counter()
+                return ""
+            method, start = self._asked.pop(("<" if arrow == ">" else ">", key))
+            return f"  # {method} {(time.perf_counter() - start) * 1000:.1f} ms"
+        except (McpError, KeyError, TypeError):
+            return ""
+
+
+# -- 4. Peer ---------------------------------------------------------------------------
+# An id leaves a table once, and whoever pops it acts on it: the answer, a cancellation, a
+# timeout and the end of the connection all race for the pop, and only one wins.  What is
+# said *about* a request is queued under the lock that proves the request alive, so
+# progress cannot follow an answer and a cancelled request is silent by construction.
+
+DETACHED: Json = {}  # a handler's "no answer yet": the request stays alive without a thread
+LATER = object()     # `Call.read`'s "no outcome yet": who said it will finish the call
+CROWDED = 1000       # queued lines from which on senders wait for the writer
+GRACE = 0.002        # seconds a leader may be stuck, or missing, until there is another
+BACKLOG = 10000      # callbacks that wait; what a server tells beyond that is dropped
+LINGER = 0.05        # seconds without requests until the timekeeper sleeps
+
+
+class Workers:
+    """Threads that run jobs in the order submitted, made when needed, at most `limit`.
+
+    With a limit of 1: a lane, where jobs run one after the other.
+    """
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name, self._limit = name, limit
+        self._ready = threading.Condition()  # guards all below; notified: job, or closed
+        self._jobs: deque[Callable[[], Any]] = deque()
+        self._threads: set[int] = set()  # their identities
+        self._started = self._idle = 0
+        self._closed = False
+
+    def submit(self, job: Callable[[], Any]) -> None:
+        with self._ready:
+            self._jobs.append(job)
+            grow = self._idle < len(self._jobs) and self._started < self._limit
+            self._started += grow
+            self._ready.notify()
+        if grow:
+            start_thread(self._name, self._work)
+
+    def waiting(self) -> int:
+        return len(self._jobs)
+
+    def inside(self) -> bool:
+        """Is the calling thread one of these?"""
+        return threading.get_ident() in self._threads
+
+    def close(self) -> None:
+        """Let waiting jobs run, then end all threads; returns at once."""
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
+
+    def _work(self) -> None:
+        self._threads.add(threading.get_ident())
+        for job in iter(self._next, None):
+            try:
+                job()
+            except BaseException:
+                report("mcp_min: a callback failed")
+
+    def _next(self) -> Callable[[], Any] | None:
+        with self._ready:
+            self._idle += 1
+            while not self._jobs and not self._closed:
+                self._ready.wait()
+            self._idle -= 1
+            return self._jobs.popleft() if self._jobs else None
+
+
+def start_thread(name: str, run: Callable[[], Any]) -> None:
+    # Daemons all: nothing a handler does may keep the process from ending.
+    threading.Thread(target=run, name=name, daemon=True).start()
+
+
+class Incoming:
+    """A request of the other end: alive until it is answered or cancelled.
+
+    id, method, params: as received.  token: the progress token, or None.  cancelled: True
+    once the client's cancellation, or the end of the connection, has been read.
+    """
+
+    __slots__ = ("peer", "id", "method", "params", "token", "cancelled", "batch", "hooks",
+                 "_reached")
+
+    def __init__(self, peer: Peer, message: Json, batch: Batch | None) -> None:
+        self.peer, self.batch = peer, batch
+        self.id, self.method = read_id(message["id"]), message["method"]
+        params = message.get("params")
+        self.params: Json = {} if params is None else params
+        meta = self.params.get("_meta") if type(self.params) is dict else None
+        self.token = read_id(meta.get("progressToken")) if type(meta) is dict else None
+        self.cancelled = False
+        self.hooks: tuple[Callable[[], Any], ...] = ()  # run on cancellation
+        self._reached = float("-inf")  # the highest progress told
+
+    def tell(self, method: str, params: Json) -> None:
+        """Send a notification about this request; nothing once it is answered."""
+        self.peer.tell(self, encode({"jsonrpc": "2.0", "method": method, "params": params}))
+
+    def on_cancel(self, hook: Callable[[], Any]) -> None:
+        """Have it called, once, when the request is cancelled; at once if it has been."""
+        with self.peer._lock:
+            if not self.cancelled:
+                self.hooks += (hook,)
+                return
+        hook()
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Report it if the client gave a token and it increases (basic: "Progress")."""
+        if self.token is None or not progress > self._reached:
+            return
+        self._reached = progress
+        params: Json = {"progressToken": self.token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        self.tell(PROGRESS, params)
+
+    def answer(self, **reply: Any) -> None:
+        """Send `result=` or `error=`, unless answered or cancelled before."""
+        message = {"jsonrpc": "2.0", "id": self.id, **reply}
+        try:
+            data = encode(message)
+        except (ValueError, TypeError, RecursionError) as error:
+            fault = McpError(INTERNAL_ERROR, f"The result is not JSON: {error!s:.200}")
+            data = encode({"jsonrpc": "2.0", "id": self.id, "error": fault.wire()})
+        self.peer.tell(self, data, last=True)
+
+
+class Batch:
+    """The answers to an array of requests, sent as one array when the last is there."""
+
+    def __init__(self, messages: list[Any]) -> None:
+        self._missing = sum(map(wants_answer, messages))
+        self._answers: list[bytes] = []
+
+    def add(self, answer: bytes) -> bytes:  # Peer._lock is held
+        """Count one request as done, b"" if silently; the array if it was the last."""
+        self._missing -= 1
+        self._answers += [answer.rstrip()] if answer else []
+        whole = not self._missing and self._answers
+        return b"[" + b",".join(self._answers) + b"]\n" if whole else b""
+
+
+class Call:
+    """A request of ours, pending until it is answered, cancelled, late or orphaned.
+
+    read(call, result): what the future gets, worked out on the thread that reads; it may
+    say LATER and finish the call itself.
+    """
+
+    __slots__ = ("id", "method", "future", "read", "on_progress", "timeout", "deadline",
+                 "cap", "untold", "inside")
+
+    def __init__(self, method: str, future: Future[Any], read: Any, on_progress: Any,
+                 timeout: float | None, cap: float | None) -> None:
+        self.id, self.method, self.future, self.read = 0, method, future, read
+        self.on_progress, self.timeout = on_progress, timeout
+        self.untold = 0      # progress that has come but that on_progress was not yet told
+        self.inside = False  # a callback waits for it, so it must not wait for callbacks
+        self.cap = float("inf") if cap is None else time.monotonic() + cap
+        self.touch()
+
+    def touch(self) -> None:
+        """Start the timeout anew, never past the cap."""
+        seconds = float("inf") if self.timeout is None else self.timeout
+        self.deadline = min(self.cap, time.monotonic() + seconds)
+
+    def finish(self, result: Any = None, error: BaseException | None = None) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return  # cancelled meanwhile: nobody waits
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+    def settle(self, message: Json) -> None:
+        """Finish with what an answer says, or with what is wrong with it."""
+        try:
+            result = read_answer(message)
+            value = self.read(self, result) if self.read else result
+        except Exception as error:
+            self.finish(error=error)
+        else:
+            if value is not LATER:
+                self.finish(value)
+
+
+def read_answer(message: Json) -> Json:
+    """The result of a response; its error raised; McpError(-32603) if it is malformed."""
+    error = message.get("error")
+    if message.get("jsonrpc") != "2.0":
+        fault = '"jsonrpc" is not "2.0"'
+    elif ("result" in message) == ("error" in message):
+        fault = 'it needs either "result" or "error"'
+    elif type(message.get("result")) is dict:
+        return message["result"]  # type: ignore[no-any-return]
+    elif type(error) is dict and type(error.get("code")) is int:
+        raise McpError(error["code"], str(error.get("message")), error.get("data"))
+    else:
+        fault = '"result" is not an object, or "error" has no integer "code"'
+    raise McpError(INTERNAL_ERROR, f"Malformed answer: {fault}")
+
+
+def wants_answer(message: Any) -> bool:
+    """Will this element of a batch be answered?  All but notifications and responses."""
+    try:
+        return shape_of(message) == "request"
+    except McpError:
+        return True
+
+
+class Peer:
+    """One end of a JSON-RPC connection over two binary streams.
+
+    It knows no methods but the two notifications about requests, cancelled and progress;
+    the rest is its role's:
+
+        role.swift(method)             may the leader settle it before it reads on?
+        role.handle(incoming)          -> result, or DETACHED; what it raises is answered
+        role.notified(method, params)  on the leader
+        role.batches()                 are arrays of messages allowed now?
+        role.noise(line)               a line that is no message, when not answered
+        role.hung_up()                 the other end has closed; before the drain
+        role.closed_error(), role.timeout_error(call)  -> why a call fails
+
+    answers: what is answered: "all" (a server: garbage too), "requests" (a client of a
+    handshake revision) or "none" (of a stateless one: it writes no responses).
+
+    The leader is the thread that reads, one at a time.  A server's leader also runs the
+    handlers, which costs nothing; a hand-over to a worker would double the time of a
+    call, a thread for each call triple it.  When a handler has kept it for GRACE, the
+    timekeeper makes another thread leader.  A client's callers lead while they wait, for
+    the same reason; the timekeeper finds a worker to lead when none has for GRACE.
+    """
+
+    def __init__(self, role: Any, reader: Any, writer: Any, *, answers: str,
+                 own_reader: bool, max_workers: int = 64, drain_seconds: float = 0.0,
+                 max_message_bytes: int = 64 << 20, max_depth: int = 200) -> None:
+        self._role, self.answers, self._serving = role, answers, answers == "all"
+        self._max_depth, self._drain_seconds = max_depth, drain_seconds
+        self._own_reader = reader if own_reader else None  # closed at its end
+        self._lines = Lines(reader, max_message_bytes)
+        self._out = getattr(writer, "buffer", writer)
+        self._writable = Readiness(self._out, reading=False)
+        self.trace = Trace.from_environment()
+
+        self._lock = threading.Lock()            # guards all to the next blank line
+        self._active: dict[Any, Incoming] = {}   # their requests that are alive, by id
+        self._pending: dict[Any, Call] = {}      # ours, by id
+        self._last_id = 0
+        self._outbox: list[bytes] = []
+        self.closed = False
+        self._leader: object | None = None  # who reads; each leader has its own object
+        self._busy = False      # the leader runs a handler
+        self._since = 0.0       # when it began to, or when the last leader stepped down
+        self._aside = 0         # requests that other threads run, or are to run
+        self._drained: threading.Event | None = None  # set when the last answer is out
+        self._wakes_at: float | None = None  # when the timekeeper looks; None: no thread
+
+        self._time = threading.Condition(self._lock)  # notified: look earlier
+        self.writing = threading.Lock()          # held by whoever writes
+        self.workers = Workers("mcp worker", max_workers + 1)  # one of them leads
+        self.lane = Workers("mcp callbacks", 1)
+        self.ended = threading.Event()           # set when there is nothing more to read
+        self.done = threading.Event()            # set when nothing more will happen
+
+    def start(self) -> None:
+        """Begin to read, on a thread of our own."""
+        with self._lock:
+            self._new_leader()
+
+    # -- sending: whoever sends writes, and takes along what others queued meanwhile
+
+    def send(self, message: Json) -> None:
+        """Queue a message and see it written.  ValueError, TypeError: it is not JSON."""
+        self._post(encode(message))
+
+    def tell(self, incoming: Incoming, data: bytes, last: bool = False) -> None:
+        """Send a line about a request, its answer if `last`; nothing once it has ended."""
+        with self._lock:
+            if self._active.get(incoming.id) is not incoming:
+                return
+            if last:
+                del self._active[incoming.id]
+                data = incoming.batch.add(data) if incoming.batch else data
+            self._outbox.append(data)
+        self._flush()
+        if last and self._drained and not self._active:
+            self._drained.set()
+
+    def _post(self, data: bytes) -> None:
+        with self._lock:
+            self._outbox.append(data)
+        self._flush()
+
+    def _flush(self, patient: bool = False) -> None:
+        while self._outbox:
+            # Not getting the lock is as good as having written: its holder looks again.
+            crowded = self._serving and len(self._outbox) > CROWDED
+            if not self.writing.acquire(blocking=crowded):
+                return
+            try:
+                with self._lock:
+                    data, self._outbox = b"".join(self._outbox), []
+                blocks = not (self._serving or patient or self._fits(data))
+                if not blocks:
+                    self._write(data)
+            finally:
+                self.writing.release()
+            if blocks:  # a caller has a timeout to keep; a worker has the patience
+                with self._lock:
+                    self._outbox.insert(0, data)
+                return self.workers.submit(partial(self._flush, True))
+
+    def _fits(self, data: bytes) -> bool:
+        # A pipe that can be written takes at least PIPE_BUF bytes (4096) at once.
+        try:
+            return len(data) <= 4096 and (os.name == "nt" or self._writable.wait(0))
+        except (OSError, ValueError):
+            return True  # closed: the attempt will tell
+
+    def _write(self, data: bytes) -> None:
+        if self.trace:
+            self.trace.show("<" if self._serving else ">", data)
+        try:
+            written = self._out.write(data)
+            if written is None or written < len(data):
+                self._write_rest(memoryview(data)[written or 0:])
+            self._out.flush()
+        except (OSError, ValueError):  # EPIPE, or closed under us: nobody listens
+            self.workers.submit(self.close)
+
+    def _write_rest(self, rest: memoryview) -> None:
+        while rest:
+            written = self._out.write(rest)
+            if written is None:  # a descriptor somebody made non-blocking
+                self._writable.wait()
+            else:
+                rest = rest[written:]
+
+    # -- calling
+
+    def request(self, method: str, params: Json | None = None, *, token: bool = False,
+                future: Future[Any] | None = None, read: Any = None, on_progress: Any = None,
+                timeout: float | None = None, cap: float | None = None) -> Call:
+        """Send a request; its future gets the result.
+
+        token: let the other end report progress, which starts the timeout anew.
+        """
+        from concurrent.futures import Future
+
+        call = Call(method, future or Future(), read, on_progress, timeout, cap)
+        with self._lock:
+            self._last_id = call.id = self._last_id + 1
+        call.inside = self.lane.inside()
+        if token:
+            meta = {**((params or {}).get("_meta") or {}), "progressToken": call.id}
+            params = {**(params or {}), "_meta": meta}
+        message: Json = {"jsonrpc": "2.0", "id": call.id, "method": method}
+        data = encode(message if params is None else {**message, "params": params})
+        with self._lock:
+            closed = self.closed or self.ended.is_set()
+            if not closed:
+                self._pending[call.id] = call
+                self._outbox.append(data)
+                self._look_at(call.deadline)
+        if closed:
+            call.finish(error=self._role.closed_error())
+        else:
+            self._flush()
+        return call
+
+    def watched(self, call: Call) -> Future[Any]:
+        """The future of a call, which now may be cancelled by whoever holds it."""
+        call.future.add_done_callback(partial(self._abandon, call))
+        return call.future
+
+    def wait(self, call: Call) -> Any:
+        """The outcome of a call.  Reads for it while nobody else does: no thread to wake."""
+        with self._lock:
+            lead = self._leader is None and not self.closed and self._lines.waitable
+            if lead:
+                self._leader = call
+        try:
+            if lead:
+                self._lead_for(call)
+            return call.future.result()
+        except BaseException:
+            if call.future.cancel():  # who stops waiting, by Ctrl-C say, no longer wants it
+                self._abandon(call, call.future)
+            raise
+
+    def _lead_for(self, call: Call) -> None:
+        try:
+            while call.id in self._pending and self._lines.wait(GRACE) and self._step():
+                pass
+        finally:
+            self._step_down()
+
+    def claim(self, key: Any) -> Call | None:
+        """Take a call out of the table: from here on its outcome is the caller's to say."""
+        if type(key) is str and key.isdecimal() and str(int(key[:20])) == key:
+            key = int(key)  # some servers answer 1 with "1"; nothing looser is accepted
+        with self._lock:
+            return self._pending.pop(read_id(key), None)
+
+    def _abandon(self, call: Call, future: Future[Any]) -> None:
+        if future.cancelled() and self.claim(call.id):
+            call.finish()  # for who waits on several futures
+            self._withdraw(call, "cancelled")
+
+    def _withdraw(self, call: Call, reason: str) -> None:
+        if call.method != "initialize":  # basic/lifecycle: it MUST NOT be cancelled
+            self.send({"jsonrpc": "2.0", "method": CANCELLED,
+                       "params": {"requestId": call.id, "reason": reason}})
+
+    def _expire(self, call: Call) -> None:
+        self._withdraw(call, "timed out")
+        call.finish(error=self._role.timeout_error(call))
+
+    # -- reading
+
+    def _lead(self, me: object) -> None:
+        """Read, and run what may run here, until another thread leads or it is over."""
+        while self._leader is me and self._step():
+            if not (self._serving or self._pending or self.closed):
+                self._step_down()  # whoever calls next need not wake this thread
+
+    def _step(self) -> bool:
+        """Read a line and see to it; False when there are no more."""
+        try:
+            line = self._next_line()
+            if line is None:
+                self._hang_up()
+            elif not self.closed:
+                self._receive(line)
+            # A stream of ours is read to its end even when closed: the other end must not
+            # hang in a full pipe, and the end is how we know that it has gone.
+            return line is not None and not (self.closed and self._own_reader is None)
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):
+                report("mcp_min: internal error")
+            self.close()  # a line may be lost: its caller must not wait for ever
+            raise
+
+    def _step_down(self) -> None:
+        """Stop leading: the next caller may.  While calls are pending a worker does."""
+        with self._lock:
+            self._leader, self._since = None, time.monotonic()
+            if self._pending or self.closed:
+                self._new_leader()
+            else:
+                self._look_at(self._since + GRACE)
+
+    def _new_leader(self) -> None:  # _lock is held
+        if self.ended.is_set():
+            return
+        if self._busy:  # what the leader so far runs goes on, aside
+            self._busy = False
+            self._aside += 1
+        self._leader = leader = object()
+        self.workers.submit(partial(self._lead, leader))
+
+    def pass_reading_on(self) -> None:
+        """Have another thread read from here on; for handlers that are about to wait."""
+        with self._lock:
+            if self._busy:
+                self._new_leader()
+
+    def _look_at(self, when: float) -> None:  # _lock is held
+        """Have the timekeeper look at this time, if not earlier."""
+        if self._wakes_at is None:
+            self._wakes_at = when
+            start_thread("mcp timekeeper", self._keep_time)
+        elif when < self._wakes_at:
+            self._time.notify()
+
+    def _keep_time(self) -> None:
+        # Asleep while nothing happens.  Calls that end in time do not wake it: it looks
+        # when the earliest deadline there was has come, so about once in a timeout.
+        with self._time:
+            while not self.closed:
+                now = time.monotonic()
+                for call in [c for c in self._pending.values() if c.deadline <= now]:
+                    del self._pending[call.id]
+                    self.workers.submit(partial(self._expire, call))
+                stuck = self._busy or self._leader is None
+                if stuck and now - self._since >= GRACE:
+                    self._new_leader()
+                looks = [call.deadline for call in self._pending.values()]
+                if now - self._since < LINGER:
+                    looks.append(now + GRACE)
+                self._wakes_at = min(looks, default=float("inf"))
+                idle = self._wakes_at == float("inf")
+                self._time.wait(None if idle else self._wakes_at - now)
+
+    def _next_line(self) -> bytes | None:
+        try:
+            return self._lines.next()
+        except McpError as error:  # too long
+            self._refuse(b"", None, error)
+            return b""
+        except (OSError, ValueError):  # the stream broke, or was closed under us
+            return None
+
+    def _receive(self, line: bytes) -> None:
+        if self.trace:
+            self.trace.show(">" if self._serving else "<", line)
+        if not line or line.isspace():
+            return
+        try:
+            message = decode(line, self._max_depth)
+            if type(message) is not list:
+                return self._route(message, line, None)
+            if not message or not self._role.batches():
+                raise McpError(INVALID_REQUEST, "Invalid request: no batches here")
+        except McpError as error:
+            return self._refuse(line, None, error)
+        batch = Batch(message)
+        for element in message:
+            self._route(element, line, batch)
+
+    def _route(self, message: Any, line: bytes, batch: Batch | None) -> None:
+        try:
+            shape = shape_of(message)
+        except McpError as error:
+            if not self._serving and type(message) is dict and "method" not in message:
+                return self._settle(message, line)  # perhaps an answer; then the call says so
+            return self._refuse(line, message, error, batch)
+        if shape == "response":
+            self._settle(message, line)
+        elif shape == "request":
+            self._begin(Incoming(self, message, batch))
+        else:
+            self._notice(message["method"], message.get("params"))
+
+    def _refuse(self, line: bytes, message: Any, error: McpError,
+                batch: Batch | None = None) -> None:
+        """Answer what is no message; only a server does, a client might start a storm."""
+        if not self._serving:
+            return self._role.noise(line)  # type: ignore[no-any-return]
+        key = read_id(message.get("id")) if type(message) is dict else None
+        data = encode({"jsonrpc": "2.0", "id": key, "error": error.wire()})
+        with self._lock:
+            self._outbox.append(batch.add(data) if batch else data)
+        self._flush()
+
+    def _settle(self, message: Json, line: bytes) -> None:
+        call = self.claim(message.get("id"))
+        if call is None:  # unknown, late, or the second answer
+            if message.get("id") is None and not self._serving:
+                self._role.noise(line)
+            return
+        if call.untold and not call.inside:  # its progress is told first
+            self.lane.submit(partial(call.settle, message))
+        else:
+            call.settle(message)
+
+    def _notice(self, method: str, params: Any) -> None:
+        method, renamed = ALIASES.get(method, (method, {}))
+        params = params if type(params) is dict else {}
+        params = {renamed.get(key, key): value for key, value in params.items()}
+        if method == CANCELLED and self._cancel(params.get("requestId")):
+            return
+        if method == PROGRESS:
+            self._hear_progress(params)
+        self._role.notified(method, params)
+
+    def _cancel(self, key: Any) -> bool:
+        with self._lock:
+            incoming = self._active.pop(read_id(key), None)
+            if incoming is None:
+                return False  # unknown or finished; both are to be ignored
+            incoming.cancelled = True
+            if incoming.batch:
+                self._outbox.append(incoming.batch.add(b""))
+        for hook in incoming.hooks:
+            hook()
+        self._flush()
+        return True
+
+    def _hear_progress(self, params: Json) -> None:
+        with self._lock:
+            call = self._pending.get(read_id(params.get("progressToken")))
+            if call is None or type(params.get("progress")) not in (int, float):
+                return
+            call.touch()
+            if call.on_progress is None or self.lane.waiting() > BACKLOG:
+                return
+            call.untold += 1
+        self.lane.submit(partial(self._tell_progress, call, params))
+
+    def _tell_progress(self, call: Call, params: Json) -> None:
+        try:
+            call.on_progress(*map(params.get, ("progress", "total", "message")))
+        finally:
+            with self._lock:
+                call.untold -= 1
+
+    # -- serving
+
+    def _begin(self, incoming: Incoming) -> None:
+        swift = self._role.swift(incoming.method)
+        with self._lock:
+            if self.answers == "none" or self.closed:
+                return
+            fresh = self._active.setdefault(incoming.id, incoming) is incoming
+            here = swift or self._serving and not (self._aside or incoming.batch)
+            if fresh and here:
+                me, self._busy, self._since = self._leader, True, time.monotonic()
+                self._look_at(self._since + GRACE)
+            elif fresh:
+                self._aside += 1
+        if not fresh:
+            error = McpError(INVALID_REQUEST, "Invalid request: this id is in use")
+            self._refuse(b"", {"id": incoming.id}, error, incoming.batch)
+        elif here:
+            self._run(incoming)
+            self._ran(me)
+        else:
+            self.workers.submit(partial(self._run_aside, incoming))
+
+    def _ran(self, me: object) -> None:
+        with self._lock:
+            if self._leader is me:
+                self._busy = False
+            else:
+                self._aside -= 1
+
+    def _run_aside(self, incoming: Incoming) -> None:
+        self._run(incoming)
+        self._ran(incoming)
+
+    def _run(self, incoming: Incoming) -> None:
+        """Handle a request: the one place where exceptions become wire errors."""
+        if incoming.cancelled:
+            return
+        try:
+            result = self._role.handle(incoming)
+        except McpError as error:
+            incoming.answer(error=error.wire())
+        except Cancelled:
+            incoming.answer(error=McpError(REQUEST_CANCELLED, "Cancelled").wire())
+        except BaseException as error:
+            report(f"mcp_min: {incoming.method} failed")
+            text = self._role.error_text(error)
+            incoming.answer(error=McpError(INTERNAL_ERROR, text).wire())
+        else:
+            if result is not DETACHED:
+                incoming.answer(result=result)
+
+    # -- ending
+
+    def _hang_up(self) -> None:
+        """The other end has closed: finish what is in flight, for a bounded time; end."""
+        if self._own_reader:
+            self._own_reader.close()
+        self.ended.set()
+        self._fail_pending()
+        self._role.hung_up()
+        drained = threading.Event()
+        with self._lock:
+            self._drained = drained
+            idle = not self._active
+        end = time.monotonic() + self._drain_seconds
+        if idle or drained.wait(self._drain_seconds):
+            written = threading.Event()
+            self.workers.submit(partial(self._write_all, written))
+            written.wait(max(0.0, end - time.monotonic()))
+        self.close()
+
+    def _write_all(self, written: threading.Event) -> None:
+        while self._outbox or self.writing.locked():
+            with self.writing:
+                pass  # who holds it may have looked at the outbox for the last time
+            self._flush(True)
+        written.set()
+
+    def _fail_pending(self) -> None:
+        with self._lock:
+            calls, self._pending = list(self._pending.values()), {}
+        for call in calls:
+            call.finish(error=self._role.closed_error())
+
+    def close(self) -> None:
+        """End at once: calls fail, handlers see their cancellation, threads go.  Idempotent.
+
+        The writer is its owner's to close.
+        """
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            active, self._active = list(self._active.values()), {}
+            for incoming in active:
+                incoming.cancelled = True
+            self._outbox = []
+            self._time.notify()
+            if self._leader is None:
+                self._new_leader()
+        for hook in [hook for incoming in active for hook in incoming.hooks]:
+            hook()
+        self._fail_pending()
+        self.workers.close()
+        self.lane.close()
+        self.done.set()
+
+
+# -- 5. Stdio --------------------------------------------------------------------------
+# A stray print, a C library or a child process that writes to fd 1 corrupts the wire, and
+# a child that reads fd 0 eats it.  So the wire moves to private duplicates, once, before
+# anything else runs, and 0 and 1 point where they can do no harm.  The duplicates are
+# read and written raw: a thread inside sys.stdin at exit would abort the interpreter.
+
+_claim = threading.Lock()     # held while a server of this process has the streams
+_private: set[Any] = set()    # files that a forked child must not keep open
+_hooked: list[bool] = []      # not empty: the line above is seen to
+
+
+def keep_private(*files: Any) -> None:
+    """Have these closed in forked children: a pipe held there never reads as ended."""
+    _private.difference_update([file for file in _private if file.closed])
+    _private.update(files)
+    if not _hooked and hasattr(os, "register_at_fork"):
+        _hooked.append(True)
+        os.register_at_fork(after_in_child=lambda: [file.close() for file in _private])
+
+
+def _duplicate(fd: int, mode: str) -> Any:
+    """A private, unbuffered copy of a descriptor; above 2, not inherited."""
+    low, copy = [], os.dup(fd)
+    while copy <= 2:
+        low.append(copy)
+        copy = os.dup(fd)
+    for spare in low:
+        os.close(spare)
+    file = open(copy, mode, buffering=0)
+    keep_private(file)
+    return file
+
+
+class StandardStreams:
+    """The wire of a stdio server: `with StandardStreams() as (reader, writer)`.
+
+    Restores fd 0 and 1 at the end.  RuntimeError when they are taken already.  The
+    reader is not closed here: a thread may be inside it.
+    """
+
+    def __enter__(self) -> tuple[Any, Any]:
+        if not _claim.acquire(blocking=False):
+            raise RuntimeError("a server of this process already has stdin and stdout")
+        try:
+            self._reader, self._writer = _duplicate(0, "rb"), _duplicate(1, "wb")
+            self._saved = [_duplicate(0, "rb"), _duplicate(1, "wb")]
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, 0)
+            os.dup2(2 if _is_open(2) else null, 1)
+            os.close(null)
+        except BaseException:
+            _claim.release()
+            raise
+        self._flush()  # what was printed before goes to stderr, not onto the wire
+        return self._reader, self._writer
+
+    def __exit__(self, *exc: object) -> None:
+        self._flush()
+        for fd, saved in enumerate(self._saved):
+            os.dup2(saved.fileno(), fd)
+            saved.close()
+        self._writer.close()
+        _claim.release()
+
+    def _flush(self) -> None:
+        try:
+            sys.stdout.flush()
+        except (AttributeError, OSError, ValueError):
+            pass  # there is none, or it is closed
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+class Signals:
+    """While a server runs: SIGTERM ends it with status 143, Ctrl-C with 130, quietly."""
+
+    def __enter__(self) -> None:
+        self._main = threading.current_thread() is threading.main_thread()
+        if self._main:
+            import signal
+
+            self._before = signal.signal(signal.SIGTERM, self._terminated)
+
+    def _terminated(self, *_: object) -> NoReturn:
+        raise SystemExit(143)
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if self._main:
+            import signal
+
+            signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
+        if kind is KeyboardInterrupt:
+            raise SystemExit(130) from None
+
+
+def wait_until(event: threading.Event) -> None:
+    """Wait, but let the main thread take signals; Windows delivers none to a long wait."""
+    while not event.wait(0.5 if os.name == "nt" else None):
+        pass
+
+
+# The variables a server gets unless told otherwise, as the official SDKs have it: enough
+# to find programs, nothing that holds a secret.
+SAFE_VARIABLES = (
+    ("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT",
+     "PROCESSOR_ARCHITECTURE", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME",
+     "USERPROFILE") if os.name == "nt" else
+    ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"))
+
+
+def child_environment(extra: dict[str, str] | None, inherit: bool) -> dict[str, str]:
+    safe = {k: v for k, v in os.environ.items()
+            if inherit or (k in SAFE_VARIABLES and not v.startswith("()"))}  # Shellshock
+    return {**safe, **(extra or {})}
+
+
+class Process:
+    """A server process: its streams, its last words, its end.
+
+    stderr is always read, or the server would stall on a full pipe; `pass_on` gets it in
+    str chunks of whole lines, but nothing until `release` says what to do with the rest.
+    """
+
+    TAIL = 8192      # bytes of stderr kept
+    PATIENCE = 2.0   # seconds for each step of the ending
+
+    def __init__(self, argv: Sequence[str], env: dict[str, str], cwd: str | None,
+                 pass_on: Callable[[str], Any] | None) -> None:
+        import subprocess
+
+        self._pass_on = pass_on
+        self._lock = threading.Lock()  # guards _tail and _held
+        self._tail = b""
+        self._held: bytearray | None = bytearray()  # None: pass on as it comes
+        self._popen = self._start(subprocess, [os.fspath(a) for a in argv], env, cwd)
+        self.reader, self.writer = self._popen.stdout, self._popen.stdin
+        keep_private(self.reader, self.writer)
+        self._stderr_read = threading.Event()
+        start_thread("mcp stderr", self._drain_stderr)
+
+    def _start(self, subprocess: Any, argv: list[str], env: dict[str, str],
+               cwd: str | None) -> Any:
+        options: dict[str, Any] = {"start_new_session": True}  # its own process group
+        if os.name == "nt":
+            argv = _windows_argv(argv, env)
+            options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP
+                       | subprocess.CREATE_NO_WINDOW}
+        try:
+            # PATH is looked up in the child's environment.  Never a shell.
+            return subprocess.Popen(argv, bufsize=0, env=env, cwd=cwd,
+                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, **options)
+        except OSError as error:
+            where = f" (PATH={env.get('PATH', os.defpath)}; cwd={cwd or os.getcwd()})"
+            text = f"cannot start {argv[0]!r}: {error.strerror}{where}"
+            raise type(error)(error.errno, text, error.filename) from None
+
+    def _drain_stderr(self) -> None:
+        with self._popen.stderr as stream:
+            for chunk in iter(lambda: stream.read(65536), b""):
+                with self._lock:
+                    self._tail = (self._tail + chunk)[-self.TAIL:]
+                    if self._held is not None:
+                        self._held = (self._held + chunk)[-65536:]
+                        continue
+                self._emit(chunk)
+        self._emit(b"", last=True)
+        self._stderr_read.set()
+
+    _line = b""  # the start of a line whose end has not come; the draining thread's
+
+    def _emit(self, chunk: bytes, last: bool = False) -> None:
+        whole, newline, rest = (self._line + chunk).rpartition(b"\n")
+        self._line = b"" if last or len(rest) > 65536 else rest
+        text = whole + newline + (b"" if self._line else rest)
+        if text and self._pass_on:
+            try:
+                self._pass_on(text.decode("utf-8", "replace"))
+            except Exception:
+                self._pass_on = None  # its reader is gone; keep draining
+
+    def release(self, pass_on: bool) -> None:
+        """Stop holding stderr back: pass on what came so far, or drop it."""
+        with self._lock:
+            held, self._held = self._held, None
+        if held and pass_on:
+            self._emit(bytes(held))
+
+    @property
+    def stderr_tail(self) -> str:
+        with self._lock:
+            return self._tail.decode("utf-8", "replace")
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._popen.poll()  # type: ignore[no-any-return]
+
+    def last_words(self) -> tuple[int | None, str]:
+        """Exit code and stderr of a process that has closed its stdout."""
+        if self._ended(0.5):
+            self._stderr_read.wait(0.5)
+        return self.exit_code, self.stderr_tail
+
+    def close(self, closed: threading.Event, writing: threading.Lock) -> None:
+        """End it: stdin closed, then SIGTERM, then SIGKILL to its group; each waits.
+
+        closed: set when its stdout has ended.  writing: held by whoever writes to it.
+        """
+        self._close_stdin(writing, self.PATIENCE / 2)
+        for name in ("SIGTERM", "SIGKILL"):
+            # Its stdout still open means somebody of its group still lives.
+            if closed.wait(self.PATIENCE) and self._ended(self.PATIENCE):
+                break
+            self._signal(name)
+        self._ended(self.PATIENCE)
+        self._close_stdin(writing, self.PATIENCE)
+        self._stderr_read.wait(0.2)  # a stranger may hold it; it is only a daemon's
+
+    def _close_stdin(self, writing: threading.Lock, seconds: float) -> None:
+        # A writer stuck in a full pipe is let go by the signals, not by closing under it.
+        if not self.writer.closed and writing.acquire(timeout=seconds):
+            try:
+                self.writer.close()
+            except OSError:
+                pass
+            finally:
+                writing.release()
+
+    def _ended(self, seconds: float) -> bool:
+        import subprocess
+
+        try:
+            self._popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _signal(self, name: str) -> None:
+        import signal
+
+        try:
+            if os.name == "nt":
+                self._popen.kill()
+            else:
+                os.killpg(self._popen.pid, getattr(signal, name))
+        except OSError:
+            pass  # all gone
+
+
+def _windows_argv(argv: list[str], env: dict[str, str]) -> list[str]:
+    """Find npx.cmd and the like, and refuse what cmd.exe would take for its own syntax."""
+    import shutil
+
+    found = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
+    if found.lower().endswith((".cmd", ".bat")):
+        for argument in argv[1:]:
+            if set(argument) & set('&|<>^%"!\r\n'):
+                raise ValueError(f"argument {argument!r} is not safe for {found!r}")
+    return [found, *argv[1:]]
+
+
+# -- 6. Eras ---------------------------------------------------------------------------
+# All that differs between the revisions, both ends.  An era is an object with a lifetime:
+# a session lives as long as the connection, a stateless request as long as the request.
+# Both answer the same questions in the same order, so lay them side by side:
+#
+#   for a server     LegacySession                     ModernRequest
+#   made by          `initialize`, per connection      `_meta`, per request
+#   admit            after initialize; the row has it  `_meta` complete; version; state
+#   dress            as it is                          resultType, serverInfo, caching
+#   ask              sends requests, waits             unwinds; runs again with answers
+#   once             runs it                           runs it once, keeps it in the state
+#   hears            since logging/setLevel            what this request asked for
+#   listening        the session itself                Stream, per subscriptions/listen
+#
+#   for a client     LegacyDialect                     ModernDialect
+#   stamp            as it is                          adds `_meta`
+#   subscribe        resources/subscribe               subscriptions/listen
+#   set_level        logging/setLevel                  is stamped from then on
+#   ping             ping                              server/discover
+#   lifetime         results are not cached            for their ttlMs
+#
+# "Modern" and "legacy" are the words of the specification (basic/versioning).
+
+PROBE_SECONDS = 5.0     # how long silence after `server/discover` is waited for
+STATE_SECONDS = 900     # how long a requestState may be used
+MISFITS = 3             # answers that do not fit one question until it is given up
+ROUNDS = 16             # "input required" in a row until a client gives up
+
+
+class Question:
+    """One thing to ask the client.  read: its answer as the handler gets it, or ValueError."""
+
+    __slots__ = ("method", "params", "read")
+
+    def __init__(self, method: str, params: Json, read: Callable[[Json], Any]) -> None:
+        self.method, self.params, self.read = method, params, read
+
+    def needs(self) -> Json:
+        """The capability the client must have declared, in the form of a declaration."""
+        if self.method == "elicitation/create":
+            mode = "url" if self.params.get("mode") == "url" else "form"
+            return {"elicitation": {mode: {}}}
+        detail: Json = {"tools": {}} if self.params.get("tools") else {}
+        return {QUESTIONS[self.method]: detail}
+
+    def missing(self, declared: Json) -> Json:
+        """What of its needs has not been declared; empty when all has."""
+        for feature, details in self.needs().items():
+            have = declared.get(feature)
+            if type(have) is not dict:
+                return {feature: details}
+            # client/elicitation: an empty object is "equivalent to" form mode
+            if any(d not in have and not (d == "form" and not have) for d in details):
+                return {feature: details}
+        return {}
+
+
+class Unwind(BaseException):
+    """Leaves a handler with the request's outcome: a result, or a McpError."""
+
+    def __init__(self, outcome: Json | McpError) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+def _known(host: Any, method: str, legacy: bool) -> None:
+    """McpError unless the server has the method, in this era, and offers its feature."""
+    row = METHODS.get(method)
+    if row is None:
+        known = host.has_method(method)
+    else:
+        known = (row.legacy if legacy else row.modern) and (
+            not row.feature or host.offers(row.feature))
+    if not known:
+        raise method_not_found(method)
+
+
+class LegacySession:
+    """What a server knows of a connection of the handshake revisions."""
+
+    missing_resource = RESOURCE_NOT_FOUND
+
+    def __init__(self, host: Any, peer: Peer) -> None:
+        self._host, self._peer = host, peer
+        self.version = ""               # agreed on; "" until `initialize`
+        self.client_info: Json = {}
+        self.client_capabilities: Json = {}
+        self.advertised: Json = {}      # our capabilities, as the client was told them
+        self.level = "info"             # before logging/setLevel the server may choose
+        self._ready = False             # `notifications/initialized` has come
+        self._owed: list[Json] = []     # notifications that wait for it
+        self.uris: set[str] = set()     # subscribed to
+
+    def open(self, params: Json) -> Json:
+        """Answer `initialize` (basic/lifecycle)."""
+        version, info = params.get("protocolVersion"), params.get("clientInfo", {})
+        capabilities = params.get("capabilities", {})
+        if type(version) is not str:
+            raise invalid_params('"protocolVersion" must be a string')
+        if type(capabilities) is not dict or type(info) is not dict:
+            raise invalid_params('"capabilities" and "clientInfo" must be objects')
+        # Never an error and never an echo: another version is a counter-offer.
+        self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
+        self.client_info, self.client_capabilities = info, capabilities
+        self.advertised = self._host.capabilities()
+        result = {"protocolVersion": self.version, "capabilities": self.advertised,
+                  "serverInfo": self._host.info}
+        if self._host.instructions:
+            result["instructions"] = self._host.instructions
+        return result
+
+    def admit(self, incoming: Incoming) -> None:
+        method = incoming.method
+        if method == "server/discover":  # a probe that says too little
+            raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; a "
+                                 "client of earlier revisions sends `initialize`")
+        if not self.version and method not in ("initialize", "ping"):
+            raise McpError(INVALID_REQUEST, "Send `initialize` first")
+        if method == "initialize" and incoming.batch:  # basic/lifecycle: MUST NOT
+            raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
+        _known(self._host, method, legacy=True)
+
+    def dress(self, method: str, result: Json) -> Json:
+        return result
+
+    def ask(self, incoming: Incoming, questions: dict[str, Question]) -> Json:
+        answers: Json = {}
+        for question in questions.values():
+            missing = question.missing(self.client_capabilities)
+            if missing:
+                raise McpError(INVALID_REQUEST, "The client did not declare the "
+                               f"capability for {question.method}", missing)
+        for _ in range(MISFITS):
+            peer = incoming.peer
+            asked = {key: peer.watched(peer.request(q.method, self._spell(q)))
+                     for key, q in questions.items() if key not in answers}
+            incoming.on_cancel(lambda futures=asked: [  # type: ignore[misc]
+                future.cancel() for future in futures.values()])
+            for key, future in asked.items():
+                try:
+                    answers[key] = questions[key].read(answer_of(future))
+                except ValueError:
+                    pass  # it does not fit: ask again
+            if len(answers) == len(questions):
+                return answers
+        raise invalid_params("The answers do not fit the question",
+                             {"unanswered": [k for k in questions if k not in answers]})
+
+    def _spell(self, question: Question) -> Json:
+        if question.params.get("mode") != "url":
+            return question.params
+        return {**question.params, "elicitationId": os.urandom(8).hex()}
+
+    def once(self, key: str, run: Callable[[], Any]) -> Any:
+        return run()
+
+    def hears(self, level: str) -> bool:
+        return LEVELS.index(level) >= LEVELS.index(self.level)
+
+    def hear(self, kind: str, method: str, params: Json) -> None:
+        """Pass on a change, if the client is entitled to it; called under Server._lock."""
+        if kind and not (self.advertised.get(kind) or {}).get("listChanged"):
+            return
+        if not kind and params["uri"] not in self.uris:
+            return
+        self._owed.append({"jsonrpc": "2.0", "method": method, "params": params})
+        self._pay()
+
+    def be_ready(self) -> None:
+        """`notifications/initialized` has come: send what waited for it."""
+        self._ready = True
+        self._pay()
+
+    def _pay(self) -> None:
+        while self._ready and self._owed:
+            self._peer.send(self._owed.pop(0))
+
+    def end(self, peer: Peer) -> None:
+        pass  # it ends with its connection
+
+    @property
+    def bad_arguments_are_results(self) -> bool:
+        return REVISIONS[self.version].bad_arguments_are_results
+
+    def batches(self) -> bool:
+        return bool(self.version) and REVISIONS[self.version].batches
+
+
+def answer_of(future: Future[Any]) -> Any:
+    from concurrent.futures import CancelledError
+
+    try:
+        return future.result()
+    except CancelledError:
+        raise Cancelled() from None
+
+
+class ModernRequest:
+    """What a server knows of a request of the stateless revisions: what it carries."""
+
+    missing_resource = INVALID_PARAMS
+    bad_arguments_are_results = True
+
+    def __init__(self, host: Any, incoming: Incoming) -> None:
+        self._host, self._incoming = host, incoming
+        meta = incoming.params["_meta"]
+        self.version: str = meta.get(META_VERSION)
+        self.client_info: Json = meta.get(META_CLIENT, {})
+        self.client_capabilities: Json = meta.get(META_CAPABILITIES)
+        self.level: str | None = meta.get(META_LOG_LEVEL)
+        self._answers: Json = {}   # given in earlier rounds
+        self._steps: Json = {}     # results of `once`
+        self._misfits: dict[str, int] = {}  # of each question asked in the last round
+
+    def admit(self, incoming: Incoming) -> None:
+        if type(self.version) is not str:
+            raise invalid_params(f"_meta needs {META_VERSION}, a string")
+        if self.version not in MODERN_VERSIONS:
+            raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", {
+                "supported": MODERN_VERSIONS, "requested": self.version})
+        if type(self.client_capabilities) is not dict:
+            raise invalid_params(f"_meta needs {META_CAPABILITIES}, an object")
+        if type(self.client_info) is not dict:
+            raise invalid_params(f"{META_CLIENT} must be an object")
+        if self.level is not None and self.level not in LEVELS:
+            raise invalid_params(f"{META_LOG_LEVEL} must be one of {', '.join(LEVELS)}")
+        _known(self._host, incoming.method, legacy=False)
+        row = METHODS.get(incoming.method)
+        if row and row.asks and type(incoming.params.get("inputResponses", {})) is not dict:
+            raise invalid_params('"inputResponses" must be an object')
+        if row and row.asks and "requestState" in incoming.params:
+            self._restore(incoming.params["requestState"])
+
+    def dress(self, method: str, result: Json) -> Json:
+        meta = {**result.get("_meta", {}), META_SERVER: self._host.info}
+        result = {"resultType": "complete", **result, "_meta": meta}
+        row = METHODS.get(method)
+        if row and row.cached and result["resultType"] == "complete":
+            result.setdefault("ttlMs", int(self._host.cache_ttl * 1000))
+            result.setdefault("cacheScope", self._host.cache_scope)
+        return result
+
+    def ask(self, incoming: Incoming, questions: dict[str, Question]) -> Json:
+        for question in questions.values():
+            missing = question.missing(self.client_capabilities)
+            if missing:
+                raise Unwind(McpError(
+                    MISSING_CAPABILITY, f"{question.method} needs a capability the client "
+                    "did not declare", {"requiredCapabilities": missing}))
+        answers = {key: value for key, question in questions.items()
+                   for value in self._read(key, question)}
+        unanswered = {k: q for k, q in questions.items() if k not in answers}
+        if not unanswered:
+            return answers
+        requests = {key: {"method": q.method, "params": q.params}
+                    for key, q in unanswered.items()}
+        raise Unwind({"resultType": "input_required", "inputRequests": requests,
+                      "requestState": self._seal(list(unanswered))})
+
+    def _read(self, key: str, question: Question) -> Iterator[Any]:
+        """The answer to a question, if there is one that fits."""
+        given = self._incoming.params.get("inputResponses", {})
+        if key in self._answers:
+            answer = self._answers[key]
+        elif key in self._misfits and key in given:
+            answer = given[key]
+        else:
+            return
+        try:
+            yield question.read(answer)
+            self._answers[key] = answer
+        except ValueError as error:
+            self._misfits[key] += 1
+            if self._misfits[key] >= MISFITS:
+                raise invalid_params(f"The answer to {key} does not fit: {error}") from None
+
+    def once(self, key: str, run: Callable[[], Any]) -> Any:
+        if key not in self._steps:
+            self._steps[key] = run()
+        return self._steps[key]
+
+    def hears(self, level: str) -> bool:
+        return self.level is not None and LEVELS.index(level) >= LEVELS.index(self.level)
+
+    def listen(self) -> Stream:
+        wanted = self._incoming.params.get("notifications")
+        if type(wanted) is not dict:
+            raise invalid_params('"notifications" must be an object')
+        for _, key, _ in CHANGES.values():
+            if type(wanted.get(key, False)) is not bool:
+                raise invalid_params(f'"{key}" must be a boolean')
+        uris = wanted.get("resourceSubscriptions", [])
+        if type(uris) is not list or any(type(uri) is not str for uri in uris):
+            raise invalid_params('"resourceSubscriptions" must be a list of strings')
+        return Stream(self, self._host, self._incoming, wanted)
+
+    # -- requestState: what was answered and done so far, sealed, in the client's keeping
+
+    def _seal(self, asked: list[str]) -> str:
+        misfits = {key: self._misfits.get(key, 0) for key in asked}
+        return self._host.sealer.seal({  # type: ignore[no-any-return]
+            "for": self._digest(), "until": time.time() + STATE_SECONDS,
+            "answers": self._answers, "steps": self._steps, "misfits": misfits})
+
+    def _restore(self, token: Any) -> None:
+        state = self._host.sealer.open(token)
+        if state is None or state["for"] != self._digest() or state["until"] < time.time():
+            raise invalid_params("requestState is not valid for this request")
+        self._answers, self._steps = state["answers"], state["steps"]
+        self._misfits = state["misfits"]
+
+    def _digest(self) -> str:
+        """Binds a state to its request: the method and what is called with what."""
+        import hashlib
+
+        bound = {key: value for key, value in self._incoming.params.items()
+                 if key not in ("_meta", "inputResponses", "requestState")}
+        text = json.dumps([self._incoming.method, bound], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Stream:
+    """A `subscriptions/listen` request that is open: an entry in a table, not a thread."""
+
+    def __init__(self, terms: ModernRequest, host: Any, incoming: Incoming,
+                 wanted: Json) -> None:
+        self._terms, self._incoming = terms, incoming
+        # What was asked for and we support; the rest is left out, not refused.
+        self._agreed: Json = {key: True for kind, (_, key, _) in CHANGES.items()
+                              if wanted.get(key) and host.offers(kind)}
+        if wanted.get("resourceSubscriptions") and host.offers("resources"):
+            self._agreed["resourceSubscriptions"] = wanted["resourceSubscriptions"]
+
+    def acknowledge(self) -> None:
+        self._tell(ACKNOWLEDGED, {"notifications": self._agreed})
+
+    def hear(self, kind: str, method: str, params: Json) -> None:
+        """Pass on a change, if it was asked for; called under Server._lock."""
+        if (kind and CHANGES[kind][1] in self._agreed or not kind
+                and params["uri"] in self._agreed.get("resourceSubscriptions", ())):
+            self._tell(method, params)
+
+    def _tell(self, method: str, params: Json) -> None:
+        self._incoming.tell(method, {**params, "_meta": self._tag()})
+
+    def _tag(self) -> Json:
+        return {META_SUBSCRIPTION: self._incoming.id}
+
+    def end(self, peer: Peer) -> None:
+        """Close it gracefully, if it is a stream of this peer's."""
+        if self._incoming.peer is peer:
+            result = self._terms.dress(self._incoming.method, {"_meta": self._tag()})
+            self._incoming.answer(result=result)
+
+
+class Sealer:
+    """Signs state that passes through a client (basic/patterns/mrtr, requirement 4).
+
+    Signed, not encrypted: the client can read it, but not make or change it.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def seal(self, state: Json) -> str:
+        body = encode(state).hex()
+        return f"{body}.{self._mac(body)}"
+
+    def open(self, token: Any) -> Json | None:
+        """The state, or None if this is not the token of one."""
+        import hmac
+
+        if type(token) is not str or not token.isascii():
+            return None
+        body, _, mac = token.partition(".")
+        if not hmac.compare_digest(mac, self._mac(body)):
+            return None
+        return json.loads(bytes.fromhex(body))  # type: ignore[no-any-return]
+
+    def _mac(self, body: str) -> str:
+        import hmac
+
+        return hmac.new(self._secret, body.encode(), "sha256").hexdigest()
+
+
+def terms_of(session: LegacySession, incoming: Incoming) -> LegacySession | ModernRequest:
+    """The era of a request: stateless if its `_meta` says so, else its connection's."""
+    meta = incoming.params.get("_meta")
+    if meta is not None and type(meta) is not dict:
+        raise invalid_params("_meta must be an object")
+    if meta and (META_VERSION in meta
+                 or not session.version and META_CAPABILITIES in meta):
+        return ModernRequest(session._host, incoming)
+    if incoming.method == "initialize" and not incoming.batch:  # calls in flight keep theirs
+        return LegacySession(session._host, session._peer)
+    return session
+
+
+class LegacyDialect:
+    """How a client speaks to a server of the handshake revisions."""
+
+    answers = "requests"  # the server may ask; see Peer
+
+    def __init__(self, client: Any, result: Json) -> None:
+        if result.get("protocolVersion") not in LEGACY_VERSIONS:
+            raise _no_common_version([result.get("protocolVersion")], None)
+        self._client = client
+        self.version: str = result["protocolVersion"]
+        self.server_info: Json = result.get("serverInfo") or {}
+        self.capabilities: Json = result.get("capabilities") or {}
+        self.instructions: str | None = result.get("instructions")
+
+    def open(self) -> None:
+        self._client.notify(INITIALIZED)
+        if self._client.level and "logging" in self.capabilities:
+            self.set_level(self._client.level)
+
+    def stamp(self, params: Json | None) -> Json | None:
+        return params
+
+    def questions(self, result: Json) -> Json | None:
+        return None
+
+    def subscribe(self, uri: str) -> None:
+        self._client.request("resources/subscribe", {"uri": uri})
+
+    def unsubscribe(self, uri: str) -> None:
+        self._client.request("resources/unsubscribe", {"uri": uri})
+
+    def set_level(self, level: str) -> None:
+        self._client.request("logging/setLevel", {"level": level})
+
+    def ping(self) -> None:
+        self._client.request("ping")
+
+    def roots_changed(self) -> None:
+        self._client.notify(ROOTS_CHANGED)
+
+    def lifetime(self, method: str, result: Json) -> float:
+        return 0.0
+
+    def notified(self, method: str, params: Json) -> Json | None:
+        return params
+
+
+class ModernDialect:
+    """How a client speaks to a server of the stateless revisions."""
+
+    answers = "none"
+
+    def __init__(self, client: Any, version: str, result: Json) -> None:
+        self._client, self.version = client, version
+        meta = result.get("_meta")
+        self.server_info: Json = (meta if type(meta) is dict else {}).get(META_SERVER) or {}
+        self.capabilities: Json = result.get("capabilities") or {}
+        self.instructions: str | None = result.get("instructions")
+        self._streams: dict[str, Call] = {}      # the listen request of each URI
+        self._lock = threading.Lock()            # guards the next
+        self._acknowledged: dict[Any, Future[Json]] = {}  # by the id of that request
+
+    def open(self) -> None:
+        kinds = {key: True for kind, (_, key, _) in CHANGES.items()
+                 if (self.capabilities.get(kind) or {}).get("listChanged")}
+        try:  # to get what the other era sends unasked
+            self._listen(kinds) if kinds else None
+        except McpError:
+            pass  # it has no streams after all
+
+    def stamp(self, params: Json | None) -> Json | None:
+        params = params or {}
+        return {**params, "_meta": {**modern_meta(self._client, self.version),
+                                    **(params.get("_meta") or {})}}
+
+    def questions(self, result: Json) -> Json | None:
+        """The inputRequests of a result that is not the last; None if it is."""
+        kind = result.get("resultType", "complete")
+        if kind == "complete":
+            return None
+        if kind != "input_required":
+            raise McpError(INTERNAL_ERROR, f"Malformed answer: resultType {kind!r:.60}")
+        requests = result.get("inputRequests")
+        if type(requests) is not dict and "requestState" not in result:
+            raise McpError(INTERNAL_ERROR, "Malformed answer: it requires no input")
+        requests = requests if type(requests) is dict else {}
+        if any(type(r) is not dict or r.get("method") not in QUESTIONS
+               or type(r.get("params", {})) is not dict for r in requests.values()):
+            raise McpError(INTERNAL_ERROR, "Malformed answer: it asks what cannot be asked")
+        return requests
+
+    def subscribe(self, uri: str) -> None:
+        call, agreed = self._listen({"resourceSubscriptions": [uri]})
+        if uri not in agreed.get("resourceSubscriptions", ()):
+            call.future.cancel()
+            raise McpError(METHOD_NOT_FOUND, f"The server takes no subscription to {uri}")
+        self.unsubscribe(uri)
+        self._streams[uri] = call
+
+    def unsubscribe(self, uri: str) -> None:
+        if uri in self._streams:
+            self._streams.pop(uri).future.cancel()
+
+    def _listen(self, kinds: Json) -> tuple[Call, Json]:
+        """Open a stream and wait for its acknowledgement: the call, and what it agrees to."""
+        from concurrent.futures import wait
+
+        call = self._client.post("subscriptions/listen", {"notifications": kinds})
+        acknowledged = self._acknowledgement(call.id)
+        wait([call.future, acknowledged], self._client.timeout, "FIRST_COMPLETED")
+        if acknowledged.done():
+            return call, acknowledged.result()
+        if call.future.done():
+            call.future.result()  # raises what the server said
+        return call, {}
+
+    def _acknowledgement(self, id: Any) -> Future[Json]:
+        from concurrent.futures import Future
+
+        with self._lock:  # it may come before we know which id to wait for
+            return self._acknowledged.setdefault(id, Future())
+
+    def set_level(self, level: str) -> None:
+        self._client.level = level
+
+    def ping(self) -> None:
+        self._client.request("server/discover")
+
+    def roots_changed(self) -> None:
+        pass  # the server asks anew each time
+
+    def lifetime(self, method: str, result: Json) -> float:
+        ttl = result.get("ttlMs")
+        if isinstance(ttl, (int, float)) and METHODS[method].cached:
+            return ttl / 1000
+        return 0.0
+
+    def notified(self, method: str, params: Json) -> Json | None:
+        """The parameters for the client's handlers; None if the message is ours alone."""
+        meta = params.get("_meta")
+        if type(meta) is not dict or META_SUBSCRIPTION not in meta:
+            return params
+        if method == ACKNOWLEDGED:
+            future = self._acknowledgement(read_id(meta[META_SUBSCRIPTION]))
+            if not future.done():
+                future.set_result(params.get("notifications") or {})
+            return None
+        return {key: value for key, value in params.items() if key != "_meta"}
+
+
+def modern_meta(client: Any, version: str) -> Json:
+    meta = {META_VERSION: version, META_CLIENT: client.info,
+            META_CAPABILITIES: client.capabilities()}
+    level = client.level or client.hears_logs and "info"  # as in a session unasked
+    return {**meta, META_LOG_LEVEL: level} if level else meta
+
+
+def negotiate(client: Any, peer: Peer, mode: str, end: float) -> Any:
+    """Agree on an era and a revision; the dialect to speak.  Done by time `end`.
+
+    basic/transports/stdio, "Backward Compatibility": probe, and fall back on any answer
+    that is not a modern one.  Raises ConnectionClosed when the server dies of it.
+    """
+    if mode == "legacy" or mode in LEGACY_VERSIONS:
+        return LegacyDialect(client, _initialize(client, peer, mode, end))
+    probe = _discover(client, peer, mode if mode in MODERN_VERSIONS else
+                      MODERN_VERSIONS[-1])
+    pinned = mode != "auto"
+    patience = end - time.monotonic()  # in which there must be time for both
+    try:
+        return _read_probe(client, peer, probe,
+                           patience if pinned else min(PROBE_SECONDS, patience / 2))
+    except (McpError, TimeoutError) as refusal:
+        if pinned:
+            raise
+        offered = _offered(refusal)
+    try:
+        result = _initialize(client, peer, mode, end)
+    except McpError as error:
+        # A server may answer the probe late, and then refuse the handshake with any code.
+        late = probe.done() and not probe.exception()
+        if not late and error.code != UNSUPPORTED_VERSION:
+            raise _no_common_version(offered, error) if offered else error
+    else:
+        return LegacyDialect(client, result)
+    if not late:
+        probe = _discover(client, peer, MODERN_VERSIONS[-1])
+    return _read_probe(client, peer, probe, end - time.monotonic())
+
+
+def _discover(client: Any, peer: Peer, version: str) -> Future[Any]:
+    params = {"_meta": modern_meta(client, version)}
+    return peer.request("server/discover", params).future
+
+
+def _read_probe(client: Any, peer: Peer, probe: Future[Any],
+                seconds: float) -> ModernDialect:
+    """The dialect a probe's answer stands for; McpError or TimeoutError if for none."""
+    try:
+        result = probe.result(max(0.0, seconds))
+        offered = result.get("supportedVersions")
+    except McpError as error:
+        offered, result = _offered(error), {}
+        if not offered:
+            raise
+    shared = [v for v in MODERN_VERSIONS if type(offered) is list and v in offered]
+    if not shared:  # it may name handshake revisions only; or be no DiscoverResult
+        raise _no_common_version(offered, None)
+    if not result:  # modern, but it refused this version: what does it offer in that?
+        try:
+            result = _discover(client, peer, shared[-1]).result(max(0.0, seconds))
+        except McpError:
+            pass  # it still will not say; the requests themselves may work
+    return ModernDialect(client, shared[-1], result)
+
+
+def _offered(error: BaseException) -> list[Any]:
+    """The versions an UnsupportedProtocolVersionError names; [] for any other error."""
+    data = getattr(error, "data", None)
+    if getattr(error, "code", None) != UNSUPPORTED_VERSION or type(data) is not dict:
+        return []
+    return data["supported"] if type(data.get("supported")) is list else []
+
+
+def _no_common_version(offered: Any, error: McpError | None) -> McpError:
+    text = f"No common protocol version: the server has {offered!r:.200}, this client " \
+           f"{', '.join(REVISIONS)}" + (f" ({error})" if error else "")
+    return McpError(UNSUPPORTED_VERSION, text, {
+        "supported": offered, "requested": list(REVISIONS)})
+
+
+def _initialize(client: Any, peer: Peer, mode: str, end: float) -> Json:
+    capabilities = client.capabilities()
+    if "roots" in capabilities:
+        capabilities["roots"] = {"listChanged": True}
+    call = peer.request("initialize", {
+        "protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
+        "capabilities": capabilities, "clientInfo": client.info,
+    }, timeout=max(0.001, end - time.monotonic()))
+    return call.future.result()  # type: ignore[no-any-return]
+
+
+# -- 7. Content ------------------------------------------------------------------------
+# Results are the wire's own JSON: dict subclasses with camelCase keys, and attributes
+# where they help.  A plain dict is data, never a block.
+
+
+def wire(**fields: Any) -> Json:
+    """Python's keyword arguments as the wire's keys, without those that are None."""
+    return {_WIRE_NAMES.get(key, key): value for key, value in fields.items()
+            if value is not None}
+
+
+_WIRE_NAMES = {"meta": "_meta", "mime_type": "mimeType", "website_url": "websiteUrl",
+               "input_schema": "inputSchema", "output_schema": "outputSchema",
+               "uri_template": "uriTemplate"}
+
+
+def _base64(data: bytes) -> str:
+    import binascii
+
+    return binascii.b2a_base64(data, newline=False).decode()
+
+
+class Block(dict):  # type: ignore[type-arg]
+    """A content block; its keys are the wire's (server/tools: "Tool Result")."""
+
+
+class Text(Block):
+    """Text content.  Every block also takes `annotations` and `meta`."""
+
+    def __init__(self, text: str, **fields: Any) -> None:
+        super().__init__(type="text", text=text, **wire(**fields))
+
+
+class _Media(Block):
+    _type, _default = "", ""
+
+    def __init__(self, data: bytes | None = None, *, path: Any = None,
+                 mime_type: str | None = None, **fields: Any) -> None:
+        if path is not None:
+            import mimetypes
+
+            with open(path, "rb") as file:
+                data = file.read()
+            mime_type = mime_type or mimetypes.guess_type(os.fspath(path))[0]
+        if data is None:
+            raise TypeError(f"{type(self).__name__} needs data or path")
+        super().__init__(type=self._type, data=_base64(data),
+                         mimeType=mime_type or self._default, **wire(**fields))
+
+
+class Image(_Media):
+    """Image content, of bytes or of the file at `path`."""
+
+    _type, _default = "image", "image/png"
+
+
+class Audio(_Media):
+    """Audio content, of bytes or of the file at `path`."""
+
+    _type, _default = "audio", "audio/wav"
+
+
+class ResourceLink(Block):
+    """A link to a resource; fields: title, description, mime_type, size, annotations."""
+
+    def __init__(self, uri: str, name: str, **fields: Any) -> None:
+        super().__init__(type="resource_link", uri=uri, name=name, **wire(**fields))
+
+
+class ResourceContents(dict):  # type: ignore[type-arg]
+    """What a resource holds: `text`, or bytes as `data`.  uri: the one read, if None."""
+
+    def __init__(self, text: str | None = None, *, data: bytes | None = None,
+                 uri: str | None = None, mime_type: str | None = None,
+                 meta: Json | None = None) -> None:
+        blob = None if data is None else _base64(data)
+        super().__init__(wire(uri=uri, mime_type=mime_type, text=text, blob=blob, meta=meta))
+
+    @classmethod
+    def of(cls, contents: Json) -> ResourceContents:
+        made = cls()
+        made.update(contents)
+        return made
+
+    @property
+    def text(self) -> str | None:
+        return self.get("text")
+
+    @property
+    def data(self) -> bytes | None:
+        import binascii
+
+        return binascii.a2b_base64(self["blob"]) if "blob" in self else None
+
+
+class EmbeddedResource(Block):
+    """A resource's contents inside a result."""
+
+    def __init__(self, uri: str, text: str | None = None, *, data: bytes | None = None,
+                 mime_type: str | None = None, **fields: Any) -> None:
+        contents = ResourceContents(text, data=data, uri=uri, mime_type=mime_type)
+        super().__init__(type="resource", resource=dict(contents), **wire(**fields))
+
+
+class Message(dict):  # type: ignore[type-arg]
+    """One message of a prompt.  role: "user" or "assistant"; content: str or a block."""
+
+    def __init__(self, role: str, content: Any) -> None:
+        super().__init__(role=role, content=Text(content) if type(content) is str
+                         else content)
+
+
+class ToolResult(dict):  # type: ignore[type-arg]
+    """The result of a tool: what a handler may return, and what `call_tool` gives.
+
+    data: the structured content, unwrapped where the server marked it as wrapped; the
+    text where there is none.  text: that of all text blocks, one after the other.
+    """
+
+    wrapped = False  # the tool's output schema says so; servers also mark the result
+
+    def __init__(self, content: Any = (), structured_content: Any = None,
+                 is_error: bool = False, meta: Json | None = None) -> None:
+        blocks = [Text(content)] if type(content) is str else list(content)
+        super().__init__(wire(content=blocks, structuredContent=structured_content,
+                              isError=is_error or None, meta=meta))
+
+    @classmethod
+    def of(cls, result: Json) -> ToolResult:
+        made = cls.__new__(cls)
+        made.update(result)
+        return made
+
+    @property
+    def content(self) -> list[Json]:
+        return self.get("content") or []
+
+    @property
+    def text(self) -> str:
+        return "\n".join(block["text"] for block in self.content
+                         if isinstance(block, dict) and type(block.get("text")) is str)
+
+    @property
+    def structured_content(self) -> Any:
+        return self.get("structuredContent")
+
+    @property
+    def is_error(self) -> bool:
+        return self.get("isError") is True
+
+    @property
+    def data(self) -> Any:
+        if "structuredContent" not in self:
+            return self.text
+        value, meta = self["structuredContent"], self.get("_meta") or {}
+        wrapped = self.wrapped or (meta.get("fastmcp") or {}).get("wrap_result")
+        return value.get("result") if wrapped and type(value) is dict else value
+
+
+WRAPPED = {"fastmcp": {"wrap_result": True}}  # the mark FastMCP's clients know
+
+
+class Elicited:
+    """An answer to `elicit`.  action: "accept", "decline" or "cancel".
+
+    content: the form as filled in, a dict, when accepted.  data: the same as the type
+    that was asked for.  elicitation_id: of a URL question, where the era has one.
+    """
+
+    def __init__(self, action: str, content: Json | None = None, data: Any = None,
+                 elicitation_id: str | None = None) -> None:
+        self.action, self.content = action, content
+        self.data, self.elicitation_id = data, elicitation_id
+
+    def __repr__(self) -> str:
+        return f"Elicited({self.action!r}, {self.content!r})"
+
+
+class Sampled(dict):  # type: ignore[type-arg]
+    """The result of `sample`, as on the wire.  text: that of its text blocks."""
+
+    @property
+    def text(self) -> str:
+        content = self["content"] if type(self["content"]) is list else [self["content"]]
+        return "\n".join(b["text"] for b in content if b.get("type") == "text")
+
+
+# -- 8. Schema -------------------------------------------------------------------------
+# A signature becomes a JSON Schema, arguments become objects, results become JSON. Hints
+# are read by their __origin__, __args__ and names: a server that starts must not import
+# typing, inspect or dataclasses to say that a parameter is an optional list of strings.
+
+MAX_NESTING, MAX_SUBSCHEMAS = 250, 20_000  # of a schema; the former of its use, too
+MAX_STEPS = 1_000_000  # in one validation; a step is one schema applied to one value
+MAX_PATTERN, MAX_SUBJECT = 1_000, 20_000  # characters; see validate()
+MAX_PROBLEMS = 20  # told to the peer; the rest is counted
+
+
+class SchemaError(ValueError):
+    """A schema that cannot be used: malformed, of another dialect, with a reference that
+    leads out of the document, or more work than the limits above allow."""
+
+
+class Misfit(ValueError):
+    """A value that does not fit: `problems` has one readable line for each reason."""
+
+    def __init__(self, found: list[Any]) -> None:  # (path, text, …) of each
+        more = [f"… and {len(found) - MAX_PROBLEMS} more"] if found[MAX_PROBLEMS:] else []
+        self.problems = [*map(_line, found[:MAX_PROBLEMS]), *more]
+        super().__init__("\n".join(self.problems))
+
+
+def validate(value: Any, schema: Any) -> list[str]:
+    """What is wrong with `value`, one readable line per problem; empty when it fits.
+
+    All of JSON Schema 2020-12 validation; `format` is annotation only, and nothing is ever
+    fetched. Raises SchemaError. Work is bounded, but for one thing: Python's `re` cannot be
+    interrupted. The length of patterns and of what they are tried on is limited, which
+    bounds polynomial blow-up; a pattern like (a+)+$ can still take exponential time.
+    """
+    return Misfit(_Validator(schema).check(value).found).problems
+
+
+_KINDS = {type(None): "null", bool: "boolean", int: "integer number", float: "number",
+          str: "string", list: "array", tuple: "array", dict: "object"}
+
+
+def _kind(value: Any) -> str:
+    """The names of the type, one or two: 1 and 1.0 are integers as well as numbers."""
+    if isinstance(value, float) and value.is_integer():
+        return "integer number"
+    exact = _KINDS.get(type(value))
+    return exact or next((k for t, k in _KINDS.items() if isinstance(value, t)), "unknown")
+
+
+def _quote(value: Any) -> str:
+    """One short line. Of a container only the kind: it may hold what is nobody's business."""
+    if _kind(value) in ("array", "object", "unknown"):
+        return f"an {_kind(value)}"
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a huge integer"
+    text = json.dumps(value[:80] if isinstance(value, str) else value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _line(problem: Any) -> str:
+    path, text, *_ = problem
+    where = "".join(f"[{key}]" if isinstance(key, int) else f".{key:.60}" for key in path)
+    return " ".join(f"{where.lstrip('.')}: {text}".split()) if path else text
+
+
+def _frozen(value: Any) -> Any:
+    """Hashable, and equal where JSON Schema says so: 1 is 1.0, but neither is true."""
+    if isinstance(value, dict):
+        return frozenset((key, _frozen(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_frozen, value))
+    return (bool, value) if isinstance(value, bool) else value
+
+
+def _unquote(text: str) -> str:
+    return re.sub("(?:%[0-9A-Fa-f]{2})+", lambda run: bytes.fromhex(
+        run[0].replace("%", "")).decode("utf-8", "replace"), text)
+
+
+# The validator. A schema is first checked itself, by the schema of schemas.
+
+
+_STRINGS, _SELF = {"type": "array", "items": {"type": "string"}}, {"$ref": "#"}
+_TYPES = "null boolean integer number string array object".split()
+_META: Any = {"type": ["object", "boolean"], "properties": {
+    **dict.fromkeys("not if then else contains additionalItems unevaluatedItems propertyNames "
+                    "additionalProperties unevaluatedProperties".split(), _SELF),
+    **dict.fromkeys("allOf anyOf oneOf prefixItems".split(), {"type": "array", "items": _SELF}),
+    **dict.fromkeys("properties patternProperties dependentSchemas $defs definitions".split(),
+                    {"type": "object", "additionalProperties": _SELF}),
+    **dict.fromkeys("pattern $ref $dynamicRef $id $anchor $dynamicAnchor".split(),
+                    {"type": "string"}),
+    **dict.fromkeys("maximum exclusiveMaximum minimum exclusiveMinimum".split(),
+                    {"type": "number"}),
+    **dict.fromkeys("maxLength minLength maxItems minItems maxProperties minProperties "
+                    "maxContains minContains".split(), {"type": "integer", "minimum": 0}),
+    "items": {"if": {"type": "array"}, "then": {"items": _SELF}, "else": _SELF},
+    "multipleOf": {"type": "number", "exclusiveMinimum": 0},
+    "type": {"if": {"type": "array"}, "then": {"items": {"enum": _TYPES}},
+             "else": {"enum": _TYPES}},
+    "enum": {"type": "array"}, "uniqueItems": {"type": "boolean"}, "required": _STRINGS,
+    "dependentRequired": {"type": "object", "additionalProperties": _STRINGS},
+    "dependencies": {"type": "object", "additionalProperties": {
+        "if": {"type": "array"}, "then": _STRINGS, "else": _SELF}},
+    "$schema": {"pattern": r"^https?://json-schema\.org/(draft/2020-12|draft-07)/schema#?$"},
+}}
+
+
+@lru_cache(maxsize=512)
+def _regex(pattern: str) -> re.Pattern[str]:
+    """ECMA 262 in Python's words: \\d and \\w are ASCII, $ is the end and nothing else."""
+    letter, tokens = r"(?u:[^\W\d_])", r"\\[pP]\{\w+\}|\\.|\[(?:\\.|[^\]\\])*\]|\$|\(\?<(?=\w)"
+    words = {"$": r"\Z", "(?<": "(?P<", r"\s": r"(?u:\s)", r"\S": r"(?u:\S)",
+             r"\p{digit}": r"(?u:\d)", r"\p{L}": letter, r"\p{Letter}": letter}
+    try:
+        if len(pattern) > MAX_PATTERN:
+            raise OverflowError(f"longer than {MAX_PATTERN} characters")
+        text = re.sub(tokens, lambda found: words.get(found[0], found[0]), pattern)
+        return re.compile(text, re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise SchemaError(f"pattern {_quote(pattern)}: {error}") from None
+
+
+def _match(pattern: str, text: str) -> bool:
+    if len(text) > MAX_SUBJECT:
+        raise SchemaError(f"no pattern is tried on more than {MAX_SUBJECT} characters")
+    return _regex(pattern).search(text) is not None
+
+
+def _join(base: str, reference: str) -> str:
+    if not base or reference[:1] == "#":
+        return base + reference
+    from urllib.parse import urljoin
+    return urljoin(base, reference)
+
+
+class _Validator:
+    """One schema document, read whole before use, so that a bad one is refused at once."""
+
+    def __init__(self, document: Any) -> None:
+        self.document = document
+        self.bases: dict[int, str] = {}  # the base URI of what stands in it, by id()
+        self.anchors = {"": document}  # URI or URI#anchor: schema
+        for problem in _meta().check(document).found if document is not _META else ():
+            raise SchemaError(_line(problem))
+        for base, reference in self.read():
+            self.find(base, reference)
+
+    def read(self) -> list[tuple[str, str]]:
+        """Note every base and anchor, and all (base, reference); with a stack, for Python's
+        own ends too early. What is no schema may use the words for something else."""
+        todo, references = [("", self.document)], []
+        while todo:
+            base, node = todo.pop()
+            if not isinstance(node, (dict, list)) or id(node) in self.bases:
+                continue
+            words = node if isinstance(node, dict) else dict(enumerate(node))
+            told = {word: want for word, want in words.items() if isinstance(want, str)}
+            if "$id" in told:
+                self.anchors[_join(base, told["$id"])] = node  # draft-07: "#name" is an anchor
+                base = _join(base, told["$id"]).partition("#")[0]
+            self.bases[id(node)] = base
+            self.anchors.update((f"{base}#{told[word]}", node)
+                                for word in ("$anchor", "$dynamicAnchor") if word in told)
+            references += [(base, told[word]) for word in ("$ref", "$dynamicRef") if word in told]
+            todo += [(base, words[word]) for word in words
+                     if word not in ("enum", "const", "default", "examples")]
+        return references
+
+    def find(self, base: str, reference: str) -> Any:
+        try:
+            uri, _, fragment = _join(base, reference).partition("#")
+            fragment = _unquote(fragment)
+            if fragment and fragment[0] != "/":
+                return self.anchors[f"{uri}#{fragment}"]
+            target = self.anchors[uri]
+            for step in fragment.split("/")[1:]:
+                step = step.replace("~1", "/").replace("~0", "~")
+                target = target[int(step) if isinstance(target, list) else step]
+            return target
+        except (LookupError, ValueError, TypeError):
+            text = f"{_quote(reference)} is not in the document, and nothing is fetched"
+            raise SchemaError(text) from None
+
+    def check(self, value: Any, lenient: bool = False) -> _Step:
+        try:
+            return _Step(self, self.document, value, lenient=lenient)
+        except RecursionError:
+            raise SchemaError("checking nests too deeply") from None
+
+
+class _Step:
+    """One schema applied to one value. `found`: (path, text, what was expected) of each
+    problem; `seen`: names or indices spoken for, so that others can ask for the rest;
+    `result`: what the value becomes, or if `lenient`, the JSON it should rather have been."""
+
+    def __init__(self, doc: _Validator, schema: Any, value: Any, path: tuple[Any, ...] = (),
+                 above: _Step | None = None, lenient: bool = False) -> None:
+        self.doc, self.path, self.lenient = doc, path, lenient
+        self.found: list[tuple[tuple[Any, ...], str, str]] = []
+        self.seen: set[Any] = set()
+        self.scope: tuple[str, ...] = above.scope if above else ()
+        self.depth: int = above.depth + 1 if above else 0
+        self.budget: Iterator[int] = above.budget if above else iter(range(MAX_STEPS))
+        if self.depth > MAX_NESTING or next(self.budget, None) is None:
+            raise SchemaError("checking nests too deeply ($ref loop?) or takes too many steps")
+        self.schema = schema if isinstance(schema, dict) else {} if schema else {"not": {}}
+        base = doc.bases.get(id(schema), "".join(self.scope[-1:]))
+        self.scope += () if base in self.scope[-1:] else (base,)
+        self.value = _moved(value, self.schema.get("type", "string")) if lenient else value
+        self.result, value_kind = self.value, _kind(self.value)
+        for word in sorted(_RULES.keys() & self.schema, key=_ORDER.__getitem__):
+            kind, rule = _RULES[word]
+            if kind in value_kind:
+                rule(self, self.schema[word])
+        make = getattr(schema, "make", None)
+        if make and not self.found and not lenient:
+            self.make(make)
+
+    def make(self, make: Any) -> None:
+        try:
+            self.result = make(self.result)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            what = self.schema.get("format", self.schema.get("contentEncoding"))
+            self.must(False, what) if what else self.bad(f"{error:.200}")
+
+    def bad(self, text: str, *key: Any) -> None:
+        self.found.append(((*self.path, *key), text, ""))
+
+    def must(self, fits: Any, what: str, got: Any = None) -> None:
+        if not fits:
+            text = f"expected {what}, got {_quote(self.value) if got is None else got}"
+            self.found.append((self.path, text, what))
+
+    def of(self, schema: Any, value: Any, *key: Any) -> _Step:
+        return _Step(self.doc, schema, value, (*self.path, *key), self, self.lenient)
+
+    def beside(self, *schemas: Any) -> None:
+        """`schemas` for the same value: their problems, or what they saw and made, count."""
+        for step in [self.of(schema, self.value) for schema in schemas]:
+            self.found += step.found
+            self.seen |= set() if step.found else step.seen
+            self.result = self.result if step.result is self.value else step.result
+
+    def each(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """(key, schema) for parts of the value, where it has them; they are seen by that."""
+        known = self.schema.get("properties", {})
+        for key, schema in pairs:
+            if (key >= len(self.value) if isinstance(key, int) else key not in self.value):
+                continue
+            self.seen.add(key)
+            if schema is False and not isinstance(key, int) and key not in known:
+                self.bad(f"unknown; known are: {', '.join(known) or 'none'}", key)
+                continue
+            step = self.of(schema, self.value[key], key)
+            absent = step.found and step.value is None and getattr(schema, "optional", False)
+            if absent or step.result is not self.value[key]:
+                self.result = self.value.copy() if self.result is self.value else self.result
+                self.result[key] = step.result
+            if absent:
+                del self.result[key]
+            self.found += [] if absent else step.found
+
+    def rest(self, schema: Any) -> None:
+        """`schema` for every part that is not seen yet."""
+        keys = self.value if isinstance(self.value, dict) else range(len(self.value))
+        self.each([(key, schema) for key in keys if key not in self.seen])
+
+
+def _moved(value: Any, names: Any) -> Any:
+    """Text becomes the JSON it spells where `names` asks for that; never where for text."""
+    if not isinstance(value, str) or "string" in names or value != value.strip():
+        return value
+    try:
+        spelt = parse_json(value)
+    except ValueError:
+        return value
+    kind = _KINDS[type(spelt)].replace("null", "?")  # 5.0 is an integer, but "5.0" is not
+    return spelt if any(name in names for name in kind.split()) else value
+
+
+def _multiple(value: Any, of: Any) -> bool:
+    if isinstance(value, int) and isinstance(of, int):
+        return value % of == 0
+    from fractions import Fraction  # of the digits as written: 0.1 is a tenth
+    return abs(value) < float("inf") and Fraction(str(value)) % Fraction(str(of)) == 0
+
+
+def _bound(text: str, fits: Callable[[Any, Any], bool]) -> Rule:
+    def rule(at: _Step, want: Any) -> None:
+        size = len(at.value) if hasattr(at.value, "__len__") else at.value
+        at.must(fits(size, want), text.format(want), _quote(size))
+    return rule
+
+
+def _member(at: _Step, want: Any) -> None:
+    what = "one of " * (len(want) > 1) + ", ".join(map(_quote, want))
+    at.must(_frozen(at.value) in map(_frozen, want), what)
+
+
+def _type(at: _Step, want: Any) -> None:
+    names = want if isinstance(want, list) else [want]
+    at.must({*names}.intersection(_kind(at.value).split()), " or ".join(names))
+
+
+def _not(at: _Step, want: Any) -> None:
+    if not at.of(want, at.value).found:
+        at.bad("not allowed")
+
+
+def _names(at: _Step, want: Any) -> None:
+    for name in at.value:
+        at.found += at.of(want, name, name).found
+
+
+def _required(at: _Step, want: Any, why: str = "required") -> None:
+    for name in want:
+        if name not in at.value:
+            at.bad(f"missing ({why})", name)
+
+
+def _dependent(at: _Step, want: Any) -> None:
+    for name in want.keys() & at.value:
+        if isinstance(want[name], list):
+            _required(at, want[name], f"required with {name}")
+        else:
+            at.beside(want[name])
+
+
+def _contains(at: _Step, want: Any) -> None:
+    hits = [index for index, item in enumerate(at.value) if not at.of(want, item).found]
+    at.seen.update(hits)
+    least, most = at.schema.get("minContains", 1), at.schema.get("maxContains", float("inf"))
+    at.must(least <= len(hits) <= most, f"{least} to {most} items of a kind", len(hits))
+
+
+def _alternatives(at: _Step, want: Any, most: int) -> None:
+    """The first that fits; if none does, the complaint of the one of the right kind."""
+    steps = [at.of(schema, at.value) for schema in want]
+    fits = [step for step in steps if not step.found]
+    if at.lenient:  # what fits unmoved stays, and text where any of them welcomes text
+        if isinstance(at.value, str) and any("string" in s.schema.get("type", ()) for s in steps):
+            return
+        fits.sort(key=lambda step: step.result is not at.value)
+    at.seen = at.seen.union(*(step.seen for step in fits))
+    if fits:
+        at.result = fits[0].result
+        return at.bad("fits more than one alternative") if len(fits) > most else None
+    kinds = {f[0][2]: 0 for step in steps if len(f := step.found) == 1 and f[0][0] == at.path}
+    other = [step.found for step in steps if step.found[0][2] not in kinds]
+    at.found += min(other, key=len, default=[])
+    at.must(other, " or ".join(kinds))
+
+
+def _dynamic(at: _Step, want: str) -> None:
+    target, name = at.doc.find(at.scope[-1], want), want.partition("#")[2]
+    if isinstance(target, dict) and target.get("$dynamicAnchor") == name:
+        outer = (at.doc.anchors.get(f"{base}#{name}", {}) for base in at.scope)
+        target = next(schema for schema in outer if schema.get("$dynamicAnchor") == name)
+    at.beside(target)
+
+
+def _if(at: _Step, want: Any) -> None:
+    step = at.of(want, at.value)
+    at.seen |= set() if step.found else step.seen
+    at.beside(at.schema.get("else" if step.found else "then", True))
+
+
+# The kind of value and what a keyword does, in the order of work: those that ask for the
+# rest of a value come after those that see parts of it.
+_RULES: dict[str, tuple[str, Rule]] = {
+    "multipleOf":            ("number", lambda at, want: at.must(
+                                  _multiple(at.value, want), f"a multiple of {want}")),
+    "maximum":               ("number", _bound("at most {}", operator.le)),
+    "exclusiveMaximum":      ("number", _bound("less than {}", operator.lt)),
+    "minimum":               ("number", _bound("at least {}", operator.ge)),
+    "exclusiveMinimum":      ("number", _bound("more than {}", operator.gt)),
+    "maxLength":             ("string", _bound("at most {} characters", operator.le)),
+    "minLength":             ("string", _bound("at least {} characters", operator.ge)),
+    "pattern":               ("string", lambda at, want: at.must(
+                                  _match(want, at.value), f"text like {_quote(want)}")),
+    "maxItems":              ("array", _bound("at most {} items", operator.le)),
+    "minItems":              ("array", _bound("at least {} items", operator.ge)),
+    "uniqueItems":           ("array", lambda at, want: at.must(not want or len(at.value) ==
+                                  len({*map(_frozen, at.value)}), "items that all differ")),
+    "prefixItems":           ("array", lambda at, want: at.each(enumerate(want))),
+    "items":                 ("array", lambda at, want: at.each(enumerate(want))
+                                  if isinstance(want, list) else at.rest(want)),
+    "additionalItems":       ("array", lambda at, want: at.rest(want)
+                                  if isinstance(at.schema.get("items"), list) else None),
+    "contains":              ("array", _contains),
+    "maxProperties":         ("object", _bound("at most {} properties", operator.le)),
+    "minProperties":         ("object", _bound("at least {} properties", operator.ge)),
+    "required":              ("object", _required),
+    "propertyNames":         ("object", _names),
+    "properties":            ("object", lambda at, want: at.each(want.items())),
+    "patternProperties":     ("object", lambda at, want: at.each(
+                                  (name, want[pattern]) for pattern in want
+                                  for name in at.value if _match(pattern, name))),
+    "additionalProperties":  ("object", _Step.rest),
+    "dependentRequired":     ("object", _dependent),
+    "dependentSchemas":      ("object", _dependent),
+    "dependencies":          ("object", _dependent),
+    "type":                  ("", _type),
+    "enum":                  ("", _member),
+    "const":                 ("", lambda at, want: _member(at, [want])),
+    "allOf":                 ("", lambda at, want: at.beside(*want)),
+    "anyOf":                 ("", lambda at, want: _alternatives(at, want, len(want))),
+    "oneOf":                 ("", lambda at, want: _alternatives(at, want, 1)),
+    "not":                   ("", _not),
+    "if":                    ("", _if),
+    "$ref":                  ("", lambda at, want: at.beside(at.doc.find(at.scope[-1], want))),
+    "$dynamicRef":           ("", _dynamic),
+    "unevaluatedItems":      ("array", lambda at, want: at.found or at.rest(want)),
+    "unevaluatedProperties": ("object", lambda at, want: at.found or at.rest(want)),
+}
+_ORDER = {word: rank for rank, word in enumerate(_RULES)}
+
+
+@lru_cache(maxsize=1)
+def _meta() -> _Validator:
+    return _Validator(_META)
+
+
+# Hints. Each becomes a _Node: a schema, and what to make of a value that fits it.
+
+
+_MISSING: Any = object()
+
+
+class _Node(dict):  # type: ignore[type-arg]
+    """A schema whose fitting values become `make(value)`, once their parts have been made.
+    Where it is `optional`, null says that the property is left out."""
+
+    def __init__(self, words: Any, make: Any = None, optional: bool = False) -> None:
+        super().__init__(words)
+        self.make, self.optional = make, optional
+
+    def plus(self, words: Any) -> _Node:
+        return _Node({**self, **words}, self.make, self.optional)
+
+
+def _instant(cls: Any, text: str) -> Any:
+    """RFC 3339, for fromisoformat before 3.11: no Z, and six digits after the point."""
+    text = re.sub(r"\.(\d+)", lambda part: "." + part[1][:6].ljust(6, "0"), text)
+    return cls.fromisoformat(re.sub("[zZ]$", "+00:00", text))
+
+
+def _octets(cls: Any, text: str) -> bytes:
+    from binascii import a2b_base64
+    if len(text) % 4 or not re.fullmatch("[A-Za-z0-9+/]*={0,2}", text):
+        raise ValueError
+    return a2b_base64(text)
+
+
+_FORMATS: dict[str, tuple[Any, Callable[[Any, str], Any]]] = {  # by name: none is imported
+    "datetime.datetime": ({"format": "date-time"}, _instant),
+    "datetime.date":     ({"format": "date"}, lambda cls, text: cls.fromisoformat(text)),
+    "datetime.time":     ({"format": "time"}, _instant),
+    "uuid.UUID":         ({"format": "uuid"}, lambda cls, text: cls(text)),
+    "pathlib.PurePath":  ({"format": "path"}, lambda cls, text: cls(text)),
+    "decimal.Decimal":   ({"type": ["string", "number"], "format": "decimal"},
+                          lambda cls, text: cls(text)),
+    "builtins.bytes":    ({"contentEncoding": "base64"}, _octets),
+}
+
+
+def _choice(members: Iterable[Any]) -> _Node:
+    back = {_frozen(jsonable(member)): member for member in members}
+    values = [*map(jsonable, back.values())]
+    kinds = {_kind(value).split()[0] for value in values}
+    alike = {"type": kinds.pop()} if len(kinds) == 1 else {}
+    return _Node({**alike, "enum": values}, lambda value: back[_frozen(value)])
+
+
+def _array(args: Any, read: Any, make: Any = None, **words: Any) -> _Node:
+    items = {"items": read(args[0])} if args else {}
+    return _Node({"type": "array", **items, **words}, make)
+
+
+def _tuple(args: Any, read: Any) -> _Node:
+    if not args or args[-1] is ...:
+        return _array(args, read, tuple)
+    size = {"minItems": len(args), "maxItems": len(args)}
+    return _Node({"type": "array", "prefixItems": [*map(read, args)], **size}, tuple)
+
+
+def _mapping(args: Any, read: Any) -> _Node:
+    key, value = map(read, args or (str, object))
+    if key.get("type") != "string":
+        raise TypeError("the keys of a JSON object are str")
+    return _Node({"type": "object", **({"additionalProperties": value} if value else {})})
+
+
+def _object(rows: list[Any], read: Any, output: bool, make: Any = None) -> _Node:
+    """The schema of what has named parts, a class or a function: (name, hint, default) of
+    each. No default is _MISSING, and the part required; one that cannot be told is `...`."""
+    parts: dict[str, Any] = {}
+    for name, hint, default in rows:
+        try:
+            parts[name] = _part(read(hint), ... if output else default)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(f"{name}: {error}") from None
+    needed = [name for name, _, default in rows if default is _MISSING]
+    node = _Node({"type": "object", "properties": parts}, make)
+    node.update({"required": needed} if needed else {})
+    node.update({} if output else {"additionalProperties": False})  # a subclass may have more
+    return node
+
+
+def _part(node: _Node, default: Any) -> _Node:
+    if default is None:  # Optional[X] = None reads as X, and null as left out
+        others = [one for one in node.get("anyOf", [node]) if one != {"type": "null"}]
+        rest = {word: node[word] for word in node if word != "anyOf"}
+        first = others[0] if len(others) == 1 else _Node({"anyOf": others}, node.make)
+        return _Node({**first, **rest}, first.make, True)
+    try:
+        told = {} if default in (_MISSING, ...) else {"default": jsonable(default)}
+    except (TypeError, ValueError):
+        told = {}
+    return node.plus(told) if told else node
+
+
+def _fields(cls: Any, output: bool) -> list[Any]:
+    hints = _hints_of(cls)
+    if hasattr(cls, "__dataclass_fields__"):
+        from dataclasses import MISSING, fields
+        return [(f.name, hints[f.name], f.default if f.default is not MISSING else
+                 _MISSING if f.default_factory is MISSING else ...)
+                for f in fields(cls) if f.init or output]
+    if hasattr(cls, "__required_keys__"):
+        marks = {"typing.Required": _MISSING, "typing.NotRequired": ...}
+        return [(name, hint, marks.get(_name(hint), _MISSING if name in cls.__required_keys__
+                                       else ...)) for name, hint in hints.items()]
+    return [(name, hints.get(name, object), cls._field_defaults.get(name, _MISSING))
+            for name in cls._fields]
+
+
+def _hints_of(thing: Any, **names: Any) -> dict[str, Any]:
+    """Evaluated; typing is imported only for what is written as a string, or has one in it."""
+    hints = getattr(thing, "__annotations__", {})
+    if not any(type(hint) is not type and "'" in repr(hint) for hint in hints.values()):
+        return dict(hints)
+    import typing
+    try:
+        hints = typing.get_type_hints(thing, include_extras=True)
+        assert not any(isinstance(hint, str) for hint in hints.values())
+        return hints
+    except Exception:
+        return _hints_anyhow(thing, {**vars(typing), **names})
+
+
+def _hints_anyhow(thing: Any, names: dict[str, Any]) -> dict[str, Any]:
+    """With X | Y as Union[X, Y], for 3.9, and for what was imported for type checkers only."""
+    import ast
+
+    class Bars(ast.NodeTransformer):
+        def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+            both = ast.Tuple([self.visit(node.left), self.visit(node.right)], ast.Load())
+            return ast.Subscript(ast.Name("Union", ast.Load()), both, ast.Load())
+    hints: dict[str, Any] = {}
+    for part in reversed(getattr(thing, "__mro__", [thing])):
+        names = {**names, **getattr(sys.modules.get(part.__module__), "__dict__", {})}
+        for name, hint in getattr(part, "__annotations__", {}).items():
+            try:
+                while isinstance(hint := getattr(hint, "__forward_arg__", hint), str):
+                    tree = Bars().visit(ast.parse(hint, mode="eval"))
+                    hint = eval(compile(ast.fix_missing_locations(tree), "", "eval"), names)
+                hints[name] = hint
+            except Exception as error:
+                if name != "return":
+                    raise TypeError(f"{name}: {hint!r}: {error}") from None
+    return hints
+
+
+def _name(thing: Any) -> str:
+    """package.Name of a class or of a hint's origin; pathlib is a package since 3.13."""
+    thing = getattr(thing, "__origin__", thing)
+    if type(thing).__name__ == "UnionType":
+        return "typing.Union"
+    package = str(getattr(thing, "__module__", "")).partition(".")[0]
+    name = getattr(thing, "__name__", None) or getattr(thing, "_name", None)
+    return f"{package.replace('_extensions', '')}.{name}"
+
+
+_PLAIN = {str: _Node({"type": "string"}), bool: _Node({"type": "boolean"}), object: _Node({}),
+          int: _Node({"type": "integer"}, int), float: _Node({"type": "number"}, float),
+          type(None): _Node({"type": "null"}), None: _Node({"type": "null"})}
+_READERS: dict[str, Callable[[Any, Any], _Node]] = {
+    name: reader for names, reader in (  # given the arguments and what reads them
+        ("typing.Any", lambda args, read: _PLAIN[object]),
+        ("typing.Union", lambda args, read: _Node({"anyOf": [*map(read, args)]})),
+        ("typing.Literal", lambda args, read: _choice(args)),
+        ("typing.Required typing.NotRequired", lambda args, read: read(args[0])),
+        ("builtins.tuple", _tuple),
+        ("builtins.list collections.Sequence collections.MutableSequence "
+         "collections.Iterable collections.Collection", _array),
+        ("builtins.set collections.Set collections.MutableSet",
+         lambda args, read: _array(args, read, set, uniqueItems=True)),
+        ("builtins.frozenset",
+         lambda args, read: _array(args, read, frozenset, uniqueItems=True)),
+        ("builtins.dict collections.Mapping collections.MutableMapping", _mapping),
+    ) for name in names.split()}
+
+
+def hint_schema(hint: Any, output: bool = False, trail: tuple[Any, ...] = ()) -> _Node:
+    """The schema of a hint, for input or for output. Raises TypeError for what has none."""
+    if (hint is None or type(hint) is type) and hint in _PLAIN:
+        return _PLAIN[hint]
+    name, read = _name(hint), partial(hint_schema, output=output, trail=(*trail, hint))
+    if hasattr(hint, "__metadata__"):
+        node = read(hint.__origin__)
+        for extra in hint.__metadata__:
+            words = {"description": extra} if isinstance(extra, str) else extra
+            node = node.plus(words) if isinstance(words, dict) else node
+        return _Validator(node).document  # read at once: the keywords are the author's own
+    if name in _READERS:
+        return _READERS[name](getattr(hint, "__args__", ()), read)
+    if isinstance(hint, type):
+        return _class(hint, read, output, trail)
+    for inner in ("__supertype__", "__value__"):  # NewType; `type X = …`
+        if hasattr(hint, inner):
+            return read(getattr(hint, inner))
+    raise TypeError(f"{hint!r} cannot be described as JSON Schema")
+
+
+def _class(cls: Any, read: Any, output: bool, trail: tuple[Any, ...]) -> _Node:
+    if issubclass(cls, enum.Enum):
+        return _choice(cls)
+    for name in map(_name, cls.__mro__):
+        if name in _FORMATS:
+            words, spell = _FORMATS[name]
+            return _Node({"type": "string", **words}, lambda value: spell(cls, str(value)))
+    if cls in trail:
+        raise TypeError(f"{cls.__qualname__} is recursive, and a schema here is inline")
+    if not any(hasattr(cls, mark) for mark in
+               ("__dataclass_fields__", "__required_keys__", "_fields")):
+        raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema")
+    return _object(_fields(cls, output), read, output, lambda value: cls(**value))
+
+
+def _hint_or_any(hint: Any) -> _Node:
+    try:
+        return hint_schema(hint)
+    except (TypeError, ValueError, RecursionError):
+        return _PLAIN[object]
+
+
+def output_of(hint: Any) -> tuple[Any, bool]:
+    """The outputSchema of what is returned, and whether it wraps that as {"result": …}. None
+    where nothing is promised: for text and content blocks, Any, and what has no schema."""
+    try:
+        node = hint_schema(hint, output=True)
+    except (TypeError, ValueError, RecursionError):
+        return None, False
+    if {**node, "description": ""} in ({**bare, "description": ""} for bare in (
+            {}, {"type": "string"}, {"type": "null"})):
+        return None, False
+    if node.get("type") == "object":
+        return node, False
+    return {"type": "object", "properties": {"result": node}, "required": ["result"],
+            "x-fastmcp-wrap-result": True}, True
+
+
+_HUGE = 10 ** 4300  # from here on Python refuses to write an integer, and readers to read it
+
+
+def jsonable(value: Any, depth: int = 0) -> Any:
+    """`value` as JSON data: a dataclass or NamedTuple as object, an Enum as its value, a set
+    as array, bytes as base64, dates, UUIDs, paths and decimals as text. TypeError for what
+    has no such form; ValueError for a number JSON has not, a cycle or too deep nesting."""
+    if depth > MAX_NESTING:
+        raise ValueError(f"nested deeper than {MAX_NESTING} levels, or a part of itself")
+    if isinstance(value, enum.Enum):
+        return jsonable(value.value, depth + 1)
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, (int, float)):
+        if not abs(value) < _HUGE:
+            raise ValueError("NaN, infinity or an integer over 4,300 digits is not JSON")
+        return value
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        fields = sys.modules["dataclasses"].fields(value)
+        value = {field.name: getattr(value, field.name) for field in fields}
+    elif hasattr(value, "_fields") and isinstance(value, tuple):
+        value = dict(zip(value._fields, value))
+    if isinstance(value, Mapping):
+        return {_key(key): jsonable(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple, Set)):
+        return [jsonable(item, depth + 1) for item in value]
+    return _spelt(value)
+
+
+def _key(key: Any) -> str:
+    text = jsonable(key)
+    return text if isinstance(text, str) else json.dumps(text)
+
+
+def _spelt(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        from binascii import b2a_base64
+        return b2a_base64(value, newline=False).decode()
+    if any(name in _FORMATS for name in map(_name, type(value).__mro__)):
+        return str(value.isoformat() if hasattr(value, "isoformat") else value)
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+
+
+# Signatures.
+
+
+def _home(fn: Any) -> Any:
+    """The plain function inside what decorators, partial, methods and objects wrap it in."""
+    for name in ("__wrapped__", "func", "__func__"):
+        if hasattr(fn, name):
+            return _home(getattr(fn, name))
+    return fn if hasattr(fn, "__code__") else type(fn).__call__
+
+
+def _parameters(fn: Any, home: Any) -> list[Any]:
+    """(name, kind as inspect counts them, default); inspect itself only for the odd ones."""
+    if fn is not home:
+        import inspect
+        return [(p.name, p.kind, _MISSING if p.default is p.empty else p.default)
+                for p in inspect.signature(fn).parameters.values()]
+    code, count = fn.__code__, fn.__code__.co_argcount
+    defaults = dict(zip(code.co_varnames[:count][::-1], (fn.__defaults__ or ())[::-1]))
+    defaults.update(fn.__kwdefaults__ or {})
+    kinds = [0] * code.co_posonlyargcount + [1] * (count - code.co_posonlyargcount)
+    kinds += [3] * code.co_kwonlyargcount + [2] * bool(code.co_flags & 4)
+    kinds += [4] * bool(code.co_flags & 8)
+    return [(name, kind, defaults.get(name, _MISSING))
+            for name, kind in zip(code.co_varnames, kinds)]
+
+
+_EXACT = {"string": str, "boolean": bool, "integer": int, "number": float, "object": dict}
+
+
+class Signature:
+    """What a function's signature tells a client, and how its arguments come to the function.
+
+    `context` names the parameter of `context_type`, if any; `returns` is the hint. A `schema`
+    written by hand is told instead of the hints; arguments must then fit both. Raises
+    TypeError for what cannot be described, SchemaError for a schema that cannot be used.
+    """
+
+    def __init__(self, fn: Any, context_type: Any = None, schema: Any = None) -> None:
+        self.fn = fn.__func__ if isinstance(fn, staticmethod) else fn  # not callable on 3.9
+        self.home, self.by_hand, self.context = _home(self.fn), schema, ""
+        self._first: list[Any] = []  # (name, default) of those that are positional only
+        try:
+            self.node = self._describe(context_type)
+        except TypeError as error:
+            name = getattr(self.home, "__qualname__", self.fn)
+            raise TypeError(f"{name}(): parameter {error}") from None
+        self._needed = frozenset(self.node.get("required", ()))
+        self._plain = {name: _EXACT.get(part.get("type")) for name, part in
+                       self.node["properties"].items()
+                       if part.keys() <= {"type", "description", "default"}}
+        if schema is not None:
+            self._plain = {"": _Validator(schema)}  # refused now, and never the fast way
+
+    def _describe(self, context_type: Any) -> _Node:
+        hints = _hints_of(self.home, **{getattr(context_type, "__name__", "_"): context_type})
+        self.returns, rows, more = hints.get("return", object), [], {}
+        for name, kind, default in _parameters(self.fn, self.home):
+            hint = hints.get(name, object)
+            inner = (hint, getattr(hint, "__origin__", 0), *getattr(hint, "__args__", ()))
+            if kind == 2 or kind == 4 and self.by_hand is None:
+                raise TypeError(f"{name}: *args and **kwargs cannot be described")
+            self._first += [(name, default)] if kind == 0 else []
+            if context_type is not None and context_type in inner:
+                self.context = name
+            elif kind == 4:
+                more = {"additionalProperties": True}
+            else:
+                rows.append((name, hint, default))
+        read = hint_schema if self.by_hand is None else _hint_or_any
+        return _object(rows, read, False).plus(more)
+
+    def bind(self, arguments: dict[str, Any], strict: bool = False) -> dict[str, Any]:
+        """The keyword arguments to call with; raises Misfit. Unless `strict`, what does not
+        fit as it is moves towards its type: "5" to 5, "true" to True, JSON text to a list."""
+        plain = self._plain
+        if self._needed <= arguments.keys():
+            for name, value in arguments.items():
+                if plain.get(name) is not type(value):
+                    return self._bind(arguments, strict)
+            if "" not in plain:
+                return dict(arguments)
+        return self._bind(arguments, strict)
+
+    def _bind(self, arguments: Any, strict: bool) -> Any:
+        try:
+            for judge in self._judges:
+                step = judge.check(arguments)
+                if step.found and not strict:
+                    step = judge.check(judge.check(arguments, lenient=True).result)
+                if step.found:
+                    raise Misfit(step.found)
+                arguments = step.result
+            return arguments
+        except SchemaError as error:  # the schema is sound: these ask for too much work
+            raise Misfit([((), str(error))]) from None
+
+    @cached_property
+    def _judges(self) -> list[_Validator]:
+        return [_Validator(one) for one in (self.by_hand, self.node) if one is not None]
+
+    def call(self, arguments: dict[str, Any]) -> Any:
+        """Call the function with what bind() gave, and the context."""
+        first = [arguments.pop(name, default) for name, default in self._first]
+        return self.fn(*first, **arguments)
+
+    @cached_property
+    def description(self) -> str:
+        """The docstring, without the parameters where the schema tells them."""
+        doc = self.home.__doc__ or ""
+        return _split_doc(doc)[0] if self.by_hand is None else _dedent(doc).strip()
+
+    @cached_property
+    def schema(self) -> Any:
+        """The inputSchema; what is not Annotated is described in the words of the docstring."""
+        if self.by_hand is not None:
+            return self.by_hand
+        told = _split_doc(self.home.__doc__ or "")[1]
+        return {**self.node, "properties": {
+            name: {"description": told[name], **part} if name in told else part
+            for name, part in self.node["properties"].items()}}
+
+
+_DOC_STYLES = (  # a section on parameters, and each of them in it: Google, NumPy, Sphinx
+    (r"^(?:Args|Arguments|Parameters|Params):[ \t]*\n((?:[ \t]+\S.*\n|[ \t]*\n)+)",
+     r"^\*{0,2}(\w+)[ \t]*(?:\(.*?\))?:[ \t]*(.*\n(?:[ \t]+.*\n|\n)*)"),
+    (r"^Parameters\n-{3,}[ \t]*\n((?:(?!.*\n-{3,}).*\n)+)",
+     r"^\*{0,2}(\w+)(?:[ \t]*:.*)?\n((?:[ \t]+.*\n|\n)*)"),
+    (r"((?:^:(?:param|type)\b.*\n(?:[ \t]+.*\n)*)+)",
+     r"^:param (?:[^:\n]*[ ])?\*{0,2}(\w+):(.*\n(?:[ \t]+.*\n)*)"),
+)
+
+
+def _dedent(text: str) -> str:
+    head, *lines = text.expandtabs().split("\n")
+    margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    return "\n".join([head.strip(), *(line[margin:].rstrip() for line in lines)])
+
+
+def _split_doc(doc: str) -> tuple[str, dict[str, str]]:
+    """A docstring without its section on parameters, and what that says of each."""
+    text, told = _dedent(doc).rstrip() + "\n", {}
+    for section, entry in _DOC_STYLES if ":" in text or "---" in text else ():
+        for body in re.findall(section, text, re.M):
+            found = re.findall(entry, _dedent("\n" + body) + "\n", re.M)
+            told.update((name, " ".join(words.split())) for name, words in found)
+        text = re.sub(section, "", text, flags=re.M)
+    return text.strip(), told
+
+
+class UriTemplate:
+    """An RFC 6570 template, levels 1 to 3, read backwards: from a URI to its variables.
+
+    `{x}` never takes in a slash, however it is written, and no variable a segment `..`.
+    Among templates that match, that with the largest `literal` says the most. A template
+    that is malformed or of level 4 is a ValueError.
+    """
+
+    _OPERATORS = {  # operator: before the first variable, before the others, one value
+        "":  ("", ",", "[^/?#]+?"),    ".": (r"\.", r"\.", "[^/?#.]+?"),
+        "+": ("", ",", "[^?#]+?"),     "/": ("/", "/", "[^/?#]+?"),
+        "#": ("#", ",", ".+?"),        ";": (";", ";", "[^/?#;]*?"),
+    }
+
+    def __init__(self, text: str) -> None:
+        parts = re.split(r"\{([+#./;?&]?)([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}", text)
+        self.text, self.literal = text, sum(map(len, parts[::3]))
+        self.names = [name for names in parts[2::3] for name in names.split(",")]
+        self._asked: list[str] = []  # in the query: in any order, and none is required
+        self._deep: list[str] = []  # may hold slashes
+        if re.search("[{}]", "".join(parts[::3])) or len({*self.names}) < len(self.names):
+            raise ValueError(f"{text!r} is not a URI template of level 1 to 3")
+        pattern = re.escape(parts[0])
+        for operator, names, literal in zip(parts[1::3], parts[2::3], parts[3::3]):
+            pattern += self._pattern(operator, names.split(",")) + re.escape(literal)
+        self._regex = re.compile(pattern, re.DOTALL)
+
+    def _pattern(self, operator: str, names: list[str]) -> str:
+        if operator in ("?", "&"):
+            self._asked += names
+            return rf"(?:\{operator}([^#]*))?"
+        self._deep += names if operator in ("+", "#") else []
+        lead, other, value = self._OPERATORS[operator]
+        pattern = ""
+        for name in names:
+            group = f"(?P<{name}>{value})"
+            one = lead + (f"{name}(?:={group})?" if operator == ";" else group)
+            pattern, lead = pattern + (one if operator in ("", "+") else f"(?:{one})?"), other
+        return pattern
+
+    def match(self, uri: str) -> dict[str, Any] | None:
+        """The decoded variables, a list for one asked for twice; None if it does not match."""
+        found = self._regex.fullmatch(uri)
+        if not found or ".." in re.split(r"[/\\]", _unquote(uri.partition("?")[0])):
+            return None
+        values: dict[str, Any] = {
+            name: _unquote(raw) for name, raw in found.groupdict().items() if raw is not None}
+        if any(re.search(r"[/\\]|^\.$", values[name]) for name in {*values} - {*self._deep}):
+            return None
+        asked: dict[str, list[str]] = {}
+        named = self._regex.groupindex.values()
+        queries = [raw for at, raw in enumerate(found.groups(), 1) if raw and at not in named]
+        for pair in "&".join(queries).split("&") if queries else ():
+            name, _, raw = pair.partition("=")
+            asked.setdefault(name, []).append(_unquote(raw))
+        if asked.keys() - self._asked:
+            return None
+        return {**values, **{name: got if got[1:] else got[0] for name, got in asked.items()}}
+
+
+# -- 9. Server -------------------------------------------------------------------------
+# The path of any request is four steps: whose terms, admitted?, handler, dressed.
+# Handlers read parameters, act, and return the wire's result; none of them knows its era.
+
+HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
+
+
+def handles(method: str) -> Callable[[Any], Any]:
+    """Enter the function below in the dispatch table."""
+    return lambda function: HANDLERS.setdefault(method, function)
+
+
+class Context:
+    """What a handler may know and do about the request it serves.
+
+    Any parameter annotated `Context` gets one.  Every call that talks to the client is a
+    cancellation point: it raises Cancelled once the client has cancelled the request, or
+    is gone.  Usable from any thread until the request is answered; after that, reports
+    and messages go nowhere.
+    """
+
+    def __init__(self, server: Server, incoming: Incoming, terms: Any) -> None:
+        self.server, self.incoming, self.terms = server, incoming, terms
+        self._asked: set[str] = set()
+        self._steps: Json = {}  # results of `once`
+
+    request_id = property(lambda self: self.incoming.id, doc="The request's id, verbatim.")
+    meta = property(lambda self: self.incoming.params.get("_meta") or {},
+                    doc="Its `_meta` as received: trace context, progress token and all.")
+    client_info = property(lambda self: self.terms.client_info,
+                           doc="Who the client says it is: name, version.")
+    client_capabilities = property(lambda self: self.terms.client_capabilities,
+                                   doc="What the client declared it can do.")
+    protocol_version = property(lambda self: self.terms.version,
+                                doc="The revision the request is served in.")
+    cancelled = property(lambda self: self.incoming.cancelled,
+                         doc="True once the client no longer wants the answer.")
+
+    def check_cancelled(self) -> None:
+        """Raise Cancelled if the client no longer wants the answer."""
+        if self.incoming.cancelled:
+            raise Cancelled()
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but raise Cancelled at once when the request is cancelled."""
+        bell = threading.Event()
+        self.incoming.on_cancel(bell.set)
+        self.incoming.peer.pass_reading_on()
+        bell.wait(max(0.0, seconds))
+        self.check_cancelled()
+
+    def notify(self, method: str, params: Json | None = None) -> None:
+        """Send a notification of your own while the request is alive."""
+        self.check_cancelled()
+        self.incoming.tell(method, params or {})
+
+    def report_progress(self, progress: float, total: float | None = None,
+                        message: str | None = None) -> None:
+        """Tell how far the work is, if the client asked to know.
+
+        What does not increase is not sent (basic/utilities/progress).
+        """
+        self.check_cancelled()
+        self.incoming.progress(progress, total, message)
+
+    def track(self, iterable: Iterable[Any], total: float | None = None,
+              message: str | None = None) -> Iterator[Any]:
+        """Yield the items, reporting progress at most every 0.1 s; stops when cancelled."""
+        if total is None:
+            total = getattr(iterable, "__len__", lambda: None)()
+        due = 0.0
+        for count, item in enumerate(iterable, 1):
+            self.check_cancelled()
+            yield item
+            if time.monotonic() >= due or count == total:
+                self.report_progress(count, total, message)
+                due = time.monotonic() + 0.1
+
+    def log(self, level: str, data: Any, logger_name: str | None = None) -> None:
+        """Send a log message, if the client wants that level.
+
+        data: any JSON.  ValueError: no such level.  debug, info and so on are the same
+        without the first argument (server/utilities/logging).
+        """
+        self.check_cancelled()
+        if level not in LEVELS:
+            raise ValueError(f"level must be one of {', '.join(LEVELS)}")
+        if self.terms.hears(level):
+            self.incoming.tell(LOG_MESSAGE, {
+                "level": level, **wire(logger=logger_name), "data": jsonable(data)})
+
+    debug, info = partialmethod(log, "debug"), partialmethod(log, "info")
+    notice, warning = partialmethod(log, "notice"), partialmethod(log, "warning")
+    error, critical = partialmethod(log, "error"), partialmethod(log, "critical")
+    alert, emergency = partialmethod(log, "alert"), partialmethod(log, "emergency")
+
+    # Asking the client: blocks, or unwinds the handler, which then runs again from the top.
+
+    def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited:
+        """Ask the user to fill in a form (client/elicitation).
+
+        schema: a dataclass or TypedDict class, a list of choices or a scalar type (asked
+        as the property `value`), or a JSON Schema.  key: names the question within this
+        request; give one where the order of questions may differ from run to run.
+        """
+        form = Form(schema)
+        params = {"message": message, "requestedSchema": form.schema}
+        return self._ask_one(  # type: ignore[no-any-return]
+            "elicitation/create", params, form.read, key)
+
+    def elicit_url(self, message: str, url: str, key: str | None = None) -> Elicited:
+        """Ask the user to visit an address; what happens there does not pass through here."""
+        params = {"mode": "url", "message": message, "url": url}
+        return self._ask_one(  # type: ignore[no-any-return]
+            "elicitation/create", params, read_elicited, key)
+
+    def sample(self, messages: Any, *, system_prompt: str | None = None,
+               max_tokens: int = 512, temperature: float | None = None, tools: Any = None,
+               tool_choice: Any = None, key: str | None = None, **params: Any) -> Sampled:
+        """Have the client's model complete a str, a message, or a list of both.
+
+        params: further keys of the wire, `modelPreferences` say (client/sampling).
+        """
+        listed = messages if type(messages) is list else [messages]
+        params = {"messages": [message_of(m) for m in listed], "maxTokens": max_tokens,
+                  **wire(systemPrompt=system_prompt, temperature=temperature, tools=tools,
+                         toolChoice=tool_choice), **params}
+        return self._ask_one(  # type: ignore[no-any-return]
+            "sampling/createMessage", params, read_sampled, key)
+
+    def list_roots(self) -> list[Json]:
+        """The directories the client lets this server work in (client/roots)."""
+        return self._ask_one(  # type: ignore[no-any-return]
+            "roots/list", {}, read_roots, None)
+
+    def ask(self, requests: dict[str, Json]) -> dict[str, Json]:
+        """Several questions at once: {key: {"method": …, "params": …}} -> {key: result}."""
+        unknown = [r.get("method") for r in requests.values()
+                   if r.get("method") not in QUESTIONS]
+        if unknown:
+            raise ValueError(f"nothing to ask a client: {unknown}")
+        return self._ask({key: Question(r["method"], r.get("params") or {}, read_object)
+                          for key, r in requests.items()})
+
+    def _ask_one(self, method: str, params: Json, read: Any, key: str | None) -> Any:
+        key = key or f"{QUESTIONS[method]}-{len(self._asked) + 1}"
+        return self._ask({key: Question(method, params, read)})[key]
+
+    def _ask(self, questions: dict[str, Question]) -> Json:
+        self.check_cancelled()
+        if self._asked & questions.keys():
+            raise ValueError(f"asked before in this request: {[*questions]}")
+        self._asked |= questions.keys()
+        self.incoming.peer.pass_reading_on()
+        return self.terms.ask(self.incoming, questions)  # type: ignore[no-any-return]
+
+    def once(self, key: str, run: Callable[[], Any]) -> Any:
+        """The result of a step with side effects, which is run once for this request.
+
+        A handler that asks may run again from the top; what it did before asking must
+        not happen twice.  The result must be JSON: it travels with the question.
+        """
+        self.check_cancelled()
+        if key not in self._steps:
+            self._steps[key] = self.terms.once(
+                key, lambda: json.loads(encode(jsonable(run()))))
+        return self._steps[key]
+
+    def read_resource(self, uri: str) -> list[ResourceContents]:
+        """Read one of this server's own resources."""
+        return self.server._read(self, uri)
+
+
+# What reads the client's answers; ValueError says that one does not fit its question.
+
+
+def read_object(answer: Any) -> Json:
+    if type(answer) is not dict:
+        raise ValueError("not an object")
+    return answer
+
+
+def read_roots(answer: Any) -> list[Json]:
+    roots = read_object(answer).get("roots")
+    if type(roots) is not list or any(type(root) is not dict for root in roots):
+        raise ValueError("no list of roots")
+    return roots
+
+
+def read_elicited(answer: Any) -> Elicited:
+    if read_object(answer).get("action") not in ("accept", "decline", "cancel"):
+        raise ValueError("no action")
+    return Elicited(answer["action"], elicitation_id=answer.get("elicitationId"))
+
+
+def read_sampled(answer: Any) -> Sampled:
+    if type(read_object(answer).get("content")) not in (dict, list):
+        raise ValueError("no content")
+    return Sampled(answer)
+
+
+class Form:
+    """What an elicitation asks for, and how its answer becomes an object."""
+
+    def __init__(self, wanted: Any) -> None:
+        schema: Any = {"type": "string", "enum": wanted} if type(wanted) is list else wanted
+        if not isinstance(schema, dict):
+            schema = hint_schema(schema)
+        self._single = type(wanted) is not dict and schema.get("type") != "object"
+        self.schema = schema if not self._single else {
+            "type": "object", "properties": {"value": schema}, "required": ["value"]}
+        self._validator = _Validator(self.schema)
+
+    def read(self, answer: Any) -> Elicited:
+        made = read_elicited(answer)
+        if made.action == "accept":
+            step = self._validator.check(answer.get("content"))
+            if step.found:
+                raise Misfit(step.found)
+            made.content = answer["content"]
+            made.data = step.result["value"] if self._single else step.result
+        return made
+
+
+def message_of(value: Any) -> Json:
+    """A message of a prompt or of sampling: as it is, or a str or a block of the user."""
+    if type(value) is str or isinstance(value, Block):
+        return Message("user", value)
+    if isinstance(value, dict) and "role" in value:
+        return value
+    raise TypeError(f"expected a str, a block or a Message, got {type(value).__name__}")
+
+
+class Entry:
+    """Something registered: its function, its signature, and how it is listed."""
+
+    __slots__ = ("key", "serial", "signature", "options", "extra", "listed")
+
+    def __init__(self, key: str, fn: Any, options: Json, extra: Any = None,
+                 schema: Json | None = None) -> None:
+        self.key, self.options, self.extra, self.serial = key, options, extra, 0
+        self.signature = Signature(fn, Context, schema=schema)
+        self.listed: Json | None = None  # made when first asked for
+
+    def described(self) -> Json:
+        return {"description": self.signature.description or None, **self.options}
+
+
+class Registry:
+    """Entries of one kind in the order they were added, and pages of them.
+
+    A cursor names the last entry seen by its serial number, so entries may come and go
+    between pages.  Changed under Server._lock only; readers take a snapshot.
+    """
+
+    def __init__(self, kind: str, describe: Callable[[Entry], Json]) -> None:
+        self.kind, self._describe = kind, describe
+        self._entries: dict[str, Entry] = {}
+        self._serial = 0
+
+    def add(self, entry: Entry) -> None:
+        self._serial = entry.serial = self._serial + 1
+        self._entries.pop(entry.key, None)
+        self._entries[entry.key] = entry
+
+    def remove(self, key: str) -> None:
+        del self._entries[key]
+
+    def get(self, key: Any) -> Entry | None:
+        return self._entries.get(key) if type(key) is str else None
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(list(self._entries.values()))
+
+    def page(self, params: Json, size: int, page_key: str) -> Json:
+        """One page (server/utilities/pagination); McpError for a cursor not ours."""
+        after = self._after(params.get("cursor"), page_key)
+        entries = [entry for entry in self if entry.serial > after]
+        for entry in entries[:size]:
+            entry.listed = entry.listed or self._describe(entry)
+        result: Json = {page_key: [entry.listed for entry in entries[:size]]}
+        if len(entries) > size:
+            result["nextCursor"] = f"{page_key}:{entries[size - 1].serial}".encode().hex()
+        return result
+
+    def _after(self, cursor: Any, page_key: str) -> int:
+        try:
+            text = bytes.fromhex(cursor).decode() if cursor is not None else page_key + ":0"
+            key, _, serial = text.partition(":")
+            return int(serial) if key == page_key else int("foreign")
+        except (ValueError, TypeError):
+            raise invalid_params("Invalid cursor", {"cursor": cursor}) from None
+
+
+class Server:
+    """A server: register functions with the decorators, then `run()`.
+
+    name, version, title, description, website_url, icons: who it is.  instructions: how
+    a model should use it.  page_size: entries on a page of any list.  cache_ttl: seconds
+    a client may keep lists and resources; cache_scope: "private" or "public".
+    capabilities: merged into what is advertised.  state_secret: bytes shared between
+    processes that continue each other's questions.  max_workers: threads of a
+    connection.  max_message_bytes, max_depth: of a line.  drain_seconds: for what is in
+    flight when the client hangs up.  mask_errors: say nothing of exceptions to clients.
+    strict_input: take arguments only as they are.  run_handler: called with a function
+    of no arguments that it must call on the right thread, now or later (Blender, Tk).
+
+    Everything may be called from any thread, while serving too.
+    """
+
+    def __init__(self, name: str, version: str = "0", *, title: str | None = None,
+                 description: str | None = None, website_url: str | None = None,
+                 icons: list[Json] | None = None, instructions: str | None = None,
+                 capabilities: Json | None = None, page_size: int = 1000,
+                 cache_ttl: float = 0.0, cache_scope: str = "private",
+                 state_secret: bytes | None = None, max_workers: int = 64,
+                 max_message_bytes: int = 64 << 20, max_depth: int = 200,
+                 drain_seconds: float = 1.5, mask_errors: bool = False,
+                 strict_input: bool = False, run_handler: Any = None) -> None:
+        self.name, self.version, self.instructions = name, version, instructions
+        self.info = wire(name=name, version=version, title=title, icons=icons,
+                         description=description, website_url=website_url)
+        self.page_size, self.cache_ttl, self.cache_scope = page_size, cache_ttl, cache_scope
+        self.sealer = Sealer(state_secret or os.urandom(32))
+        self.mask_errors, self.strict_input = mask_errors, strict_input
+        self._run_handler, self._more_capabilities = run_handler, capabilities or {}
+        self.limits: Json = {
+            "max_workers": max_workers, "max_message_bytes": max_message_bytes,
+            "max_depth": max_depth, "drain_seconds": drain_seconds}
+        self._middleware: list[Any] = []
+        self._lock = threading.Lock()  # guards all below
+        self._tools = Registry("tools", describe_tool)
+        self._prompts = Registry("prompts", describe_prompt)
+        self._resources = Registry("resources", describe_resource)
+        self._templates = Registry("resources", describe_resource)
+        self._completions: dict[tuple[str, str], Entry] = {}
+        self._methods: dict[str, Entry] = {}
+        self._listeners: dict[Any, None] = {}  # sessions and streams, in order
+        self._features = {"logging", *self._more_capabilities}  # once offered, for good
+
+    # -- registering
+
+    def tool(self, name: Any = None, **options: Any) -> Any:
+        """Register a function as a tool; bare, called, or called with options.
+
+        name, title, description, annotations, input_schema, output_schema, icons, meta.
+        Schema and description come from the signature and the docstring.  TypeError: a
+        parameter that no schema can describe.  ValueError: a name hosts do not take.
+        """
+        return self._decorator(self.add_tool, name, options)
+
+    def prompt(self, name: Any = None, **options: Any) -> Any:
+        """Register a function as a prompt; its parameters are the prompt's arguments.
+
+        name, title, description, icons, meta.
+        """
+        return self._decorator(self.add_prompt, name, options)
+
+    def resource(self, uri: str, **options: Any) -> Any:
+        """Register a function as the resource at a URI, or, with {…}, at a URI template.
+
+        name, title, description, mime_type, size, annotations, icons, meta.
+        """
+        return self._decorator(partial(self.add_resource, uri), None, options)
+
+    def _decorator(self, add: Callable[..., Any], first: Any, options: Json) -> Any:
+        if callable(first):
+            add(first, **options)
+            return first
+        options = options if first is None else {**options, "name": first}
+        return lambda fn: (add(fn, **options), fn)[1]
+
+    def completion(self, ref: str, argument: str) -> Any:
+        """Register what completes an argument of a prompt (its name) or URI template.
+
+        The function gets `value`, and `context` (a dict) if it has that parameter.
+        """
+        def add(fn: Any) -> Any:
+            with self._lock:
+                self._completions[ref, argument] = Entry(ref, fn, {})
+            return fn
+        return add
+
+    def method(self, name: str) -> Any:
+        """Register a handler for a request, or a `notifications/…`, of your own.
+
+        Its parameters are the message's; one named `params` gets them all.
+        """
+        def add(fn: Any) -> Any:
+            with self._lock:
+                self._methods[name] = Entry(name, fn, {})
+            return fn
+        return add
+
+    def middleware(self, fn: Any) -> Any:
+        """Register fn(ctx, method, params, call_next) -> result around every handler.
+
+        The first registered is the outermost.  Not around what the reading thread
+        settles itself: the handshake, ping, subscriptions, the log level.
+        """
+        self._middleware.append(fn)
+        return fn
+
+    def add_tool(self, fn: Any, *, name: str | None = None,
+                 input_schema: Json | None = None, output_schema: Json | None = None,
+                 **options: Any) -> None:
+        """What the decorator does; whoever is entitled to hears of it."""
+        entry = Entry(check_tool_name(name or name_of(fn)), fn, options, None, input_schema)
+        entry.extra = (output_schema, False) if output_schema else output_of(
+            entry.signature.returns)
+        self._add(self._tools, entry)
+
+    def remove_tool(self, name: str) -> None:
+        """Undo it.  KeyError: there is no such tool."""
+        self._remove(self._tools, name)
+
+    def add_prompt(self, fn: Any, *, name: str | None = None, **options: Any) -> None:
+        """What the decorator does; whoever is entitled to hears of it."""
+        self._add(self._prompts, Entry(name or name_of(fn), fn, options))
+
+    def remove_prompt(self, name: str) -> None:
+        """Undo it.  KeyError: there is no such prompt."""
+        self._remove(self._prompts, name)
+
+    def add_resource(self, uri: str, fn: Any, **options: Any) -> None:
+        """What the decorator does; whoever is entitled to hears of it."""
+        template = UriTemplate(uri) if "{" in uri else None
+        options = {"name": name_of(fn), **options}
+        self._add(self._home_of(uri), Entry(uri, fn, options, template))
+
+    def remove_resource(self, uri: str) -> None:
+        """Undo it.  KeyError: there is no such resource."""
+        self._remove(self._home_of(uri), uri)
+
+    def _home_of(self, uri: str) -> Registry:
+        return self._templates if "{" in uri else self._resources
+
+    def _add(self, registry: Registry, entry: Entry) -> None:
+        with self._lock:
+            registry.add(entry)
+            self._features.add(registry.kind)
+            self._announce(registry.kind, CHANGES[registry.kind][0], {})
+
+    def _remove(self, registry: Registry, key: str) -> None:
+        with self._lock:
+            registry.remove(key)
+            self._announce(registry.kind, CHANGES[registry.kind][0], {})
+
+    def notify_resource_updated(self, uri: str) -> None:
+        """Tell whoever has subscribed to this URI that it has changed."""
+        with self._lock:
+            self._announce("", UPDATED, {"uri": uri})
+
+    def _announce(self, kind: str, method: str, params: Json) -> None:  # _lock is held
+        for listener in self._listeners:
+            listener.hear(kind, method, params)
+
+    # -- what is offered
+
+    def offers(self, feature: str) -> bool:
+        return feature in self._features or feature == "completions" and (
+            bool(self._completions) or any(map(choices_of, self._completable())))
+
+    def capabilities(self) -> Json:
+        """What is advertised, for what is registered now."""
+        made: Json = {"logging": {}}
+        made.update((kind, {"listChanged": True}) for kind in CHANGES
+                    if kind in self._features)
+        if "resources" in made:
+            made["resources"]["subscribe"] = True
+        if self.offers("completions"):
+            made["completions"] = {}
+        return {**made, **{key: {**made.get(key, {}), **value}
+                           for key, value in self._more_capabilities.items()}}
+
+    def has_method(self, name: str) -> bool:
+        return name in self._methods
+
+    # -- serving
+
+    def run(self) -> None:
+        """Serve over stdin and stdout until the client hangs up.
+
+        Blocks.  The process's own prints go to stderr meanwhile.  Ctrl-C raises
+        SystemExit(130), SIGTERM SystemExit(143).  RuntimeError if already running.
+        """
+        with Signals(), StandardStreams() as (reader, writer):
+            self.serve(reader, writer, own_reader=True)
+
+    def serve(self, reader: Any, writer: Any, *, own_reader: bool = False) -> None:
+        """Serve over any pair of binary streams: a socket's file, a pipe, a tty.
+
+        Blocks until the other end hangs up.  Any number of connections may be served at
+        once, each from a thread of its own.  own_reader: close the reader at its end.
+        """
+        connection = Connection(self, reader, writer, own_reader)
+        with self._lock:
+            self._listeners[connection.session] = None
+        connection.peer.start()
+        try:
+            wait_until(connection.peer.done)
+        finally:
+            connection.peer.close()
+            self._forget(connection.session)
+
+    def dispatch(self, ctx: Context, method: str, params: Json) -> Json:
+        """Run the handler of a method, inside the middleware."""
+        run: Any = HANDLERS.get(method, Server._custom)
+        row = METHODS.get(method)
+        if not self._middleware or row and row.swift:
+            return run(self, ctx, params)  # type: ignore[no-any-return]
+
+        def call(layers: list[Any], ctx: Context, method: str, params: Json) -> Any:
+            if not layers:
+                return run(self, ctx, params)
+            return layers[0](ctx, method, params, partial(call, layers[1:]))
+
+        return call(self._middleware, ctx, method, params)  # type: ignore[no-any-return]
+
+    def _custom(self, ctx: Context, params: Json) -> Json:
+        entry = self._methods[ctx.incoming.method]
+        given = {key: value for key, value in params.items() if key != "_meta"}
+        if list(entry.signature.schema["properties"]) == ["params"]:
+            given = {"params": params}
+        value = jsonable(self._call(entry, ctx, given))
+        return value if type(value) is dict else {} if value is None else {"result": value}
+
+    def _call(self, entry: Entry, ctx: Context, arguments: Json) -> Any:
+        """Run a user's function; McpError(-32602) if the arguments do not fit."""
+        try:
+            kwargs = entry.signature.bind(arguments, self.strict_input)
+        except Misfit as misfit:
+            raise invalid_params("\n".join(misfit.problems)) from None
+        return self._run(entry, ctx, kwargs)
+
+    def _run(self, entry: Entry, ctx: Context, kwargs: Json) -> Any:
+        if entry.signature.context:
+            kwargs[entry.signature.context] = ctx
+        if self._run_handler is None:
+            return finished(entry.signature.call(kwargs), ctx.incoming)
+        run = partial(entry.signature.call, kwargs)
+        return run_elsewhere(self._run_handler, run, ctx.incoming)
+
+    def error_text(self, error: BaseException) -> str:
+        """What a client is told of an exception; the traceback stays on stderr."""
+        if self.mask_errors:
+            return "Internal error"
+        try:
+            return f"{type(error).__name__}: {error}".rstrip(": ")
+        except Exception:  # its own __str__ fails
+            return type(error).__name__
+
+    # -- the method handlers
+
+    @handles("initialize")
+    def _initialize(self, ctx: Context, params: Json) -> Json:
+        return ctx.terms.open(params)  # type: ignore[no-any-return]
+
+    @handles("ping")
+    def _ping(self, ctx: Context, params: Json) -> Json:
+        return {}
+
+    @handles("server/discover")
+    def _discover(self, ctx: Context, params: Json) -> Json:
+        return {"supportedVersions": MODERN_VERSIONS, "capabilities": self.capabilities(),
+                **wire(instructions=self.instructions)}
+
+    @handles("subscriptions/listen")
+    def _listen(self, ctx: Context, params: Json) -> Json:
+        stream = ctx.terms.listen()
+        with self._lock:  # nothing may change between the two
+            stream.acknowledge()
+            self._listeners[stream] = None
+        ctx.incoming.on_cancel(partial(self._forget, stream))
+        return DETACHED
+
+    def _forget(self, listener: Any) -> None:
+        with self._lock:
+            self._listeners.pop(listener, None)
+
+    @handles("logging/setLevel")
+    def _set_level(self, ctx: Context, params: Json) -> Json:
+        if params.get("level") not in LEVELS:
+            raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
+        ctx.terms.level = params["level"]
+        return {}
+
+    @handles("tools/list")
+    def _tools_list(self, ctx: Context, params: Json) -> Json:
+        return self._tools.page(params, self.page_size, "tools")
+
+    @handles("tools/call")
+    def _tools_call(self, ctx: Context, params: Json) -> Json:
+        tool = find(self._tools, params, "tool")
+        arguments = object_in(params, "arguments")
+        try:
+            kwargs = tool.signature.bind(arguments, self.strict_input)
+        except Misfit as misfit:
+            text = "\n".join(misfit.problems)
+            if ctx.terms.bad_arguments_are_results:
+                return ToolResult(text, is_error=True)
+            raise invalid_params(text) from None
+        try:
+            return result_of(self._run(tool, ctx, kwargs), *tool.extra)
+        except (McpError, Cancelled, Unwind):
+            raise
+        except ToolError as error:
+            return ToolResult(str(error), is_error=True)
+        except BaseException as error:  # also SystemExit: a tool must not end the server
+            ctx.check_cancelled()
+            report(f"mcp_min: tool {tool.key} failed")
+            return ToolResult(self.error_text(error), is_error=True)
+
+    @handles("resources/list")
+    def _resources_list(self, ctx: Context, params: Json) -> Json:
+        return self._resources.page(params, self.page_size, "resources")
+
+    @handles("resources/templates/list")
+    def _templates_list(self, ctx: Context, params: Json) -> Json:
+        return self._templates.page(params, self.page_size, "resourceTemplates")
+
+    @handles("resources/read")
+    def _resources_read(self, ctx: Context, params: Json) -> Json:
+        return {"contents": self._read(ctx, text_in(params, "uri"))}
+
+    def _read(self, ctx: Context, uri: str) -> list[ResourceContents]:
+        for entry, arguments in self._matching(uri):
+            value = self._call(entry, ctx, arguments)
+            several = type(value) is list and value and all(
+                isinstance(part, ResourceContents) for part in value)
+            mime_type = entry.options.get("mime_type")
+            return [contents_of(part, uri, mime_type)
+                    for part in (value if several else [value])]
+        raise McpError(ctx.terms.missing_resource, f"Resource not found: {uri:.200}",
+                       {"uri": uri})
+
+    def _matching(self, uri: str) -> Iterator[tuple[Entry, Json]]:
+        """What serves a URI: the resource of that name, then the most literal template."""
+        entry = self._resources.get(uri)
+        if entry:
+            yield entry, {}
+        for entry in sorted(self._templates, key=lambda entry: -entry.extra.literal):
+            found = entry.extra.match(uri)
+            if found is not None:
+                yield entry, found
+
+    @handles("resources/subscribe")
+    def _subscribe(self, ctx: Context, params: Json) -> Json:
+        with self._lock:
+            ctx.terms.uris.add(text_in(params, "uri"))
+        return {}
+
+    @handles("resources/unsubscribe")
+    def _unsubscribe(self, ctx: Context, params: Json) -> Json:
+        with self._lock:
+            ctx.terms.uris.discard(text_in(params, "uri"))
+        return {}
+
+    @handles("prompts/list")
+    def _prompts_list(self, ctx: Context, params: Json) -> Json:
+        return self._prompts.page(params, self.page_size, "prompts")
+
+    @handles("prompts/get")
+    def _prompts_get(self, ctx: Context, params: Json) -> Json:
+        prompt = find(self._prompts, params, "prompt")
+        value = self._call(prompt, ctx, object_in(params, "arguments"))
+        values = value if type(value) in (list, tuple) else [value]
+        return {**wire(description=prompt.described()["description"]),
+                "messages": [message_of(v) for v in values]}
+
+    @handles("completion/complete")
+    def _complete(self, ctx: Context, params: Json) -> Json:
+        ref, argument = object_in(params, "ref"), object_in(params, "argument")
+        if ref.get("type") not in ("ref/prompt", "ref/resource"):
+            raise invalid_params('"ref" must be of type ref/prompt or ref/resource')
+        key = text_in(ref, "name" if ref["type"] == "ref/prompt" else "uri")
+        name, value = text_in(argument, "name"), text_in(argument, "value")
+        context = object_in(object_in(params, "context"), "arguments")
+        values = [str(v) for v in self._values_for(ctx, key, name, value, context)]
+        return {"completion": {"values": values[:100], "total": len(values),
+                               "hasMore": len(values) > 100}}
+
+    def _values_for(self, ctx: Context, key: str, name: str, value: str,
+                    context: Json) -> Any:
+        completer = self._completions.get((key, name))
+        if completer:
+            given = {"value": value, "context": context}
+            known = completer.signature.schema["properties"]
+            return self._call(completer, ctx, {k: given[k] for k in given if k in known})
+        entry = self._prompts.get(key) or self._templates.get(key)
+        if entry is None:
+            raise invalid_params(f"Unknown prompt or template: {key:.200}", {"ref": key})
+        choices = choices_of(entry).get(name, ())
+        return [choice for choice in choices if str(choice).startswith(value)]
+
+    def _completable(self) -> list[Entry]:
+        return [*self._prompts, *self._templates]
+
+
+class Connection:
+    """A client of a server: the role of its peer, and its session."""
+
+    def __init__(self, server: Server, reader: Any, writer: Any, own_reader: bool) -> None:
+        self._server = server
+        self.peer = Peer(self, reader, writer, answers="all", own_reader=own_reader,
+                         **server.limits)
+        self.session = LegacySession(server, self.peer)
+        self.error_text = server.error_text
+
+    def batches(self) -> bool:
+        return self.session.batches()
+
+    def swift(self, method: str) -> bool:
+        row = METHODS.get(method)
+        return row.swift if row else not self._server.has_method(method)
+
+    def handle(self, incoming: Incoming) -> Json:
+        if type(incoming.params) is not dict:
+            raise invalid_params('"params" must be an object')
+        terms = terms_of(self.session, incoming)
+        terms.admit(incoming)
+        ctx = Context(self._server, incoming, terms)
+        try:
+            result = self._server.dispatch(ctx, incoming.method, incoming.params)
+            if incoming.method == "initialize":
+                self._adopt(terms)
+        except Unwind as unwind:
+            if isinstance(unwind.outcome, McpError):
+                raise unwind.outcome from None
+            result = unwind.outcome
+        return result if result is DETACHED else terms.dress(incoming.method, result)
+
+    def _adopt(self, session: Any) -> None:
+        with self._server._lock:
+            self._server._listeners.pop(self.session, None)
+            self._server._listeners[session] = None
+            self.session = session
+
+    def notified(self, method: str, params: Json) -> None:
+        if method == INITIALIZED:
+            with self._server._lock:
+                self.session.be_ready()
+        if self._server.has_method(method):
+            message = {"id": 0, "method": method, "params": params}
+            ctx = Context(self._server, Incoming(self.peer, message, None), self.session)
+            self.peer.lane.submit(partial(self._server._custom, ctx, params))
+
+    def hung_up(self) -> None:
+        """End the streams, each with a final result."""
+        with self._server._lock:
+            listeners = list(self._server._listeners)
+        for listener in listeners:
+            listener.end(self.peer)
+
+    def closed_error(self) -> ConnectionClosed:
+        return ConnectionClosed("The client has hung up")
+
+
+# Reading parameters: each says what is wrong with McpError(-32602).
+
+
+def object_in(params: Json, key: str) -> Json:
+    value = params.get(key)
+    if value is not None and type(value) is not dict:
+        raise invalid_params(f'"{key}" must be an object')
+    return value or {}
+
+
+def text_in(params: Json, key: str) -> str:
+    value = params.get(key)
+    if type(value) is not str:
+        raise invalid_params(f'"{key}" must be a string')
+    return value
+
+
+def find(registry: Registry, params: Json, what: str) -> Entry:
+    name = params.get("name")
+    entry = registry.get(name)
+    if entry is None:
+        raise invalid_params(f"Unknown {what}: {name!r:.100}", {"name": name})
+    return entry
+
+
+# How entries are listed.
+
+
+def describe_tool(tool: Entry) -> Json:
+    return wire(name=tool.key, **tool.described(), input_schema=tool.signature.schema,
+                output_schema=tool.extra[0])
+
+
+def describe_prompt(prompt: Entry) -> Json:
+    schema = prompt.signature.schema
+    required = schema.get("required", ())
+    return wire(name=prompt.key, **prompt.described(), arguments=[
+        wire(name=name, description=hint.get("description"), required=name in required)
+        for name, hint in schema["properties"].items()])
+
+
+def describe_resource(resource: Entry) -> Json:
+    key = "uriTemplate" if resource.extra else "uri"
+    return wire(**{key: resource.key}, **resource.described())
+
+
+def choices_of(entry: Entry) -> dict[str, list[Any]]:
+    """The arguments that complete by themselves: those declared as a choice."""
+    return {name: schema["enum"] for name, schema
+            in entry.signature.schema["properties"].items() if "enum" in schema}
+
+
+def name_of(fn: Any) -> str:
+    name = getattr(getattr(fn, "func", fn), "__name__", None)
+    return name or type(fn).__name__
+
+
+def check_tool_name(name: str) -> str:
+    """The name, if hosts take it; ValueError if none does, a warning if some do not."""
+    if not re.fullmatch("[A-Za-z0-9_.-]{1,128}", name):
+        raise ValueError(f"tool name {name!r}: hosts take 1 to 128 of A-Z a-z 0-9 _ . -")
+    if ("." in name or len(name) > 48) and name not in _warned:
+        _warned.add(name)
+        say(f"mcp_min: tool name {name!r}: some hosts reject dots, or over 48 characters\n")
+    return name
+
+
+_warned: set[str] = set()
+
+
+def result_of(value: Any, schema: Json | None, wrapped: bool) -> Json:
+    """What a tool returned as a result (server/tools: "Tool Result")."""
+    if type(value) is str and schema is None:
+        return {"content": [{"type": "text", "text": value}]}
+    result = _as_given(value, schema)
+    if result is None:
+        data = jsonable(value)
+        wrapped = wrapped or type(data) is not dict
+        text = value if type(value) is str else json.dumps(
+            data, ensure_ascii=False, allow_nan=False)
+        result = ToolResult(text, {"result": data} if wrapped else data,
+                            meta=WRAPPED if wrapped else None)
+    if schema is not None and not result.is_error:
+        problems = validate(result.structured_content, schema)
+        if problems:
+            raise ValueError("the result does not fit the output schema: "
+                             + "; ".join(problems))
+    return result
+
+
+def _as_given(value: Any, schema: Json | None) -> ToolResult | None:
+    """The result, if the value is content already."""
+    if isinstance(value, ToolResult):
+        return value
+    if value is None and schema is None:
+        return ToolResult()
+    parts = value if type(value) in (list, tuple) else [value]
+    if not any(isinstance(part, Block) for part in parts):
+        return None
+    return ToolResult([p if isinstance(p, Block) else Text(str(p)) for p in parts])
+
+
+def contents_of(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
+    """What a resource handler returned: text, bytes, contents, or data as JSON text."""
+    if isinstance(value, ResourceContents):
+        return ResourceContents.of({"uri": uri, **wire(mime_type=mime_type), **value})
+    if isinstance(value, (bytes, bytearray)):
+        return ResourceContents(data=bytes(value), uri=uri,
+                                mime_type=mime_type or "application/octet-stream")
+    if type(value) is str:
+        return ResourceContents(value, uri=uri, mime_type=mime_type or "text/plain")
+    text = json.dumps(jsonable(value), ensure_ascii=False, allow_nan=False)
+    return ResourceContents(text, uri=uri, mime_type=mime_type or "application/json")
+
+
+def finished(value: Any, incoming: Incoming) -> Any:
+    """What a handler returned; an `async def` one is run to its end, on this thread."""
+    if not hasattr(value, "__await__"):
+        return value
+    import asyncio
+
+    async def run() -> Any:
+        task, loop = asyncio.ensure_future(value), asyncio.get_running_loop()
+        incoming.on_cancel(lambda: loop.is_closed()
+                           or loop.call_soon_threadsafe(task.cancel))
+        return await task
+
+    try:
+        return asyncio.run(run())
+    except asyncio.CancelledError:
+        raise Cancelled() from None
+
+
+def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) -> Any:
+    """Have the host run a handler on a thread of its choice; wait for it, or a cancel."""
+    from concurrent.futures import Future
+
+    future: Future[Any] = Future()
+
+    def job() -> None:
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(finished(run(), incoming))
+            except BaseException as error:
+                future.set_exception(error)
+
+    incoming.on_cancel(future.cancel)
+    incoming.peer.pass_reading_on()
+    run_handler(job)
+    return answer_of(future)
+
+
+# -- 10. Client ------------------------------------------------------------------------
+# The same verbs from the other side.  A Link is one connection and never comes back; the
+# Client holds the current one, so a restart is a new Link.
+
+AT_START: Any = object()  # `stderr=`: whatever sys.stderr is when the process starts
+
+
+class Link:
+    """A connection to a server: the role of its peer, and the process behind it."""
+
+    def __init__(self, client: Client, process: Process | None, reader: Any,
+                 writer: Any) -> None:
+        self.client, self.process, self._writer = client, process, writer
+        self.peer = Peer(self, reader, writer, answers="requests", own_reader=True)
+        self.dialect: Any = None          # None until agreed on
+        self._noise: deque[bytes] = deque(maxlen=20)  # lines that were no messages
+        self._closing = threading.Lock()  # held for good by whoever closes
+
+    def swift(self, method: str) -> bool:
+        return method == "ping"
+
+    def batches(self) -> bool:
+        return False
+
+    def handle(self, incoming: Incoming) -> Json:
+        if incoming.method == "ping":
+            return {}
+        return self.client._answer(incoming.method, read_object(incoming.params))
+
+    def error_text(self, error: BaseException) -> str:
+        return f"{type(error).__name__}: {error}"
+
+    def noise(self, line: bytes) -> None:
+        self._noise.append(line[:500])
+
+    def notified(self, method: str, params: Json) -> None:
+        known = self.dialect.notified(method, params) if self.dialect else params
+        if known is not None:
+            self.client._notified(self, method, known)
+
+    def hung_up(self) -> None:
+        pass
+
+    def timeout_error(self, call: Call) -> RequestTimeout:
+        return RequestTimeout(f"{call.method}: no answer or progress within "
+                              f"{call.timeout} s{self._evidence(self.stderr_tail)}")
+
+    def closed_error(self) -> ConnectionClosed:
+        if not self._closing.locked() or self.process is None:
+            code, words = self.process.last_words() if self.process else (None, "")
+            ending = "" if code is None else f" (exit code {code})"
+            return ConnectionClosed("The server has closed the connection" + ending
+                                    + self._evidence(words), code, words)
+        return ConnectionClosed("The client is closed", self.process.exit_code,
+                                self.stderr_tail)
+
+    @property
+    def stderr_tail(self) -> str:
+        return self.process.stderr_tail if self.process else ""
+
+    def dead(self) -> bool:
+        """Has it ended, be it that nobody has read so yet?"""
+        return self.peer.done.is_set() or bool(
+            self.process and self.process.exit_code is not None)
+
+    def _evidence(self, stderr: str) -> str:
+        """What the server said outside the protocol, which often is the reason."""
+        text = "".join("\n  stderr: " + line for line in stderr.splitlines()[-20:])
+        return printable(text + "".join(
+            f"\n  stdout: {line.decode('utf-8', 'replace')}" for line in self._noise))
+
+    def close(self) -> None:
+        """End the connection, and the process with it; waits, for a bounded time."""
+        if not self._closing.acquire(blocking=False):
+            self.peer.ended.wait(5)
+            return
+        self.peer.close()
+        if self.process:
+            self.process.close(self.peer.ended, self.peer.writing)
+        else:
+            close_quietly(self._writer)
+            self.peer.ended.wait(2)
+
+
+def _call_of(name: str, arguments: Json | None, meta: Json | None) -> Json:
+    call = {"name": name, "arguments": arguments or {}}
+    return {**call, "_meta": meta} if meta else call
+
+
+def close_quietly(stream: Any) -> None:
+    try:
+        stream.close()
+    except (OSError, ValueError):
+        pass
+
+
+class Client:
+    """A client: of a command (argv), a `server.py`, an entry of a host's mcp.json (dict),
+    a pair of binary streams, or a Server object in this process.
+
+        with Client(["python3", "server.py"]) as client:
+            client.call_tool("forecast", {"city": "Oslo"})
+
+    env: added to a small safe environment, or with inherit_env to all of ours.  timeout:
+    seconds without an answer or progress; max_timeout: seconds at most, progress or not.
+    mode: "auto", "legacy", "modern" or a revision's date.  The handlers answer what the
+    server asks, and a capability is declared exactly when its handler is given:
+    sampling_handler(messages, params) -> str or result; elicitation_handler(message,
+    schema, params) -> content, None to decline, or Elicited; roots -> a list.
+    log_handler(params), message_handler(notification) and progress_handler(progress,
+    total, message) hear what it tells, in order, on a thread of their own; they may
+    call the client.  stderr: where the server's goes: a text stream, a function, None.
+    auto_restart: the next call after the process died starts a fresh one.
+
+    All verbs block until the answer is there; they raise McpError for the server's error,
+    RequestTimeout, and ConnectionClosed.  Everything may be called from any thread.
+    """
+
+    def __init__(self, target: Any, *, env: dict[str, str] | None = None,
+                 inherit_env: bool = False, cwd: str | None = None,
+                 timeout: float = 60.0, max_timeout: float | None = None,
+                 mode: str = "auto", client_info: Json | None = None,
+                 roots: list[Any] | None = None,
+                 sampling_handler: Callable[[list[Json], Json], Any] | None = None,
+                 elicitation_handler: Callable[[str, Any, Json], Any] | None = None,
+                 log_handler: Callable[[Json], Any] | None = None,
+                 message_handler: Callable[[Json], Any] | None = None,
+                 progress_handler: Callable[..., Any] | None = None,
+                 log_level: str | None = None, stderr: Any = AT_START,
+                 auto_restart: bool = False) -> None:
+        if mode not in ("auto", "legacy", "modern", *REVISIONS):
+            raise ValueError(f"mode must be auto, legacy, modern or one of {[*REVISIONS]}")
+        self._target, self._env, self._inherit_env = target, env, inherit_env
+        self._cwd, self._mode, self._stderr = cwd, mode, stderr
+        self.timeout, self._max_timeout = timeout, max_timeout
+        self.info = client_info or {"name": "mcp_min", "version": __version__}
+        self._roots = None if roots is None else [root_of(root) for root in roots]
+        self._sampling_handler = sampling_handler
+        self._elicitation_handler = elicitation_handler
+        self._log_handler, self._message_handler = log_handler, message_handler
+        self._progress_handler, self.level = progress_handler, log_level
+        self.hears_logs = log_handler is not None
+        self._auto_restart = auto_restart
+        self._lock = threading.RLock()    # held while connecting
+        self._link: Link | None = None
+        self._closed = False
+        self._subscribed: dict[str, None] = {}
+        self._caching = threading.Lock()  # guards the next
+        self._cache: dict[tuple[str, str], tuple[float, bytes]] = {}
+        self._output_schemas: dict[str, Json] = {}
+
+    # -- connecting
+
+    def __enter__(self) -> Client:
+        return self.connect()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def connect(self) -> Client:
+        """Start the server and agree on a revision; nothing if that has been done.
+
+        OSError: the command cannot be started.  RequestTimeout, ConnectionClosed,
+        McpError: it could, but no session came of it; its process has been ended.
+        """
+        with self._lock:
+            if self._link is None or self._closed or self._link.peer.done.is_set():
+                self._closed = False
+                self._open()
+        return self
+
+    def close(self) -> None:
+        """End the connection and the server's process; calls in flight fail.
+
+        Takes at most some 5 s, with a server that ignores everything.
+        """
+        self._closed = True
+        link = self._link
+        if link:
+            link.close()
+
+    def _open(self) -> None:
+        end = time.monotonic() + self.timeout
+        try:
+            self._begin(self._launch(), self._mode, end)
+        except ConnectionClosed:
+            # Some servers of the handshake era die of the probe, or at what follows it.
+            if self._mode != "auto" or self._closed or not self._process:
+                raise
+            self._begin(self._launch(), "legacy", end)
+        for uri in list(self._subscribed):  # of the process before this one
+            self.subscribe(uri)
+
+    def _begin(self, link: Link, mode: str, end: float) -> None:
+        self._link = link
+        self._cache.clear()
+        process = link.process
+        try:
+            if process and mode not in ("auto", "modern", *MODERN_VERSIONS):
+                process.release(pass_on=True)
+            link.peer.start()
+            link.dialect = negotiate(self, link.peer, mode, end)
+            link.peer.answers = link.dialect.answers
+            if process:  # a probed server of the old era has complained for pages
+                process.release(pass_on=link.peer.answers == "none")
+            link.dialect.open()
+        except BaseException:
+            if process:
+                process.release(pass_on=True)
+            link.close()
+            raise
+
+    def _launch(self) -> Link:
+        target = self._target
+        if hasattr(target, "serve"):
+            return self._serve_here(target)
+        if type(target) is tuple and len(target) == 2 and hasattr(target[1], "write"):
+            return Link(self, None, *target)
+        argv, env, cwd = command_of(target, self._env, self._cwd)
+        process = Process(argv, child_environment(env, self._inherit_env), cwd,
+                          text_sink(self._stderr))
+        return Link(self, process, process.reader, process.writer)
+
+    def _serve_here(self, server: Any) -> Link:
+        (reader, far_writer), (far_reader, writer) = os.pipe(), os.pipe()
+        ends = [open(fd, mode, buffering=0) for fd, mode in (
+            (reader, "rb"), (far_writer, "wb"), (far_reader, "rb"), (writer, "wb"))]
+
+        def serve() -> None:
+            try:
+                server.serve(ends[2], ends[1], own_reader=True)
+            finally:
+                close_quietly(ends[1])
+
+        start_thread("mcp server", serve)
+        return Link(self, None, ends[0], ends[3])
+
+    def _connected(self) -> Link:
+        link = self._link
+        if link and link.dialect and not (self._auto_restart and link.dead()):
+            return link
+        with self._lock:  # another thread may be connecting right now
+            link = self._link
+            if link and self._auto_restart and link.dead() and not self._closed:
+                self._open()
+                link = self._link
+        if link is None or link.dialect is None:
+            raise ConnectionClosed("The client is not connected; use `with`, or connect()")
+        return link
+
+    # -- about the server
+
+    @property
+    def _dialect(self) -> Any:
+        return self._link and self._link.dialect
+
+    @property
+    def _process(self) -> Process | None:
+        return self._link.process if self._link else None
+
+    @property
+    def server_info(self) -> Json:
+        return self._dialect.server_info if self._dialect else {}
+
+    @property
+    def server_capabilities(self) -> Json:
+        return self._dialect.capabilities if self._dialect else {}
+
+    @property
+    def instructions(self) -> str | None:
+        return self._dialect.instructions if self._dialect else None
+
+    @property
+    def protocol_version(self) -> str | None:
+        return self._dialect.version if self._dialect else None
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last 8 KB the server wrote to stderr."""
+        return self._link.stderr_tail if self._link else ""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the server's process once it has ended; negative for a signal."""
+        return self._process.exit_code if self._process else None
+
+    # -- requests
+
+    def submit(self, method: str, params: Json | None = None, *,
+               timeout: float | None = None,
+               progress_handler: Callable[..., Any] | None = None,
+               read: Callable[[Json], Any] | None = None) -> Future[Any]:
+        """Send any request; a concurrent.futures.Future for its result.
+
+        Its `cancel()` tells the server.  Questions on the way are answered by the
+        handlers.  timeout: None for the client's.
+        """
+        link, call = self._send(method, params, timeout, progress_handler, read)
+        return link.peer.watched(call)
+
+    def _send(self, method: str, params: Json | None, timeout: float | None,
+              progress_handler: Any, read: Any) -> tuple[Link, Call]:
+        link = self._connected()
+        exchange = Exchange(self, link, method, params or {}, read, timeout,
+                            progress_handler or self._progress_handler)
+        return link, exchange.send({}, None)
+
+    def request(self, method: str, params: Json | None = None, *,
+                timeout: float | None = None,
+                progress_handler: Callable[..., Any] | None = None,
+                read: Callable[[Json], Any] | None = None) -> Any:
+        """Send any request and wait for its result."""
+        link, call = self._send(method, params, timeout, progress_handler, read)
+        return link.peer.wait(call)
+
+    def post(self, method: str, params: Json) -> Call:
+        """Send a request that stays open: no timeout."""
+        link = self._connected()
+        call = link.peer.request(method, link.dialect.stamp(params))
+        link.peer.watched(call)
+        return call
+
+    def notify(self, method: str, params: Json | None = None) -> None:
+        """Send any notification."""
+        message: Json = {"jsonrpc": "2.0", "method": method, **wire(params=params)}
+        link = self._connected()
+        if link.peer.closed:
+            raise link.closed_error()
+        link.peer.send(message)
+
+    def ping(self) -> None:
+        """Return when the server has answered."""
+        self._connected().dialect.ping()
+
+    # -- tools
+
+    def list_tools(self) -> list[Json]:
+        """All tools, page after page; likewise for the other lists."""
+        tools = self._list("tools/list")
+        self._output_schemas = {str(tool.get("name")): tool["outputSchema"]
+                                for tool in tools if "outputSchema" in tool}
+        return tools
+
+    def call_tool(self, name: str, arguments: Json | None = None, *,
+                  timeout: float | None = None,
+                  progress_handler: Callable[..., Any] | None = None,
+                  raise_on_error: bool = True, meta: Json | None = None) -> ToolResult:
+        """Call a tool and wait for its result; ToolError if that `is_error`."""
+        return self.request(  # type: ignore[no-any-return]
+            "tools/call", _call_of(name, arguments, meta), timeout=timeout,
+            progress_handler=progress_handler,
+            read=partial(self._read_tool, name, raise_on_error))
+
+    def submit_tool(self, name: str, arguments: Json | None = None, *,
+                    timeout: float | None = None,
+                    progress_handler: Callable[..., Any] | None = None,
+                    raise_on_error: bool = True,
+                    meta: Json | None = None) -> Future[ToolResult]:
+        """Call a tool: a Future with result(timeout), cancel(), add_done_callback(f)."""
+        return self.submit("tools/call", _call_of(name, arguments, meta), timeout=timeout,
+                           progress_handler=progress_handler,
+                           read=partial(self._read_tool, name, raise_on_error))
+
+    def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
+        if type(raw.get("content", ())) not in (list, tuple):
+            raise McpError(INTERNAL_ERROR, 'Malformed answer: "content" is not a list')
+        result = ToolResult.of(raw)
+        if result.is_error and raise_on_error:
+            error = ToolError(result.text)
+            error.result = result
+            raise error
+        schema = self._output_schemas.get(name)
+        if schema is not None and not result.is_error:
+            self._check_output(name, result, schema)
+        return result
+
+    def _check_output(self, name: str, result: ToolResult, schema: Json) -> None:
+        result.wrapped = schema.get("x-fastmcp-wrap-result") is True
+        try:
+            problems = validate(result.structured_content, schema)
+        except SchemaError as error:
+            problems = [str(error)]
+        if problems:  # what came is of more use than an exception
+            import warnings
+
+            warnings.warn(f"tool {name}: the result does not fit its output schema: "
+                          + "; ".join(problems), RuntimeWarning, stacklevel=2)
+
+    # -- resources, prompts, completion
+
+    def list_resources(self) -> list[Json]:
+        return self._list("resources/list")
+
+    def list_resource_templates(self) -> list[Json]:
+        return self._list("resources/templates/list")
+
+    def list_prompts(self) -> list[Json]:
+        return self._list("prompts/list")
+
+    def read_resource(self, uri: str, *, timeout: float | None = None,
+                      ) -> list[ResourceContents]:
+        """The contents of a resource, each with `.text` and `.data`."""
+        contents = self._fetch("resources/read", {"uri": uri}, timeout).get("contents")
+        return [ResourceContents.of(part) for part in contents or ()]
+
+    def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
+                   timeout: float | None = None) -> Json:
+        """A prompt with its arguments filled in: the wire's `description`, `messages`."""
+        return self.request("prompts/get", {  # type: ignore[no-any-return]
+            "name": name, "arguments": arguments or {}}, timeout=timeout)
+
+    def complete(self, ref: str | Json, argument: str, value: str,
+                 context: dict[str, str] | None = None) -> Json:
+        """Complete an argument of a prompt (its name), of a URI template, or of a wire ref.
+
+        The wire's `completion`: `values`, `total`, `hasMore`.
+        """
+        if type(ref) is str:
+            ref = {"type": "ref/resource", "uri": ref} if "{" in ref else {
+                "type": "ref/prompt", "name": ref}
+        params = {"ref": ref, "argument": {"name": argument, "value": value},
+                  **wire(context=context and {"arguments": context})}
+        return self.request(  # type: ignore[no-any-return]
+            "completion/complete", params)["completion"]
+
+    def subscribe(self, uri: str) -> None:
+        """Hear of changes of a resource, through message_handler, until `unsubscribe`."""
+        self._connected().dialect.subscribe(uri)
+        self._subscribed[uri] = None
+
+    def unsubscribe(self, uri: str) -> None:
+        self._subscribed.pop(uri, None)
+        self._connected().dialect.unsubscribe(uri)
+
+    def _list(self, method: str) -> list[Json]:
+        found: list[Json] = []
+        params: Json = {}
+        seen: set[str] = set()
+        while True:
+            page = self._fetch(method, params)
+            items = page.get(METHODS[method].page)
+            if type(items) is not list or any(type(item) is not dict for item in items):
+                raise McpError(INTERNAL_ERROR, f"Malformed answer to {method}: no list")
+            found += items
+            cursor = page.get("nextCursor")
+            if cursor is None:  # "" is a cursor
+                return found
+            if type(cursor) is not str or cursor in seen or len(seen) >= 10000:
+                raise McpError(INTERNAL_ERROR, f"{method}: the pages do not end")
+            seen.add(cursor)
+            params = {"cursor": cursor}
+
+    def _fetch(self, method: str, params: Json, timeout: float | None = None) -> Json:
+        key = method, json.dumps(params)
+        with self._caching:
+            expires, result = self._cache.get(key, (0.0, b""))
+        if time.monotonic() < expires:
+            return json.loads(result)  # type: ignore[no-any-return]
+        return self.request(method, params, timeout=timeout)  # type: ignore[no-any-return]
+
+    def _keep(self, link: Link, method: str, params: Json, result: Json) -> None:
+        """Cache a result for as long as its server allows (server/utilities/caching).
+
+        On the reading thread: a notification that comes later also finds it.
+        """
+        seconds = link.dialect.lifetime(method, result) if method in METHODS else 0.0
+        if seconds > 0:
+            with self._caching:
+                if len(self._cache) >= 1000:
+                    self._cache.clear()
+                key = method, json.dumps(params)
+                self._cache[key] = time.monotonic() + seconds, encode(result)
+
+    # -- what the server tells
+
+    def _notified(self, link: Link, method: str, params: Json) -> None:
+        stale = [m for name, _, methods in CHANGES.values() if name == method
+                 for m in methods]
+        read = "resources/read", json.dumps({"uri": params.get("uri")})
+        with self._caching:
+            for key in list(self._cache):
+                if key[0] in stale or method == UPDATED and key == read:
+                    del self._cache[key]
+        if link.peer.lane.waiting() > BACKLOG:
+            return
+        if method == LOG_MESSAGE and self._log_handler:
+            link.peer.lane.submit(partial(self._log_handler, params))
+        if self._message_handler:
+            message = {"method": method, "params": params}
+            link.peer.lane.submit(partial(self._message_handler, message))
+
+    def set_logging_level(self, level: str) -> None:
+        """Have log messages of this level and above sent; McpError if there is no such."""
+        if level not in LEVELS:
+            raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
+        self._connected().dialect.set_level(level)
+        self.level = level
+
+    # -- what the server asks
+
+    def set_roots(self, roots: list[Any]) -> None:
+        """The directories the server may work in: paths, file URIs or wire roots."""
+        self._roots = [root_of(root) for root in roots]
+        if self._dialect:
+            self._dialect.roots_changed()
+
+    def capabilities(self) -> Json:
+        declared: Json = {}
+        if self._sampling_handler:
+            declared["sampling"] = {"tools": {}}
+        if self._elicitation_handler:
+            declared["elicitation"] = {"form": {}, "url": {}}
+        if self._roots is not None:
+            declared["roots"] = {}
+        return declared
+
+    def _answer(self, method: str, params: Json) -> Json:
+        """Answer a question of the server's, in whichever way it came."""
+        if method == "roots/list" and self._roots is not None:
+            return {"roots": self._roots}
+        if method == "sampling/createMessage" and self._sampling_handler:
+            reply = self._sampling_handler(params.get("messages") or [], params)
+            return reply if isinstance(reply, dict) else {
+                "role": "assistant", "content": {"type": "text", "text": str(reply)},
+                "model": "unknown", "stopReason": "endTurn"}
+        if method == "elicitation/create" and self._elicitation_handler:
+            schema = params.get("requestedSchema") if params.get("mode") != "url" else None
+            reply = self._elicitation_handler(params.get("message", ""), schema, params)
+            if not isinstance(reply, Elicited):
+                reply = Elicited("decline" if reply is None else "accept", reply)
+            accepted = reply.action == "accept" and schema is not None
+            return {"action": reply.action, **wire(
+                content=(reply.content or {}) if accepted else None)}
+        raise method_not_found(method)
+
+
+class Exchange:
+    """A request until its last result: each round that asks for input is a request anew."""
+
+    def __init__(self, client: Client, link: Link, method: str, params: Json,
+                 read: Callable[[Json], Any] | None, timeout: float | None,
+                 on_progress: Callable[..., Any] | None) -> None:
+        self._client, self._link, self._method = client, link, method
+        self._params, self._read, self._on_progress = params, read, on_progress
+        self._timeout = client.timeout if timeout is None else timeout
+        self._rounds = 0
+
+    def send(self, extra: Json, future: Future[Any] | None) -> Call:
+        params = self._link.dialect.stamp({**self._params, **extra})
+        return self._link.peer.request(
+            self._method, params, future=future, read=self._settle, token=True,
+            on_progress=self._on_progress, timeout=self._timeout,
+            cap=self._client._max_timeout)
+
+    def _settle(self, call: Call, result: Json) -> Any:
+        asked = self._link.dialect.questions(result)
+        if asked is None:
+            if not self._rounds:  # what came through questions is not for everybody
+                self._client._keep(self._link, self._method, self._params, result)
+            return self._read(result) if self._read else result
+        self._rounds += 1
+        row = METHODS.get(self._method)
+        if row is None or not row.asks or self._rounds > ROUNDS:
+            raise McpError(INTERNAL_ERROR, f"{self._method}: the server keeps asking"
+                           if row and row.asks else f"{self._method} may not ask for input")
+        self._link.peer.workers.submit(partial(self._go_on, call, result, asked))
+        return LATER
+
+    def _go_on(self, call: Call, result: Json, asked: Json) -> None:
+        try:
+            answers = {key: self._client._answer(request["method"],
+                                                 request.get("params") or {})
+                       for key, request in asked.items()}
+            extra = wire(inputResponses=answers or None,
+                         requestState=result.get("requestState"))
+            if call.future.cancelled():
+                call.finish()
+            else:
+                self._link.peer.watched(self.send(extra, call.future))
+        except BaseException as error:  # a handler's, or a question that is none
+            call.finish(error=error)
+
+
+def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
+               ) -> tuple[list[str], dict[str, str] | None, str | None]:
+    """A target that is a program: its argv, its extra environment, its directory."""
+    if isinstance(target, dict):
+        argv = [target["command"], *target.get("args", ())]
+        return argv, {**target.get("env", {}), **(env or {})}, cwd or target.get("cwd")
+    if isinstance(target, (str, os.PathLike)):
+        path = os.fspath(target)
+        return [sys.executable, path] if path.endswith(".py") else [path], env, cwd
+    return [os.fspath(argument) for argument in target], env, cwd
+
+
+def text_sink(stderr: Any) -> Callable[[str], Any] | None:
+    """What to do with text for `stderr=`."""
+    stream = sys.stderr if stderr is AT_START else stderr
+    if stream is None or callable(stream):
+        return stream  # type: ignore[no-any-return]
+
+    def write(text: str) -> None:
+        stream.write(text)
+        stream.flush()
+
+    return write
+
+
+def root_of(root: Any) -> Json:
+    if isinstance(root, dict):
+        return root
+    uri = os.fspath(root)
+    if "://" not in uri:
+        from pathlib import Path
+
+        uri = Path(uri).absolute().as_uri()
+    return {"uri": uri}
+
+
+def load_config(path: Any) -> dict[str, Json]:
+    """The entries of a host's mcp.json, {"mcpServers": {name: entry}}, by their names.
+
+    Each is a target for Client.  Starting one runs the command it names: load only what
+    you would run.
+    """
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)["mcpServers"]  # type: ignore[no-any-return]
+
+
+def main() -> None:
+    pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,8389 @@
+"""The tests of mcp_min: ``python3 test_mcp_min.py``, nothing but the standard library.
+
+A test is a transcript wherever it can be one.  `play` reads it: ``>`` is what the
+client sends, ``<`` is the line that must come back next, and after the last line
+nothing more may come.  No test sleeps to prove an absence: it sends one more request, a
+*fence*, and requires its answer to be the next line.
+
+* Classes carry the numbers of the sections of mcp_min.py.
+* ``@clause(page, words)`` names the sentence of the specification that a test proves;
+  with ``MCP_SPEC=docs/specification`` one test checks that it stands in its page.
+* A label such as ``A7`` or ``B17`` is a row of the list of hostile inputs covered here.
+* ``MCP_MIN_FUZZ=SECONDS`` fuzzes for longer, ``MCP_MIN_SEED=N`` repeats a run.
+"""
+# ruff: noqa: UP006, UP007, UP017, UP031, UP035, UP045, PYI061, PLW1510
+# (Formatting by %, because transcripts are full of braces; the old spellings of hints
+# are under test, and they are what the oldest Python reads.)
+
+import ast
+import asyncio
+import base64
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import datetime
+import decimal
+import enum
+import functools
+import io
+import json
+import math
+import os
+import pathlib
+import queue
+import random
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import typing
+import unittest
+import uuid
+import warnings
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import (
+    Annotated,
+    Any,
+    Dict,
+    FrozenSet,
+    List,
+    Literal,
+    NamedTuple,
+    NewType,
+    Optional,
+    Set,
+    Tuple,
+    TypedDict,
+    Union,
+)
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+import mcp_min
+from mcp_min import (
+    Cancelled,
+    Client,
+    ConnectionClosed,
+    Context,
+    Elicited,
+    EmbeddedResource,
+    Image,
+    McpError,
+    Message,
+    Misfit,
+    RequestTimeout,
+    ResourceLink,
+    SchemaError,
+    Server,
+    Signature,
+    Text,
+    ToolError,
+    UriTemplate,
+    jsonable,
+    load_config,
+    output_of,
+    validate,
+)
+
+# ======================================================================================
+# Helpers: what they let a test say
+# ======================================================================================
+
+LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
+LATEST, MODERN = LEGACY[-1], "2026-07-28"
+KEY = "io.modelcontextprotocol/"
+ABLE = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+TESTER = {"name": "tester", "version": "1"}
+PATIENCE = 10  # seconds until a test gives up waiting for what must come
+
+CLAUSES = []  # (page, words) of every @clause
+
+
+def clause(page, words):
+    """Record which sentence of the specification the decorated test proves."""
+    CLAUSES.append((page, words))
+    return lambda test: test
+
+
+def gate(name):
+    """A named event: `wait()` says who kept us waiting, instead of hanging."""
+    event = threading.Event()
+    wait = event.wait
+
+    def patient(timeout=PATIENCE):
+        assert wait(timeout), "%s: not within %s s" % (name, timeout)
+        return True
+
+    event.wait = patient
+    return event
+
+
+@contextlib.contextmanager
+def restless():
+    """Threads change places at every opportunity, so that a race has its chance."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def quiet():
+    """Tracebacks of handlers that fail on purpose go here, not to the terminal."""
+    return contextlib.redirect_stderr(io.StringIO())
+
+
+def checked(line):
+    """The message in one line from our side, which must be flawless: ASCII, strict
+    JSON, a known shape, one newline at the end."""
+    def refuse(word):
+        raise AssertionError("%s is not JSON" % word)
+
+    assert line.endswith(b"\n") and b"\r" not in line, "ragged end: %r" % line[-80:]
+    message = json.loads(line.decode("ascii"), parse_constant=refuse)
+    for one in message if isinstance(message, list) else [message]:
+        shape = sorted(set(one) - {"jsonrpc", "params"})
+        assert one["jsonrpc"] == "2.0" and shape in (
+            ["id", "result"], ["error", "id"], ["method"], ["id", "method"]), line
+        if "error" in one:
+            assert type(one["error"]["code"]) is int, line
+            assert type(one["error"]["message"]) is str, line
+    return message
+
+
+class Wire:
+    """The raw end of a connection: bytes go out, checked messages come in."""
+
+    def __init__(self, out, into):
+        self._out, self._inbox, self._fences = out, queue.Queue(), 0
+        self._pump = threading.Thread(target=self._read, args=(into,), daemon=True)
+        self._pump.start()
+
+    def _read(self, into):
+        with into:
+            for line in into:
+                self._inbox.put(line)
+        self._inbox.put(b"")
+
+    def send(self, *messages):
+        """Write each: a dict or list as one line of JSON, bytes exactly as they are."""
+        for message in messages:
+            if not isinstance(message, bytes):
+                message = json.dumps(message).encode() + b"\n"
+            self._out.write(message)
+        self._out.flush()
+
+    def recv(self, timeout=PATIENCE):
+        """The next message, or None at the end of the stream."""
+        try:
+            line = self._inbox.get(timeout=timeout)
+        except queue.Empty:
+            raise AssertionError("nothing came for %s s" % timeout) from None
+        if not line:
+            self._inbox.put(line)    # the end stays the end
+            return None
+        return checked(line)
+
+    def fence(self):
+        """Nothing was said: the answer to a ping sent now is the very next line."""
+        self._fences += 1
+        fence = "fence %d" % self._fences
+        self.send({"jsonrpc": "2.0", "id": fence, "method": "ping"})
+        answer = self.recv()
+        assert answer == {"jsonrpc": "2.0", "id": fence, "result": {}}, \
+            "before the fence came %r" % (answer,)
+
+    def say(self, line, era=None):
+        """Send what one transcript line stands for (see `play`)."""
+        self.send(message(line, era == "modern"))
+
+    def ask(self, line, era=None):
+        """The same, and return the answer, which must be the very next message."""
+        self.say(line, era)
+        return self.recv()
+
+    def hang_up(self):
+        """Close our sending side and return every message that still comes."""
+        with contextlib.suppress(OSError):
+            self._out.close()
+        return list(iter(self.recv, None))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        left = self.hang_up()
+        self._pump.join(PATIENCE)
+        assert exc[0] or not left, "unexpected at the end: %r" % (left,)
+
+
+class _InThread(Wire):
+    def __init__(self, server):
+        theirs, ours = os.pipe()
+        mine, yours = os.pipe()
+        self.failure = None
+        streams = os.fdopen(theirs, "rb"), os.fdopen(yours, "wb")
+        self._thread = threading.Thread(target=self._serve, args=(server, *streams))
+        self._thread.start()
+        super().__init__(os.fdopen(ours, "wb"), os.fdopen(mine, "rb"))
+
+    def _serve(self, server, reader, writer):
+        try:
+            server.serve(reader, writer)
+        except BaseException as error:  # noqa: BLE001 - raised where the test ends
+            self.failure = error
+        finally:
+            reader.close()
+            with contextlib.suppress(OSError):
+                writer.close()
+
+    def __exit__(self, *exc):
+        try:
+            super().__exit__(*exc)
+        finally:
+            self._thread.join(PATIENCE)
+            assert not self._thread.is_alive(), "serve() did not return"
+        if self.failure:
+            raise self.failure
+
+
+def wire(server):
+    """A connection to ``server``, which serves it in a thread over a pair of pipes."""
+    return _InThread(server)
+
+
+class process(Wire):
+    """A real server process that runs ``code``; `exit` is how it ended.
+
+    Interpreter ``flags`` and Popen ``options`` may be given; ``-I -S`` starts fastest.
+    """
+    HEAD = "import sys; sys.path.insert(0, %r)\nimport mcp_min, os, threading, time\n" \
+           "from mcp_min import Server, Context\n" % HERE
+
+    def __init__(self, code, *flags, **options):
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE,
+                   "stderr": self._stderr, **options}
+        self.child = subprocess.Popen(
+            [sys.executable, *(flags or ("-I", "-S")), "-c",
+             self.HEAD + textwrap.dedent(code)], **options)
+        self.pid, nothing = self.child.pid, io.BytesIO()
+        super().__init__(self.child.stdin or nothing, self.child.stdout or nothing)
+
+    def exit(self, timeout=PATIENCE):
+        """The exit status, once the process has ended."""
+        return self.child.wait(timeout)
+
+    @property
+    def stderr(self):
+        self._stderr.seek(0)
+        return self._stderr.read().decode("utf-8", "replace")
+
+    def __exit__(self, *exc):
+        try:
+            if self.child.poll() is None and exc[0]:
+                self.child.kill()
+            super().__exit__(*exc)
+            self.exit()
+        finally:
+            self.child.kill()
+            self.child.wait()
+            if exc[0]:
+                sys.stderr.write(self.stderr)
+            self._stderr.close()
+
+
+class Word(str):
+    """A bare word of a transcript, as against a JSON string."""
+
+
+def words(text):
+    """``7 tools/call {"name": "x"}`` is the number 7, a bare word and an object."""
+    found, at, decode = [], 0, json.JSONDecoder().raw_decode
+    while at < len(text):
+        try:
+            value, end = decode(text, at)
+            if text[end:end + 1].strip():
+                raise ValueError("2025-11-25 is a word, not the number 2025")
+        except ValueError:
+            end = re.compile(r"\S+").match(text, at).end()
+            value = Word(text[at:end])
+        found.append(value)
+        at = end + len(text[end:]) - len(text[end:].lstrip())
+    return found
+
+
+def message(text, modern=False):
+    """The JSON-RPC message that a transcript line stands for (see `play`)."""
+    first, *rest = parts = words(text)
+    if not isinstance(first, Word) and not rest:
+        return {"jsonrpc": "2.0", **first} if isinstance(first, dict) else first
+    made = {"jsonrpc": "2.0"}
+    if not isinstance(first, Word) or first.startswith(("$", "...")):
+        made["id"] = str(first) if isinstance(first, Word) else first
+        parts = rest
+    if parts[0] == "modern":
+        modern, parts = True, parts[1:]
+    if isinstance(parts[0], dict):
+        made["result"] = parts[0]
+    elif isinstance(parts[0], int):
+        made["error"] = {"code": parts[0]}
+        for part in parts[1:]:
+            made["error"]["message" if isinstance(part, str) else "data"] = part
+    else:
+        made["method"] = str(parts[0])
+        params = {}
+        if parts[0] == "initialize":
+            params = {"capabilities": ABLE, "clientInfo": TESTER,
+                      "protocolVersion": str(parts.pop(1)) if parts[1:] else LATEST}
+        if parts[1:] or params:
+            made["params"] = {**params, **(parts[1] if parts[1:] else {})}
+        if modern and "id" in made:
+            given = made.setdefault("params", {}).get("_meta", {})
+            made["params"] = {**made["params"], "_meta": {
+                KEY + "protocolVersion": MODERN, KEY + "clientInfo": TESTER,
+                KEY + "clientCapabilities": ABLE, **given}}
+    return made
+
+
+def fits(want, got, names, exact=False):
+    """Does ``got`` match the pattern ``want``?  `play` says what a pattern may hold."""
+    if isinstance(want, str) and want.startswith("$"):
+        return fits(names.setdefault(want, got), got, names, True)
+    if isinstance(want, str) and want.startswith("...") and want.endswith("..."):
+        return want == "..." or isinstance(got, str) and want[3:-3] in got
+    if isinstance(want, dict):
+        return isinstance(got, dict) and (not exact or want.keys() == got.keys()) and \
+            all(key in got and fits(want[key], got[key], names, exact) for key in want)
+    if isinstance(want, list):
+        if want[-1:] == ["..."]:
+            want, got = want[:-1], got[:len(want) - 1]
+        return isinstance(got, list) and len(want) == len(got) and all(
+            fits(one, other, names, exact) for one, other in zip(want, got))
+    return want == got and isinstance(want, bool) == isinstance(got, bool)
+
+
+def comes_back(want, got, names, exact=False):
+    """`fits`, for whole messages: the same kind of message, a batch in any order."""
+    if isinstance(want, list):
+        return isinstance(got, list) and len(want) == len(got) and all(
+            any(comes_back(one, other, names, exact) for other in got) for one in want)
+    kind = {"id", "method", "result", "error"}
+    if not isinstance(got, dict) or kind & want.keys() != kind & got.keys():
+        return False
+    said = dict(want)
+    words = want["error"].get("message", "$") if "error" in want else "$"
+    if not words.startswith(("$", "...")):
+        said["error"] = dict(want["error"], message="...%s..." % words)
+    if exact and "result" in want:
+        return fits(want["result"], got["result"], names, True) and want.get(
+            "id") == got.get("id")
+    return fits(said, got, names, exact)
+
+
+def substituted(value, names):
+    """``value`` with every ``"$name"`` in it replaced."""
+    if isinstance(value, str):
+        return names.get(value, value)
+    if isinstance(value, list):
+        return [substituted(one, names) for one in value]
+    if isinstance(value, dict):
+        return {key: substituted(one, names) for key, one in value.items()}
+    return value
+
+
+MARKS = (">", ">>", "<", "<=", "<*", "<L", "<M", "!")
+
+
+def play(peer, script, era=None, **names):
+    """Hold the conversation ``script`` with a Server (or over an open Wire).
+
+        > 1 tools/call {"name": "f"}      the client sends a request with id 1
+        > notifications/initialized       no id: a notification
+        > $q {"action": "accept"}         the answer to the server's request $q
+        > $q -1 "no"                      an error answer
+        > {"id": 1, "method": "ping"}     a whole message ("jsonrpc" is added)
+        >> hello                          this very line, as it is
+        > 1 modern tools/list             a stateless request: `_meta` is added
+        > 1 initialize 2025-03-26         a client that can do everything says hello
+        > handshake 2025-03-26            the same, its answer, and `initialized`
+        > EOF                             the client hangs up
+        < 1 {"tools": [{"name": "f"}]}    next comes a result that has what is shown
+        <= 1 {}                           next comes exactly this result
+        < 1 -32601 "words" {"data": 1}    next comes this error, with these words
+        < notifications/progress {…}      next comes this notification
+        < $q elicitation/create {…}       next comes a request, its id is $q from now
+        <* 2 {}                           neighbours marked so come in any order
+        <L / <M                           only in the handshake / the stateless era
+        < fence                           nothing comes: a ping is answered at once
+        ! name                            call the Python function given as name=…
+        # words                           a comment; a line without a mark goes on from
+                                          the one before
+
+    ``"..."`` is any value (last in a list: any rest), ``"...x..."`` any text with x in
+    it, ``"$x"`` a value that is kept under this name when it is met first.  ``era``
+    "legacy" shakes hands first, "modern" adds the `_meta` to every request.  At the end
+    of the script nothing more may come: not before a fence and, with a Server, not
+    until `serve` returns.  Returns the values kept.
+    """
+    names = {"$" + name: value for name, value in names.items()}
+    lines = []
+    for line in map(str.strip, script.splitlines()):
+        if line.split(" ")[0] in MARKS:
+            lines.append(line)
+        elif line and not line.startswith("#"):
+            lines[-1] += " " + line
+    if era == "legacy":
+        lines.insert(0, "> handshake")
+    if not isinstance(peer, Wire):
+        with wire(peer) as ours:
+            _play(ours, lines, era, names)
+    else:
+        _play(peer, lines, era, names)
+    return {name[1:]: value for name, value in names.items()}
+
+
+def _play(ours, lines, era, names):
+    pending, ended = [], False
+    for number, line in enumerate(lines):
+        mark, _, text = line.partition(" ")
+        if mark[-1:] in "LM" and mark[:1] == "<":
+            if (mark[-1] == "M") != (era == "modern"):
+                continue
+            mark = mark[:-1]
+        if mark == "!":
+            names["$" + text]()
+        elif mark == ">>":
+            ours.send(text.encode() + b"\n")
+        elif text == "EOF":
+            ours._out.close()
+            ended = True
+        elif mark == ">" and text.startswith("handshake"):
+            ours.send(message(text.replace("handshake", "0 initialize")))
+            answer = ours.recv()
+            assert "result" in answer, answer
+            ours.send(message("notifications/initialized"))
+        elif mark == ">":
+            ours.send(substituted(message(text, era == "modern"), names))
+        elif text == "fence":
+            ours.fence()
+        else:
+            want = message(text)
+            pending.append((mark, want))
+            following = lines[number + 1].split()[0] if lines[number + 1:] else ""
+            if mark == "<*" and following.startswith("<*"):
+                continue
+            for _ in range(len(pending)):
+                got = ours.recv()
+                for at, (mark, want) in enumerate(pending):
+                    kept = dict(names)
+                    if comes_back(want, got, kept, mark == "<="):
+                        names.update(kept)
+                        del pending[at]
+                        break
+                else:
+                    raise AssertionError("line %d\n  %s\nwanted  %s\ngot     %s" % (
+                        number + 1, line, json.dumps([one for _, one in pending]),
+                        json.dumps(got)))
+    if not ended:
+        ours.fence()
+
+
+def both_eras(test):
+    """Run the test once per era: it is given ``era`` and says it to `play`."""
+    def twice(self):
+        for era in ("legacy", "modern"):
+            with self.subTest(era=era):
+                test(self, era)
+    twice.__name__, twice.__doc__ = test.__name__, test.__doc__
+    return twice
+
+
+# ======================================================================================
+# 3  Wire
+# ======================================================================================
+
+def zoo(**options):
+    """A small server, for the tests that do not care which."""
+    server = Server("zoo", version="1", **options)
+
+    @server.tool
+    def echo(text: str) -> str:
+        return text
+
+    @server.tool
+    def same(value: dict) -> dict:
+        return value
+
+    @server.prompt
+    def greet(name: str) -> str:
+        return "Hello, " + name
+
+    @server.resource("zoo://sign")
+    def sign() -> str:
+        return "open"
+
+    @server.completion("greet", "name")
+    def names(value: str):
+        return [name for name in ("Ada", "Alan") if name.startswith(value)]
+
+    return server
+
+
+def line(id, method, **params):
+    """One request as bytes, for the tables whose other bytes are not JSON."""
+    return b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}' % (
+        id, method.encode(), json.dumps(params).encode())
+
+
+def says(id, text):
+    """A request to echo ``text``, which is put into the line raw."""
+    return (b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":'
+            b'{"name":"echo","arguments":{"text":"%s"}}}' % (id, text))
+
+
+def nested(id, before, after, depth):
+    return (b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"same",'
+            b'"arguments":{"value":{"x":' % id + before * depth + b"0" + after * depth
+            + b"}}}}")
+
+
+PING = line(1, "ping")
+UNREADABLE = "< null -32700"
+
+
+class Test3Wire(unittest.TestCase):
+    """Bytes come in, messages come out, or a refusal; and the session goes on."""
+
+    # label, what is sent, what must come back (if anything).  A fence follows each.
+    LINES = (
+        ("A1 empty", b"\n", ""),
+        ("A2 blank", b"  \t \n", ""),
+        ("A2 lone CRLF", b"\r\n", ""),
+        ("A3 CRLF", PING + b"\r\n", "<= 1 {}"),
+        ("A4 CR is not an end of line", PING + b"\r" + PING + b"\n", UNREADABLE),
+        ("A6 U+2028, U+2029 and U+0085 are text",
+         says(6, "a\u2028b\u2029c\u0085d".encode()) + b"\n",
+         '< 6 {"content": [{"type": "text", "text": "a\\u2028b\\u2029c\\u0085d"}]}'),
+        ("A7 not UTF-8", says(3, b"\xff\xfe") + b"\n", UNREADABLE),
+        ("A8 an encoded surrogate", says(3, b"\xed\xa0\x80") + b"\n", UNREADABLE),
+        ("A8 an overlong slash", says(3, b"\xc0\xaf") + b"\n", UNREADABLE),
+        ("A9 an escaped lone surrogate", says(9, b"\\ud800") + b"\n",
+         '< 9 {"content": [{"text": "\\ud800"}]}'),
+        ("A10 truncated", PING[:-1] + b"\n", UNREADABLE),
+        ("A11 two on a line", PING + PING + b"\n", UNREADABLE),
+        ("A11 trailing garbage", PING + b" x\n", UNREADABLE),
+        ("A12 a word", b"hello\n", UNREADABLE),
+        ("A12 a banner", b"Welcome to bash 5.2!\n", UNREADABLE),
+        ("A12 another framing", b"Content-Length: 52\n", UNREADABLE),
+        ("A13 NaN", line(1, "ping", x=float("nan")) + b"\n", UNREADABLE),
+        ("A13 Infinity", line(1, "ping", x=float("inf")) + b"\n", UNREADABLE),
+        ("A13 -Infinity", line(1, "ping", x=-float("inf")) + b"\n", UNREADABLE),
+        ("A15 a number of 5,000 digits",
+         line(1, "ping", x=7)[:-2] + b"7" * 4999 + b"}}\n", UNREADABLE),
+        ("A15 an id of 5,000 digits",
+         b'{"jsonrpc":"2.0","method":"ping","id":' + b"7" * 5000 + b"}\n", UNREADABLE),
+        ("A16 deep lists", b"[" * 100000 + b"\n", UNREADABLE),
+        ("A16 deep lists, closed", b"[" * 100000 + b"]" * 100000 + b"\n", UNREADABLE),
+        ("A16 deep objects", b'{"a":' * 100000 + b"\n", UNREADABLE),
+        ("A16 deep arguments", nested(1, b"[", b"]", 100000) + b"\n", UNREADABLE),
+        ("A16 deep arguments, mixed", nested(1, b'{"a":[', b"]}", 50000) + b"\n",
+         UNREADABLE),
+        ("A16 too deep behind a quoted bracket",
+         nested(1, b'{"\\"]]}":[', b"]}", 1000) + b"\n", UNREADABLE),
+        ("A17 nesting of 100", nested(17, b"[", b"]", 100) + b"\n", "< 17 {}"),
+        ("A17 brackets in a text are no nesting", says(17, b"[{" * 2000) + b"\n",
+         "< 17 {}"),
+        ("A17 nor behind an escaped quote", says(17, b'\\"' + b"[{" * 2000) + b"\n",
+         "< 17 {}"),
+        ("A18 a raw tab in a text", says(1, b"\t") + b"\n", UNREADABLE),
+        ("A18 a raw NUL in a text", says(1, b"\0") + b"\n", UNREADABLE),
+        ("A19 UTF-16", PING.decode().encode("utf-16-le") + b"\n", UNREADABLE),
+        ("A20 of duplicate keys the last wins",
+         b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}\n', "<= 2 {}"),
+        ("A25 single quotes", PING.replace(b'"', b"'") + b"\n", UNREADABLE),
+        ("A25 a comment", PING + b" // ping\n", UNREADABLE),
+        ("A25 a trailing comma", PING[:-1] + b",}\n", UNREADABLE),
+    )
+
+    def test_a_bad_line_is_answered_once_and_the_session_goes_on(self):
+        for era in ("legacy", "modern"):
+            with wire(zoo()) as client:
+                if era == "legacy":
+                    play(client, "> handshake")
+                for label, sent, expected in self.LINES:
+                    if era == "modern" and b"tools/call" in sent:
+                        meta = json.dumps(message("0 modern x")["params"]["_meta"])
+                        sent = sent.replace(b'"params":{', b'"params":{"_meta":%s,'
+                                            % meta.encode())
+                    with self.subTest(label, era=era):
+                        client.send(sent)
+                        play(client, expected or "< fence")
+
+    def test_a_number_too_big_for_a_float_breaks_nothing(self):
+        """A14"""
+        with quiet(), wire(zoo()) as client:
+            play(client, "> handshake")
+            huge = line(14, "tools/call", name="same", arguments={"value": {"x": 7}})
+            client.send(huge.replace(b"7}", b"1e999}") + b"\n")
+            self.assertIn(client.recv()["id"], (14, None))
+
+    def test_a_byte_order_mark_is_forgiven_at_the_start(self):
+        """A5"""
+        with wire(zoo()) as client:
+            client.send(b"\xef\xbb\xbf" + PING + b"\n")
+            play(client, "<= 1 {}")
+
+    def test_deep_nesting_cannot_overflow_a_small_thread_stack(self):
+        """A16"""
+        for size in 256 * 1024, 1024 * 1024:
+            before = threading.stack_size(size)
+            try:
+                with wire(zoo()) as client:
+                    client.send(nested(1, b"[", b"]", 100000) + b"\n")
+                    client.send(b"[" * 100000 + b"\n")
+                    play(client, UNREADABLE + "\n" + UNREADABLE)
+            finally:
+                threading.stack_size(before)
+
+    def test_ten_megabytes_arrive_intact(self):
+        """A21 D10"""
+        with wire(zoo()) as client:
+            play(client, "> handshake")
+            text = "0123456789abcde\n" * (10 << 16)
+            client.say('21 tools/call {"name": "echo", "arguments": {"text": %s}}'
+                       % json.dumps(text))
+            self.assertEqual(client.recv()["result"]["content"][0]["text"], text)
+
+    def test_a_line_that_is_too_long_is_skipped(self):
+        """A22"""
+        with wire(zoo(max_message_bytes=1000)) as client:
+            client.send(b"x" * 5000)
+            client.send(b"x" * 5000 + b"\n")
+            play(client, "< null -32801")
+            client.send(PING + b" " * (1000 - len(PING)) + b"\n")
+            play(client, "<= 1 {}")
+            client.send(PING + b" " * 1000 + b"\n")
+            play(client, "< null -32801")
+
+    def test_one_byte_at_a_time(self):
+        """A23"""
+        with wire(zoo()) as client:
+            for byte in PING + b"\r\n":
+                client.send(bytes([byte]))
+            play(client, "<= 1 {}")
+
+    def test_a_thousand_messages_in_one_write(self):
+        """A23"""
+        with wire(zoo()) as client:
+            client.send(b"\n".join(line(n, "ping") for n in range(1000)) + b"\n")
+            answered = [client.recv()["id"] for _ in range(1000)]
+            self.assertEqual(sorted(answered), list(range(1000)))
+
+    def test_the_last_line_needs_no_newline(self):
+        """A24"""
+        with wire(zoo()) as client:
+            client.send(PING)
+            self.assertEqual(client.hang_up(), [message("1 {}")])
+
+    @clause("2025-11-25/basic/transports", "**MUST NOT** contain embedded newlines")
+    def test_our_lines_are_ascii_without_a_newline_inside(self):
+        play(zoo(), r"""
+            > 1 tools/call {"name": "echo", "arguments": {"text":
+                "a\nb\r\u2028\u0000é😀"}}
+            < 1 {"content": [{"text": "a\nb\r\u2028\u0000é😀"}]}
+            """, era="modern")
+
+    def test_any_pair_of_binary_streams_will_do(self):
+        answer = message("1 {}")
+        written = io.BytesIO()
+        zoo().serve(io.BytesIO(PING + b"\n"), written)
+        self.assertEqual(checked(written.getvalue()), answer)
+
+        ours, theirs = socket.socketpair()
+        with ours, theirs, theirs.makefile("rwb") as both:
+            ours.sendall(PING + b"\n")
+            ours.shutdown(socket.SHUT_WR)
+            zoo().serve(both, both)
+            self.assertEqual(checked(ours.recv(1000)), answer)
+
+        into, theirs = os.pipe()
+        mine, out = os.pipe()
+        os.write(theirs, PING + b"\n")
+        os.close(theirs)
+        with open(into, "rb", 0) as reader, open(out, "wb", 0) as writer:
+            zoo().serve(reader, writer)
+            self.assertEqual(checked(os.read(mine, 1000)), answer)
+        os.close(mine)
+
+    def test_a_slow_reader_gets_every_frame_whole(self):
+        """E14"""
+        into, theirs = os.pipe()
+        mine, out = os.pipe()
+        hello = json.dumps(message("0 initialize")).encode()
+        sent = [hello, says(1, b"x" * 20000), says(2, b"y" * 3000)]
+        os.write(theirs, b"\n".join(sent))
+        os.close(theirs)
+        with open(into, "rb") as reader, open(out, "wb") as writer:
+            thread = threading.Thread(target=zoo().serve, args=(reader, writer))
+            thread.start()
+            got = bytearray()
+            while got.count(b"\n") < 3:
+                got += os.read(mine, 1)
+            thread.join()
+        os.close(mine)
+        answers = [checked(bytes(one))["result"] for one in got.splitlines(True)]
+        texts = [one["content"][0]["text"] for one in answers[1:]]
+        self.assertEqual(sorted(map(len, texts)), [3000, 20000])
+
+
+# ======================================================================================
+# 4  Peer
+# ======================================================================================
+
+class Test4Peer(unittest.TestCase):
+    """One end of a connection: ids, answers, cancellation, progress."""
+
+    def waiter(self, **options):
+        """A server whose tool `wait` waits to be cancelled, and says that it was."""
+        server = Server("s", **options)
+        server.seen = gate("the handler saw the cancellation")
+        server.began = gate("the handler began")
+
+        @server.tool
+        def wait(ctx: Context) -> str:
+            server.began.set()
+            try:
+                ctx.wait(60)
+            except Cancelled:
+                for late in ctx.check_cancelled, lambda: ctx.report_progress(99):
+                    try:
+                        late()
+                    except Cancelled:
+                        assert ctx.cancelled
+                server.seen.set()
+                raise
+            return "was not cancelled"
+        return server
+
+    # -- the envelope ------------------------------------------------------------------
+
+    @clause("2025-11-25/basic/index", "Result responses **MUST** include the same ID")
+    @clause("2025-11-25/basic/index", "the ID **MUST NOT** be `null`")
+    def test_every_frame_with_a_readable_id_gets_exactly_one_answer(self):
+        for era in ("legacy", "modern"):
+            play(zoo(), """
+                # B4: not a message at all
+                >> 1
+                < null -32600
+                >> "x"
+                < null -32600
+                >> null
+                < null -32600
+                >> true
+                < null -32600
+                # B5
+                >> {}
+                < null -32600
+                # B6, B7: no version, or another
+                >> {"id": 99, "method": "ping"}
+                < 99 -32600
+                >> {"jsonrpc": "1.0", "id": 7, "method": "ping"}
+                < 7 -32600
+                >> {"jsonrpc": 2.0, "id": "seven", "method": "ping"}
+                < "seven" -32600
+                # B8: neither request nor answer
+                > {"id": 8}
+                < 8 -32600
+                > {"id": 8, "params": {}}
+                < 8 -32600
+                # B9
+                > {"id": 9, "method": 1}
+                < 9 -32600
+                > {"id": 9, "method": null}
+                < 9 -32600
+                > {"id": 9, "method": {}}
+                < 9 -32600
+                # B10: an empty name is a name, of nothing
+                > {"id": 10, "method": ""}
+                <L 10 -32601 {"method": ""}
+                <M 10 -32600
+                # B11, B12, B13: an id is a string or an integer
+                > {"id": null, "method": "ping"}
+                < null -32600
+                > {"id": true, "method": "ping"}
+                < null -32600
+                > {"id": 1.5, "method": "ping"}
+                < null -32600
+                > {"id": {}, "method": "ping"}
+                < null -32600
+                > {"id": [1], "method": "ping"}
+                < null -32600
+                # B19
+                > {"id": 19, "method": "ping", "params": [1]}
+                < 19 -32602
+                > {"id": 19, "method": "ping", "params": "x"}
+                < 19 -32602
+                # B21
+                > {"id": 21, "method": "ping", "lang": "en", "trace": {}}
+                <= 21 {}
+                # B22
+                > {"id": 22, "method": "ping", "result": {}}
+                < 22 -32600
+                """, era=era)
+
+    def test_null_params_are_no_params(self):
+        """B20"""
+        play(zoo(), """
+            > {"id": 1, "method": "ping", "params": null}
+            <= 1 {}
+            > {"id": 2, "method": "tools/list", "params": null}
+            < 2 {"tools": "..."}
+            """, era="legacy")
+
+    @both_eras
+    def test_an_unknown_method_is_named_in_the_error(self, era):
+        """B23 B25"""
+        play(zoo(), """
+            > 1 tools/fly {}
+            < 1 -32601 {"method": "tools/fly"}
+            > 2 notifications/initialized {}
+            < 2 -32601 {"method": "notifications/initialized"}
+            > 3 notifications/cancelled {"requestId": 2}
+            < 3 -32601
+            """, era=era)
+
+    @clause("2026-07-28/basic/index", "The receiver **MUST NOT** send a response.")
+    @both_eras
+    def test_a_notification_is_never_answered(self, era):
+        """B24 B27"""
+        calls = []
+        server = zoo()
+        server.add_tool(lambda: calls.append(1), name="touch")
+        play(server, """
+            > notifications/unheard/of {"x": 1}
+            > {"method": "notifications/initialized", "params": 7}
+            > {"method": "notifications/initialized", "params": [1]}
+            > {"method": "notifications/progress", "params": {"progressToken": {}}}
+            > {"method": "notifications/progress"}
+            > {"method": "notifications/roots/list_changed", "params": "x"}
+            > {"method": "tools/list"}
+            > {"method": "tools/call", "params": {"name": "touch", "arguments": {}}}
+            > {"method": "nonsense"}
+            """, era=era)
+        self.assertEqual(calls, [])
+
+    @both_eras
+    def test_an_answer_to_nothing_is_ignored(self, era):
+        """B26"""
+        play(zoo(), """
+            > {"id": 5, "result": {}}
+            > {"id": "fence 1", "result": {"x": 1}}
+            > {"id": 5, "error": {"code": -1, "message": "no"}}
+            > {"id": null, "error": {"code": -32700, "message": "what?"}}
+            > {"error": {"code": -32700, "message": "what?"}}
+            """, era=era)
+
+    # -- ids ---------------------------------------------------------------------------
+
+    def test_an_id_comes_back_as_it_was(self):
+        """B14 B15"""
+        ids = ["", "1", -1, 0, 9007199254740993, 10 ** 30, " 7 ", "007", "1_0",
+               "é\u2028😀", "x" * 10000, 1.0, -3.0]
+        with wire(zoo()) as client:
+            for id in ids:
+                got = client.ask(json.dumps(id) + " ping")["id"]
+                self.assertEqual((got, isinstance(got, str)), (id, isinstance(id, str)))
+
+    @both_eras
+    def test_ids_of_different_types_differ(self, era):
+        """B16: `1` and `"1"`, and other strings that look like numbers, are in flight
+        at once; cancelling one leaves the others."""
+        server, go = Server("s"), gate("go")
+
+        @server.tool
+        def wait(text: str, ctx: Context) -> str:
+            go.wait()
+            ctx.check_cancelled()
+            return text
+
+        play(server, """
+            > 1 tools/call {"name": "wait", "arguments": {"text": "number"}}
+            > "1" tools/call {"name": "wait", "arguments": {"text": "string"}}
+            > "01" tools/call {"name": "wait", "arguments": {"text": "zero"}}
+            > " 1 " tools/call {"name": "wait", "arguments": {"text": "space"}}
+            > "1.0" tools/call {"name": "wait", "arguments": {"text": "float"}}
+            > notifications/cancelled {"requestId": "1"}
+            < fence
+            ! go
+            <* 1 {"content": [{"text": "number"}]}
+            <* "01" {"content": [{"text": "zero"}]}
+            <* " 1 " {"content": [{"text": "space"}]}
+            <* "1.0" {"content": [{"text": "float"}]}
+            """, era=era, go=go.set)
+
+    @clause("2026-07-28/basic/index",
+            "The request ID **MUST NOT** match the ID of any other request the sender"
+            " has issued and not yet received a response for.")
+    @both_eras
+    def test_an_id_in_flight_cannot_be_used_again(self, era):
+        """B17. Without the look at the table of requests in flight, both would be
+        answered."""
+        server, go, calls = Server("s"), gate("go"), []
+
+        @server.tool
+        def wait(n: int) -> int:
+            calls.append(n)
+            go.wait()
+            return n
+
+        play(server, """
+            > 1 tools/call {"name": "wait", "arguments": {"n": 1}}
+            > 1 tools/call {"name": "wait", "arguments": {"n": 2}}
+            < 1 -32600
+            > 1.0 tools/call {"name": "wait", "arguments": {"n": 3}}
+            < 1.0 -32600
+            > {"id": 1, "method": "ping"}
+            < 1 -32600
+            ! go
+            < 1 {"content": [{"text": "1"}]}
+            """, era=era, go=go.set)
+        self.assertEqual(calls, [1])
+
+    @both_eras
+    def test_the_first_of_two_with_one_id_can_still_be_cancelled(self, era):
+        """B17"""
+        server = self.waiter()
+        play(server, """
+            > 1 tools/call {"name": "wait"}
+            ! began
+            > 1 tools/call {"name": "wait"}
+            < 1 -32600
+            > notifications/cancelled {"requestId": 1}
+            ! seen
+            < fence
+            """, era=era, began=server.began.wait, seen=server.seen.wait)
+
+    @both_eras
+    def test_an_id_may_be_used_again_once_answered(self, era):
+        """B18"""
+        play(zoo(), """
+            > 1 tools/list
+            < 1 {"tools": "..."}
+            > 1 tools/list
+            < 1 {"tools": "..."}
+            > 1 nope
+            < 1 -32601
+            > 1 prompts/list
+            < 1 {"prompts": "..."}
+            """, era=era)
+
+    # -- batches -----------------------------------------------------------------------
+
+    @clause("2025-11-25/basic/transports",
+            "individual JSON-RPC requests, notifications, or responses.")
+    def test_other_revisions_have_no_batches(self):
+        """B1 B2 B3"""
+        for hello in ["", *("> handshake " + revision for revision in LEGACY)]:
+            if "2025-03-26" not in hello:
+                with self.subTest(hello):
+                    play(zoo(), hello + """
+                        > []
+                        < null -32600
+                        > [{"jsonrpc": "2.0", "id": 1, "method": "ping"}]
+                        < null -32600
+                        > [{"jsonrpc": "2.0", "method": "notifications/initialized"}]
+                        < null -32600
+                        """)
+
+    def test_a_batch_of_2025_03_26_is_answered_by_one_array(self):
+        """B1 B2 B3"""
+        play(zoo(), """
+            > handshake 2025-03-26
+            > []
+            < null -32600
+            > [{"jsonrpc": "2.0", "id": 1, "method": "ping"}, {"jsonrpc": "2.0", "id":
+                "1", "method": "nope"}]
+            < [{"id": 1, "result": {}}, {"id": "1", "error": {"code": -32601}}]
+            > [{"jsonrpc": "2.0", "method": "notifications/x"}, {"jsonrpc": "2.0", "id":
+                9, "result": {}}]
+            < fence
+            > [{"jsonrpc": "2.0", "method": "notifications/x"}, {"jsonrpc": "2.0", "id":
+                2, "method": "ping"}]
+            < [{"id": 2, "result": {}}]
+            # every element is its own message, good or bad
+            > [1, {}, {"id": 3}, {"jsonrpc": "2.0", "id": 4, "method": "ping", "params":
+                []}]
+            < [{"id": null, "error": {"code": -32600}}, {"id": null, "error": {"code":
+                -32600}}, {"id": 3, "error": {"code": -32600}}, {"id": 4, "error":
+                {"code": -32602}}]
+            > [[]]
+            < [{"id": null, "error": {"code": -32600}}]
+            > [{"jsonrpc": "2.0", "id": 5, "method": "ping"}, {"jsonrpc": "2.0", "id":
+                6, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
+                "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}}]
+            < [{"id": 5, "result": {}}, {"id": 6, "error": {"code": -32600}}]
+            """)
+
+    def test_what_a_batch_cancels_may_be_in_the_same_batch(self):
+        """Fails if the thread that reads runs the elements one after the other."""
+        play(self.waiter(), """
+            > handshake 2025-03-26
+            > [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name":
+                "wait"}},
+                {"jsonrpc": "2.0", "id": 2, "method": "ping"},
+                {"jsonrpc": "2.0", "method": "notifications/cancelled", "params":
+                {"requestId": 1}}]
+            < [{"id": 2, "result": {}}]
+            """)
+
+    def test_a_batch_waits_for_its_slowest_and_holds_up_nobody_else(self):
+        server, go, seen = Server("s"), gate("go"), gate("cancelled")
+
+        @server.tool
+        def wait(ctx: Context) -> str:
+            try:
+                ctx.wait(0)
+                go.wait()
+                ctx.check_cancelled()
+            except Cancelled:
+                seen.set()
+                raise
+            return "done"
+
+        call = ('{"jsonrpc": "2.0", "id": %s, "method": "tools/call", '
+                '"params": {"name": "wait"}}')
+        play(server, """
+            > handshake 2025-03-26
+            > [%s, %s, {"jsonrpc": "2.0", "id": 3, "method": "ping"}]
+            < fence
+            > 1 ping
+            < 1 -32600
+            > notifications/cancelled {"requestId": 2}
+            < fence
+            ! go
+            ! seen
+            < [{"id": 1, "result": {"content": [{"text": "done"}]}}, {"id": 3, "result":
+                {}}]
+            """ % (call % 1, call % 2), go=go.set, seen=seen.wait)
+
+    def test_a_batch_whose_every_request_was_cancelled_is_not_answered(self):
+        server = self.waiter()
+        play(server, """
+            > handshake 2025-03-26
+            > [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params":
+                {"name": "wait"}}]
+            ! began
+            > [{"jsonrpc": "2.0", "method": "notifications/cancelled", "params":
+                {"requestId": 1}}]
+            ! seen
+            """, began=server.began.wait, seen=server.seen.wait)
+
+    def test_a_batch_may_carry_a_request_of_the_stateless_revision(self):
+        meta = json.dumps(message("0 modern x")["params"]["_meta"])
+        play(zoo(), """
+            > handshake 2025-03-26
+            > [{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta":
+                %s}}, {"jsonrpc": "2.0", "id": 2, "method": "ping", "params": {"_meta":
+                %s}}]
+            < [{"id": 1, "result": {"resultType": "complete"}}, {"id": 2, "error":
+                {"code": -32601}}]
+            """ % (meta, meta))
+
+    # -- cancellation ------------------------------------------------------------------
+
+    @clause("2025-11-25/basic/utilities/cancellation",
+            "Not send a response for the cancelled request")
+    @clause("2026-07-28/basic/transports/stdio",
+            "**MUST NOT** send any further messages for it")
+    @both_eras
+    def test_a_cancelled_request_is_never_answered(self, era):
+        """D20"""
+        server = self.waiter()
+        play(server, """
+            > 7 tools/call {"name": "wait", "_meta": {"progressToken": "t"}}
+            ! began
+            > notifications/cancelled {"requestId": 7, "reason": "changed my mind"}
+            ! seen
+            < fence
+            # the id is free again
+            > 7 tools/list
+            < 7 {"tools": "..."}
+            """, era=era, seen=server.seen.wait, began=server.began.wait)
+
+    @both_eras
+    def test_other_spellings_of_a_cancellation_are_understood(self, era):
+        """D20. An id that is an integer may come as the same number with a fraction of
+        0."""
+        for spelling in ['cancelled {"requestId": 7}', '$/cancelRequest {"id": 7}',
+                         '$/cancelRequest {"requestId": 7}',
+                         'notifications/cancelled {"requestId": 7.0}']:
+            server = self.waiter()
+            with self.subTest(spelling):
+                method, params = spelling.split(" ", 1)
+                play(server, """
+                    > 7 tools/call {"name": "wait"}
+                    ! began
+                    > {"method": "%s", "params": %s}
+                    ! seen
+                    """ % (method, params), era=era,
+                     began=server.began.wait, seen=server.seen.wait)
+
+    @clause("2025-11-25/basic/utilities/cancellation",
+            "Invalid cancellation notifications **SHOULD** be ignored")
+    @both_eras
+    def test_a_cancellation_of_nothing_is_ignored(self, era):
+        """D20"""
+        server, go = Server("s"), gate("go")
+
+        @server.tool
+        def wait() -> str:
+            go.wait()
+            return "done"
+
+        play(server, """
+            > 1 tools/call {"name": "wait"}
+            > notifications/cancelled {"requestId": 2}
+            > notifications/cancelled {"requestId": "1"}
+            > notifications/cancelled {"requestId": true}
+            > notifications/cancelled {"requestId": 1.5}
+            > notifications/cancelled {"requestId": null}
+            > notifications/cancelled {"requestId": [1]}
+            > notifications/cancelled {"requestId": {"id": 1}}
+            > notifications/cancelled {"id": 1}
+            > notifications/cancelled {}
+            > notifications/cancelled
+            > {"method": "notifications/cancelled", "params": [1]}
+            > {"method": "notifications/cancelled", "params": null}
+            > {"method": "notifications/cancelled", "params": 1}
+            < fence
+            ! go
+            < 1 {"content": [{"text": "done"}]}
+            > notifications/cancelled {"requestId": 1}
+            """, era=era, go=go.set)
+
+    @clause("2025-11-25/basic/utilities/cancellation",
+            "The `initialize` request **MUST NOT** be cancelled by clients")
+    def test_initialize_cannot_be_cancelled(self):
+        """D20"""
+        with wire(zoo()) as client:
+            client.send(b"".join(json.dumps(message(one)).encode() + b"\n" for one in (
+                "1 initialize", 'notifications/cancelled {"requestId": 1}')))
+            play(client, '< 1 {"protocolVersion": "2025-11-25"}')
+
+    @both_eras
+    def test_a_request_cancelled_while_it_queues_never_runs(self, era):
+        """D20. Fails if a worker does not look whether the id it is given is still in
+        flight."""
+        server, go, ran = Server("s", max_workers=1), gate("go"), []
+
+        @server.tool
+        def wait(n: int) -> int:
+            ran.append(n)
+            go.wait()
+            return n
+
+        play(server, """
+            > 1 tools/call {"name": "wait", "arguments": {"n": 1}}
+            > 2 tools/call {"name": "wait", "arguments": {"n": 2}}
+            > 3 tools/call {"name": "wait", "arguments": {"n": 3}}
+            > notifications/cancelled {"requestId": 2}
+            < fence
+            ! go
+            <* 1 {}
+            <* 3 {}
+            """, era=era, go=go.set)
+        self.assertEqual(ran, [1, 3])
+
+    @both_eras
+    def test_an_async_handler_is_cancelled_too(self, era):
+        import asyncio
+        server, began, seen = Server("s"), gate("began"), gate("seen")
+
+        @server.tool
+        async def wait(ctx: Context):
+            began.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                seen.set()
+                raise
+
+        @server.tool
+        async def add(a: int, b: int) -> int:
+            await asyncio.sleep(0)
+            return a + b
+
+        play(server, """
+            > 1 tools/call {"name": "wait"}
+            ! began
+            > 2 tools/call {"name": "add", "arguments": {"a": 2, "b": 3}}
+            < 2 {"content": [{"text": "5"}]}
+            > notifications/cancelled {"requestId": 1}
+            ! seen
+            """, era=era, began=began.wait, seen=seen.wait)
+
+    def test_cancellation_cannot_be_eaten_by_except_exception(self):
+        server, began, after = Server("s"), gate("began"), []
+
+        @server.tool
+        def stubborn(ctx: Context) -> str:
+            try:
+                began.set()
+                ctx.wait(60)
+            except Exception:  # noqa: BLE001 - the point of the test
+                after.append("eaten")
+            after.append("went on")
+            return "done"
+
+        play(server, """
+            > 1 tools/call {"name": "stubborn"}
+            ! began
+            > notifications/cancelled {"requestId": 1}
+            """, era="legacy", began=began.wait)
+        self.assertEqual(after, [])
+
+    def test_a_handler_that_ignores_its_cancellation_is_silent_all_the_same(self):
+        server, began, go, ended = Server("s"), gate("began"), gate("go"), gate("ended")
+
+        @server.tool
+        def deaf(ctx: Context) -> str:
+            began.set()
+            go.wait()
+            try:
+                ctx.report_progress(1)
+            except Cancelled:
+                ended.set()
+            return "done"
+
+        play(server, """
+            > 1 tools/call {"name": "deaf", "_meta": {"progressToken": 1}}
+            ! began
+            > notifications/cancelled {"requestId": 1}
+            < fence
+            ! go
+            ! ended
+            """, era="legacy", began=began.wait, go=go.set, ended=ended.wait)
+
+    @clause("2026-07-28/basic/patterns/cancellation",
+            "Both parties **MUST** handle these race conditions gracefully")
+    def test_cancellation_races_the_answer(self):
+        """D20. Fails if the table of requests in flight can be popped twice, by the
+        answer and by the cancellation: one id would be answered and reported as
+        cancelled."""
+        server, rounds, pinged = Server("s"), 150, set()
+
+        @server.tool
+        def quick(n: int, ctx: Context) -> int:
+            ctx.wait(0)
+            return n
+
+        with restless(), wire(server) as client:
+            play(client, "> handshake")
+            for n in range(rounds):
+                client.say('%d tools/call {"name": "quick", "arguments": {"n": 1}}' % n)
+                client.say('notifications/cancelled {"requestId": %d}' % n)
+                if n % 3 == 0:   # the same id again: refused if it is still in flight
+                    client.say("%d ping" % n)
+                    pinged.add(n)
+            answers = client.hang_up()
+        tally = {}
+        for answer in answers:
+            tally[answer["id"]] = tally.get(answer["id"], 0) + 1
+        for n in range(rounds):
+            self.assertIn(tally.pop(n, 0), (1, 2) if n in pinged else (0, 1), n)
+        self.assertEqual(tally, {})
+
+    # -- progress ----------------------------------------------------------------------
+
+    @clause("2025-11-25/basic/utilities/progress",
+            "Progress tokens **MUST** be a string or integer value")
+    @both_eras
+    def test_progress_needs_a_token_that_is_a_string_or_an_integer(self, era):
+        """D13"""
+        server = Server("s")
+
+        @server.tool
+        def work(ctx: Context) -> str:
+            ctx.report_progress(1, 2, "half way")
+            return "done"
+
+        play(server, """
+            > 1 tools/call {"name": "work"}
+            < 1 {"content": "..."}
+            > 2 tools/call {"name": "work", "_meta": {"progressToken": 0}}
+            < notifications/progress {"progressToken": 0, "progress": 1, "total": 2,
+                "message": "half way"}
+            < 2 {}
+            > 3 tools/call {"name": "work", "_meta": {"progressToken": ""}}
+            < notifications/progress {"progressToken": "", "progress": 1}
+            < 3 {}
+            > 4 tools/call {"name": "work", "_meta": {"progressToken": "4"}}
+            < notifications/progress {"progressToken": "4"}
+            < 4 {}
+            > 5 tools/call {"name": "work", "_meta": {"progressToken": true}}
+            < 5 {}
+            > 6 tools/call {"name": "work", "_meta": {"progressToken": 1.5}}
+            < 6 {}
+            > 7 tools/call {"name": "work", "_meta": {"progressToken": null}}
+            < 7 {}
+            > 8 tools/call {"name": "work", "_meta": {"progressToken": {}}}
+            < 8 {}
+            > 9 tools/call {"name": "work", "_meta": {"progressToken": [1]}}
+            < 9 {}
+            """, era=era)
+
+    @clause("2026-07-28/basic/patterns/progress",
+            "The `progress` value **MUST** increase with each notification, even if "
+            "the total is unknown.")
+    @both_eras
+    def test_progress_only_goes_forward(self, era):
+        """D13"""
+        server = Server("s")
+
+        @server.tool
+        def work(ctx: Context):
+            for progress in (0.5, 1, 1, 0, -1, 2, 2.0, 2.25, float("nan"), 3):
+                ctx.report_progress(progress)
+
+        play(server, """
+            > 1 tools/call {"name": "work", "_meta": {"progressToken": 1}}
+            < notifications/progress {"progressToken": 1, "progress": 0.5}
+            < notifications/progress {"progressToken": 1, "progress": 1}
+            < notifications/progress {"progressToken": 1, "progress": 2}
+            < notifications/progress {"progressToken": 1, "progress": 2.25}
+            < notifications/progress {"progressToken": 1, "progress": 3}
+            < 1 {"content": "..."}
+            """, era=era)
+
+    @clause("2026-07-28/basic/patterns/progress",
+            "Progress notifications **MUST** stop after completion")
+    def test_progress_goes_forward_and_ends_with_the_answer_whoever_reports(self):
+        """D13.  Three threads report in a hurry while the handler returns.  Fails if
+        progress is compared, or queued, outside of the lock that proves the request to
+        be in flight."""
+        server, rounds, reporters = Server("s"), 30, []
+
+        @server.tool
+        def work(ctx: Context):
+            count = iter(range(1, 300))
+            running = threading.Semaphore(0)
+
+            def report():
+                for progress in count:
+                    with contextlib.suppress(Cancelled):
+                        ctx.report_progress(progress)
+                    running.release()
+            for _ in range(3):
+                reporters.append(threading.Thread(target=report))
+                reporters[-1].start()
+            for _ in range(30):
+                running.acquire()
+
+        answered, last = set(), {}
+        with restless(), wire(server) as client:
+            play(client, "> handshake")
+            for n in range(rounds):
+                client.say('%d tools/call {"name": "work", '
+                           '"_meta": {"progressToken": %d}}' % (n, n))
+            while len(answered) < rounds:
+                got = client.recv()
+                if "id" in got:
+                    answered.add(got["id"])
+                    continue
+                token, progress = map(got["params"].get, ("progressToken", "progress"))
+                self.assertNotIn(token, answered)
+                self.assertGreater(progress, last.get(token, 0))
+                last[token] = progress
+            for reporter in reporters:
+                reporter.join()
+
+    @both_eras
+    def test_track_reports_as_it_yields_and_stops_when_cancelled(self, era):
+        server, began, seen, items = Server("s"), gate("began"), gate("seen"), []
+
+        @server.tool
+        def copy(ctx: Context) -> list:
+            return list(ctx.track("abc", message="copying"))
+
+        @server.tool
+        def forever(ctx: Context):
+            try:
+                for item in ctx.track(iter(int, 1)):
+                    began.set()
+            finally:
+                seen.set()
+
+        with wire(server) as client:
+            if era == "legacy":
+                play(client, "> handshake")
+            client.say('1 tools/call {"name": "copy", "_meta": {"progressToken": 1}}',
+                       era)
+            for got in iter(client.recv, None):
+                if "id" in got:
+                    break
+                items.append(got["params"]["progress"])
+                self.assertEqual(got["params"]["total"], 3)
+            text = got["result"]["content"][0]["text"]
+            self.assertEqual(json.loads(text), ["a", "b", "c"])
+            self.assertEqual(items, sorted(set(items)))
+            play(client, """
+                > 2 tools/call {"name": "forever"}
+                ! began
+                > notifications/cancelled {"requestId": 2}
+                ! seen
+                """, era="modern" if era == "modern" else None,
+                 began=began.wait, seen=seen.wait)
+
+    # -- threads -----------------------------------------------------------------------
+
+    def test_a_ping_is_answered_while_every_tool_is_busy(self):
+        """D12. 32 calls meet at a barrier: they cannot pass it unless all of them run
+        at once, and it opens only when a ping has been answered meanwhile."""
+        server, barrier = Server("s"), threading.Barrier(33)
+
+        @server.tool
+        def meet(n: int) -> int:
+            barrier.wait(PATIENCE)
+            return n
+
+        with wire(server) as client:
+            play(client, "> handshake")
+            for n in range(32):
+                client.say('%d tools/call {"name": "meet", "arguments": {"n": %d}}'
+                           % (n, n))
+            client.fence()
+            barrier.wait(PATIENCE)
+            texts = {got["id"]: got["result"]["content"][0]["text"]
+                     for got in (client.recv() for _ in range(32))}
+        self.assertEqual(texts, {n: str(n) for n in range(32)})
+
+    def test_ten_thousand_requests_are_answered_by_few_threads(self):
+        """D12 G11"""
+        server, threads = Server("s", max_workers=8), set()
+        before = threading.active_count()
+
+        @server.tool
+        def count(n: int) -> int:
+            threads.add(threading.active_count())
+            return n
+
+        with wire(server) as client:
+            play(client, "> handshake")
+            client.send(b"".join(
+                line(n, "tools/call", name="count", arguments={"n": n}) + b"\n"
+                for n in range(10000)))
+            answers = [client.recv() for _ in range(10000)]
+        self.assertEqual(sorted(answer["id"] for answer in answers), list(range(10000)))
+        self.assertTrue(all(answer["result"]["content"][0]["text"] == str(answer["id"])
+                            for answer in answers))
+        self.assertLess(max(threads) - before, 16)
+
+    def test_beyond_max_workers_requests_queue_and_reading_goes_on(self):
+        server, go, ran = Server("s", max_workers=3), gate("go"), []
+        both = threading.Semaphore(0)
+
+        @server.tool
+        def wait(n: int) -> int:
+            ran.append(n)
+            both.release()
+            go.wait()
+            return n
+
+        with wire(server) as client:
+            play(client, "> handshake")
+            for n in range(10):
+                client.say('%d tools/call {"name": "wait", "arguments": {"n": %d}}'
+                           % (n, n))
+            for _ in range(3):
+                self.assertTrue(both.acquire(timeout=PATIENCE))
+            client.fence()
+            client.fence()
+            self.assertEqual(len(ran), 3)
+            go.set()
+            self.assertEqual({client.recv()["id"] for _ in range(10)}, set(range(10)))
+
+    def test_a_client_that_stops_reading_stops_nobody_else(self):
+        server = zoo()
+        into, theirs = os.pipe()
+        mine, out = os.pipe()
+        reader, writer = os.fdopen(into, "rb"), os.fdopen(out, "wb")
+        deaf = threading.Thread(target=server.serve, args=(reader, writer))
+        deaf.start()
+        flood = json.dumps(message("0 initialize")).encode() + b"\n" + b"".join(
+            says(n, b"x" * 1000) + b"\n" for n in range(1, 1000))
+        sender = threading.Thread(
+            target=lambda: (os.write(theirs, flood), os.close(theirs)))
+        sender.start()
+        select.select([mine], [], [], PATIENCE)
+        play(server, """
+            > 1 tools/call {"name": "echo", "arguments": {"text": "still here"}}
+            < 1 {"content": [{"text": "still here"}]}
+            """, era="legacy")
+        with open(mine, "rb") as answers:
+            ids = {checked(answers.readline())["id"] for _ in range(1000)}
+            self.assertEqual(ids, set(range(1000)))
+            sender.join(PATIENCE)
+            deaf.join(PATIENCE)
+        self.assertFalse(deaf.is_alive())
+        reader.close()
+        writer.close()
+
+
+# ======================================================================================
+# 5  Eras
+# ======================================================================================
+
+class Test5Handshake(unittest.TestCase):
+    """The revisions that open with `initialize`."""
+
+    @clause("2025-11-25/basic/lifecycle", "it **MUST** respond with the same version")
+    def test_each_handshake_revision_is_spoken(self):
+        """C1 C7 C8"""
+        for revision in LEGACY:
+            play(zoo(), """
+                > 1 initialize %s
+                < 1 {"protocolVersion": "%s", "serverInfo": {"name": "zoo", "version":
+                    "1"}}
+                # nobody waits for `initialized`
+                > 2 tools/call {"name": "echo", "arguments": {"text": "hi"}}
+                < 2 {"content": [{"type": "text", "text": "hi"}]}
+                > notifications/initialized
+                > 3 ping
+                <= 3 {}
+                """ % (revision, revision))
+
+    @clause("2025-11-25/basic/lifecycle",
+            "Otherwise, the server **MUST** respond with another protocol version it "
+            "supports. This **SHOULD** be the _latest_ version supported by the "
+            "server.")
+    def test_any_other_version_is_answered_with_our_latest(self):
+        """C2 C3"""
+        for version in "1999-01-01", "9999-99-99", MODERN, "2025-11-25 ", "latest", "":
+            with self.subTest(version):
+                play(zoo(), """
+                    > 1 initialize 2025-11-25 {"protocolVersion": "%s"}
+                    < 1 {"protocolVersion": "2025-11-25"}
+                    """ % version)
+
+    def test_initialize_without_what_it_needs_is_refused_and_may_be_sent_again(self):
+        """C4"""
+        play(zoo(), """
+            > {"id": 1, "method": "initialize"}
+            < 1 -32602 "protocolVersion"
+            > {"id": 2, "method": "initialize", "params": {}}
+            < 2 -32602 "protocolVersion"
+            > 3 initialize 2025-11-25 {"protocolVersion": 7}
+            < 3 -32602 "protocolVersion"
+            > 4 initialize 2025-11-25 {"protocolVersion": null}
+            < 4 -32602 "protocolVersion"
+            > 5 initialize 2025-11-25 {"clientInfo": 42}
+            < 5 -32602 "clientInfo"
+            > 6 initialize 2025-11-25 {"capabilities": []}
+            < 6 -32602 "capabilities"
+            # none of these opened a session
+            > 7 tools/list
+            < 7 -32600 "initialize"
+            > 8 initialize 2025-11-25
+            < 8 {"protocolVersion": "2025-11-25"}
+            > 9 tools/list
+            < 9 {"tools": "..."}
+            """)
+
+    def test_a_second_initialize_is_answered_afresh_and_disturbs_nobody(self):
+        """C5"""
+        server, go = Server("s"), gate("go")
+
+        @server.tool
+        def wait(ctx: Context) -> str:
+            go.wait()
+            return ctx.protocol_version
+
+        play(server, """
+            > 0 initialize 2024-11-05
+            < 0 {"protocolVersion": "2024-11-05"}
+            > 1 tools/call {"name": "wait"}
+            > 2 initialize 2025-06-18
+            < 2 {"protocolVersion": "2025-06-18"}
+            ! go
+            < 1 {"content": [{"text": "2024-11-05"}]}
+            > 3 tools/call {"name": "wait"}
+            < 3 {"content": [{"text": "2025-06-18"}]}
+            """, go=go.set)
+
+    @clause("2025-11-25/basic/lifecycle",
+            "The initialization phase **MUST** be the first interaction between "
+            "client and server.")
+    def test_before_initialize_only_a_ping_is_answered(self):
+        """C6 C7"""
+        play(zoo(), """
+            > 1 ping
+            <= 1 {}
+            > 2 tools/list
+            < 2 -32600 "initialize"
+            > 3 nope
+            < 3 -32600 "initialize"
+            > 4 tools/call {"name": "echo", "arguments": {"text": "x"}}
+            < 4 -32600 "initialize"
+            > 5 subscriptions/listen {"notifications": {}}
+            < 5 -32600 "initialize"
+            > 6 tools/list {"_meta": {"progressToken": 1}}
+            < 6 -32600 "initialize"
+            > 7 server/discover
+            < 7 -32602 "io.modelcontextprotocol/protocolVersion"
+            > 8 server/discover {"_meta": {}}
+            < 8 -32602 "io.modelcontextprotocol/clientCapabilities"
+            > notifications/initialized
+            > 9 tools/list
+            < 9 -32600 "initialize"
+            """)
+
+    def test_the_server_introduces_itself(self):
+        icons = [{"src": "data:,x", "mimeType": "image/png", "sizes": ["any"]}]
+        server = Server("s", version="1.2", title="The S", description="Does s.",
+                        icons=icons, website_url="https://example.com",
+                        instructions="Be kind.",
+                        capabilities={"experimental": {"x": {}}})
+        names = play(server, """
+            > 1 initialize 2025-11-25
+            <= 1 {"protocolVersion": "2025-11-25", "capabilities": "$capabilities",
+                "serverInfo": "$info", "instructions": "Be kind."}
+            > 2 modern server/discover
+            < 2 {"instructions": "Be kind.", "_meta":
+                {"io.modelcontextprotocol/serverInfo": "$info"}}
+            """)
+        self.assertEqual(names["info"], {
+            "name": "s", "version": "1.2", "title": "The S", "description": "Does s.",
+            "icons": icons, "websiteUrl": "https://example.com"})
+        self.assertEqual(names["capabilities"],
+                         {"logging": {}, "experimental": {"x": {}}})
+
+    @clause("2025-11-25/basic/lifecycle",
+            "Only use capabilities that were successfully negotiated")
+    def test_capabilities_are_what_is_registered_when_the_client_asks(self):
+        server = Server("s")
+        script = """
+            > 1 initialize 2025-11-25
+            < 1 {"capabilities": "$before"}
+            ! register
+            > 2 initialize 2025-11-25
+            < 2 {"capabilities": "$after"}
+            > 3 modern server/discover
+            < 3 {"capabilities": "$modern"}
+            """
+
+        def register():
+            server.add_tool(lambda: None, name="t")
+            server.add_resource("s://{x}", lambda x: x)
+            server.add_prompt(lambda: "p", name="p")
+            server.completion("p", "x")(lambda value: [])
+
+        names = play(server, script, register=register)
+        self.assertEqual(names["before"], {"logging": {}})
+        self.assertEqual(names["after"], {
+            "logging": {}, "completions": {}, "tools": {"listChanged": True},
+            "resources": {"listChanged": True, "subscribe": True},
+            "prompts": {"listChanged": True}})
+        self.assertEqual(names["modern"], names["after"])
+
+    @clause("2025-11-25/server/utilities/completion",
+            "Method not found: `-32601` (Capability not supported)")
+    @both_eras
+    def test_a_feature_that_is_not_advertised_is_not_there(self, era):
+        play(Server("empty"), """
+            > 1 tools/list
+            < 1 -32601
+            > 2 tools/call {"name": "x"}
+            < 2 -32601
+            > 3 resources/list
+            < 3 -32601
+            > 4 resources/templates/list
+            < 4 -32601
+            > 5 resources/read {"uri": "x://y"}
+            < 5 -32601
+            > 6 prompts/list
+            < 6 -32601
+            > 7 prompts/get {"name": "x"}
+            < 7 -32601
+            > 8 completion/complete {"ref": {"type": "ref/prompt", "name": "x"},
+                "argument": {"name": "a", "value": ""}}
+            < 8 -32601
+            > 9 resources/subscribe {"uri": "x://y"}
+            < 9 -32601
+            """, era=era)
+
+    def test_results_of_the_handshake_era_carry_nothing_new(self):
+        """C22"""
+        play(zoo(page_size=1), """
+            > 1 tools/list
+            <= 1 {"tools": "...", "nextCursor": "$next"}
+            > 2 tools/list {"cursor": "$next"}
+            <= 2 {"tools": "..."}
+            > 3 prompts/list
+            <= 3 {"prompts": "..."}
+            > 4 resources/list
+            <= 4 {"resources": "..."}
+            > 5 resources/templates/list
+            <= 5 {"resourceTemplates": []}
+            > 6 resources/read {"uri": "zoo://sign"}
+            <= 6 {"contents": [{"uri": "zoo://sign", "mimeType": "text/plain", "text":
+                "open"}]}
+            > 7 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
+            < 7 {"messages": [{"role": "user", "content": {"type": "text", "text":
+                "Hello, Ada"}}]}
+            > 8 tools/call {"name": "echo", "arguments": {"text": "x"}}
+            <= 8 {"content": [{"type": "text", "text": "x"}]}
+            > 9 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
+                "argument": {"name": "name", "value": "A"}}
+            <= 9 {"completion": {"values": ["Ada", "Alan"], "total": 2, "hasMore":
+                false}}
+            > 10 resources/subscribe {"uri": "zoo://sign"}
+            <= 10 {}
+            > 11 logging/setLevel {"level": "error"}
+            <= 11 {}
+            """, era="legacy")
+
+
+class Test5Stateless(unittest.TestCase):
+    """The revision that carries everything in each request."""
+
+    @clause("2026-07-28/server/discover", "Servers **MUST** implement it.")
+    def test_discover(self):
+        """C9"""
+        play(zoo(instructions="Feed them."), """
+            > 1 modern server/discover
+            <= 1 {"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                "capabilities": "$able", "instructions": "Feed them.", "ttlMs": 0,
+                "cacheScope": "$scope", "_meta": {"io.modelcontextprotocol/serverInfo":
+                {"name": "zoo", "version": "1"}}}
+            """)
+
+    @clause("2026-07-28/basic/index",
+            "The `result` **MUST** include a `resultType` field to indicate the type "
+            "of the result.")
+    @clause("2026-07-28/server/utilities/caching", "`ttlMs`")
+    def test_results_say_what_they_are_and_how_long_they_keep(self):
+        """C22"""
+        play(zoo(cache_ttl=1.5, cache_scope="private", page_size=1), """
+            > 1 tools/list
+            < 1 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private",
+                "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "zoo"}},
+                "nextCursor": "$next"}
+            > 2 tools/list {"cursor": "$next"}
+            < 2 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private"}
+            > 3 prompts/list
+            < 3 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private"}
+            > 4 resources/list
+            < 4 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private"}
+            > 5 resources/templates/list
+            < 5 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private"}
+            > 6 resources/read {"uri": "zoo://sign"}
+            < 6 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private",
+                "contents": "..."}
+            > 7 server/discover
+            < 7 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private"}
+            # the others have nothing to keep
+            > 8 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
+            < 8 {"resultType": "complete", "_meta":
+                {"io.modelcontextprotocol/serverInfo": {"name": "zoo"}}}
+            > 9 tools/call {"name": "echo", "arguments": {"text": "x"}}
+            <= 9 {"resultType": "complete", "content": [{"type": "text", "text": "x"}],
+                "_meta": {"io.modelcontextprotocol/serverInfo":
+                {"name": "zoo", "version": "1"}}}
+            > 10 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
+                "argument": {"name": "name", "value": "A"}}
+            <= 10 {"resultType": "complete", "completion": "...", "_meta": "..."}
+            """, era="modern")
+
+    @clause("2026-07-28/basic/versioning",
+            "it **MUST** respond with an [`UnsupportedProtocolVersionError`]")
+    def test_an_unsupported_version_is_refused_with_the_supported_ones(self):
+        """C10 C12"""
+        for version in "2099-01-01", "2025-11-25", "", "2026-07-28 ":
+            play(zoo(), """
+                > 1 modern tools/list {"_meta":
+                    {"io.modelcontextprotocol/protocolVersion": "$v"}}
+                < 1 -32022 {"supported": ["2026-07-28"], "requested": "$v"}
+                > 2 modern server/discover {"_meta":
+                    {"io.modelcontextprotocol/protocolVersion": "$v"}}
+                < 2 -32022 {"supported": ["2026-07-28"], "requested": "$v"}
+                > 3 initialize 2025-11-25
+                < 3 {"protocolVersion": "2025-11-25"}
+                """, v=version)
+
+    @clause("2026-07-28/basic/index",
+            "A request missing any required field is malformed; the server **MUST** "
+            "reject it with JSON-RPC error code `-32602` (Invalid params).")
+    def test_what_is_wrong_with_the_metadata_is_named(self):
+        """C11 C12"""
+        play(zoo(), """
+            > 1 tools/list {"_meta": {"io.modelcontextprotocol/protocolVersion":
+                "2026-07-28"}}
+            < 1 -32602 "io.modelcontextprotocol/clientCapabilities"
+            > 2 modern tools/list {"_meta":
+                {"io.modelcontextprotocol/clientCapabilities": []}}
+            < 2 -32602 "io.modelcontextprotocol/clientCapabilities"
+            > 3 modern tools/list {"_meta":
+                {"io.modelcontextprotocol/clientCapabilities": null}}
+            < 3 -32602 "io.modelcontextprotocol/clientCapabilities"
+            > 4 modern tools/list {"_meta": {"io.modelcontextprotocol/protocolVersion":
+                7}}
+            < 4 -32602 "io.modelcontextprotocol/protocolVersion"
+            > 5 modern tools/list {"_meta": {"io.modelcontextprotocol/protocolVersion":
+                null}}
+            < 5 -32602 "io.modelcontextprotocol/protocolVersion"
+            > 6 modern tools/list {"_meta": {"io.modelcontextprotocol/clientInfo": 42}}
+            < 6 -32602 "io.modelcontextprotocol/clientInfo"
+            > 7 modern tools/list {"_meta": {"io.modelcontextprotocol/logLevel":
+                "loud"}}
+            < 7 -32602 "io.modelcontextprotocol/logLevel"
+            > 8 modern tools/list {"_meta": {"io.modelcontextprotocol/logLevel": 7}}
+            < 8 -32602 "io.modelcontextprotocol/logLevel"
+            # who the client is may stay unsaid
+            > 9 tools/list {"_meta": {"io.modelcontextprotocol/protocolVersion":
+                "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}
+            < 9 {"resultType": "complete"}
+            > 10 tools/list {"_meta": {"io.modelcontextprotocol/clientCapabilities":
+                {}}}
+            < 10 -32602 "io.modelcontextprotocol/protocolVersion"
+            > 11 initialize 2025-11-25
+            < 11 {"protocolVersion": "2025-11-25"}
+            """)
+
+    def test_metadata_that_is_no_object_harms_nobody(self):
+        """C12"""
+        with wire(zoo()) as client:
+            for broken in None, 7, "x", [], True:
+                got = client.ask('1 tools/list {"_meta": %s}' % json.dumps(broken))
+                self.assertIn(got["error"]["code"], (-32600, -32602))
+            play(client, "> handshake")
+            for broken in None, 7, "x", [], True:
+                client.ask('1 tools/call {"name": "echo", "arguments": {"text": "x"}, '
+                           '"_meta": %s}' % json.dumps(broken))
+                client.fence()
+
+    def test_methods_of_the_handshake_era_are_gone(self):
+        """C7 C13 C16"""
+        play(zoo(), """
+            > 1 modern initialize 2025-11-25
+            < 1 -32601 {"method": "initialize"}
+            > 2 modern ping
+            < 2 -32601 {"method": "ping"}
+            > 3 modern logging/setLevel {"level": "info"}
+            < 3 -32601
+            > 4 modern resources/subscribe {"uri": "zoo://sign"}
+            < 4 -32601
+            > 5 modern resources/unsubscribe {"uri": "zoo://sign"}
+            < 5 -32601
+            > 6 modern nope
+            < 6 -32601 {"method": "nope"}
+            > 7 modern roots/list
+            < 7 -32601
+            > 8 tools/list
+            < 8 -32600 "initialize"
+            """)
+
+    def test_methods_of_the_stateless_era_need_its_metadata(self):
+        """C16"""
+        play(zoo(), """
+            > 1 subscriptions/listen {"notifications": {"toolsListChanged": true}}
+            < 1 -32601
+            > 2 server/discover
+            < 2 -32602 "io.modelcontextprotocol/protocolVersion"
+            """, era="legacy")
+
+    @clause("2026-07-28/basic/versioning",
+            "A dual-era server **MAY** serve both eras concurrently on the same "
+            "endpoint or process.")
+    @clause("2026-07-28/basic/index",
+            "Servers **MUST NOT** rely on prior requests over the same connection to "
+            "establish context")
+    def test_both_eras_interleave_on_one_pipe(self):
+        """C14 C15 C10"""
+        server = Server("s")
+
+        @server.tool
+        def who(ctx: Context) -> dict:
+            return {"version": ctx.protocol_version, "client": ctx.client_info,
+                    "able": sorted(ctx.client_capabilities)}
+
+        play(server, """
+            > 1 modern server/discover
+            < 1 {"supportedVersions": ["2026-07-28"]}
+            > 2 tools/call {"name": "who"}
+            < 2 -32600 "initialize"
+            > 3 initialize 2025-06-18 {"capabilities": {"roots": {}}}
+            < 3 {"protocolVersion": "2025-06-18"}
+            > 4 modern tools/call {"name": "who", "_meta":
+                {"io.modelcontextprotocol/clientInfo": {"name": "another", "version":
+                "2"}}}
+            < 4 {"resultType": "complete", "structuredContent": {"version":
+                "2026-07-28", "client": {"name": "another"}, "able": ["elicitation",
+                "roots", "sampling"]}}
+            > 5 tools/call {"name": "who"}
+            <= 5 {"content": "...", "structuredContent": {"version": "2025-06-18",
+                "client": {"name": "tester", "version": "1"}, "able": ["roots"]}}
+            > 6 modern tools/call {"name": "who", "_meta":
+                {"io.modelcontextprotocol/clientCapabilities": {}}}
+            < 6 {"structuredContent": {"able": []}}
+            > 7 ping
+            <= 7 {}
+            > 8 modern ping
+            < 8 -32601
+            """)
+
+    def test_trace_context_reaches_the_handler_untouched(self):
+        server = Server("s")
+
+        @server.tool
+        def meta(ctx: Context) -> dict:
+            return ctx.meta
+
+        play(server, """
+            > 1 tools/call {"name": "meta", "_meta": {"traceparent": "00-0af7-b7ad-01",
+                "tracestate": "a=b", "baggage": "k=v", "com.example/x": [1]}}
+            < 1 {"structuredContent": {"traceparent": "00-0af7-b7ad-01", "tracestate":
+                "a=b", "baggage": "k=v", "com.example/x": [1]}}
+            """, era="modern")
+
+    @clause("2026-07-28/basic/transports/stdio",
+            "The server **MUST NOT** write JSON-RPC _requests_ to `stdout`.")
+    def test_the_server_never_writes_a_request(self):
+        """C17 C18"""
+        server = Server("s")
+
+        @server.tool
+        def nosy(ctx: Context) -> str:
+            ctx.info("unasked for")
+            for ask in (lambda: ctx.elicit("Name?", str), lambda: ctx.sample("Hi"),
+                        lambda: ctx.elicit_url("Go", "https://x.io"), ctx.list_roots):
+                with contextlib.suppress(Exception):
+                    ask()
+            return "asked nothing"
+
+        answers = []
+        with wire(server) as client:
+            for able in {}, {"roots": {}}, {"sampling": {}}, ABLE:
+                answers.append(client.ask(
+                    '1 modern tools/call {"name": "nosy", "_meta": {'
+                    '"io.modelcontextprotocol/clientCapabilities": %s}}'
+                    % json.dumps(able)))
+        self.assertTrue(all(sorted(got)[:2] in (["error", "id"], ["id", "jsonrpc"])
+                            for got in answers), answers)
+
+    # -- subscriptions/listen ----------------------------------------------------------
+
+    @clause("2026-07-28/basic/patterns/subscriptions",
+            "The server **MUST** send `notifications/subscriptions/acknowledged` as "
+            "the first message carrying the subscription's ID")
+    @clause("2026-07-28/basic/patterns/subscriptions",
+            "The server **MUST NOT** send notification types the client has not "
+            "explicitly requested.")
+    def test_listening(self):
+        """C21"""
+        server = zoo()
+        play(server, """
+            > 1 subscriptions/listen {"notifications": {"toolsListChanged": true,
+                "resourceSubscriptions": ["zoo://sign", "zoo://other"]}}
+            < notifications/subscriptions/acknowledged {"_meta":
+                {"io.modelcontextprotocol/subscriptionId": 1}, "notifications":
+                {"toolsListChanged": true, "resourceSubscriptions": ["zoo://sign",
+                "zoo://other"]}}
+            > "1" subscriptions/listen {"notifications": {"promptsListChanged": true,
+                "toolsListChanged": false}}
+            < notifications/subscriptions/acknowledged {"_meta":
+                {"io.modelcontextprotocol/subscriptionId": "1"}, "notifications":
+                {"promptsListChanged": true}}
+            > 3 subscriptions/listen {"notifications": {}}
+            < notifications/subscriptions/acknowledged {"_meta":
+                {"io.modelcontextprotocol/subscriptionId": 3}}
+            ! tool
+            < notifications/tools/list_changed {"_meta":
+                {"io.modelcontextprotocol/subscriptionId": 1}}
+            ! prompt
+            < notifications/prompts/list_changed {"_meta":
+                {"io.modelcontextprotocol/subscriptionId": "1"}}
+            ! resource
+            < fence
+            ! sign
+            < notifications/resources/updated {"uri": "zoo://sign", "_meta":
+                {"io.modelcontextprotocol/subscriptionId": 1}}
+            ! other_uri
+            < fence
+            # the same id cannot be used while it listens
+            > 1 tools/list
+            < 1 -32600
+            # cancelled by the client: silence
+            > notifications/cancelled {"requestId": 1}
+            < fence
+            ! tool_gone
+            < fence
+            > 1 tools/list
+            < 1 {"resultType": "complete"}
+            # ended by the server: a final result for those that are left
+            > EOF
+            <* "1" {"resultType": "complete", "_meta":
+                {"io.modelcontextprotocol/subscriptionId": "1"}}
+            <* 3 {"resultType": "complete", "_meta":
+                {"io.modelcontextprotocol/subscriptionId": 3}}
+            """, era="modern",
+             tool=lambda: server.add_tool(lambda: None, name="late"),
+             prompt=lambda: server.add_prompt(lambda: "x", name="late"),
+             resource=lambda: server.add_resource("zoo://late", lambda: "x"),
+             sign=lambda: server.notify_resource_updated("zoo://sign"),
+             other_uri=lambda: server.notify_resource_updated("zoo://third"),
+             tool_gone=lambda: server.remove_tool("late"))
+
+    @clause("2026-07-28/basic/patterns/subscriptions",
+            "Notification types the server does not support are omitted.")
+    def test_only_what_is_supported_is_acknowledged(self):
+        server = Server("s")
+        server.add_tool(lambda: None, name="t")
+        names = play(server, """
+            > 1 subscriptions/listen {"notifications": {"toolsListChanged": true,
+                "promptsListChanged": true, "resourcesListChanged": true,
+                "resourceSubscriptions": ["x://y"], "moonPhase": true}}
+            < notifications/subscriptions/acknowledged {"notifications": "$agreed"}
+            > notifications/cancelled {"requestId": 1}
+            """, era="modern")
+        self.assertEqual(names["agreed"], {"toolsListChanged": True})
+
+    def test_a_filter_of_the_wrong_shape_is_refused(self):
+        play(zoo(), """
+            > 1 subscriptions/listen
+            < 1 -32602 "notifications"
+            > 2 subscriptions/listen {"notifications": []}
+            < 2 -32602 "notifications"
+            > 3 subscriptions/listen {"notifications": {"toolsListChanged": "yes"}}
+            < 3 -32602 "toolsListChanged"
+            > 4 subscriptions/listen
+                {"notifications": {"resourceSubscriptions": "zoo://sign"}}
+            < 4 -32602 "resourceSubscriptions"
+            > 5 subscriptions/listen {"notifications": {"resourceSubscriptions": [1]}}
+            < 5 -32602 "resourceSubscriptions"
+            """, era="modern")
+
+    def test_a_stream_costs_no_thread(self):
+        server = zoo(max_workers=1)
+        with wire(server) as client:
+            before = threading.active_count()
+            for n in range(200):
+                client.ask('%d modern subscriptions/listen {"notifications": '
+                           '{"toolsListChanged": true}}' % n)
+            self.assertLess(threading.active_count() - before, 4)
+            server.remove_tool("echo")
+            tags = {client.recv()["params"]["_meta"][KEY + "subscriptionId"]
+                    for _ in range(200)}
+            self.assertEqual(tags, set(range(200)))
+            client.fence()
+            self.assertEqual({got["id"] for got in client.hang_up()}, set(range(200)))
+
+    def test_no_change_slips_in_before_the_acknowledgement(self):
+        """Tools come and go while streams are opened and cancelled. Fails if a stream
+        is registered and acknowledged under two locks, or a cancelled stream is not
+        popped."""
+        server, stop = zoo(), threading.Event()
+
+        def churn():
+            while not stop.is_set():
+                server.add_tool(lambda: None, name="blink")
+                server.remove_tool("blink")
+
+        churner = threading.Thread(target=churn)
+        state = {}
+        with restless(), wire(server) as client:
+            churner.start()
+            try:
+                for n in range(100):
+                    client.say('%d modern subscriptions/listen {"notifications": '
+                               '{"toolsListChanged": true}}' % n)
+                    client.say('notifications/cancelled {"requestId": %d}' % n)
+                    client.say('"after %d" ping' % n)
+            finally:
+                stop.set()
+                churner.join()
+            for got in client.hang_up():
+                if "id" in got:   # the ping: from here on the stream is cancelled
+                    state[int(got["id"][6:])] = "cancelled"
+                    continue
+                n = got["params"]["_meta"][KEY + "subscriptionId"]
+                acknowledged = got["method"].endswith("acknowledged")
+                self.assertEqual(state.get(n), None if acknowledged else "open", got)
+                state[n] = "open"
+        self.assertEqual(state, dict.fromkeys(range(100), "cancelled"))
+
+    # -- messages nobody asked for -----------------------------------------------------
+
+    def test_list_changes_reach_initialized_sessions_and_streams(self):
+        server = zoo()
+        play(server, """
+            > 1 initialize 2025-11-25
+            < 1 {}
+            > notifications/initialized
+            > 2 modern subscriptions/listen {"notifications": {"toolsListChanged":
+                true}}
+            < notifications/subscriptions/acknowledged {}
+            ! change
+            <* notifications/tools/list_changed
+            <* notifications/tools/list_changed {"_meta":
+                {"io.modelcontextprotocol/subscriptionId": 2}}
+            > 3 tools/list
+            < 3 {"tools": [{"name": "echo"}, {"name": "same"}, {"name": "late"}]}
+            > notifications/cancelled {"requestId": 2}
+            """, change=lambda: server.add_tool(lambda: None, name="late"))
+
+    def test_nothing_unsolicited_comes_before_initialized(self):
+        server = zoo()
+
+        def change():
+            server.remove_tool("echo")
+            server.remove_prompt("greet")
+
+        with wire(server) as client:
+            play(client, """
+                ! change
+                < fence
+                > 1 initialize 2025-11-25
+                < 1 {}
+                > 2 resources/subscribe {"uri": "zoo://sign"}
+                <= 2 {}
+                ! sign
+                < fence
+                """, change=change,
+                 sign=lambda: server.notify_resource_updated("zoo://sign"))
+            client.say("notifications/initialized")
+            for late in client.hang_up():
+                self.assertEqual(late["method"], "notifications/resources/updated")
+
+    def test_a_list_that_was_not_advertised_changes_silently(self):
+        change = "notifications/tools/list_changed"
+        promised = {"tools": {"listChanged": True}}
+        for capabilities, expected in ({}, []), (promised, [change]):
+            server = Server("s", capabilities=capabilities)
+            with wire(server) as client:
+                play(client, "> handshake")
+                client.fence()
+                server.add_tool(lambda: None, name="first")
+                told = [got["method"] for got in client.hang_up()]
+                self.assertEqual(told, expected)
+
+    @clause("2025-11-25/server/resources", "notifications/resources/updated")
+    def test_updates_reach_subscribers_only(self):
+        server = zoo()
+        with wire(server) as other:
+            play(other, "> handshake")
+            play(server, """
+                > 1 resources/subscribe {"uri": "zoo://sign"}
+                <= 1 {}
+                > 2 resources/subscribe {"uri": "zoo://sign"}
+                <= 2 {}
+                ! sign
+                < notifications/resources/updated {"uri": "zoo://sign"}
+                < fence
+                ! another
+                < fence
+                > 3 resources/unsubscribe {"uri": "zoo://sign"}
+                <= 3 {}
+                > 4 resources/unsubscribe {"uri": "zoo://never"}
+                <= 4 {}
+                ! sign
+                < fence
+                > 5 resources/subscribe {}
+                < 5 -32602 "uri"
+                > 6 resources/subscribe {"uri": 7}
+                < 6 -32602 "uri"
+                """, era="legacy",
+                 sign=lambda: server.notify_resource_updated("zoo://sign"),
+                 another=lambda: server.notify_resource_updated("zoo://another"))
+            other.fence()
+
+    # -- log messages ------------------------------------------------------------------
+
+    def logger(self):
+        server = Server("s")
+
+        @server.tool
+        def talk(ctx: Context):
+            for level in ("debug", "info", "notice", "warning", "error", "critical",
+                          "alert", "emergency"):
+                getattr(ctx, level)("to " + level)
+            ctx.log("error", {"code": 7}, logger_name="db")
+        return server
+
+    @clause("2025-11-25/server/utilities/logging",
+            "Invalid log level: `-32602` (Invalid params)")
+    def test_log_levels_of_a_session(self):
+        play(self.logger(), """
+            > 1 tools/call {"name": "talk"}
+            < notifications/message {"level": "info", "data": "to info"}
+            < notifications/message {"level": "notice"}
+            < notifications/message {"level": "warning"}
+            < notifications/message {"level": "error"}
+            < notifications/message {"level": "critical"}
+            < notifications/message {"level": "alert"}
+            < notifications/message {"level": "emergency"}
+            < notifications/message {"level": "error", "data": {"code": 7}, "logger":
+                "db"}
+            < 1 {"content": "..."}
+            > 2 logging/setLevel {"level": "alert"}
+            <= 2 {}
+            > 3 tools/call {"name": "talk"}
+            < notifications/message {"level": "alert", "data": "to alert"}
+            < notifications/message {"level": "emergency", "data": "to emergency"}
+            < 3 {}
+            > 4 logging/setLevel {"level": "loud"}
+            < 4 -32602 "level"
+            > 5 logging/setLevel {"level": 7}
+            < 5 -32602
+            > 6 logging/setLevel {}
+            < 6 -32602 "level"
+            > 7 logging/setLevel {"level": "debug"}
+            <= 7 {}
+            > 8 tools/call {"name": "talk"}
+            < notifications/message {"level": "debug", "data": "to debug"}
+            < notifications/message {"level": "info"}
+            < notifications/message {"level": "notice"}
+            < notifications/message {"level": "warning"}
+            < notifications/message {"level": "error"}
+            < notifications/message {"level": "critical"}
+            < notifications/message {"level": "alert"}
+            < notifications/message {"level": "emergency"}
+            < notifications/message {"level": "error", "logger": "db"}
+            < 8 {}
+            """, era="legacy")
+
+    @clause("2026-07-28/server/utilities/logging",
+            "The server **MUST NOT** emit `notifications/message` for a request that "
+            "does not include this field.")
+    def test_stateless_requests_ask_for_their_own_log(self):
+        """C18"""
+        play(self.logger(), """
+            # the level of a session is none of their business
+            > handshake
+            > 1 logging/setLevel {"level": "debug"}
+            <= 1 {}
+            > 2 modern tools/call {"name": "talk"}
+            < 2 {"content": "..."}
+            > 3 modern tools/call {"name": "talk", "_meta":
+                {"io.modelcontextprotocol/logLevel": "alert"}}
+            < notifications/message {"level": "alert", "data": "to alert"}
+            < notifications/message {"level": "emergency"}
+            < 3 {}
+            > 4 modern tools/call {"name": "talk"}
+            < 4 {}
+            """)
+
+
+# ======================================================================================
+# 7  Server
+# ======================================================================================
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Test7Tools(unittest.TestCase):
+    """tools/list and tools/call."""
+
+    @both_eras
+    def test_a_call_that_is_malformed_is_an_error(self, era):
+        """D1 D2"""
+        play(zoo(), """
+            > 1 tools/call {"name": "fly", "arguments": {}}
+            < 1 -32602 "fly" {"name": "fly"}
+            > 2 tools/call {"arguments": {}}
+            < 2 -32602
+            > 3 tools/call {"name": 7}
+            < 3 -32602
+            > 4 tools/call {"name": null}
+            < 4 -32602
+            > 5 tools/call {"name": ["echo"]}
+            < 5 -32602
+            > 6 tools/call {"name": "echo", "arguments": ["x"]}
+            < 6 -32602 "arguments"
+            > 7 tools/call {"name": "echo", "arguments": "x"}
+            < 7 -32602 "arguments"
+            > 8 tools/call {"name": "echo", "arguments": 0}
+            < 8 -32602 "arguments"
+            > 9 tools/call {"name": "Echo", "arguments": {"text": "x"}}
+            < 9 -32602 {"name": "Echo"}
+            > 10 tools/call {}
+            < 10 -32602
+            """, era=era)
+
+    @both_eras
+    def test_arguments_may_be_absent_or_null(self, era):
+        """D2"""
+        server = Server("s")
+        server.add_tool(lambda: "hi", name="hi")
+        play(server, """
+            > 1 tools/call {"name": "hi"}
+            < 1 {"content": [{"type": "text", "text": "hi"}]}
+            > 2 tools/call {"name": "hi", "arguments": null}
+            < 2 {"content": "..."}
+            > 3 tools/call {"name": "hi", "arguments": {}}
+            < 3 {"content": "..."}
+            """, era=era)
+
+    @clause("2025-11-25/server/tools", "Input validation errors")
+    def test_arguments_that_do_not_fit(self):
+        """D3: an error up to 2025-06-18; later a result that the model can read and
+        mend."""
+        server = Server("s")
+
+        @server.tool
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        bad = '{"name": "add", "arguments": {"a": "x", "c": 1}}'
+        for revision in LEGACY[:3]:
+            play(server, """
+                > handshake %s
+                > 1 tools/call %s
+                < 1 -32602 "a"
+                """ % (revision, bad))
+        for era in "legacy", "modern":
+            names = play(server, """
+                > 1 tools/call %s
+                < 1 {"isError": true, "content": [{"type": "text", "text":
+                    "$problems"}]}
+                """ % bad, era=era)
+            problems = sorted(names["problems"].splitlines()[-3:])
+            for name, problem in zip("abc", problems):
+                self.assertRegex(problem, r"\b%s\b" % name)
+
+    def test_an_exception_becomes_a_result_with_its_message(self):
+        """D6 D7 G4: whatever a tool raises, the process goes on, and no traceback
+        crosses."""
+        class Unprintable(Exception):
+            def __str__(self):
+                raise ValueError("no")
+
+        raised = {
+            "ValueError": ValueError("bad \n value"), "KeyError": KeyError("k"),
+            "SystemExit": SystemExit(3), "KeyboardInterrupt": KeyboardInterrupt(),
+            "GeneratorExit": GeneratorExit(), "MemoryError": MemoryError(),
+            "RecursionError": RecursionError(), "Unprintable": Unprintable(),
+            "StopIteration": StopIteration(), "surrogate": Exception("\ud800"),
+            "BrokenPipeError": BrokenPipeError(), "OSError": OSError(9, "x"),
+        }
+        server = Server("s")
+
+        @server.tool
+        def fail(how: str):
+            raise raised[how]
+
+        @server.tool
+        def deep() -> int:
+            return 1 + deep()
+
+        for era in "legacy", "modern":
+            with quiet() as stderr, wire(server) as client:
+                if era == "legacy":
+                    play(client, "> handshake")
+                for how in raised:
+                    with self.subTest(how, era=era):
+                        result = client.ask(
+                            '1 tools/call {"name": "fail", "arguments": {"how": "%s"}}'
+                            % how, era)["result"]
+                        self.assertIs(result["isError"], True)
+                        text = result["content"][0]["text"]
+                        self.assertNotIn("Traceback", text)
+                        self.assertNotIn(__file__, text)
+                        client.fence()
+                deep = client.ask('2 tools/call {"name": "deep"}', era)
+                self.assertIs(deep["result"]["isError"], True)
+            self.assertIn("Traceback", stderr.getvalue())
+            self.assertIn("bad", stderr.getvalue())
+
+    @both_eras
+    def test_what_a_tool_raises_on_purpose(self, era):
+        server = Server("s")
+
+        @server.tool
+        def fail(how: str):
+            if how == "tool":
+                raise ToolError("no such file")
+            raise McpError(-32001, "not now", {"retry": 5})
+
+        with quiet() as stderr:
+            play(server, """
+                > 1 tools/call {"name": "fail", "arguments": {"how": "tool"}}
+                < 1 {"isError": true, "content": [{"type": "text", "text": "no such
+                    file"}]}
+                > 2 tools/call {"name": "fail", "arguments": {"how": "rpc"}}
+                < 2 -32001 "not now" {"retry": 5}
+                """, era=era)
+        self.assertNotIn("Traceback", stderr.getvalue())
+
+    def test_errors_can_be_masked(self):
+        """G4"""
+        server = Server("s", mask_errors=True)
+
+        @server.tool
+        def fail():
+            raise ValueError("the password is swordfish")
+
+        @server.tool
+        def tell():
+            raise ToolError("on purpose")
+
+        @server.prompt(name="p")
+        def prompt():
+            raise ValueError("the password is swordfish")
+
+        with quiet():
+            names = play(server, """
+                > 1 tools/call {"name": "fail"}
+                < 1 {"isError": true, "content": [{"type": "text", "text": "$text"}]}
+                > 2 tools/call {"name": "tell"}
+                < 2 {"isError": true, "content": [{"type": "text", "text": "on
+                    purpose"}]}
+                > 3 prompts/get {"name": "p"}
+                < {"id": 3, "error": {"code": -32603, "message": "$message"}}
+                """, era="legacy")
+        self.assertNotIn("swordfish", names["text"])
+
+    def test_any_return_value_is_one_valid_answer(self):
+        """D9"""
+        circular, deep = [], []
+        circular.append(circular)
+        for _ in range(900):
+            deep = [deep]
+        values = [float("nan"), float("inf"), {1, 2}, b"\xff", object(), circular,
+                  10 ** 5000, "\ud800", deep, Point(1, 2), None, {1: 2}, {(1, 2): 3},
+                  {"k": {1, 2}}, {"k": b"\0"}, 1 + 2j, Ellipsis, len, int,
+                  [float("nan")], range(3), iter([1]), True, 7, 1.5, [], {}, "",
+                  ["a", "b"], (1, "x")]
+        server = Server("s")
+
+        @server.tool
+        def give(n: int):
+            return values[n]
+
+        for era in "legacy", "modern":
+            with quiet(), wire(server) as client:
+                if era == "legacy":
+                    play(client, "> handshake")
+                for n, value in enumerate(values):
+                    with self.subTest(str(type(value)), n=n, era=era):
+                        got = client.ask('%d tools/call {"name": "give", "arguments": '
+                                         '{"n": %d}}' % (n, n), era)
+                        self.assertEqual(got["id"], n)
+                        if "result" in got:
+                            self.assertIsInstance(got["result"]["content"], list)
+                            self.assertIsInstance(
+                                got["result"].get("structuredContent", {}), dict)
+                        client.fence()
+
+    @both_eras
+    def test_what_a_tool_returns(self, era):
+        server = Server("s")
+        made = {"text": "plain", "none": None, "dict": {"a": 1}, "point": Point(1, 2),
+                "block": mcp_min.Text("hi"),
+                "blocks": [mcp_min.Text("a"), mcp_min.Text("b")],
+                "image": mcp_min.Image(data=b"\0\1", mime_type="image/png"),
+                "link": mcp_min.ResourceLink("x://y", "y"),
+                "embedded": mcp_min.EmbeddedResource("x://y", text="z"),
+                "blockish": {"type": "text", "text": "just data"}}
+
+        @server.tool
+        def give(what: str):
+            return made[what]
+
+        play(server, """
+            > 1 tools/call {"name": "give", "arguments": {"what": "text"}}
+            < 1 {"content": [{"type": "text", "text": "plain"}]}
+            > 2 tools/call {"name": "give", "arguments": {"what": "none"}}
+            < 2 {"content": []}
+            > 3 tools/call {"name": "give", "arguments": {"what": "dict"}}
+            < 3 {"content": [{"type": "text", "text": "...\\"a\\"..."}],
+                "structuredContent": {"a": 1}}
+            > 4 tools/call {"name": "give", "arguments": {"what": "point"}}
+            < 4 {"structuredContent": {"x": 1, "y": 2}}
+            > 5 tools/call {"name": "give", "arguments": {"what": "block"}}
+            < 5 {"content": [{"type": "text", "text": "hi"}]}
+            > 6 tools/call {"name": "give", "arguments": {"what": "blocks"}}
+            < 6 {"content": [{"type": "text", "text": "a"}, {"type": "text", "text":
+                "b"}]}
+            > 7 tools/call {"name": "give", "arguments": {"what": "image"}}
+            < 7 {"content": [{"type": "image", "data": "AAE=", "mimeType":
+                "image/png"}]}
+            > 8 tools/call {"name": "give", "arguments": {"what": "link"}}
+            < 8 {"content": [{"type": "resource_link", "uri": "x://y", "name": "y"}]}
+            > 9 tools/call {"name": "give", "arguments": {"what": "embedded"}}
+            < 9 {"content": [{"type": "resource", "resource": {"uri": "x://y", "text":
+                "z"}}]}
+            > 10 tools/call {"name": "give", "arguments": {"what": "blockish"}}
+            < 10 {"structuredContent": {"type": "text", "text": "just data"}}
+            """, era=era)
+
+    @both_eras
+    def test_tools_come_and_go(self, era):
+        server = zoo()
+        change = server.notify_resource_updated
+        play(server, """
+            > 1 tools/list
+            < 1 {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}, {"name":
+                "same"}]}
+            ! away
+            <L notifications/tools/list_changed
+            > 2 tools/list
+            < 2 {"tools": [{"name": "same"}]}
+            > 3 tools/call {"name": "echo", "arguments": {"text": "x"}}
+            < 3 -32602 {"name": "echo"}
+            """, era=era, away=lambda: server.remove_tool("echo"), change=change)
+
+    def test_what_is_declared_is_listed(self):
+        server = Server("s")
+
+        @server.tool(
+            name="n", title="T", description="D", annotations={"readOnlyHint": True},
+            icons=[{"src": "data:,"}], meta={"k": "v"},
+            output_schema={"type": "object"},
+            input_schema={"type": "object", "properties": {"x": {"type": "string"}}})
+        def tool(**arguments):
+            return arguments
+
+        play(server, """
+            > 1 tools/list
+            <= 1 {"tools": [{"name": "n", "title": "T", "description": "D",
+                "annotations": {"readOnlyHint": true}, "icons": [{"src": "data:,"}],
+                "_meta": {"k": "v"}, "inputSchema": {"type": "object", "properties":
+                {"x": {"type": "string"}}}, "outputSchema": {"type": "object"}}]}
+            """, era="legacy")
+
+
+class Test7Lists(unittest.TestCase):
+    """Pages, resources, prompts, completion."""
+
+    @clause("2025-11-25/server/utilities/pagination",
+            "Invalid cursors **SHOULD** result in an error with code -32602 (Invalid "
+            "params).")
+    @both_eras
+    def test_pages(self, era):
+        """C20"""
+        server = Server("s", page_size=2)
+        for n in range(5):
+            server.add_tool(lambda: None, name="t%d" % n)
+            server.add_prompt(lambda: "", name="p%d" % n)
+            server.add_resource("r://%d" % n, lambda: "")
+            server.add_resource("r://%d/{x}" % n, lambda x: "")
+        play(server, """
+            > 1 tools/list
+            < 1 {"tools": [{"name": "t0"}, {"name": "t1"}], "nextCursor": "$two"}
+            > 2 tools/list {"cursor": "$two"}
+            < 2 {"tools": [{"name": "t2"}, {"name": "t3"}], "nextCursor": "$four"}
+            > 3 tools/list {"cursor": "$four"}
+            < 3 {"tools": [{"name": "t4"}]}
+            > 4 prompts/list
+            < 4 {"prompts": [{"name": "p0"}, {"name": "p1"}], "nextCursor": "$prompts"}
+            > 5 prompts/list {"cursor": "$prompts"}
+            < 5 {"prompts": [{"name": "p2"}, {"name": "p3"}], "nextCursor": "..."}
+            > 6 resources/list
+            < 6 {"resources": [{"uri": "r://0"}, {"uri": "r://1"}], "nextCursor": "$r"}
+            > 7 resources/list {"cursor": "$r"}
+            < 7 {"resources": [{"uri": "r://2"}, {"uri": "r://3"}], "nextCursor": "..."}
+            > 8 resources/templates/list
+            < 8 {"resourceTemplates": [{"uriTemplate": "r://0/{x}"}, "..."],
+                "nextCursor": "$t"}
+            > 9 resources/templates/list {"cursor": "$t"}
+            < 9 {"resourceTemplates": [{"uriTemplate": "r://2/{x}"}, "..."]}
+            # a cursor is good for the list it came from
+            > 10 prompts/list {"cursor": "$two"}
+            < 10 -32602 "cursor"
+            > 11 tools/list {"cursor": "nonsense"}
+            < 11 -32602 "cursor"
+            > 12 tools/list {"cursor": 7}
+            < 12 -32602 "cursor"
+            > 13 tools/list {"cursor": "é\\ud800"}
+            < 13 -32602 "cursor"
+            > 14 tools/list {"cursor": ""}
+            < 14 -32602 "cursor"
+            """, era=era)
+
+    def test_the_last_full_page_promises_nothing(self):
+        server = Server("s", page_size=2)
+        for n in range(2):
+            server.add_tool(lambda: None, name="t%d" % n)
+        play(server, '> 1 tools/list\n<= 1 {"tools": ["...", "..."]}', era="legacy")
+
+    def test_a_cursor_survives_additions_and_removals(self):
+        server = Server("s", page_size=2)
+        for n in range(6):
+            server.add_tool(lambda: None, name="t%d" % n)
+
+        def change():
+            server.remove_tool("t0")
+            server.remove_tool("t1")    # the very one the cursor stands after
+            server.remove_tool("t4")
+            server.add_tool(lambda: None, name="t6")
+
+        play(server, """
+            > 1 tools/list
+            < 1 {"tools": [{"name": "t0"}, {"name": "t1"}], "nextCursor": "$next"}
+            ! change
+            > 2 tools/list {"cursor": "$next"}
+            < 2 {"tools": [{"name": "t2"}, {"name": "t3"}], "nextCursor": "$next2"}
+            > 3 tools/list {"cursor": "$next2"}
+            < 3 {"tools": [{"name": "t5"}, {"name": "t6"}]}
+            """, era="modern", change=change)
+
+    @both_eras
+    def test_resources(self, era):
+        """C19"""
+        server = Server("s")
+        server.resource("r://text", mime_type="text/markdown", title="T", size=5)(
+            lambda: "# hi\n")
+        server.resource("r://blob", name="blob")(lambda: b"\0\1")
+        server.resource("r://data")(lambda: {"a": 1})
+        server.resource("r://fails")(lambda: 1 / 0)
+
+        @server.resource("r://{city}/now")
+        def now(city: str) -> str:
+            return "now in " + city
+
+        with quiet():
+            play(server, """
+                > 1 resources/list
+                < 1 {"resources": [{"uri": "r://text", "mimeType": "text/markdown",
+                    "title": "T", "size": 5}, {"uri": "r://blob", "name": "blob"},
+                    "...", "..."]}
+                > 2 resources/templates/list
+                < 2 {"resourceTemplates": [{"uriTemplate": "r://{city}/now", "name":
+                    "now"}]}
+                > 3 resources/read {"uri": "r://text"}
+                < 3 {"contents": [{"uri": "r://text", "mimeType": "text/markdown",
+                    "text": "# hi\\n"}]}
+                > 4 resources/read {"uri": "r://blob"}
+                < 4 {"contents": [{"uri": "r://blob", "blob": "AAE="}]}
+                > 5 resources/read {"uri": "r://data"}
+                < 5 {"contents": [{"mimeType": "application/json", "text":
+                    "...\\"a\\"..."}]}
+                > 6 resources/read {"uri": "r://New%20York/now"}
+                < 6 {"contents": [{"uri": "r://New%20York/now", "text": "now in New
+                    York"}]}
+                > 7 resources/read {"uri": "r://nothing"}
+                <L 7 -32002 {"uri": "r://nothing"}
+                <M 7 -32602 {"uri": "r://nothing"}
+                > 8 resources/read {}
+                < 8 -32602 "uri"
+                > 9 resources/read {"uri": ["r://text"]}
+                < 9 -32602 "uri"
+                > 10 resources/read {"uri": "r://fails"}
+                < 10 -32603
+                > 11 resources/read {"uri": ""}
+                <L 11 -32002 {"uri": ""}
+                <M 11 -32602 {"uri": ""}
+                """, era=era)
+
+    @clause("2025-11-25/server/prompts",
+            "Missing required arguments: `-32602` (Invalid params)")
+    @both_eras
+    def test_prompts(self, era):
+        server = Server("s")
+
+        @server.prompt(title="R")
+        def review(code: str, language: str = "python") -> list:
+            "Review code."
+            return ["Review this " + language,
+                    mcp_min.Message("assistant", mcp_min.Text(code))]
+
+        server.add_prompt(lambda: 1 / 0, name="fails")
+        with quiet():
+            play(server, """
+                > 1 prompts/list
+                < 1 {"prompts": [{"name": "review", "title": "R", "description": "Review
+                    code.", "arguments": [{"name": "code", "required": true}, {"name":
+                    "language", "required": false}]}, {"name": "fails"}]}
+                > 2 prompts/get {"name": "review", "arguments": {"code": "1+1"}}
+                < 2 {"messages": [{"role": "user", "content": {"type": "text", "text":
+                    "Review this python"}}, {"role": "assistant", "content": {"type":
+                    "text", "text": "1+1"}}]}
+                > 3 prompts/get {"name": "review"}
+                < 3 -32602 "code"
+                > 4 prompts/get {"name": "nope"}
+                < 4 -32602 {"name": "nope"}
+                > 5 prompts/get {"name": 5}
+                < 5 -32602
+                > 6 prompts/get {"name": "review", "arguments": []}
+                < 6 -32602 "arguments"
+                > 7 prompts/get {"name": "review", "arguments": {"code": 7}}
+                < 7 -32602 "code"
+                > 8 prompts/get {"name": "fails"}
+                < 8 -32603
+                """, era=era)
+
+    @clause("2025-11-25/server/utilities/completion", "Maximum 100 items per response")
+    @both_eras
+    def test_completion(self, era):
+        server = Server("s")
+        server.add_prompt(lambda language, framework: "", name="review")
+        server.resource("r://{city}/now")(lambda city: "")
+
+        @server.completion("review", "language")
+        def languages(value: str):
+            return [value + str(n) for n in range(250)]
+
+        @server.completion("review", "framework")
+        def frameworks(value: str, context: dict):
+            return [context["language"] + "-" + value]
+
+        @server.completion("r://{city}/now", "city")
+        def cities(value):
+            return ("Oslo",)
+
+        names = play(server, """
+            > 1 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
+                "argument": {"name": "language", "value": "py"}}
+            < 1 {"completion": {"values": "$values", "total": 250, "hasMore": true}}
+            > 2 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
+                "argument": {"name": "framework", "value": "fla"}, "context":
+                {"arguments": {"language": "python"}}}
+            < 2 {"completion": {"values": ["python-fla"], "total": 1, "hasMore": false}}
+            > 3 completion/complete {"ref": {"type": "ref/resource", "uri":
+                "r://{city}/now"}, "argument": {"name": "city", "value": ""}}
+            < 3 {"completion": {"values": ["Oslo"]}}
+            > 4 completion/complete {"ref": {"type": "ref/prompt", "name": "nope"},
+                "argument": {"name": "x", "value": ""}}
+            < 4 -32602
+            > 6 completion/complete {"argument": {"name": "x", "value": ""}}
+            < 6 -32602
+            > 7 completion/complete {"ref": {"type": "ref/prompt", "name": "review"}}
+            < 7 -32602
+            > 8 completion/complete {"ref": "review", "argument": {"name": "x", "value":
+                ""}}
+            < 8 -32602
+            > 9 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
+                "argument": {"name": "language", "value": 7}}
+            < 9 -32602
+            """, era=era)
+        self.assertEqual(names["values"], ["py%d" % n for n in range(100)])
+
+
+class Test7Extras(unittest.TestCase):
+    """Your own methods, middleware, and where handlers run."""
+
+    @both_eras
+    def test_your_own_methods(self, era):
+        server, told = Server("s"), []
+
+        @server.method("acme/reindex")
+        def reindex(params: dict, ctx: Context) -> dict:
+            ctx.notify("notifications/acme/step", {"n": 1})
+            if params.get("fail"):
+                raise ValueError("broken")
+            return {"count": params.get("count", 0)}
+
+        @server.method("notifications/acme/hint")
+        def hint(params: dict):
+            told.append(params)
+
+        with quiet():
+            play(server, """
+                > 1 acme/reindex {"count": 7}
+                < notifications/acme/step {"n": 1}
+                < 1 {"count": 7}
+                > notifications/acme/hint {"x": 1}
+                > 2 acme/reindex {"fail": true}
+                < notifications/acme/step {"n": 1}
+                < 2 -32603
+                """, era=era)
+        self.assertEqual([hint.get("x") for hint in told], [1])
+
+    @both_eras
+    def test_middleware_stands_around_every_handler(self, era):
+        server = zoo()
+        seen = []
+
+        @server.middleware
+        def outer(ctx, method, params, call_next):
+            seen.append(method)
+            if params.get("name") == "same":
+                raise McpError(-1, "closed")
+            return call_next(ctx, method, params)
+
+        @server.middleware
+        def inner(ctx, method, params, call_next):
+            seen.append("inner")
+            return call_next(ctx, method, params)
+
+        play(server, """
+            > 1 tools/call {"name": "echo", "arguments": {"text": "x"}}
+            < 1 {"content": [{"text": "x"}]}
+            > 2 tools/call {"name": "same", "arguments": {"value": {}}}
+            < 2 -1 "closed"
+            """, era=era)
+        self.assertEqual([one for one in seen if one != "initialize"],
+                         ["tools/call", "inner", "tools/call"])
+
+    def test_a_host_may_run_the_handlers_where_it_must(self):
+        jobs = queue.Queue()
+        host = threading.Thread(target=lambda: [job() for job in iter(jobs.get, None)])
+        host.start()
+        server, ran = Server("s", run_handler=jobs.put), []
+        try:
+            @server.tool
+            def where() -> str:
+                ran.append(threading.current_thread())
+                return "there"
+
+            play(server, """
+                > 1 tools/call {"name": "where"}
+                < 1 {"content": [{"text": "there"}]}
+                """, era="legacy")
+        finally:
+            jobs.put(None)
+            host.join()
+        self.assertEqual(ran, [host])
+
+    def test_one_server_serves_several_connections(self):
+        server = zoo()
+        with wire(server) as one, wire(server) as other:
+            play(one, "> handshake 2024-11-05")
+            play(other, "> 1 tools/list\n< 1 -32600\n> handshake")
+            server.remove_tool("echo")
+            for client in one, other:
+                play(client, "< notifications/tools/list_changed")
+
+
+SIZE = {"type": "object", "required": ["size"],
+        "properties": {"size": {"type": "string", "enum": ["S", "M"]}}}
+
+
+def shop(**options):
+    """A server whose tools ask their client; what was done is kept in
+    ``server.done``."""
+    server = Server("shop", **options)
+    server.done = []
+
+    @server.tool
+    def order(item: str, ctx: Context, count: int = 1) -> str:
+        bill = ctx.once("bill", lambda: server.done.append("bill") or len(server.done))
+        size = ctx.elicit("Which size?", SIZE, key="size")
+        if size.action != "accept":
+            return "%sed" % size.action
+        color = ctx.elicit("Which color?", ["red", "blue"], key="color")
+        server.done.append("sold")
+        return "bill %s: %s %s %s" % (bill, size.content["size"], color.data, item)
+
+    @server.tool
+    def survey(ctx: Context) -> dict:
+        return ctx.ask({
+            "roots": {"method": "roots/list", "params": {}},
+            "name": {"method": "elicitation/create", "params": {
+                "mode": "form", "message": "Name?", "requestedSchema": {
+                    "type": "object", "properties": {"name": {"type": "string"}}}}}})
+
+    @server.tool
+    def haiku(ctx: Context) -> str:
+        return ctx.sample("Write one.", max_tokens=20, system_prompt="Be brief.",
+                          key="poem").text
+
+    @server.tool
+    def visit(ctx: Context) -> str:
+        return ctx.elicit_url("Sign in", "https://example.com/login").action
+
+    @server.tool
+    def roots(ctx: Context) -> list:
+        try:
+            return [root["uri"] for root in ctx.list_roots()]
+        except Exception:  # noqa: BLE001 - must not eat what unwinds a handler
+            return ["eaten by except Exception"]
+
+    @server.prompt
+    def letter(ctx: Context) -> str:
+        return "Dear " + ctx.elicit("To whom?", str, key="to").data
+
+    @server.resource("shop://{room}")
+    def room(room: str, ctx: Context) -> str:
+        return room + " " + ctx.elicit("Floor?", int, key="floor").data
+
+    @server.resource("shop://door")
+    def door(ctx: Context) -> str:
+        return "key " + str(ctx.elicit("Key?", int, key="key").data)
+
+    return server
+
+
+RED = '{"color": {"action": "accept", "content": {"value": "red"}}}'
+MEDIUM = '{"size": {"action": "accept", "content": {"size": "M"}}}'
+ORDER = '"name": "order", "arguments": {"item": "hat", "count": 2}'
+
+
+class Test7Questions(unittest.TestCase):
+    """A handler asks its client: by a request in a session, by replay where there is
+    none."""
+
+    # -- in a session ------------------------------------------------------------------
+
+    @clause("2025-11-25/client/elicitation", "elicitation/create")
+    def test_in_a_session_the_server_asks_by_request(self):
+        server = shop()
+        play(server, """
+            > 1 tools/call {%s}
+            < $a elicitation/create {"message": "Which size?", "requestedSchema":
+                {"type": "object", "properties": {"size": {"type": "string", "enum":
+                ["S", "M"]}}, "required": ["size"]}}
+            < fence
+            > $a {"action": "accept", "content": {"size": "M"}}
+            < $b elicitation/create {"message": "Which color?", "requestedSchema":
+                {"properties": {"value": {"type": "string", "enum": ["red", "blue"]}}}}
+            > $b {"action": "accept", "content": {"value": "red"}}
+            < 1 {"content": [{"text": "bill 1: M red hat"}]}
+            > 2 tools/call {"name": "haiku"}
+            < $c sampling/createMessage {"messages": [{"role": "user", "content":
+                {"type": "text", "text": "Write one."}}], "maxTokens": 20,
+                "systemPrompt": "Be brief."}
+            > $c {"role": "assistant", "content": {"type": "text", "text": "A haiku."},
+                "model": "m"}
+            < 2 {"content": [{"text": "A haiku."}]}
+            > 3 tools/call {"name": "roots"}
+            < $d roots/list
+            > $d {"roots": [{"uri": "file:///a"}, {"uri": "file:///b"}]}
+            < 3 {"structuredContent": {"result": ["file:///a", "file:///b"]}}
+            > 4 tools/call {"name": "visit"}
+            < $e elicitation/create {"mode": "url", "url": "https://example.com/login",
+                "message": "Sign in", "elicitationId": "..."}
+            > $e {"action": "decline"}
+            < 4 {"content": [{"text": "decline"}]}
+            > 5 prompts/get {"name": "letter"}
+            < $f elicitation/create {"requestedSchema": {"properties": {"value":
+                {"type": "string"}}}}
+            > $f {"action": "accept", "content": {"value": "Ada"}}
+            < 5 {"messages": [{"content": {"text": "Dear Ada"}}]}
+            > 6 resources/read {"uri": "shop://door"}
+            < $g elicitation/create {"message": "Key?"}
+            > $g {"action": "accept", "content": {"value": 7}}
+            < 6 {"contents": [{"text": "key 7"}]}
+            > 7 tools/call {"name": "survey"}
+            <* $h roots/list
+            <* $i elicitation/create {"message": "Name?"}
+            > $i {"action": "accept", "content": {"name": "Ada"}}
+            > $h {"roots": []}
+            < 7 {"structuredContent": {"roots": {"roots": []}, "name": {"action":
+                "accept", "content": {"name": "Ada"}}}}
+            """ % ORDER, era="legacy")
+        self.assertEqual(server.done, ["bill", "sold"])
+
+    def test_an_error_from_the_client_reaches_the_handler(self):
+        play(shop(), """
+            > 1 tools/call {%s}
+            < $a elicitation/create {}
+            > $a -32042 "go away"
+            < 1 -32042 "go away"
+            > 2 tools/call {"name": "roots"}
+            < $b roots/list
+            > $b -1 "no"
+            < 2 {"structuredContent": {"result": ["eaten by except Exception"]}}
+            """ % ORDER, era="legacy")
+
+    def test_declined_and_cancelled_are_answers(self):
+        play(shop(), """
+            > 1 tools/call {%s}
+            < $a elicitation/create {}
+            > $a {"action": "decline"}
+            < 1 {"content": [{"text": "declineed"}]}
+            > 2 tools/call {%s}
+            < $b elicitation/create {}
+            > $b {"action": "cancel"}
+            < 2 {"content": [{"text": "canceled"}]}
+            """ % (ORDER, ORDER), era="legacy")
+
+    def test_two_handlers_ask_at_once_and_each_gets_its_own_answer(self):
+        """Fails if outgoing ids are handed out without the lock, or answers without the
+        pop."""
+        play(shop(), """
+            > 1 prompts/get {"name": "letter"}
+            < $a elicitation/create {}
+            > 2 prompts/get {"name": "letter"}
+            < $b elicitation/create {}
+            > $b {"action": "accept", "content": {"value": "Bob"}}
+            < 2 {"messages": [{"content": {"text": "Dear Bob"}}]}
+            > $b {"action": "accept", "content": {"value": "Mallory"}}
+            < fence
+            > $a {"action": "accept", "content": {"value": "Ada"}}
+            < 1 {"messages": [{"content": {"text": "Dear Ada"}}]}
+            """, era="legacy")
+
+    def test_a_misfit_is_asked_again_in_a_session_too(self):
+        names = play(shop(), """
+            > 1 tools/call {%s}
+            < $a elicitation/create {"message": "Which size?"}
+            > $a {"action": "accept", "content": {"size": "XXL"}}
+            < $b elicitation/create {"message": "Which size?"}
+            > $b {"action": "accept", "content": {"size": "M"}}
+            < $c elicitation/create {"message": "Which color?"}
+            > $c {"action": "decline"}
+            < 1 {}
+            """ % ORDER, era="legacy")
+        self.assertNotEqual(names["a"], names["b"])
+
+    @clause("2025-11-25/basic/lifecycle",
+            "Only use capabilities that were successfully negotiated")
+    def test_a_session_that_cannot_answer_is_not_asked(self):
+        """C17"""
+        server = shop()
+        play(server, """
+            > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {}}}
+            < 0 {}
+            > notifications/initialized
+            > 1 tools/call {"name": "haiku"}
+            < {"id": 1, "error": {"message": "...sampling..."}}
+            > 2 tools/call {"name": "roots"}
+            < 2 {"structuredContent": {"result": ["eaten by except Exception"]}}
+            > 3 tools/call {"name": "visit"}
+            < {"id": 3, "error": {"message": "...elicitation..."}}
+            > 4 prompts/get {"name": "letter"}
+            < $a elicitation/create {"message": "To whom?"}
+            > $a {"action": "accept", "content": {"value": "Ada"}}
+            < 4 {}
+            """)
+
+    def test_cancelling_a_request_releases_the_handler_that_waits_for_its_client(self):
+        server, seen = Server("s", max_workers=1), gate("the handler was released")
+
+        @server.tool
+        def ask(ctx: Context):
+            try:
+                ctx.elicit("Well?", str)
+            finally:
+                seen.set()
+
+        with wire(server) as client:
+            names = play(client, """
+                > 1 tools/call {"name": "ask"}
+                < $q elicitation/create {}
+                """, era="legacy")
+            client.say('notifications/cancelled {"requestId": 1}')
+            seen.wait()
+            got = client.ask('"late" tools/list')
+            if "id" not in got:   # it may tell the client to stop asking the user
+                self.assertEqual(got["params"]["requestId"], names["q"])
+                got = client.recv()
+            self.assertEqual(got["id"], "late")
+            client.say('%s {"action": "decline"}' % json.dumps(names["q"]))
+
+    def test_whoever_asks_a_client_that_hung_up_is_told_at_once(self):
+        """Whether the question was asked before the end of input or is asked after it,
+        which the final result of a stream shows to have been read."""
+        self.told_at_once(early=True)
+        self.told_at_once(early=False)
+
+    def told_at_once(self, early):
+        server, go = Server("s", drain_seconds=60), gate("go")
+        told = gate("the handler was told")
+
+        @server.tool
+        def ask(ctx: Context):
+            if not early:
+                go.wait()
+            try:
+                ctx.elicit("Well?", str)
+            finally:
+                told.set()
+
+        with quiet():
+            play(server, """
+                > 1 modern subscriptions/listen {"notifications": {}}
+                < notifications/subscriptions/acknowledged {}
+                > 2 tools/call {"name": "ask"}
+                %s
+                > EOF
+                < 1 {"resultType": "complete"}
+                ! go
+                ! told
+                < 2 {"isError": true}
+                """ % ("< $q elicitation/create {}" if early else "< fence"),
+                 era="legacy", go=go.set, told=told.wait)
+
+    # -- where there is no session -----------------------------------------------------
+
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "Servers **MAY** respond to any [supported client "
+            "request](#supported-requests) with an `InputRequiredResult`.")
+    def test_without_a_session_the_handler_is_replayed(self):
+        server = shop()
+        play(server, """
+            > 1 tools/call {%(order)s}
+            <= 1 {"resultType": "input_required", "requestState": "$one",
+                "inputRequests": {"size": {"method": "elicitation/create", "params":
+                {"message": "Which size?", "requestedSchema": {"type":
+                "object", "properties": {"size": {"type": "string", "enum": ["S",
+                "M"]}}, "required": ["size"]}}}}, "_meta": "..."}
+            > 2 tools/call {%(order)s, "requestState": "$one", "inputResponses":
+                %(medium)s}
+            < 2 {"resultType": "input_required", "requestState": "$two",
+                "inputRequests": {"color": {"method": "elicitation/create"}}}
+            > 3 tools/call {%(order)s, "requestState": "$two", "inputResponses":
+                %(red)s}
+            < 3 {"resultType": "complete", "content": [{"text": "bill 1: M red hat"}]}
+            """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
+        self.assertEqual(server.done, ["bill", "sold"])
+
+    def test_every_question_has_its_wire_form(self):
+        play(shop(), """
+            > 1 tools/call {"name": "haiku"}
+            < 1 {"resultType": "input_required", "requestState": "$s1", "inputRequests":
+                {"poem": {"method": "sampling/createMessage", "params": {"messages":
+                [{"role": "user", "content": {"type": "text", "text": "Write one."}}],
+                "maxTokens": 20, "systemPrompt": "Be brief."}}}}
+            > 2 tools/call {"name": "haiku", "requestState": "$s1", "inputResponses":
+                {"poem": {"role": "assistant", "content": {"type": "text", "text": "A
+                haiku."}, "model": "m"}}}
+            < 2 {"resultType": "complete", "content": [{"text": "A haiku."}]}
+            > 3 prompts/get {"name": "letter"}
+            < 3 {"resultType": "input_required", "requestState": "$s3", "inputRequests":
+                {"to": "..."}}
+            > 4 prompts/get {"name": "letter", "requestState": "$s3", "inputResponses":
+                {"to": {"action": "accept", "content": {"value": "Ada"}}}}
+            < 4 {"resultType": "complete", "messages": [{"content": {"text": "Dear
+                Ada"}}]}
+            > 5 resources/read {"uri": "shop://door"}
+            < 5 {"resultType": "input_required", "requestState": "$s5", "inputRequests":
+                {"key": "..."}}
+            > 6 resources/read {"uri": "shop://door", "requestState": "$s5",
+                "inputResponses": {"key": {"action": "accept", "content": {"value":
+                7}}}}
+            < 6 {"resultType": "complete", "contents": [{"text": "key 7"}]}
+            """, era="modern")
+
+    def test_roots_and_urls_without_a_key_of_their_own(self):
+        for tool, answer, text in (
+                ("roots", {"roots": [{"uri": "file:///a"}]}, "...file:///a..."),
+                ("visit", {"action": "accept"}, "accept")):
+            with wire(shop()) as client:
+                asked = client.ask('1 tools/call {"name": "%s"}' % tool, "modern")
+                asked = asked["result"]
+                (key, question), = asked["inputRequests"].items()
+                self.assertEqual(question["method"], {
+                    "roots": "roots/list", "visit": "elicitation/create"}[tool])
+                play(client, """
+                    > 2 tools/call {"name": "$tool", "requestState": "$state",
+                        "inputResponses": "$answers"}
+                    < 2 {"resultType": "complete", "content": [{"text": "%s"}]}
+                    """ % text, era="modern",
+                     tool=tool, state=asked["requestState"], answers={key: answer})
+
+    def test_several_questions_at_once_and_only_the_missing_one_again(self):
+        names = play(shop(), """
+            > 1 tools/call {"name": "survey"}
+            < 1 {"resultType": "input_required", "requestState": "$one",
+                "inputRequests": {"roots": {"method": "roots/list"}, "name": {"method":
+                "elicitation/create"}}}
+            > 2 tools/call {"name": "survey", "requestState": "$one", "inputResponses":
+                {"roots": {"roots": []}}}
+            < 2 {"resultType": "input_required", "requestState": "$two",
+                "inputRequests": "$again"}
+            > 3 tools/call {"name": "survey", "requestState": "$two", "inputResponses":
+                {"name": {"action": "accept", "content": {"name": "Ada"}}}}
+            < 3 {"resultType": "complete", "structuredContent": {"roots": {"roots": []},
+                "name": {"content": {"name": "Ada"}}}}
+            """, era="modern")
+        self.assertEqual(list(names["again"]), ["name"])
+
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "the server **SHOULD** ignore any information it does not recognize or "
+            "need.")
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "the server **SHOULD** respond with a new `InputRequiredResult` "
+            "requesting the missing information again")
+    def test_extra_answers_are_ignored_and_missing_ones_asked_for_again(self):
+        server = shop()
+        play(server, """
+            > 1 tools/call {%(order)s}
+            < 1 {"resultType": "input_required", "requestState": "$s"}
+            > 2 tools/call {%(order)s, "requestState": "$s"}
+            < 2 {"resultType": "input_required", "inputRequests": {"size": "..."}}
+            > 3 tools/call {%(order)s, "requestState": "$s", "inputResponses": {}}
+            < 3 {"resultType": "input_required", "inputRequests": {"size": "..."}}
+            > 4 tools/call {%(order)s, "requestState": "$s", "inputResponses": {"size":
+                {"action": "accept", "content": {"size": "S"}}, "color": {"action":
+                "decline"}, "zip": 7}}
+            < 4 {"resultType": "input_required", "inputRequests": {"color": "..."},
+                "requestState": "$s4"}
+            > 5 tools/call {%(order)s, "requestState": "$s4", "inputResponses": %(red)s}
+            < 5 {"content": [{"text": "bill 1: S red hat"}]}
+            """ % {"order": ORDER, "red": RED}, era="modern")
+        self.assertEqual(server.done, ["bill", "sold"])
+
+    def test_an_answer_that_does_not_fit_is_asked_for_again_but_not_for_ever(self):
+        for misfit in ('{"action": "accept", "content": {"size": "XXL"}}',
+                       '{"action": "accept"}', '{"action": "maybe"}', '{}', '7', 'null',
+                       '"M"', '{"action": "accept", "content": {}}', '["M"]'):
+            retry = ('%s tools/call {' + ORDER + ', "requestState": "%s", '
+                     '"inputResponses": {"size": ' + misfit + '}}')
+            with self.subTest(misfit):
+                play(shop(), """
+                    > 1 tools/call {%s}
+                    < 1 {"resultType": "input_required", "requestState": "$s1"}
+                    > %s
+                    < 2 {"resultType": "input_required", "requestState": "$s2",
+                        "inputRequests": {"size": "..."}}
+                    > %s
+                    < 3 {"resultType": "input_required", "requestState": "$s3",
+                        "inputRequests": {"size": "..."}}
+                    > %s
+                    < 4 -32602 "size"
+                    # and a good answer is good until then
+                    > 5 tools/call {%s, "requestState": "$s3", "inputResponses": %s}
+                    < 5 {"resultType": "input_required", "inputRequests": {"color":
+                        "..."}}
+                    """ % (ORDER, retry % (2, "$s1"), retry % (3, "$s2"),
+                           retry % (4, "$s3"), ORDER, MEDIUM), era="modern")
+
+    def test_answers_of_the_wrong_shape_are_refused(self):
+        play(shop(), """
+            > 1 tools/call {%(order)s}
+            < 1 {"resultType": "input_required", "requestState": "$s"}
+            > 2 tools/call {%(order)s, "requestState": "$s", "inputResponses": []}
+            < 2 -32602 "inputResponses"
+            > 3 tools/call {%(order)s, "requestState": "$s", "inputResponses": "x"}
+            < 3 -32602 "inputResponses"
+            > 4 tools/call {%(order)s, "requestState": 7}
+            < 4 -32602 "requestState"
+            > 5 tools/call {%(order)s, "requestState": {}, "inputResponses": {}}
+            < 5 -32602 "requestState"
+            """ % {"order": ORDER}, era="modern")
+
+    @clause("2026-07-28/basic/index",
+            "the server **MUST** return a [`MissingRequiredClientCapabilityError`]")
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "Servers **MUST NOT** send an `inputRequests` that the client has not "
+            "declared support for in its capabilities.")
+    def test_a_request_whose_client_cannot_answer_is_refused(self):
+        """C17 G10: what another request declared does not count"""
+        play(shop(), """
+            > 0 modern tools/call {"name": "haiku"}
+            < 0 {"resultType": "input_required"}
+            > 1 modern tools/call {"name": "haiku", "_meta":
+                {"io.modelcontextprotocol/clientCapabilities": {}}}
+            < 1 -32021 "sampling" {"requiredCapabilities": {"sampling": {}}}
+            > 2 modern tools/call {"name": "roots", "_meta":
+                {"io.modelcontextprotocol/clientCapabilities": {"sampling": {}}}}
+            < 2 -32021 "roots" {"requiredCapabilities": {"roots": {}}}
+            > 3 modern prompts/get {"name": "letter", "_meta":
+                {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"url":
+                {}}}}}
+            < 3 -32021 "elicitation" {"requiredCapabilities": {"elicitation": {"form":
+                {}}}}
+            > 4 modern tools/call {"name": "visit", "_meta":
+                {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}}
+            < 4 -32021 "elicitation" {"requiredCapabilities": {"elicitation": {"url":
+                {}}}}
+            > 5 modern prompts/get {"name": "letter", "_meta":
+                {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}}
+            < 5 {"resultType": "input_required"}
+            # nor what the session could do
+            > handshake
+            > 6 modern tools/call {"name": "haiku", "_meta":
+                {"io.modelcontextprotocol/clientCapabilities": {}}}
+            < 6 -32021 {"requiredCapabilities": {"sampling": {}}}
+            """)
+
+    # -- the sealed state --------------------------------------------------------------
+
+    RETRY = '> 2 tools/call {%s, "requestState": "$state", "inputResponses": %s}\n'
+
+    def state(self, client):
+        """The state that comes with the first question of an order."""
+        return client.ask("1 modern tools/call {%s}" % ORDER)["result"]["requestState"]
+
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "**MUST** reject state that fails verification.")
+    def test_state_altered_anywhere_is_refused_before_the_handler_runs(self):
+        """G1"""
+        server = shop()
+        with wire(server) as client:
+            state = self.state(client)
+            server.done.clear()
+            step = max(1, len(state) // 40)
+            other = {at: chr(ord(state[at]) ^ 1) for at in range(0, len(state), step)}
+            forged = [state[:at] + new + state[at + 1:] for at, new in other.items()]
+            forged += [state[:cut] for cut in range(0, len(state), step)]
+            forged += [state + "A", state + "=", state + " ", " " + state, state * 2,
+                       "é", "\ud800", "null", "{}", "x" * 100000, state.swapcase(),
+                       state[::-1], state[:-1] + chr(ord(state[-1]) + 1)]
+            for bad in forged:
+                play(client, self.RETRY % (ORDER, MEDIUM) + '< 2 -32602 "requestState"',
+                     era="modern", state=bad)
+            self.assertEqual(server.done, [])
+
+    def test_state_is_good_for_the_request_it_came_from_only(self):
+        """G1"""
+        server = shop()
+        server.add_tool(lambda item, count: server.done.append("other"), name="other")
+        with wire(server) as client:
+            state = self.state(client)
+            server.done.clear()
+            for method, bad in (
+                    ("tools/call", ORDER.replace("hat", "cap")),
+                    ("tools/call", ORDER.replace("hat", "hat\\u0000")),
+                    ("tools/call", ORDER.replace("2", "3")),
+                    ("tools/call", ORDER.replace("2", '"2"')),
+                    ("tools/call", ORDER.replace(', "count": 2', "")),
+                    ("tools/call", ORDER.replace('"hat"', "7")),
+                    ("tools/call", ORDER.replace("order", "other")),
+                    ("tools/call", '"name": "order"'), ("prompts/get", ORDER),
+                    ("prompts/get", '"name": "letter"'),
+                    ("resources/read", '"uri": "shop://door"')):
+                with self.subTest(bad):
+                    retry = self.RETRY.replace("tools/call", method) % (bad, MEDIUM)
+                    play(client, retry + "< 2 -32602", era="modern", state=state)
+            self.assertEqual(server.done, [])
+            # the order of the keys does not matter, and it may be used again
+            for _ in range(2):
+                play(client, """
+                    > 3 tools/call {"arguments": {"count": 2, "item": "hat"},
+                        "inputResponses": %s, "requestState": "$state", "name": "order"}
+                    < 3 {"resultType": "input_required", "inputRequests": {"color":
+                        "..."}}
+                    """ % MEDIUM, era="modern", state=state)
+
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "a short expiry (TTL), rejecting state presented after it lapses")
+    def test_state_expires_after_fifteen_minutes(self):
+        """G1"""
+        retry = self.RETRY % (ORDER, MEDIUM)
+        with wire(shop()) as client:
+            state, now = self.state(client), time.time
+            try:
+                time.time = lambda: now() + 14 * 60
+                play(client, retry + '< 2 {"resultType": "input_required"}',
+                     era="modern", state=state)
+                time.time = lambda: now() + 16 * 60
+                play(client, retry + '< 2 -32602 "requestState"',
+                     era="modern", state=state)
+            finally:
+                time.time = now
+
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "the server processing the retry does not need any information beyond "
+            "what is directly present in the retry request.")
+    def test_any_server_with_the_secret_can_go_on(self):
+        """G1"""
+        first, second, stranger = (shop(state_secret=b"k" * 32),
+                                   shop(state_secret=b"k" * 32), shop())
+        sized, colored = self.RETRY % (ORDER, MEDIUM), self.RETRY % (ORDER, RED)
+        with wire(first) as client:
+            state = self.state(client)
+        with wire(stranger) as client:
+            play(client, sized + '< 2 -32602 "requestState"', era="modern", state=state)
+        with wire(second) as client:
+            names = play(client, sized + '< 2 {"requestState": "$next"}', era="modern",
+                         state=state)
+        with wire(first) as client:
+            play(client, colored + '< 2 {"content": [{"text": "bill 1: M red hat"}]}',
+                 era="modern", state=names["next"])
+        self.assertEqual([first.done, second.done, stranger.done],
+                         [["bill", "sold"], [], []])
+
+    def test_what_once_did_is_not_done_again_when_the_handler_fails_later(self):
+        server, done = Server("s"), []
+
+        @server.tool
+        def pay(ctx: Context) -> str:
+            receipt = ctx.once("pay", lambda: done.append("paid") or {"n": len(done)})
+            again = ctx.once("pay", lambda: done.append("paid twice"))
+            assert receipt == again
+            return "%s %s" % (receipt["n"], ctx.elicit("Sure?", bool, key="sure").data)
+
+        play(server, """
+            > 1 tools/call {"name": "pay"}
+            < 1 {"resultType": "input_required", "requestState": "$s"}
+            > 2 tools/call {"name": "pay", "requestState": "$s", "inputResponses":
+                {"sure": {"action": "accept", "content": {"value": true}}}}
+            < 2 {"content": [{"text": "1 True"}]}
+            """, era="modern")
+        play(server, """
+            > 1 tools/call {"name": "pay"}
+            < $q elicitation/create {}
+            > $q {"action": "accept", "content": {"value": false}}
+            < 1 {"content": [{"text": "2 False"}]}
+            """, era="legacy")
+        self.assertEqual(done, ["paid", "paid"])
+
+    def test_state_means_nothing_in_a_session(self):
+        play(shop(), """
+            > 1 tools/call {%s, "requestState": "forged", "inputResponses": %s}
+            < $q elicitation/create {"message": "Which size?"}
+            > $q {"action": "decline"}
+            < 1 {}
+            """ % (ORDER, MEDIUM), era="legacy")
+
+
+# ======================================================================================
+# 9  Stdio: real processes
+# ======================================================================================
+
+def program(extra="", run="server.run()", **options):
+    """A server script: two tools, what is ``extra``, and how it is run."""
+    return textwrap.dedent("""
+        server = Server("p", version="1", **%r)
+
+        @server.tool
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        @server.tool
+        def echo(text: str) -> str:
+            return text
+
+        @server.tool
+        def nap(seconds: float) -> str:
+            time.sleep(seconds)
+            return "slept"
+        """) % options + textwrap.dedent(extra) + "\n" + run + "\n"
+
+
+RUN = program()
+CALL_ADD = """
+> 1 modern tools/call {"name": "add", "arguments": {"a": 2, "b": 3}}
+< 1 {"content": [{"text": "5"}]}
+"""
+
+
+class Test9Stdio(unittest.TestCase):
+    """A server that owns a process: its descriptors, its signals, its end."""
+
+    def ended(self, server, status=0):
+        """It ended as it should, and quietly."""
+        self.assertEqual(server.exit(), status, server.stderr)
+        self.assertEqual(server.stderr, "")
+
+    # -- the end of input --------------------------------------------------------------
+
+    @clause("2026-07-28/basic/transports/stdio",
+            "Servers **SHOULD** exit promptly when their standard input is closed or "
+            "reads return end-of-file.")
+    def test_the_end_of_input_ends_an_idle_server(self):
+        """E1 E2"""
+        with process(RUN, stdin=subprocess.DEVNULL) as server:
+            self.ended(server)
+        with process(RUN) as server:
+            play(server, CALL_ADD)
+            self.assertEqual(server.hang_up(), [])
+            self.ended(server)
+
+    def test_calls_in_flight_are_answered_before_it_ends(self):
+        """E3 A24"""
+        with process(RUN) as server:
+            server.say('1 modern tools/call '
+                       '{"name": "nap", "arguments": {"seconds": 0.2}}')
+            server.send(json.dumps(message("2 ping")).encode())   # and no newline
+            answers = server.hang_up()
+            self.assertEqual([answer["id"] for answer in answers], [2, 1])
+            self.ended(server)
+
+    def test_no_answer_is_lost_at_the_end_of_input(self):
+        """E3: handlers end together, just when the input does.  Fails if whoever closes
+        the connection does not write what was queued while another thread wrote."""
+        server, meeting = Server("s"), threading.Barrier(6)
+
+        @server.tool
+        def meet(n: int) -> str:
+            meeting.wait(PATIENCE)
+            return "x" * 20000 * (n % 2)
+
+        for _ in range(40):
+            with wire(server) as client:
+                play(client, "> handshake")
+                for n in range(6):
+                    client.say('%d tools/call {"name": "meet", "arguments": {"n": %d}}'
+                               % (n, n))
+                self.assertEqual({got["id"] for got in client.hang_up()}, set(range(6)))
+
+    def test_a_stuck_call_holds_it_no_longer_than_the_drain(self):
+        """E4"""
+        with process(program("""
+                @server.tool
+                async def forever():
+                    import asyncio
+                    await asyncio.sleep(3600)
+
+                @server.tool
+                def wait(ctx: Context):
+                    ctx.wait(3600)
+                """, drain_seconds=0.1)) as server:
+            for n, call in enumerate(('{"name": "nap", "arguments": {"seconds": 3600}}',
+                                      '{"name": "forever"}', '{"name": "wait"}')):
+                server.say("%d modern tools/call %s" % (n, call))
+            server.fence()
+            self.assertEqual(server.hang_up(), [])
+            self.ended(server)
+
+    def test_the_last_frame_is_whole_or_absent(self):
+        """E17: `hang_up` checks every line, down to its newline."""
+        with process(RUN) as server:
+            server.send(b"".join(line(n, "ping") + b"\n" for n in range(5000)))
+            self.assertEqual(len(server.hang_up()), 5000)
+            self.ended(server)
+        with process(RUN) as server:
+            server.send(b"".join(line(n, "ping") + b"\n" for n in range(5000)))
+            server.recv()
+            os.kill(server.pid, signal.SIGTERM)
+            server.hang_up()
+            self.ended(server, 143)
+
+    def test_what_outlasts_the_drain_is_cancelled(self):
+        server = Server("s", drain_seconds=0.05)
+        seen = gate("the handler was cancelled")
+
+        @server.tool
+        def wait(ctx: Context):
+            try:
+                ctx.wait(60)
+            finally:
+                seen.set()
+
+        with wire(server) as client:
+            client.say('1 modern tools/call {"name": "wait"}')
+            client.fence()
+        seen.wait()
+
+    # -- signals -----------------------------------------------------------------------
+
+    def test_one_ctrl_c_or_sigterm_ends_it_quietly(self):
+        """E5 E6: idle, and with a call in flight"""
+        for sig, status in (signal.SIGINT, 130), (signal.SIGTERM, 143):
+            for busy in False, True:
+                with self.subTest(sig, busy=busy), process(RUN) as server:
+                    if busy:
+                        server.say('1 modern tools/call '
+                                   '{"name": "nap", "arguments": {"seconds": 3600}}')
+                    server.fence()
+                    os.kill(server.pid, sig)
+                    self.ended(server, status)
+
+    @unittest.skipUnless(hasattr(os, "openpty"), "no terminals here")
+    def test_ctrl_c_on_a_terminal(self):
+        """E5: the key itself, typed on the terminal the server reads from"""
+        ours, theirs = os.openpty()
+        code = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n" + RUN
+        with process(code, stdin=theirs, start_new_session=True) as server:
+            os.write(ours, PING + b"\n")
+            self.assertEqual(server.recv()["id"], 1)
+            os.write(ours, b"\x03")
+            self.ended(server, 130)
+        os.close(ours)
+        os.close(theirs)
+
+    # -- broken pipes ------------------------------------------------------------------
+
+    def test_a_client_that_closes_our_output_ends_us_quietly(self):
+        """E7"""
+        mine, out = os.pipe()
+        with process(RUN, stdout=out) as server:
+            os.close(out)
+            os.close(mine)
+            with contextlib.suppress(BrokenPipeError):
+                for n in range(3):
+                    server.send(line(n, "ping") + b"\n")
+            self.assertNotIn(server.exit(), (134, 139, -6, -11))
+            self.assertEqual(server.stderr, "")
+
+    def test_a_full_or_closed_stderr_stops_nothing(self):
+        """E8"""
+        code = program("""
+            @server.tool
+            def fail(text: str):
+                raise ValueError(text)
+
+            @server.tool
+            def chatter(text: str):
+                print(text, file=sys.stderr)
+            """)
+        call = '%d modern tools/call {"name": "%s", "arguments": {"text": "x"}}'
+        full, out = os.pipe()
+        os.set_blocking(out, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(out, b"x" * 1000)
+        os.set_blocking(out, True)
+        with process(code, stderr=out) as server:
+            os.close(out)
+            play(server, CALL_ADD)
+            self.assertIs(server.ask(call % (2, "fail"))["result"]["isError"], True)
+            server.say(call % (3, "chatter"))   # this one may wait for ever
+            server.say(call % (4, "echo"))
+            self.assertIn(4, [got["id"] for got in server.hang_up()])
+            self.assertEqual(server.exit(), 0)
+        os.close(full)
+
+        with process(code, preexec_fn=lambda: os.close(2)) as server:
+            play(server, CALL_ADD)
+            self.assertIs(server.ask(call % (2, "fail"))["result"]["isError"], True)
+            self.assertEqual(server.ask(call % (3, "chatter"))["id"], 3)
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+
+    def test_it_does_not_outlive_a_parent_that_was_killed(self):
+        """E9: the server holds the far end of ``alive``, which ends when it does"""
+        mine, alive = os.pipe()
+        parent = """
+        import subprocess
+        child = subprocess.Popen([sys.executable, "-I", "-S", "-c", %r], pass_fds=[%d],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        child.stdin.write(%r)
+        child.stdin.flush()
+        os.write(1, child.stdout.readline())
+        time.sleep(3600)
+        """ % (process.HEAD + RUN, alive, PING + b"\n")
+        with process(parent, pass_fds=[alive]) as server:
+            os.close(alive)
+            self.assertEqual(server.recv()["id"], 1)
+            server.child.kill()
+            server.exit()
+            self.assertTrue(select.select([mine], [], [], PATIENCE)[0], "still running")
+            self.assertEqual(os.read(mine, 1), b"")
+        os.close(mine)
+
+    # -- the wire is nobody else's -----------------------------------------------------
+
+    def test_stray_output_and_children_stay_off_the_wire(self):
+        """D8 E11"""
+        with process(program("""
+                import subprocess
+
+                @server.tool
+                def noise() -> str:
+                    print("printed")
+                    sys.stdout.write("written")
+                    sys.stdout.flush()
+                    os.write(1, b"through the descriptor")
+                    subprocess.run("echo from a child; cat", shell=True)
+                    subprocess.run(["cat"], close_fds=False)
+                    return repr((sys.stdin.read(), os.read(0, 1)))
+
+                @server.tool
+                def vandal() -> str:
+                    sys.stdout.close()
+                    os.close(1)
+                    os.close(0)
+                    os.open(os.devnull, os.O_RDONLY)
+                    sys.stdin = sys.stdout = sys.__stdout__ = None
+                    os.chdir("/")
+                    return "done"
+                """)) as server:
+            play(server, CALL_ADD + """
+                > 1 modern tools/call {"name": "noise"}
+                < 1 {"content": [{"text": "('', b'')"}]}
+                > 2 modern tools/call {"name": "vandal"}
+                < 2 {"content": [{"text": "done"}]}
+                """ + CALL_ADD)
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+            for noise in "printed", "written", "through the descriptor", "from a child":
+                self.assertIn(noise, server.stderr)
+
+    @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
+    def test_a_fork_inside_a_tool_holds_no_pipe_open(self):
+        """E13"""
+        with process(program("""
+                import warnings
+                warnings.simplefilter("ignore")    # 3.12: a fork beside threads
+
+                @server.tool
+                def fork() -> int:
+                    pid = os.fork()
+                    if not pid:
+                        time.sleep(3600)
+                        os._exit(0)
+                    return pid
+                """)) as server:
+            forked = server.ask('1 modern tools/call {"name": "fork"}')
+            child = int(forked["result"]["content"][0]["text"])
+            try:
+                self.assertEqual(server.hang_up(), [])   # the end of our stream is seen
+                self.assertEqual(server.exit(), 0)
+            finally:
+                os.kill(child, signal.SIGKILL)
+
+    def test_descriptors_are_given_back_when_run_returns(self):
+        """E12, and a second run()"""
+        with process(program("""
+                def once(text):
+                    into, out = os.pipe()
+                    os.write(out, text)
+                    os.close(out)
+                    os.dup2(into, 0)
+                    os.close(into)
+
+                ping = b'{"jsonrpc": "2.0", "id": %d, "method": "ping"}'
+                before = os.fstat(0)[:3], os.fstat(1)[:3]
+                server.run()
+                assert (os.fstat(0)[:3], os.fstat(1)[:3]) == before
+                print('{"jsonrpc": "2.0", "method": "printed"}', flush=True)
+                os.write(1, b'{"jsonrpc": "2.0", "method": "written"}' + bytes([10]))
+                once(ping % 2)
+                server.run()
+                once(ping % 3)
+                Server("another").run()
+                assert sys.stdin.read() == ""
+                """, "")) as server:
+            play(server, CALL_ADD + """
+                > EOF
+                < printed
+                < written
+                <= 2 {}
+                <= 3 {}
+                """)
+            self.ended(server)
+
+    def test_two_cannot_run_at_once(self):
+        """E12"""
+        with process(program("""
+                @server.tool
+                def run_again() -> str:
+                    tried = []
+                    for other in server, Server("another"):
+                        try:
+                            other.run()
+                        except RuntimeError as error:
+                            tried.append("refused")
+                    return " ".join(tried)
+                """)) as server:
+            play(server, """
+                > 1 modern tools/call {"name": "run_again"}
+                < 1 {"content": [{"text": "refused refused"}]}
+                """ + CALL_ADD)
+            server.hang_up()
+            self.ended(server)
+
+    def test_it_needs_no_standard_streams(self):
+        """E10: sys.stdin and the others are None; `run` and `serve` with explicit
+        streams"""
+        for run in ("server.run()",
+                    "server.serve(os.fdopen(0, 'rb'), os.fdopen(1, 'wb'))"):
+            with self.subTest(run), process(program("""
+                @server.tool
+                def fail():
+                    raise ValueError("x")
+
+                for name in "stdin", "stdout", "stderr":
+                    setattr(sys, name, None)
+                    setattr(sys, "__%s__" % name, None)
+                """, run)) as server:
+                play(server, CALL_ADD + """
+                    > 2 modern tools/call {"name": "fail"}
+                    < 2 {"isError": true}
+                    """)
+                server.hang_up()
+                self.assertEqual(server.exit(), 0)
+
+    def test_it_runs_from_any_thread(self):
+        """E16"""
+        with process(program("""
+                thread = threading.Thread(target=server.run)
+                thread.start()
+                thread.join()
+                print('{"jsonrpc": "2.0", "method": "returned"}')
+                """, "")) as server:
+            play(server, CALL_ADD + "> EOF\n< returned\n")
+            self.ended(server)
+
+    def test_odd_interpreters_and_locales(self):
+        """E15"""
+        plain = dict(os.environ)
+        for flags, env in (
+                (["-S", "-X", "utf8=0"], {"PYTHONIOENCODING": "cp932", "LC_ALL": "C"}),
+                (["-S"], {"PYTHONIOENCODING": "cp1252:strict", "LC_ALL": "POSIX",
+                          "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
+                (["-W", "error"], {}), (["-X", "dev"], {}), (["-O", "-O", "-B"], {})):
+            with self.subTest(" ".join(flags)), process(
+                    RUN, *flags, env=dict(plain, **env)) as server:
+                play(server, CALL_ADD + """
+                    > 2 modern tools/call {"name": "echo", "arguments": {"text":
+                        "é日😀\\u2028"}}
+                    < 2 {"content": [{"text": "é日😀\\u2028"}]}
+                    > 3 modern tools/call {"name": "echo", "arguments": {}}
+                    < 3 {"isError": true}
+                    """)
+                server.hang_up()
+                self.ended(server)
+
+    def test_importing_has_no_side_effect(self):
+        with process("""
+        import signal
+        assert threading.active_count() == 1
+        assert "logging" not in sys.modules and "asyncio" not in sys.modules
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        Server("idle").add_tool(lambda: None, name="t")
+        assert threading.active_count() == 1
+        """) as server:
+            self.ended(server)
+
+    # -- size and secrecy --------------------------------------------------------------
+
+    def test_a_line_without_end_costs_no_memory(self):
+        """A22: 100 MB of one line, 1 MB allowed"""
+        with process(program("""
+                import resource
+
+                @server.tool
+                def peak() -> int:
+                    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                """, max_message_bytes=1 << 20)) as server:
+            peaks = []
+            for _ in range(2):
+                peak = server.ask('1 modern tools/call {"name": "peak"}')
+                peaks.append(int(peak["result"]["content"][0]["text"]))
+                for _ in range(100):
+                    server.send(b"x" * (1 << 20))
+                server.send(b"\n")
+                play(server, "< null -32801")
+            unit = 1 if sys.platform == "darwin" else 1 << 10
+            self.assertLess((peaks[1] - peaks[0]) * unit, 20 << 20)
+            server.hang_up()
+            self.ended(server)
+
+    def test_the_trace_is_off_unless_asked_for_and_private(self):
+        """G7 G8: what crosses is escaped before a terminal shows it"""
+        hostile = b'{"x": "\x1b]0;owned\x07"}\n'
+        with process(RUN, "-S", env=dict(os.environ, MCP_MIN_TRACE="stderr")) as server:
+            server.send(hostile)
+            play(server, "< null -32700\n" + CALL_ADD)
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+            self.assertIn("tools/call", server.stderr)
+            self.assertNotRegex(server.stderr, r"[\x00-\x09\x0b-\x1f\x7f]")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace")
+            with process(RUN, "-S", env=dict(os.environ, MCP_MIN_TRACE=path)) as server:
+                play(server, CALL_ADD)
+                server.hang_up()
+                self.ended(server)
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            with open(path) as trace:
+                text = trace.read()
+            self.assertRegex(text, r'"tools/call"')
+            self.assertRegex(text, r'"structuredContent"|"content"')
+
+    def test_a_traceback_goes_to_stderr_with_its_control_characters_escaped(self):
+        """D6 G4 G7"""
+        with process(program("""
+                @server.tool
+                def fail():
+                    raise ValueError("bad \\x1b]0;owned\\x07 news")
+                """)) as server:
+            play(server, """
+                > 1 modern tools/call {"name": "fail"}
+                < 1 {"isError": true, "content": [{"text": "...news..."}]}
+                """)
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+            self.assertIn("Traceback", server.stderr)
+            self.assertNotIn("\x1b", server.stderr)
+
+
+# ======================================================================================
+# The fuzzer
+# ======================================================================================
+
+class TestFuzz(unittest.TestCase):
+    """Sessions that were valid once. Whatever comes: the server lives, every line it
+    writes is flawless, each readable id is answered exactly once, and the fence is
+    answered."""
+
+    STRINGS = ("", "x", "é\u2028\ud800", "\0", "a" * 3000, "1", "2026-07-28",
+               "2025-03-26", "tools/call", "notifications/cancelled", "../../etc")
+    VALUES = (None, True, False, 0, 1, -1, 1.0, 1.5, 10 ** 30, 1e308, [], {}, [[]],
+              {"": None}, [None] * 50)
+    ACTS = (
+        "0 initialize 2025-11-25", "1 initialize 2025-03-26",
+        "notifications/initialized", "2 ping", "3 tools/list",
+        '4 tools/list {"cursor": "x"}',
+        '5 tools/call {"name": "echo", "arguments": {"text": "hi"}}',
+        '6 tools/call {"name": "same", "arguments": {"value": {"a": [1, {"b": []}]}}}',
+        '7 tools/call {"name": "work", "_meta": {"progressToken": "t"}}',
+        '8 tools/call {"name": "ask", "inputResponses": {"k": {"action": "accept"}}}',
+        '9 prompts/get {"name": "greet", "arguments": {"name": "x"}}',
+        "10 prompts/list",
+        '11 resources/read {"uri": "zoo://sign"}', "12 resources/list",
+        "13 resources/templates/list", '14 resources/subscribe {"uri": "zoo://sign"}',
+        '15 resources/unsubscribe {"uri": "zoo://sign"}',
+        '16 logging/setLevel {"level": "debug"}',
+        ('17 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"}, '
+         '"argument": {"name": "name", "value": "A"}, "context": {"arguments": {}}}'),
+        'notifications/cancelled {"requestId": 7}', '$/cancelRequest {"id": 8}',
+        'notifications/progress {"progressToken": 1, "progress": 1}',
+        "notifications/roots/list_changed", "18 server/discover",
+        ('19 subscriptions/listen {"notifications": {"toolsListChanged": true, '
+         '"resourceSubscriptions": ["zoo://sign"]}}'), "20 change", "21 nope")
+
+    def server(self):
+        server = zoo(max_workers=4, max_message_bytes=1 << 16)
+
+        @server.tool
+        def work(ctx: Context) -> int:
+            ctx.info("working")
+            for item in ctx.track(range(3)):
+                ctx.report_progress(item + 0.5)
+                ctx.wait(0.0001)
+            return 3
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            return ctx.elicit("Well?", str, key="k").action
+
+        @server.method("change")
+        def change(params: dict):
+            server.add_tool(lambda: None, name="blink")
+            server.remove_tool("blink")
+            server.notify_resource_updated("zoo://sign")
+            return {}
+        return server
+
+    def mutated(self, value, dice):
+        """A copy of ``value`` with about one thing changed."""
+        if dice.random() < 0.12:
+            return dice.choice((self.STRINGS, self.VALUES)[dice.random() < 0.5])
+        if isinstance(value, dict):
+            copy = {key: self.mutated(one, dice) if dice.random() < 0.5 else one
+                    for key, one in value.items()}
+            if copy and dice.random() < 0.1:
+                del copy[dice.choice(list(copy))]
+            if dice.random() < 0.1:
+                copy[dice.choice(["id", "method", "result", "error", "params", "_meta",
+                                  KEY + "logLevel", "cursor", "requestState", ""])] = \
+                    dice.choice(self.VALUES)
+            return copy
+        if isinstance(value, list):
+            return [self.mutated(one, dice) for one in value]
+        return value
+
+    def lines(self, dice):
+        """One session as lines of bytes."""
+        for _ in range(dice.randrange(5, 60)):
+            act = message(dice.choice(self.ACTS), modern=dice.random() < 0.4)
+            if "id" in act and dice.random() < 0.8:
+                act["id"] = dice.choice((dice.randrange(30), str(dice.randrange(30))))
+            while dice.random() < 0.5:
+                act = self.mutated(act, dice)
+            if dice.random() < 0.05:
+                act = [act] * dice.randrange(4)
+            sent = json.dumps(act, ensure_ascii=dice.random() < 0.7).encode(
+                "utf-8", "surrogatepass")
+            for _ in range(dice.choice((0, 0, 0, 0, 0, 1, 2))):
+                at = dice.randrange(len(sent) + 1)
+                what = dice.choice((b"", b"\xff", b"\0", b"{", b"}", b'"', b"\\",
+                                    b"[" * 300, b"NaN", b"\r", b",", b"7", b" "))
+                sent = sent[:at] + what + sent[at + dice.randrange(3):]
+            yield sent.replace(b"\n", b" ") + b"\n"
+
+    def answers_to(self, sent):
+        """(id, sure) of each answer that this line must get, or may get and may lose."""
+        def refuse(word):
+            raise ValueError(word)
+        try:
+            got = json.loads(sent.decode("utf-8"), parse_constant=refuse)
+        except (ValueError, RecursionError):
+            return
+        flat = len(sent) < 1 << 16 and sent.count(b"[") + sent.count(b"{") < 200
+        for one in got if isinstance(got, list) else [got]:
+            if not isinstance(one, dict):
+                continue
+            answer = "method" not in one and ("result" in one or "error" in one)
+            yield one.get("id"), flat and one is got and not answer
+            if "ancel" in str(one.get("method")) and isinstance(one.get("params"), dict):
+                for cancelled in one["params"].values():
+                    yield cancelled, False
+
+    def test_mutated_sessions(self):
+        seconds = float(os.environ.get("MCP_MIN_FUZZ") or 2)
+        seed = int(os.environ.get("MCP_MIN_SEED") or time.time_ns() % 10 ** 9)
+        dice, sent, sessions = random.Random(seed), 0, 0
+        end = time.monotonic() + seconds
+        with quiet():
+            while time.monotonic() < end:
+                round_seed = dice.randrange(10 ** 9)
+                lines = list(self.lines(random.Random(round_seed)))
+                try:
+                    self.session(lines)
+                except BaseException:
+                    text = b"".join(lines).decode("utf-8", "backslashreplace")
+                    sys.__stderr__.write("\nMCP_MIN_SEED=%d, session %d:\n%s\n" % (
+                        seed, sessions, text))
+                    raise
+                sent, sessions = sent + len(lines), sessions + 1
+        print("fuzz: seed %d, %d messages in %d sessions, no violation" % (
+            seed, sent, sessions))
+
+    def session(self, lines):
+        due, doubtful, got = collections.Counter(), set(), collections.Counter()
+
+        def key(id):
+            id = int(id) if isinstance(id, float) and id.is_integer() else id
+            known = isinstance(id, (int, str)) and not isinstance(id, bool)
+            return (type(id), id) if known else None
+
+        for one in lines:
+            for id, sure in self.answers_to(one):
+                due[key(id)] += 1
+                if not sure:
+                    doubtful.add(key(id))
+        with wire(self.server()) as client:
+            client.send(b"".join(lines))
+            client.send(b'\n{"jsonrpc": "2.0", "id": "the fence", "method": "ping"}\n')
+            for answer in client.hang_up():
+                for one in answer if isinstance(answer, list) else [answer]:
+                    if "method" not in one:
+                        got[key(one["id"])] += 1
+        due[str, "the fence"] = 1
+        for id in (set(got) | set(due)) - {None}:
+            if id in doubtful:
+                self.assertLessEqual(got[id], due[id], id)
+            else:
+                self.assertEqual(got[id], due[id], id)
+
+
+class TestClauses(unittest.TestCase):
+    @unittest.skipUnless(os.environ.get("MCP_SPEC"), "MCP_SPEC is not set")
+    def test_every_quoted_clause_stands_in_the_specification(self):
+        for page, quote in CLAUSES:
+            path = os.path.join(os.environ["MCP_SPEC"], page + ".mdx")
+            with self.subTest(page), open(path, encoding="utf-8") as text:
+                self.assertIn(quote, " ".join(text.read().split()))
+
+
+# ==================================================================================
+# Helpers of the client's half
+# ==================================================================================
+
+FAKE = r"""
+import json, os, sys, time
+rules, seen, diary = json.loads(sys.argv[1]), [], sys.argv[2:]
+id = asked = token = None
+tries = probes = 0
+
+def note(word):
+    if diary:
+        with open(diary[0], "a") as file:
+            file.write(word + " ")
+
+def say(text):                                  # one line, as it is (latin-1: bytes)
+    data = text.encode("latin-1") + b"\n"
+    while data:
+        data = data[os.write(1, data):]
+
+def err(text):
+    os.write(2, text.encode() + b"\n")
+
+def send(**message):
+    say(json.dumps(dict(message, jsonrpc="2.0")))
+
+def result(**fields):
+    send(id=id, result=fields)
+
+def error(code, message="refused", **data):
+    more = {"data": data} if data else {}
+    send(id=id, error=dict(code=code, message=message, **more))
+
+def legacy(version="2025-11-25", **capabilities):
+    result(protocolVersion=version, serverInfo={"name": "fake", "version": "1"},
+           capabilities=dict({"tools": {}}, **capabilities))
+
+def modern(*versions, **capabilities):
+    info = {"io.modelcontextprotocol/serverInfo": {"name": "fake", "version": "1"}}
+    result(resultType="complete", supportedVersions=versions or ["2026-07-28"],
+           capabilities=dict({"tools": {}}, **capabilities), _meta=info,
+           ttlMs=0, cacheScope="public")
+
+def die(status):
+    os._exit(status)
+
+def text(words):
+    result(content=[{"type": "text", "text": words}])
+
+def repeat(lines):
+    for line in lines:
+        say(line.replace("$id", json.dumps(id)).replace("$token", json.dumps(token)))
+
+def again(rounds):                              # a line per round of input_required
+    global tries
+    tries = tries + 1 if {"inputResponses", "requestState"} & set(params) else 0
+    repeat([rounds[min(tries, len(rounds) - 1)]])
+
+RULES = {"discover": "error(-32601)", "initialize": "legacy()", "call": "text('ok')",
+         "list": "result(tools=[])", "ping": "result()", "seen": "result(seen=seen)",
+         "say": "repeat(params['lines'])", "fence": "result(fence=True)",
+         "ask": "asked = id; send(id='s1', **params['request'])",
+         "answer": "if asked: send(id=asked, result={'answer': message}); asked = None",
+         "pid": "result(pid=os.getpid())", "listen": "", "start": "", "end": ""}
+RULES.update(rules)
+note("+")
+exec(RULES["start"], globals())
+for line in sys.stdin.buffer:
+    message = json.loads(line)
+    seen.append(message)
+    id, params = message.get("id"), message.get("params") or {}
+    method = message.get("method", "answer").rpartition("/")[2]
+    token = params.get("_meta", {}).get("progressToken")
+    note(method)
+    exec(RULES.get(method, ""), globals())
+exec(RULES["end"], globals())
+"""
+
+
+def fake(story=None, **rules):
+    """The command of a server that does what ``rules`` say.
+
+    A rule is a line of Python for a method, called by the last word of the method
+    (``discover``, ``call``, …), or for ``start`` and ``end``.  What is not ruled is
+    answered as an old, plain server does.  Methods for tests: ``fake/say`` repeats
+    ``lines`` ("$id" and "$token" are those of the request), ``fake/ask`` sends a
+    ``request`` to the client and returns its answer, ``fake/seen`` returns every
+    message that came so far.  ``story`` gets a "+" for each start and the word of each
+    message.
+    """
+    command = [sys.executable, "-I", "-S", "-c", FAKE, json.dumps(rules)]
+    return command + ([story.path] if story else [])
+
+
+class Story:
+    """What fake servers lived through, as one line of words."""
+
+    def __init__(self, test):
+        number, self.path = tempfile.mkstemp()
+        os.close(number)
+        test.addCleanup(os.unlink, self.path)
+
+    def __str__(self):
+        with open(self.path) as file:
+            return file.read().strip()
+
+
+def soon(wanted, what="what must come"):
+    """Wait until ``wanted()`` is true, and return it."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        got = wanted()
+        if got:
+            return got
+        assert time.monotonic() < until, f"{what}: not within {PATIENCE} s"
+        time.sleep(0.002)
+
+
+def alive(pid):
+    """Is there still a process ``pid``?  (A zombie is not.)"""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return not os.path.isdir("/proc/self")
+
+
+def gone(pid):
+    """Wait until there is no process ``pid`` any more."""
+    soon(lambda: not alive(pid), f"the end of process {pid}")
+
+
+def together(*jobs):
+    """Run each job in a thread of its own; return what each returned or raised."""
+    outcomes = [None] * len(jobs)
+
+    def run(number, job):
+        try:
+            outcomes[number] = job()
+        except BaseException as error:  # noqa: BLE001
+            outcomes[number] = error
+
+    threads = [threading.Thread(target=run, args=pair, daemon=True)
+               for pair in enumerate(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "a thread hangs"
+    return outcomes
+
+
+def raised(job, *args, **kwargs):
+    """The exception of ``job(…)``, or None."""
+    try:
+        job(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001
+        return error
+    return None
+
+
+@contextlib.contextmanager
+def patched(where, **values):
+    """Constants of the library, changed for a while: the suite has no time to wait."""
+    before = {name: getattr(where, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(where, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(where, name, value)
+
+
+def quick_probe():
+    """Silence after the probe is waited for 0.2 s instead of 5."""
+    return patched(mcp_min, PROBE_SECONDS=0.2)
+
+
+def hurried():
+    """Each step of ending a process has 0.15 s instead of 2."""
+    return patched(mcp_min.Process, PATIENCE=0.15)
+
+
+class Relay:
+    """The streams of a connection, with a tap.
+
+    Each line of the client goes to the next of ``servers``; `lines` keeps everything
+    that crossed, as (">" or "<", bytes).
+    """
+
+    def __init__(self, *servers):
+        self.lines, self._lock, self._threads = [], threading.Lock(), []
+        (reader, answers), (requests, writer) = os.pipe(), os.pipe()
+        self.streams = os.fdopen(reader, "rb"), os.fdopen(writer, "wb")
+        self._answers = os.fdopen(answers, "wb")
+        self._requests = os.fdopen(requests, "rb")
+        self._servers = []
+        for server in servers:
+            (into, towards), (back, out) = os.pipe(), os.pipe()
+            self._servers.append(os.fdopen(towards, "wb"))
+            self._spawn(self._serve, server, os.fdopen(into, "rb"),
+                        os.fdopen(out, "wb"))
+            self._spawn(self._answer, os.fdopen(back, "rb"))
+        self._spawn(self._scatter)
+
+    def _spawn(self, job, *args):
+        self._threads.append(threading.Thread(target=job, args=args, daemon=True))
+        self._threads[-1].start()
+
+    @staticmethod
+    def _serve(server, reader, writer):
+        with reader, contextlib.suppress(OSError), writer:
+            server.serve(reader, writer)
+
+    def _answer(self, lines):
+        with lines:
+            for line in lines:
+                with self._lock, contextlib.suppress(OSError, ValueError):
+                    self.lines.append(("<", line))
+                    self._answers.write(line)
+                    self._answers.flush()
+
+    def _scatter(self):
+        for number, line in enumerate(self._requests):
+            with self._lock:
+                self.lines.append((">", line))
+            server = self._servers[number % len(self._servers)]
+            server.write(line)
+            server.flush()
+        for server in self._servers:
+            server.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(PATIENCE)
+        with contextlib.suppress(OSError):
+            self._answers.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        for stream in reversed(self.streams):
+            with contextlib.suppress(OSError):
+                stream.close()
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        self._requests.close()
+
+
+OUR_SERVER = """
+import sys; sys.path.insert(0, %r)
+import os
+from mcp_min import Server
+server = Server("ours")
+
+@server.tool
+def env(key: str) -> dict:
+    return {"value": os.environ.get(key)}
+
+server.run()
+"""
+
+OBJECT = {"type": "object", "properties": {"name": {"type": "string"}},
+          "required": ["name"]}
+
+
+def everything(**options):
+    """A server that uses every feature, and the list of what its handlers did."""
+    server = Server("everything", version="3.1", instructions="be kind",
+                    **{"page_size": 4, "drain_seconds": 0.2, **options})
+    effects = []
+
+    @server.tool
+    def add(a: int, b: int = 2) -> int:
+        "Add two numbers."
+        return a + b
+
+    @server.tool(title="Weather", annotations={"readOnlyHint": True})
+    def forecast(city: Annotated[str, "City name"], days: int = 3) -> dict:
+        "Forecast for a city."
+        return {"city": city, "days": days}
+
+    @server.tool
+    def shout(text: str) -> str:
+        return text.upper()
+
+    @server.tool
+    def nothing():
+        return None
+
+    @server.tool
+    def mixed():
+        return [Text("a"), Image(data=b"\x89PNG", mime_type="image/png"),
+                ResourceLink("note://x", "x"), EmbeddedResource("note://y", text="y")]
+
+    @server.tool
+    def unlucky():
+        raise ToolError("out of luck")
+
+    @server.tool
+    def picky():
+        raise McpError(-32050, "not today", {"why": "monday"})
+
+    @server.tool
+    def count(n: int, ctx: Context) -> str:
+        for step in range(1, n + 1):
+            ctx.report_progress(step, n, f"step {step}")
+        return "counted"
+
+    @server.tool
+    def tell(ctx: Context, levels: list[str] = []) -> str:  # noqa: B006
+        for level in levels:
+            ctx.log(level, {"level": level}, "library")
+        return "told"
+
+    @server.tool
+    def pay(amount: int, ctx: Context) -> dict:
+        who = ctx.elicit("your name?", OBJECT)
+        if who.action != "accept":
+            return {"action": who.action}
+        receipt = ctx.once("charge", lambda: effects.append(amount) or "receipt 1")
+        sure = ctx.elicit("sure?", bool)
+        return {"name": who.content["name"], "sure": sure.data, "receipt": receipt}
+
+    @server.tool
+    def visit(ctx: Context) -> str:
+        return ctx.elicit_url("sign in", "https://example.org/in").action
+
+    @server.tool
+    def recite(ctx: Context) -> str:
+        return ctx.sample("a poem", system_prompt="rhyme", max_tokens=7,
+                          temperature=0.5).text
+
+    @server.tool
+    def where(ctx: Context) -> list:
+        return ctx.list_roots()
+
+    @server.tool
+    def several(ctx: Context) -> dict:
+        form = {"mode": "form", "message": "your name?", "requestedSchema": OBJECT}
+        got = ctx.ask({"who": {"method": "elicitation/create", "params": form},
+                       "dirs": {"method": "roots/list"}})
+        return {"who": got["who"]["content"], "dirs": got["dirs"]["roots"]}
+
+    @server.tool
+    def hang(ctx: Context) -> str:
+        effects.append("hanging")
+        try:
+            ctx.wait(PATIENCE)
+        except Cancelled:
+            effects.append("cancelled")
+            raise
+        return "never"
+
+    @server.tool
+    def story() -> list:
+        return effects
+
+    @server.tool
+    def grow(name: str) -> str:
+        server.add_tool(lambda: name, name=name)
+        return "grown"
+
+    @server.tool
+    def shrink(name: str) -> str:
+        server.remove_tool(name)
+        return "shrunk"
+
+    @server.tool
+    def touch(uri: str) -> str:
+        server.notify_resource_updated(uri)
+        return "touched"
+
+    @server.tool
+    def whoami(ctx: Context) -> dict:
+        return {"client": ctx.client_info["name"], "version": ctx.protocol_version,
+                "able": sorted(ctx.client_capabilities)}
+
+    @server.tool
+    def traced(ctx: Context) -> dict:
+        return {"traceparent": ctx.meta.get("traceparent")}
+
+    @server.resource("config://app", mime_type="application/json")
+    def config() -> dict:
+        effects.append("read config")
+        return {"debug": True}
+
+    @server.resource("blob://one", mime_type="application/octet-stream")
+    def blob() -> bytes:
+        return b"\x00\xff"
+
+    @server.resource("note://{name}", mime_type="text/plain")
+    def note(name: str) -> str:
+        return "note " + name
+
+    @server.resource("asked://{name}")
+    def asked(name: str, ctx: Context) -> str:
+        who = ctx.elicit("your name?", OBJECT).content["name"]
+        return f"{name} for {who}"
+
+    @server.prompt
+    def review(code: str, language: str = "python") -> str:
+        "Ask for a review."
+        return f"review this {language}: {code}"
+
+    @server.prompt
+    def interview(ctx: Context):
+        return [Message("assistant", "who are you?"),
+                Message("user", ctx.elicit("your name?", OBJECT).content["name"])]
+
+    @server.completion("review", "language")
+    def languages(value: str, context: dict):
+        known = ["python", "perl", "pascal", "ruby", context.get("code", "")]
+        return [word for word in known if word.startswith(value)]
+
+    @server.completion("note://{name}", "name")
+    def notes(value: str):
+        return [f"{value}{number:03}" for number in range(150)]
+
+    @server.method("acme/echo")
+    def echo(params: dict):
+        return {"echo": params.get("word")}
+
+    return server, effects
+
+
+class Session:
+    """A Client of `everything`: it answers every question and keeps what it heard."""
+
+    def __init__(self, mode="auto", server=None, target=None, **options):
+        self.server, self.effects = (server, []) if server else everything()
+        self.asked, self.logs, self.notes, self.progress = [], [], [], []
+        self.name = {"name": "Ann"}
+        self.client = Client(target or self.server, mode=mode, **{
+            "sampling_handler": self.sample, "elicitation_handler": self.elicit,
+            "roots": [{"uri": "file:///a", "name": "a"}],
+            "message_handler": self.notes.append,
+            "log_handler": lambda params: self.logs.append(
+                (params["level"], params.get("data"))),
+            "progress_handler": lambda *step: self.progress.append(step), **options})
+
+    def sample(self, messages, params):
+        self.asked.append(("sampling", messages[0]["role"], params["maxTokens"]))
+        return "roses are red"
+
+    def elicit(self, message, schema, params):
+        self.asked.append((message, params.get("url")))
+        if schema is None:
+            return {}
+        return {"value": True} if "value" in schema["properties"] else self.name
+
+    def heard(self, method):
+        """The notifications of this method, once there is one."""
+        return soon(lambda: [note for note in self.notes if note["method"] == method],
+                    method)
+
+    def __enter__(self):
+        self.client.connect()
+        return self
+
+    def __exit__(self, *exc):
+        self.client.close()
+
+
+# ==================================================================================
+# 8  Client
+# ==================================================================================
+
+class Test8Client(unittest.TestCase):
+    """What a caller sees, with both ends in this process."""
+
+    def setUp(self):
+        self.session = Session().__enter__()
+        self.addCleanup(self.session.__exit__)
+        self.client = self.session.client
+
+    def test_lists_are_followed_to_the_last_page(self):
+        server = Server("pages", page_size=2)
+        for number in range(5):
+            server.add_tool(lambda: "", name=f"t{number}")
+            server.add_prompt(lambda: "", name=f"p{number}")
+            server.resource(f"r://{number}")(lambda: "")
+            server.resource(f"r://{number}/{{x}}")(lambda x: "")
+        with Client(server) as client:
+            for listed, key, first in ((client.list_tools, "name", "t"),
+                                       (client.list_prompts, "name", "p"),
+                                       (client.list_resources, "uri", "r://")):
+                self.assertEqual([one[key] for one in listed()],
+                                 [f"{first}{number}" for number in range(5)])
+            self.assertEqual(names(client.list_resource_templates(), "uriTemplate"),
+                             [f"r://{number}/{{x}}" for number in range(5)])
+
+    def test_a_server_that_loops_its_cursor_does_not_loop_the_client(self):
+        page = "result(nextCursor=%s, tools=[{'name': 't', 'inputSchema': {}}])"
+        for cursor in ("'again'", "'x' if params.get('cursor') == 'y' else 'y'"):
+            with self.subTest(cursor), Client(fake(list=page % cursor)) as client:
+                self.assertIsInstance(raised(client.list_tools), McpError)
+                self.assertEqual(client.call_tool("f").text, "ok")
+
+    def test_the_result_of_a_call_in_every_shape(self):
+        rows = [  # tool, arguments, .data, .text, .structured_content
+            ("add", {"a": 1}, 3, "3", {"result": 3}),
+            ("forecast", {"city": "Oslo"}, {"city": "Oslo", "days": 3}, None,
+             {"city": "Oslo", "days": 3}),
+            ("shout", {"text": "hi"}, "HI", "HI", None),
+            ("nothing", None, "", "", None),
+            ("mixed", {}, "a", "a", None),
+        ]
+        for tool, arguments, data, text, structured in rows:
+            with self.subTest(tool):
+                result = self.client.call_tool(tool, arguments)
+                self.assertEqual(result.data, data)
+                if text is not None:
+                    self.assertEqual(result.text, text)
+                else:
+                    self.assertEqual(json.loads(result.text), data)
+                self.assertEqual(result.structured_content, structured)
+                self.assertEqual(result.content, result["content"])
+                self.assertIs(result.is_error, False)
+
+    def test_blocks_arrive_as_the_wire_has_them(self):
+        self.assertEqual(self.client.call_tool("mixed").content, [
+            {"type": "text", "text": "a"},
+            {"type": "image", "data": "iVBORw==", "mimeType": "image/png"},
+            {"type": "resource_link", "uri": "note://x", "name": "x"},
+            {"type": "resource", "resource": {"uri": "note://y", "text": "y"}}])
+
+    def test_an_error_result_raises_tool_error_unless_told_not_to(self):
+        with self.assertRaisesRegex(ToolError, "out of luck"):
+            self.client.call_tool("unlucky")
+        result = self.client.call_tool("unlucky", raise_on_error=False)
+        self.assertIs(result.is_error, True)
+        self.assertEqual(result.text, "out of luck")
+
+    def test_an_error_answer_is_the_mcp_error_the_server_raised(self):
+        with self.assertRaises(McpError) as caught:
+            self.client.call_tool("picky")
+        error = caught.exception
+        self.assertEqual((error.code, error.message, error.data),
+                         (-32050, "not today", {"why": "monday"}))
+
+    def test_submit_tool_is_a_future(self):
+        call = self.client.submit_tool("add", {"a": 1})
+        self.assertIsInstance(call, concurrent.futures.Future)
+        self.assertEqual(call.result(PATIENCE).data, 3)
+        done = []
+        call.add_done_callback(done.append)
+        self.assertEqual(done, [call])
+        call = self.client.submit_tool("unlucky")
+        self.assertIsInstance(call.exception(PATIENCE), ToolError)
+
+    def test_futures_can_be_waited_for_together(self):
+        calls = [self.client.submit_tool("add", {"a": a, "b": 0}) for a in range(20)]
+        done, late = concurrent.futures.wait(calls, PATIENCE)
+        self.assertEqual((len(done), late), (20, set()))
+        self.assertEqual([call.result().data for call in calls], list(range(20)))
+
+    def test_cancelling_a_call_ends_its_handler(self):
+        call, ended = self.client.submit_tool("hang"), gate("the callback")
+        call.add_done_callback(lambda call: ended.set())
+        soon(lambda: self.session.effects == ["hanging"])
+        self.assertTrue(call.cancel())
+        self.assertTrue(call.cancelled())
+        ended.wait()
+        with self.assertRaises(concurrent.futures.CancelledError):
+            call.result(PATIENCE)
+        soon(lambda: self.session.effects == ["hanging", "cancelled"])
+        self.assertFalse(self.client.submit_tool("add", {"a": 1}).cancelled())
+
+    def test_a_cancelled_call_is_not_waited_for(self):
+        calls = [self.client.submit_tool("hang") for _ in range(2)]
+        for call in calls:
+            call.cancel()
+        done, late = concurrent.futures.wait(calls, PATIENCE / 5)
+        self.assertEqual((done, late), (set(calls), set()))
+
+    def test_an_answered_call_cannot_be_cancelled_any_more(self):
+        call = self.client.submit_tool("add", {"a": 1})
+        call.result(PATIENCE)
+        self.assertFalse(call.cancel())
+        self.assertEqual(call.result().data, 3)
+
+    def test_a_timeout_ends_the_handler_too(self):
+        with self.assertRaises(TimeoutError) as caught:
+            self.client.call_tool("hang", timeout=0.05)
+        self.assertIsInstance(caught.exception, RequestTimeout)
+        soon(lambda: self.session.effects == ["hanging", "cancelled"])
+
+    def test_progress_goes_to_the_handler_of_the_call_or_of_the_client(self):
+        steps = [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
+        own = []
+        self.client.call_tool("count", {"n": 3},
+                              progress_handler=lambda *step: own.append(step))
+        soon(lambda: own == steps)
+        self.client.call_tool("count", {"n": 3})
+        soon(lambda: self.session.progress == steps)
+        self.assertEqual(own, steps)
+
+    def test_reading_a_resource_gives_contents_with_text_and_data(self):
+        rows = [("config://app", '{"debug":true}', {"debug": True}),
+                ("note://x", "note x", None), ("blob://one", None, b"\x00\xff")]
+        for uri, text, data in rows:
+            with self.subTest(uri):
+                content, = self.client.read_resource(uri)
+                self.assertEqual(content["uri"], uri)
+                if isinstance(data, dict):
+                    self.assertEqual(json.loads(content.text), data)
+                else:
+                    self.assertEqual((content.text, content.data), (text, data))
+
+    def test_prompts_and_completions_are_the_wires_own_results(self):
+        got = self.client.get_prompt("review", {"code": "1"})
+        self.assertEqual(got["messages"], [{"role": "user", "content": {
+            "type": "text", "text": "review this python: 1"}}])
+        got = self.client.complete("review", "language", "p")
+        self.assertEqual(got["values"], ["python", "perl", "pascal"])
+        prompt = {"type": "ref/prompt", "name": "review"}
+        got = self.client.complete(prompt, "language", "x", context={"code": "xy"})
+        self.assertEqual(got["values"], ["xy"])
+        got = self.client.complete("note://{name}", "name", "n")
+        self.assertEqual((len(got["values"]), got["total"], got["hasMore"]),
+                         (100, 150, True))
+
+    def test_your_own_requests_and_notifications(self):
+        self.assertEqual(self.client.request("acme/echo", {"word": "x"})["echo"], "x")
+        call = self.client.submit("acme/echo", {"word": "y"})
+        self.assertEqual(call.result(PATIENCE)["echo"], "y")
+        heard = []
+        self.session.server.method("notifications/acme")(
+            lambda params: heard.append(params["n"]))
+        for n in range(3):
+            self.client.notify("notifications/acme", {"n": n})
+        soon(lambda: heard == [0, 1, 2])
+        self.assertEqual(raised(self.client.request, "acme/none").code, -32601)
+
+    def test_callbacks_run_in_order_on_one_thread_and_may_call_the_client(self):
+        seen = []
+
+        def on_progress(progress, total, message):
+            self.client.list_tools()                                            # F17
+            seen.append((progress, threading.get_ident()))
+
+        self.client.call_tool("count", {"n": 20}, progress_handler=on_progress)
+        soon(lambda: len(seen) == 20)
+        self.assertEqual([progress for progress, _ in seen], list(range(1, 21)))
+        self.assertEqual(len({thread for _, thread in seen}), 1)
+        self.assertNotIn(threading.get_ident(), [thread for _, thread in seen])
+
+    def test_a_callback_may_make_a_call_that_reports_progress(self):
+        heard = []
+
+        def on_message(note):
+            if note["method"] == "notifications/message":
+                heard.append(client.call_tool("count", {"n": 3}).text)
+
+        with Client(self.session.server, message_handler=on_message, log_level="info",
+                    progress_handler=lambda *step: None) as client:
+            client.call_tool("tell", {"levels": ["info"]})
+            soon(lambda: heard == ["counted"])
+
+    def test_a_callback_that_raises_harms_nobody(self):
+        def broken(*anything):
+            raise ValueError("broken callback")
+
+        with contextlib.redirect_stderr(io.StringIO()) as said, Client(
+                self.session.server, progress_handler=broken, log_handler=broken,
+                message_handler=broken, log_level="info") as client:
+            self.assertEqual(client.call_tool("count", {"n": 2}).text, "counted")
+            client.call_tool("tell", {"levels": ["info"]})
+            self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
+            soon(lambda: "broken callback" in said.getvalue())
+
+    def test_what_the_server_said_of_itself(self):
+        client = self.client
+        self.assertEqual(client.server_info["name"], "everything")
+        self.assertEqual(client.server_info["version"], "3.1")
+        self.assertEqual(client.instructions, "be kind")
+        self.assertEqual(client.protocol_version, MODERN)
+        self.assertTrue(client.server_capabilities["tools"])
+        self.assertIsNone(client.exit_code)
+
+    def test_a_capability_is_declared_exactly_when_its_handler_is_given(self):
+        def handler(*anything):
+            return None
+
+        rows = [({}, []), ({"sampling_handler": handler}, ["sampling"]),
+                ({"elicitation_handler": handler}, ["elicitation"]),
+                ({"roots": []}, ["roots"]),
+                ({"roots": [], "sampling_handler": handler,
+                  "elicitation_handler": handler},
+                 ["elicitation", "roots", "sampling"])]
+        for mode in ("legacy", "modern"):
+            for options, able in rows:
+                with self.subTest(mode=mode, able=able), Client(
+                        everything()[0], mode=mode, **options) as client:
+                    self.assertEqual(client.call_tool("whoami").data["able"], able)
+
+    def test_client_info_reaches_the_server(self):
+        for mode in ("legacy", "modern"):
+            with Client(everything()[0], mode=mode,
+                        client_info={"name": "mine", "version": "1"}) as client:
+                self.assertEqual(client.call_tool("whoami").data["client"], "mine")
+
+    def test_a_handler_that_declines_or_fails(self):
+        def play(mode, answer, action):
+            def elicit(message, schema, params):
+                return {"value": False} if message == "sure?" else answer
+
+            with Client(everything()[0], mode=mode,
+                        elicitation_handler=elicit) as client:
+                got = client.call_tool("pay", {"amount": 1}).data
+            self.assertEqual(got.get("action"), action)
+            if action is None:
+                self.assertEqual((got["name"], got["sure"]), ("Bo", False))
+
+        for answer, action in ((None, "decline"), (Elicited("cancel", None), "cancel"),
+                               (Elicited("accept", {"name": "Bo"}), None)):
+            for mode in ("legacy", "modern"):
+                with self.subTest(mode=mode, action=action):
+                    play(mode, answer, action)
+
+    def test_a_sampling_handler_may_return_a_whole_result(self):
+        whole = {"role": "assistant", "model": "m", "stopReason": "endTurn",
+                 "content": {"type": "text", "text": "whole"}}
+        for mode in ("legacy", "modern"):
+            with Client(everything()[0], mode=mode,
+                        sampling_handler=lambda messages, params: whole) as client:
+                self.assertEqual(client.call_tool("recite").text, "whole")
+
+    def test_a_question_nobody_can_answer_is_an_error_not_a_hang(self):
+        for mode in ("legacy", "modern"):
+            for tool, arguments in (("pay", {"amount": 1}), ("recite", {}),
+                                    ("where", {})):
+                with self.subTest(mode=mode, tool=tool), Client(
+                        everything()[0], mode=mode) as client:
+                    error = raised(client.call_tool, tool, arguments)
+                    self.assertIsInstance(error, McpError)
+                    self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
+
+    def test_set_roots_is_seen_by_the_next_question_and_announced(self):
+        for mode in ("legacy", "modern"):
+            with self.subTest(mode), Session(mode) as session:
+                self.assertEqual(session.client.call_tool("where").data,
+                                 [{"uri": "file:///a", "name": "a"}])
+                session.client.set_roots([{"uri": "file:///b"}])
+                self.assertEqual(session.client.call_tool("where").data,
+                                 [{"uri": "file:///b"}])
+
+    def test_the_context_manager_closes_and_connect_does_it_by_hand(self):
+        client = Client(everything()[0]).connect()
+        self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
+        client.close()
+        client.close()
+        with self.assertRaises(ConnectionClosed):
+            client.call_tool("add", {"a": 1})
+        with self.assertRaises(ConnectionError):
+            client.list_tools()
+        with self.assertRaises(ConnectionClosed):
+            client.notify("notifications/acme")
+
+    def test_a_client_that_was_never_connected_says_so(self):
+        client = Client(everything()[0])
+        self.assertIsNotNone(raised(client.list_tools))
+        client.close()
+
+    def test_any_pair_of_streams_is_a_connection(self):
+        ours, theirs = socket.socketpair()
+
+        def serve():
+            with theirs, theirs.makefile("rb") as into, theirs.makefile("wb") as out:
+                everything()[0].serve(into, out)
+
+        with ours:
+            serving = threading.Thread(target=serve, daemon=True)
+            serving.start()
+            with Client((ours.makefile("rb"), ours.makefile("wb"))) as client:
+                self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
+                ours.shutdown(socket.SHUT_WR)
+            serving.join(PATIENCE)
+            self.assertFalse(serving.is_alive())
+
+    def test_a_session_opens_in_one_thread_and_closes_in_another(self):
+        client = Client(everything()[0])
+        self.assertEqual(together(client.connect), [client])
+        self.assertEqual(together(lambda: client.call_tool("add", {"a": 1}).data), [3])
+        self.assertEqual(together(client.close, client.close), [None, None])
+
+    def test_closing_from_a_callback_does_not_deadlock(self):  # F19
+        closed = gate("close() in a callback")
+
+        def on_progress(*step):
+            self.client.close()
+            closed.set()
+
+        error = raised(self.client.call_tool, "count", {"n": 3},
+                       progress_handler=on_progress)
+        self.assertIsInstance(error, (ConnectionClosed, type(None)))
+        closed.wait()
+
+    def test_closing_fails_every_pending_call_at_once(self):  # F19
+        calls = [self.client.submit_tool("hang") for _ in range(10)]
+        soon(lambda: len(self.session.effects) == 10)
+        self.client.close()
+        for call in calls:
+            self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
+
+    def test_cached_lists_are_fresh_until_the_server_says_otherwise(self):
+        server, _ = everything(cache_ttl=60, page_size=1000)
+        asked = []
+
+        @server.middleware
+        def spy(ctx, method, params, call_next):
+            asked.append(method)
+            return call_next(ctx, method, params)
+
+        with Session("modern", server) as session:
+            client = session.client
+            for _ in range(3):
+                before = client.list_tools()
+                client.list_prompts()
+                client.read_resource("note://x")
+            self.assertEqual([asked.count(method) for method in (
+                "tools/list", "prompts/list", "resources/read")], [1, 1, 1])
+            client.call_tool("grow", {"name": "grown"})
+            session.heard("notifications/tools/list_changed")
+            self.assertEqual(len(client.list_tools()), len(before) + 1)
+            client.list_prompts()
+            self.assertEqual((asked.count("tools/list"), asked.count("prompts/list")),
+                             (2, 1))
+            client.subscribe("note://x")
+            client.read_resource("note://x")
+            client.call_tool("touch", {"uri": "note://x"})
+            session.heard("notifications/resources/updated")
+            client.read_resource("note://x")
+            self.assertEqual(asked.count("resources/read"), 2)
+
+    def test_what_the_caller_does_to_a_cached_list_is_his_own_affair(self):
+        with Client(everything(cache_ttl=60)[0]) as client:
+            client.list_tools()[0].clear()
+            client.list_tools().clear()
+            self.assertEqual(client.list_tools()[0]["name"], "add")
+
+    def test_answers_that_came_through_questions_are_not_cached(self):
+        with Session("modern", everything(cache_ttl=60)[0]) as session:
+            for name in ("Ann", "Bo"):
+                session.name = {"name": name}
+                content, = session.client.read_resource("asked://coffee")
+                self.assertEqual(content.text, "coffee for " + name)
+
+    def test_two_clients_of_one_server_do_not_meet(self):
+        with Client(self.session.server, mode="legacy") as other:
+            call = other.submit_tool("hang")
+            soon(lambda: self.session.effects)
+            self.assertEqual(self.client.call_tool("add", {"a": 1}).data, 3)
+            call.cancel()
+
+    def test_an_unknown_mode_is_refused_with_the_known_ones(self):
+        with self.assertRaisesRegex(ValueError, "mode.*" + LATEST):
+            Client(everything()[0], mode="medieval").connect()
+
+    def test_trace_context_reaches_the_handler(self):
+        parent = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
+        for mode in ("legacy", "modern"):
+            with Session(mode) as session:
+                got = session.client.request("tools/call", {
+                    "name": "traced", "_meta": {"traceparent": parent}})
+                self.assertEqual(got["structuredContent"], {"traceparent": parent})
+
+
+def names(listed, key="name"):
+    return [one[key] for one in listed]
+
+
+def question(client, tool, arguments=None):
+    """The outcome of a call whose handler asks the client something."""
+    return client.call_tool(tool, arguments or {}).data
+
+
+def failure(error):
+    """What of an error must be the same in both eras."""
+    if isinstance(error, McpError):
+        return (type(error).__name__, error.data)
+    return (type(error).__name__, str(error))
+
+
+def outcome_of_changes(session):
+    session.client.call_tool("grow", {"name": "grown"})
+    session.heard("notifications/tools/list_changed")
+    grown = "grown" in names(session.client.list_tools())
+    session.client.call_tool("shrink", {"name": "grown"})
+    soon(lambda: len(session.heard("notifications/tools/list_changed")) == 2)
+    return grown, "grown" in names(session.client.list_tools())
+
+
+def outcome_of_subscription(session):
+    client = session.client
+    client.call_tool("touch", {"uri": "note://x"})
+    client.subscribe("note://x")
+    client.call_tool("touch", {"uri": "note://y"})
+    client.call_tool("touch", {"uri": "note://x"})
+    session.heard("notifications/resources/updated")
+    client.unsubscribe("note://x")
+    client.call_tool("touch", {"uri": "note://x"})
+    client.subscribe("note://z")
+    client.call_tool("touch", {"uri": "note://z"})
+    return names([note["params"] for note in soon(lambda: [
+        note for note in session.notes if note["params"].get("uri") == "note://z"]
+        and session.heard("notifications/resources/updated"))], "uri")
+
+
+def outcome_of_logging(session):
+    everything_said = ["debug", "info", "warning", "critical"]
+    for level in ("debug", "warning", "emergency"):
+        session.client.set_logging_level(level)
+        session.client.call_tool("tell", {"levels": everything_said + ["emergency"]})
+    return [level for level, _ in soon(
+        lambda: len(session.logs) >= 9 and session.logs)], session.logs[0][1]
+
+
+def outcome_of_progress(session):
+    session.client.call_tool("count", {"n": 3})
+    return soon(lambda: len(session.progress) == 3 and session.progress)
+
+
+def outcome_of_cancelling(session):
+    call = session.client.submit_tool("hang")
+    soon(lambda: session.effects == ["hanging"])
+    call.cancel()
+    soon(lambda: session.effects == ["hanging", "cancelled"])
+    return call.cancelled(), session.client.call_tool("add", {"a": 1}).data
+
+
+def outcome_of_timeout(session):
+    error = raised(session.client.call_tool, "hang", timeout=0.05)
+    soon(lambda: session.effects == ["hanging", "cancelled"])
+    return type(error), session.client.call_tool("add", {"a": 1}).data
+
+
+def outcome_of_two_questions(session):
+    got = question(session.client, "pay", {"amount": 7})
+    return got, session.asked, session.effects
+
+
+FEATURES = [  # feature, what the caller does, the outcome: the same in both eras
+    ("tools/list", lambda s: names(s.client.list_tools())[:3],
+     ["add", "forecast", "shout"]),
+    ("tools/list, schema",
+     lambda s: s.client.list_tools()[0]["inputSchema"]["required"], ["a"]),
+    ("resources/list", lambda s: names(s.client.list_resources(), "uri"),
+     ["config://app", "blob://one"]),
+    ("resources/templates/list", lambda s: names(s.client.list_resource_templates(),
+                                                 "uriTemplate"),
+     ["note://{name}", "asked://{name}"]),
+    ("prompts/list", lambda s: names(s.client.list_prompts()), ["review", "interview"]),
+    ("tools/call", lambda s: s.client.call_tool("add", {"a": 1}).data, 3),
+    ("tools/call, lenient", lambda s: s.client.call_tool("add", {"a": "1"}).data, 3),
+    ("tools/call, object", lambda s: s.client.call_tool(
+        "forecast", {"city": "Oslo"}).structured_content, {"city": "Oslo", "days": 3}),
+    ("tools/call, nothing", lambda s: s.client.call_tool("nothing").content, []),
+    ("tools/call, blocks", lambda s: [block["type"] for block in s.client.call_tool(
+        "mixed").content], ["text", "image", "resource_link", "resource"]),
+    ("tools/call, isError", lambda s: failure(raised(s.client.call_tool, "unlucky")),
+     ("ToolError", "out of luck")),
+    ("tools/call, McpError", lambda s: failure(raised(s.client.call_tool, "picky")),
+     ("McpError", {"why": "monday"})),
+    ("tools/call, unknown", lambda s: failure(raised(s.client.call_tool, "nope")),
+     ("McpError", {"name": "nope"})),
+    ("tools/call, bad arguments", lambda s: type(raised(
+        s.client.call_tool, "add", {"a": "x"})), ToolError),
+    ("unknown method", lambda s: failure(raised(s.client.request, "acme/no")),
+     ("McpError", {"method": "acme/no"})),
+    ("resources/read, data", lambda s: json.loads(
+        s.client.read_resource("config://app")[0].text), {"debug": True}),
+    ("resources/read, bytes", lambda s: s.client.read_resource("blob://one")[0].data,
+     b"\x00\xff"),
+    ("resources/read, template", lambda s: s.client.read_resource("note://x")[0].text,
+     "note x"),
+    ("resources/read, unknown", lambda s: failure(raised(
+        s.client.read_resource, "none://x")), ("McpError", {"uri": "none://x"})),
+    ("prompts/get",
+     lambda s: s.client.get_prompt("review", {"code": "1"})["messages"][0],
+     {"role": "user", "content": {"type": "text", "text": "review this python: 1"}}),
+    ("prompts/get, unknown", lambda s: failure(raised(s.client.get_prompt, "nope")),
+     ("McpError", {"name": "nope"})),
+    ("completion/complete",
+     lambda s: s.client.complete("review", "language", "p")["values"],
+     ["python", "perl", "pascal"]),
+    ("ping", lambda s: raised(s.client.ping), None),
+    ("your own method", lambda s: s.client.request("acme/echo", {"word": "x"})["echo"],
+     "x"),
+    ("progress", outcome_of_progress,
+     [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]),
+    ("log messages", outcome_of_logging,
+     (["debug", "info", "warning", "critical", "emergency", "warning", "critical",
+       "emergency", "emergency"], {"level": "debug"})),
+    ("elicitation, twice, and once()", outcome_of_two_questions,
+     ({"name": "Ann", "sure": True, "receipt": "receipt 1"},
+      [("your name?", None), ("sure?", None)], [7])),
+    ("elicitation, url", lambda s: (question(s.client, "visit"), s.asked),
+     ("accept", [("sign in", "https://example.org/in")])),
+    ("sampling", lambda s: (question(s.client, "recite"), s.asked),
+     ("roses are red", [("sampling", "user", 7)])),
+    ("roots", lambda s: question(s.client, "where"),
+     [{"uri": "file:///a", "name": "a"}]),
+    ("several questions at once", lambda s: question(s.client, "several"),
+     {"who": {"name": "Ann"}, "dirs": [{"uri": "file:///a", "name": "a"}]}),
+    ("a resource that asks", lambda s: s.client.read_resource("asked://tea")[0].text,
+     "tea for Ann"),
+    ("a prompt that asks", lambda s: s.client.get_prompt(
+        "interview")["messages"][1]["content"]["text"], "Ann"),
+    ("cancellation", outcome_of_cancelling, (True, 3)),
+    ("timeout", outcome_of_timeout, (RequestTimeout, 3)),
+    ("tools/list_changed", outcome_of_changes, (True, False)),
+    ("resources/updated", outcome_of_subscription, ["note://x", "note://z"]),
+    ("who is asking", lambda s: s.client.call_tool("whoami").data["able"],
+     ["elicitation", "roots", "sampling"]),
+    ("server_info", lambda s: (s.client.server_info["name"], s.client.instructions),
+     ("everything", "be kind")),
+]
+
+
+class TestBothEras(unittest.TestCase):
+    """The same server and the same client, through every feature, in both eras:
+    neither the caller nor the handlers can tell them apart."""
+
+    def compare(self, target=None):
+        for feature, act, wanted in FEATURES:
+            for mode, version in (("legacy", LATEST), ("modern", MODERN)):
+                with self.subTest(feature, mode=mode), Session(mode) as session:
+                    self.assertEqual(session.client.protocol_version, version)
+                    self.assertEqual(act(session), wanted)
+
+    def test_every_feature_has_the_same_outcome(self):
+        self.compare()
+
+    def test_both_eras_interleave_on_one_server(self):
+        server, _ = everything()
+        with Client(server, mode="legacy") as old, Client(server, mode="modern") as new:
+            for a in range(20):
+                self.assertEqual(old.call_tool("add", {"a": a}).data,
+                                 new.call_tool("add", {"a": a}).data)
+
+    def test_a_log_handler_alone_hears_info_and_above(self):
+        for mode in ("legacy", "modern"):
+            with self.subTest(mode), Session(mode) as session:
+                session.client.call_tool("tell", {"levels": ["debug", "info", "error"]})
+                soon(lambda session=session: len(session.logs) == 2)
+                self.assertEqual([level for level, _ in session.logs],
+                                 ["info", "error"])
+
+    def test_cached_lists_differ_in_traffic_only(self):
+        counts = {}
+        for mode in ("legacy", "modern"):
+            server, _ = everything(cache_ttl=60, page_size=1000)
+            asked = counts.setdefault(mode, [])
+
+            @server.middleware
+            def spy(ctx, method, params, call_next, asked=asked):
+                asked.append(method)
+                return call_next(ctx, method, params)
+
+            with Session(mode, server) as session:
+                for _ in range(3):
+                    session.client.list_tools()
+                session.client.call_tool("grow", {"name": "grown"})
+                session.heard("notifications/tools/list_changed")
+                self.assertIn("grown", names(session.client.list_tools()))
+        self.assertEqual(counts["legacy"].count("tools/list"), 4)
+        self.assertEqual(counts["modern"].count("tools/list"), 2)
+
+    def test_a_second_process_with_the_same_secret_continues(self):
+        effects = []
+
+        def replica():
+            server = Server("replica", state_secret=b"shared" * 6)
+
+            @server.tool
+            def pay(ctx: Context) -> str:
+                name = ctx.elicit("name?", OBJECT).content["name"]
+                receipt = ctx.once("charge", lambda: effects.append(name) or "receipt")
+                sure = ctx.elicit("sure?", bool).data
+                return f"{receipt} {sure}"
+            return server
+
+        def elicit(message, schema, params):
+            return {"value": True} if message == "sure?" else {"name": "Ann"}
+
+        with Relay(replica(), replica(), replica()) as relay, Client(
+                relay.streams, mode="modern", elicitation_handler=elicit) as client:
+            self.assertEqual(client.call_tool("pay").text, "receipt True")
+        self.assertEqual(effects, ["Ann"])
+
+
+# ==================================================================================
+# 8  Client: servers that misbehave
+# ==================================================================================
+
+OK = '{"jsonrpc":"2.0","id":$id,"result":{"ok":true}}'
+NOTE = '{"jsonrpc":"2.0","method":"notifications/%s"%s}'
+OOPS = '{"jsonrpc":"2.0",%s"error":{"code":-32700,"message":"did not get that"}}'
+STEP = NOTE % ("progress", ',"params":{"progressToken":%s,"progress":%s}')
+
+
+def say(client, *lines, **options):
+    """Have the fake server answer with exactly these lines."""
+    return client.request("fake/say", {"lines": lines}, **options)
+
+
+NOISE = [  # what comes before a good answer, and must not hurt it
+    ("F4 a banner", "Welcome to my server v1.0!"),
+    ("F4 an npm notice", "npm notice New major version of npm available!"),
+    ("F4 a blank line", ""),
+    ("F4 spaces", "   \t "),
+    ("F4 a carriage return", "\r"),
+    ("F7 invalid UTF-8", '{"jsonrpc":"2.0","id":$id,"result":{"x":"\xff\xfe"}}'),
+    ("F7 NaN", '{"jsonrpc":"2.0","id":$id,"result":{"x":NaN}}'),
+    ("F7 100,000 deep", "[" * 100000),
+    ("F7 100,000 deep, closed", "[" * 100000 + "]" * 100000),
+    ("F7 a 5,000-digit integer", OK.replace("true", "9" * 5000)),
+    ("F7 half a message", '{"jsonrpc":"2.0","id":$id,"resu'),
+    ("F7 two on a line", OK + OK.replace("true", "false")),
+    ("F7 a number", "7"), ("F7 null", "null"), ("F7 an empty object", "{}"),
+    ("F7 an empty batch", "[]"),
+    ("F8 an unknown id", '{"jsonrpc":"2.0","id":987654,"result":{}}'),
+    ("F8 an unknown string id", '{"jsonrpc":"2.0","id":"x","result":{}}'),
+    ("F8 an error for an unknown id",
+     '{"jsonrpc":"2.0","id":987654,"error":{"code":1,"message":"x"}}'),
+    ("F9 id 01", '{"jsonrpc":"2.0","id":"0$id","result":{"ok":false}}'),
+    ("F9 id 1.5", '{"jsonrpc":"2.0","id":$id.5,"result":{"ok":false}}'),
+    ("F9 id with spaces", '{"jsonrpc":"2.0","id":" $id ","result":{"ok":false}}'),
+    ("F9 id true", '{"jsonrpc":"2.0","id":true,"result":{"ok":false}}'),
+    ("F9 id [1]", '{"jsonrpc":"2.0","id":[$id],"result":{"ok":false}}'),
+    ("F10 an error, id null", OOPS % '"id":null,'), ("F10 an error, no id", OOPS % ""),
+    ("F14 progress, unknown token", STEP % ('"nobody"', 1)),
+    ("F14 progress, token true", STEP % ("true", 1)),
+    ("F14 progress, token {}", STEP % ("{}", 1)),
+    ("F14 progress, no params", NOTE % ("progress", "")),
+    ("F14 progress, params []", NOTE % ("progress", ',"params":[1]')),
+    ("F14 progress that is text", STEP % ("$token", '"lots"')),
+    ("an unknown notification", NOTE % ("x", "")),
+    ("a log message without params", NOTE % ("message", "")),
+    ("a list change with junk", NOTE % ("tools/list_changed", ',"params":7')),
+    ("an update without uri", NOTE % ("resources/updated", ',"params":{}')),
+    ("cancelled, unknown", NOTE % ("cancelled", ',"params":{"requestId":"x"}')),
+    ("cancelled, our own request",
+     NOTE % ("cancelled", ',"params":{"requestId":$id}')),
+    ("cancelled, without params", NOTE % ("cancelled", "")),
+    ("acknowledged, nothing asked",
+     NOTE % ("subscriptions/acknowledged", ',"params":{}')),
+]
+
+MALFORMED = [  # answers to one of our ids that are none: its call fails, no other
+    ("F11 both",
+     '{"jsonrpc":"2.0","id":$id,"result":{},"error":{"code":1,"message":""}}'),
+    ("F11 neither", '{"jsonrpc":"2.0","id":$id}'),
+    ("F11 result a list", '{"jsonrpc":"2.0","id":$id,"result":[]}'),
+    ("F11 result null", '{"jsonrpc":"2.0","id":$id,"result":null}'),
+    ("F11 result text", '{"jsonrpc":"2.0","id":$id,"result":"x"}'),
+    ("F11 error text", '{"jsonrpc":"2.0","id":$id,"error":"x"}'),
+    ("F11 error null", '{"jsonrpc":"2.0","id":$id,"error":null}'),
+    ("F11 code text", '{"jsonrpc":"2.0","id":$id,"error":{"code":"1","message":"x"}}'),
+    ("F11 code missing", '{"jsonrpc":"2.0","id":$id,"error":{"message":"x"}}'),
+]
+
+INPUT = '{"jsonrpc":"2.0","id":$id,"result":{"resultType":"input_required"%s}}'
+ASK = (',"inputRequests":{"q":{"method":"elicitation/create","params":{"mode":"form",'
+       '"message":"name?","requestedSchema":{"type":"object","properties":{}}}}}')
+DONE = ('{"jsonrpc":"2.0","id":$id,"result":{"resultType":"complete",'
+        '"content":[{"type":"text","text":"done"}]}}')
+
+ACKNOWLEDGE = """
+send(method="notifications/subscriptions/acknowledged", params={
+    "_meta": {"io.modelcontextprotocol/subscriptionId": id},
+    "notifications": params["notifications"]})
+"""
+CONTENT = {"elicitation_handler": lambda message, schema, params: {}}
+MODERN_FAKE = {"discover": "modern()", "call": "again(params['arguments']['rounds'])"}
+
+ROUNDS = [  # F12: the answers of one call, round by round → its text, or its error
+    ("no resultType", [DONE.replace('"resultType":"complete",', "")], "done"),
+    ("complete", [DONE], "done"),
+    ("unknown resultType", [DONE.replace("complete", "odd")], "odd"),
+    ("resultType not text", [DONE.replace('"complete"', "7")], McpError),
+    ("neither field", [INPUT % ""], McpError),
+    ("inputRequests a list", [INPUT % ',"inputRequests":[]'], McpError),
+    ("requestState a number", [INPUT % ',"requestState":7'], McpError),
+    ("a question", [INPUT % ASK, DONE], "done"),
+    ("a question and state", [INPUT % (ASK + ',"requestState":"s"'), DONE], "done"),
+    ("state only", [INPUT % ',"requestState":"s"', DONE], "done"),
+    ("two rounds", [INPUT % ASK, INPUT % ASK, DONE], "done"),
+    ("for ever", [INPUT % ASK], McpError),
+    ("state for ever", [INPUT % ',"requestState":"s"'], McpError),
+    ("an unknown question",
+     [INPUT % ASK.replace("elicitation/create", "acme/ask"), DONE], McpError),
+    ("a question we have no handler for", [INPUT % (',"inputRequests":{"q":{"method":'
+     '"sampling/createMessage","params":{"messages":[],"maxTokens":1}}}'), DONE],
+     McpError),
+    ("a question that is none", [INPUT % ',"inputRequests":{"q":7}', DONE], McpError),
+    ("an error after a question",
+     [INPUT % ASK, MALFORMED[-1][1].replace('{"mess', '{"code":-32602,"mess')], "x"),
+]
+
+
+class Test8Faults(unittest.TestCase):
+    """Every row of the list of client faults, against servers that act by a script."""
+
+    def fake(self, story=None, options=None, **rules):
+        options = {"timeout": PATIENCE, **(options or {})}
+        client = Client(fake(story, **rules), **options)
+        self.addCleanup(client.close)
+        return client.connect()
+
+    def fence(self, client):
+        self.assertEqual(client.request("fake/fence")["fence"], True)
+
+    def test_noise_before_an_answer_is_skipped(self):
+        steps, notes = [], []
+        for era, rules in ((LATEST, {}), (MODERN, MODERN_FAKE)):
+            client = self.fake(options={
+                "message_handler": notes.append, "log_handler": notes.append,
+                "progress_handler": lambda *step: steps.append(step)}, **rules)
+            self.assertEqual(client.protocol_version, era)
+            for label, line in NOISE:
+                with self.subTest(label, era=era):
+                    self.assertIs(say(client, line, OK)["ok"], True)
+                    self.fence(client)
+        self.assertEqual(steps, [])
+
+    def test_noise_during_the_handshake_is_skipped(self):
+        greeting = "say('Welcome!'); say(''); say('npm notice'); "
+        client = self.fake(start=greeting, discover=greeting + "error(-32601)",
+                           initialize=greeting + "legacy()")
+        self.assertEqual(client.call_tool("f").text, "ok")
+
+    def test_notifications_during_the_handshake_do_no_harm(self):
+        tell = "".join(f"say({NOTE % (name, '')!r}); " for name in (
+            "message", "tools/list_changed", "resources/updated", "x"))
+        rules = {"discover": tell + "error(-32601)", "setLevel": tell + "result()",
+                 "initialize": tell + "legacy(logging={})", "initialized": tell}
+        heard = []
+        client = self.fake(options={"message_handler": heard.append, "timeout": 3,
+                                    "log_level": "info"}, **rules)
+        self.assertEqual(client.call_tool("f").text, "ok")
+        able = "modern(tools={'listChanged': True}, logging={})"
+        client = self.fake(options={"message_handler": heard.append, "timeout": 3},
+                           discover=tell + able, listen=tell + ACKNOWLEDGE)
+        self.assertEqual(client.request("fake/fence")["fence"], True)
+
+    def test_a_modern_server_without_listen_is_a_server_still(self):
+        able = "modern(tools={'listChanged': True})"
+        client = self.fake(discover=able, listen="error(-32601)")
+        self.assertEqual(client.request("fake/fence")["fence"], True)
+
+    def test_noise_is_kept_for_the_diagnosis(self):  # F4, F6
+        client = self.fake(call="say('half a li'); die(3)")
+        with self.assertRaises(ConnectionClosed) as caught:
+            client.call_tool("f")
+        self.assertIn("half a li", str(caught.exception))
+
+    def test_half_a_line_at_the_end_is_quoted(self):  # F6
+        client = self.fake(call="os.write(1, b'never finis'); os._exit(3)")
+        with self.assertRaises(ConnectionClosed) as caught:
+            client.call_tool("f")
+        self.assertIn("never finis", str(caught.exception))
+        self.assertEqual(caught.exception.exit_code, 3)
+
+    def test_a_malformed_answer_fails_its_call_and_nothing_else(self):
+        for rules in ({}, MODERN_FAKE):
+            client = self.fake(**rules)
+            for label, line in MALFORMED:
+                with self.subTest(label):
+                    error = raised(say, client, line)
+                    self.assertIsInstance(error, McpError)
+                    self.assertEqual(error.code, -32603)
+                    self.fence(client)
+
+    def test_a_decimal_string_for_a_pending_integer_is_tolerated(self):  # F9
+        client = self.fake()
+        self.assertEqual(say(client, OK.replace("$id", '"$id"'))["ok"], True)
+        self.fence(client)
+
+    def test_an_answer_counts_once(self):  # F8
+        client = self.fake()
+        for second in (OK, OK.replace("true", "false"), MALFORMED[-1][1]):
+            self.assertIs(say(client, OK, second)["ok"], True)
+            self.fence(client)
+
+    def test_the_answer_after_the_timeout_is_dropped(self):  # F8, F15
+        client = self.fake(call="asked = id", late="send(id=asked, result={'late': 1});"
+                                                   "result(own=1)")
+        with self.assertRaises(RequestTimeout):
+            client.call_tool("f", timeout=0.05)
+        late = client.request("fake/late")
+        self.assertEqual((late.get("own"), late.get("late")), (1, None))
+        self.fence(client)
+
+    def test_an_error_without_id_is_told_by_the_timeout(self):  # F10
+        client = self.fake()
+        for id in ('"id":null,', ""):
+            error = raised(say, client, OOPS % id, timeout=0.05)
+            self.assertIsInstance(error, RequestTimeout)
+            self.assertIn("did not get that", str(error))
+
+    def test_input_required_round_by_round(self):  # F12
+        client = self.fake(options=CONTENT, **MODERN_FAKE)
+        for label, rounds, wanted in ROUNDS:
+            with self.subTest(label):
+                rounds = {"rounds": rounds}
+                if wanted == "done":
+                    self.assertEqual(client.call_tool("f", rounds).text, "done")
+                else:
+                    error = raised(client.call_tool, "f", rounds)
+                    self.assertIsInstance(error, McpError)
+                    self.assertIn(wanted if isinstance(wanted, str) else "", str(error))
+                self.fence(client)
+
+    def test_state_goes_back_byte_for_byte_under_a_new_id_and_nowhere_else(self):  # F12
+        state = "\\u00e9 \\ud83d\\ude00 \\\"x\\\" \\\\ "
+        client = self.fake(options=CONTENT, **MODERN_FAKE)
+        rounds = [INPUT % (ASK + f',"requestState":"{state}"'), INPUT % ASK, DONE]
+        client.call_tool("f", {"rounds": rounds})
+        client.call_tool("f", {"rounds": [DONE]})
+        calls = [message for message in client.request("fake/seen")["seen"]
+                 if message["method"] == "tools/call"]
+        self.assertEqual(len({call["id"] for call in calls}), 4)
+        first, second, third, other = [call["params"] for call in calls]
+        self.assertEqual(second["requestState"], json.loads(f'"{state}"'))
+        self.assertEqual(second["inputResponses"], {"q": {"action": "accept",
+                                                          "content": {}}})
+        self.assertNotIn("requestState", third)
+        for params in (first, other):
+            self.assertFalse({"requestState", "inputResponses"} & set(params))
+        self.assertEqual([call["arguments"] for call in (first, second, third)],
+                         [{"rounds": rounds}] * 3)
+
+    def test_input_required_where_it_may_not_be_is_an_error(self):  # F12
+        client = self.fake(options=CONTENT,
+                           discover="modern()", list="repeat([%r])" % (INPUT % ASK))
+        self.assertIsInstance(raised(client.list_tools), McpError)
+        self.fence(client)
+
+    def test_what_a_legacy_server_may_ask(self):  # F13
+        rows = [  # the request, the answer
+            ({"method": "ping"}, {"result": {}}),
+            ({"method": "ping", "params": {}}, {"result": {}}),
+            ({"method": "acme/ask"}, {"error": -32601}),
+            ({"method": "sampling/createMessage", "params": {
+                "messages": [], "maxTokens": 1}}, {"error": -32601}),
+            ({"method": "elicitation/create", "params": {
+                "message": "?", "requestedSchema": OBJECT}}, {"error": -32601}),
+            ({"method": "roots/list"}, {"error": -32601}),
+            ({"method": "tools/list"}, {"error": -32601}),
+        ]
+        client = self.fake()
+        for request, wanted in rows:
+            with self.subTest(request["method"]):
+                got = client.request("fake/ask", {"request": request})["answer"]
+                self.assertEqual(got["id"], "s1")
+                if "error" in wanted:
+                    self.assertEqual(got["error"]["code"], wanted["error"])
+                else:
+                    self.assertEqual(got["result"], wanted["result"])
+
+    def test_a_handler_that_raises_becomes_an_error_answer(self):
+        def sample(messages, params):
+            raise McpError(-1, "user rejected sampling request")
+
+        def elicit(message, schema, params):
+            raise ValueError("secret")
+
+        with contextlib.redirect_stderr(io.StringIO()):
+            client = self.fake(options={"sampling_handler": sample,
+                                        "elicitation_handler": elicit})
+            got = client.request("fake/ask", {"request": {
+                "method": "sampling/createMessage",
+                "params": {"messages": [], "maxTokens": 1}}})["answer"]
+            self.assertEqual(got["error"], {
+                "code": -1, "message": "user rejected sampling request"})
+            got = client.request("fake/ask", {"request": {
+                "method": "elicitation/create",
+                "params": {"message": "?", "requestedSchema": OBJECT}}})["answer"]
+            self.assertEqual(got["error"]["code"], -32603)
+
+    def test_a_modern_server_is_not_answered(self):  # F13
+        client = self.fake(options={"sampling_handler": lambda *a: "x"}, **MODERN_FAKE)
+        for method in ("ping", "sampling/createMessage", "roots/list", "acme/ask"):
+            say(client, json.dumps({"jsonrpc": "2.0", "id": "s1", "method": method,
+                                    "params": {"messages": [], "maxTokens": 1}}), OK)
+        self.fence(client)
+        seen = client.request("fake/seen")["seen"]
+        self.assertEqual([one for one in seen if "method" not in one], [])
+
+    def test_progress_of_a_finished_call_is_dropped(self):  # F14
+        step = STEP % ("$token", "%s")
+        client, heard = self.fake(call="repeat(params['arguments']['lines'])"), []
+        client.call_tool("f", {"lines": [step % 1, step % 2, DONE, step % 3]},
+                         progress_handler=lambda *a: heard.append(a))
+        client.call_tool("f", {"lines": [step % 1, DONE]},
+                         progress_handler=lambda *a: heard.append(a))
+        soon(lambda: len(heard) == 3)
+        self.assertEqual([progress for progress, _, _ in heard], [1, 2, 1])
+
+    def test_every_request_carries_a_token_of_its_own(self):
+        for rules in ({}, MODERN_FAKE):
+            client = self.fake(**rules)
+            client.list_tools()
+            client.request("acme/x" if False else "fake/fence")
+            client.call_tool("f", {"rounds": [DONE]})
+            seen = [one for one in client.request("fake/seen")["seen"]
+                    if "id" in one and one["method"] not in ("initialize",
+                                                             "server/discover")]
+            tokens = [one["params"]["_meta"]["progressToken"] for one in seen]
+            self.assertEqual(len(set(tokens)), len(seen))
+
+    def test_a_timeout_tells_the_server_and_names_the_request(self):  # F15
+        client = self.fake(call="")
+        with self.assertRaisesRegex(RequestTimeout, "tools/call"):
+            client.call_tool("f", timeout=0.05)
+        self.assertEqual(self.cancellations(client), ["tools/call"])
+
+    def test_a_changed_list_of_roots_is_announced_where_that_exists(self):
+        for rules, said in (({}, ["roots/list_changed"]), (MODERN_FAKE, [])):
+            client = self.fake(options={"roots": ["file:///a"]}, **rules)
+            client.set_roots(["file:///b"])
+            self.assertEqual(self.told(client)[-1:], said)
+
+    def test_a_log_level_is_not_set_where_there_is_no_logging(self):
+        for able, said in (("", []), ("logging={}", ["logging/setLevel"])):
+            client = self.fake(options={"log_level": "info"}, setLevel="result()",
+                               initialize=f"legacy({able})")
+            seen = client.request("fake/seen")["seen"]
+            self.assertEqual([one["method"] for one in seen
+                              if "setLevel" in one["method"]], said)
+
+    def told(self, client):
+        """The notifications that the client has sent after the handshake."""
+        said = [one["method"].partition("/")[2] for one in client.request(
+            "fake/seen")["seen"] if "id" not in one]
+        return [word for word in said if word != "initialized"]
+
+    def test_subscribing_to_a_modern_server_is_listening(self):
+        client = self.fake(discover="modern(resources={'subscribe': True})",
+                           listen=ACKNOWLEDGE)
+        client.subscribe("note://x")
+        client.subscribe("note://y")
+        client.unsubscribe("note://x")
+        seen = client.request("fake/seen")["seen"]
+        listens = [one for one in seen if one["method"] == "subscriptions/listen"]
+        self.assertEqual([one["params"]["notifications"] for one in listens], [
+            {"resourceSubscriptions": ["note://x"]},
+            {"resourceSubscriptions": ["note://y"]}])
+        self.assertEqual([one["params"]["requestId"] for one in seen
+                          if one["method"] == "notifications/cancelled"],
+                         [listens[0]["id"]])
+
+    def test_a_subscription_that_the_server_does_not_take_is_an_error(self):
+        refused = ACKNOWLEDGE.replace('params["notifications"]', "{}")
+        for rules in ({"subscribe": "error(-32601)"}, {
+                "discover": "modern()", "listen": "error(-32601)"}, {
+                "discover": "modern()", "listen": refused}):
+            client = self.fake(**rules)
+            self.assertIsInstance(raised(client.subscribe, "note://x"), McpError)
+            self.fence(client)
+
+    def test_control_characters_of_the_server_are_shown_escaped(self):  # G7
+        client = self.fake(call="err('\\x1b[31mred'); say('\\x1b[2Jclear'); die(1)",
+                           options={"stderr": None})
+        with self.assertRaises(ConnectionClosed) as caught:
+            client.call_tool("f")
+        self.assertIn("red", str(caught.exception))
+        self.assertIn("clear", str(caught.exception))
+        self.assertNotIn("\x1b", str(caught.exception))
+
+    def cancellations(self, client):
+        """The methods of the requests that the client has cancelled."""
+        seen = client.request("fake/seen")["seen"]
+        asked = {one.get("id"): one["method"] for one in seen if "id" in one}
+        return [asked[one["params"]["requestId"]] for one in seen
+                if one["method"] == "notifications/cancelled"]
+
+    def test_cancelling_tells_the_server_once(self):
+        client = self.fake(call="")
+        call = client.submit_tool("f")
+        soon(lambda: any(one["method"] == "tools/call"
+                         for one in client.request("fake/seen")["seen"]))
+        self.assertTrue(call.cancel())
+        call.cancel()
+        self.assertEqual(self.cancellations(client), ["tools/call"])
+
+    def test_initialize_is_never_cancelled(self):  # F15, F3
+        for mode in ("legacy", "auto"):
+            with self.subTest(mode):
+                story = Story(self)
+                error = raised(self.fake, story, {"mode": mode, "timeout": 0.1},
+                               discover="", initialize="")
+                self.assertIsInstance(error, RequestTimeout)
+                self.assertNotIn("cancelled", str(story))
+
+    def test_progress_extends_a_timeout_and_the_cap_ends_it(self):  # F15
+        steps = ("[(time.sleep(0.05), send(method='notifications/progress', params={"
+                 "'progressToken': token, 'progress': n})) for n in range(6)]; ")
+        client = self.fake(call=steps + "text('slow')")
+        self.assertEqual(client.call_tool("f", timeout=0.25).text, "slow")
+        client = self.fake(options={"max_timeout": 0.1}, call=steps)
+        started = time.monotonic()
+        with self.assertRaises(RequestTimeout):
+            client.call_tool("f", timeout=0.4)
+        self.assertLess(time.monotonic() - started, 2)
+
+    def test_a_flood_of_notifications_does_not_hold_the_answer(self):  # F16
+        flood, total = gate("the flood"), 20000
+        heard = []
+
+        def slow(note):
+            heard.append(note)
+            flood.wait()
+
+        client = self.fake(options={"message_handler": slow}, flood=(
+            f"line = {NOTE % ('x', '')!r} + chr(10); "
+            f"os.write(1, line.encode()); say((line * {total})[:-1]); result(ok=1)"))
+        self.assertEqual(client.request("fake/flood")["ok"], 1)
+        self.assertEqual(len(heard), 1)
+        flood.set()
+        self.fence(client)
+
+    def test_a_flood_does_not_wash_away_an_answer_that_waits_behind_progress(self):
+        gone_by, release = gate("the first progress"), gate("the release")
+        flood = NOTE % ("x", "")
+
+        def on_progress(*step):
+            gone_by.set()
+            release.wait()
+
+        client = self.fake(
+            options={"message_handler": lambda note: None},
+            call=f"repeat([{STEP % ('$token', 1)!r}]); text('ok'); "
+                 f"say(({flood!r} + chr(10)) * 20000 + {flood!r})")
+        call = client.submit_tool("f", progress_handler=on_progress)
+        gone_by.wait()
+        self.fence(client)                              # all of the flood has been read
+        release.set()
+        self.assertEqual(call.result(PATIENCE).text, "ok")
+
+    def test_a_server_that_does_not_read_stops_nobody_but_itself(self):  # F21
+        release = Story(self)
+        client = self.fake(deaf="result(); [time.sleep(0.01) for _ in range(1000)"
+                                f" if not os.path.getsize({release.path!r})]")
+        client.request("fake/deaf")
+        big = {"blob": "x" * 10_000_000}
+        errors = together(*[lambda: client.request("fake/fence", big, timeout=0.1)] * 2,
+                          *[lambda: client.request("fake/fence", timeout=0.1)] * 2)
+        self.assertEqual([type(error) for error in errors], [RequestTimeout] * 4)
+        with open(release.path, "w") as file:
+            file.write("read on")
+        self.fence(client)
+        self.assertEqual(client.call_tool("f").text, "ok")
+
+    def test_closing_while_the_server_does_not_read(self):  # F21
+        client = self.fake(deaf="result(); time.sleep(60)")
+        client.request("fake/deaf")
+        call = client.submit("fake/fence", {"blob": "x" * 10_000_000})
+        with hurried():
+            self.assertEqual(together(client.close), [None])
+        self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
+
+    def test_the_version_the_server_picks(self):  # F31
+        rows = [  # mode, what the server answers, what comes of it
+            ("legacy", "2024-11-05", "2024-11-05"),
+            ("auto", "2025-03-26", "2025-03-26"),
+            ("2025-06-18", "2025-06-18", "2025-06-18"),
+            ("2025-06-18", "2024-11-05", "2024-11-05"),
+            ("2024-11-05", "2025-11-25", "2025-11-25"),
+            ("legacy", "1999-01-01", None), ("auto", "1999-01-01", None),
+            ("2025-06-18", "1999-01-01", None), ("legacy", "", None),
+        ]
+        for mode, answer, wanted in rows:
+            with self.subTest(mode=mode, answer=answer):
+                rule = {"initialize": f"legacy({answer!r})"}
+                if wanted:
+                    client = self.fake(options={"mode": mode}, **rule)
+                    self.assertEqual(client.protocol_version, wanted)
+                else:
+                    error = raised(self.fake, None, {"mode": mode}, **rule)
+                    self.assertIsNotNone(error)
+                    self.assertIn(answer, str(error))
+                    self.assertIn(LATEST, str(error))
+
+    def test_a_date_asks_for_that_revision(self):
+        for version in LEGACY:
+            client = self.fake(options={"mode": version},
+                               initialize="legacy(params['protocolVersion'])")
+            self.assertEqual(client.protocol_version, version)
+
+    def test_a_broken_promise_of_structure_still_gives_the_content(self):  # F32
+        tool = {"name": "f", "inputSchema": {"type": "object"},
+                "outputSchema": {"type": "object", "required": ["x"]}}
+        for structured in ("", ', "structuredContent": {"y": 1}'):
+            line = DONE.replace('}]', '}]' + structured)
+            client = self.fake(list=f"result(tools=[{tool!r}])",
+                               call=f"repeat([{line!r}])")
+            client.list_tools()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.assertEqual(client.call_tool("f").text, "done")
+
+    def test_results_of_other_implementations(self):
+        rows = [  # the result of tools/call → .data, .is_error
+            ({"content": []}, "", False),
+            ({"content": [{"type": "text", "text": "x"}], "isError": True}, "x", True),
+            ({}, "", False),
+            ({"content": [{"type": "odd"}]}, "", False),
+            ({"content": [], "structuredContent": {"result": 1}}, {"result": 1}, False),
+            ({"content": [], "structuredContent": {"result": 1},
+              "_meta": {"fastmcp": {"wrap_result": True}}}, 1, False),
+        ]
+        client = self.fake(call="result(**params['arguments']['result'])")
+        for result, data, is_error in rows:
+            with self.subTest(result=result):
+                got = client.call_tool("f", {"result": result}, raise_on_error=False)
+                self.assertEqual((got.data, got.is_error), (data, is_error))
+
+    def test_other_spellings_are_understood(self):
+        notes, steps = [], []
+        client = self.fake(options={"message_handler": notes.append,
+                                    "progress_handler": lambda *a: steps.append(a)})
+        step = STEP % ("$token", 1)
+        for line in ('{"jsonrpc":"2.0","method":"tools/list_changed"}',
+                     step.replace("notifications/", ""),
+                     step.replace("notifications/", "$/")):
+            say(client, line, OK)
+        self.assertEqual(soon(lambda: notes)[0]["method"],
+                         "notifications/tools/list_changed")
+        soon(lambda: len(steps) == 2)
+
+
+# F30: what a server does with the probe and with `initialize` → what it lives through
+# ("+" is a start, then the word of each message), and the revision, or words of the
+# error.  A call follows in the rows that connect: "call" stands there exactly once.
+SHAKE = "discover initialize initialized call"
+SILENT = "silent = True; "             # the answer to the probe comes later, or never
+AWHILE = SILENT + "asked = id"
+ANSWER_LATE = "id, mine = asked, id; modern(); id = mine; "
+PROBES = [
+    ("-32601", "error(-32601)", "legacy()", "+ " + SHAKE, LATEST),
+    ("-32602", "error(-32602, data='')", "legacy()", "+ " + SHAKE, LATEST),
+    ("-32600", "error(-32600)", "legacy()", "+ " + SHAKE, LATEST),
+    ("-32002", "error(-32002)", "legacy()", "+ " + SHAKE, LATEST),
+    ("code 0", "error(0)", "legacy()", "+ " + SHAKE, LATEST),
+    ("id null", SILENT + "id = None; error(-32600)", "legacy()", "+ " + SHAKE, LATEST),
+    ("a malformed error", "send(id=id, error='no')", "legacy()", "+ " + SHAKE, LATEST),
+    ("silence", SILENT, "legacy()", "+ " + SHAKE, LATEST),
+    ("exit on the probe", "die(1)", "legacy()",
+     "+ discover + initialize initialized call", LATEST),
+    ("exit on the probe, slowly", "time.sleep(0.05); die(0)", "legacy()",
+     "+ discover + initialize initialized call", LATEST),
+    ("silent, and dead at initialize", SILENT + "probes = 1",
+     "die(1) if probes else legacy()",
+     "+ discover initialize + initialize initialized call", LATEST),
+    ("an error, and dead at initialize", "probes = 1; error(-32602)",
+     "die(1) if probes else legacy()",
+     "+ discover initialize + initialize initialized call", LATEST),
+    ("stdout closed on the probe", "os.close(1); time.sleep(0.05); die(0)", "legacy()",
+     "+ discover + initialize initialized call", LATEST),
+    ("a DiscoverResult", "modern()", "error(-32022)", "+ discover call", MODERN),
+    ("a DiscoverResult with legacy ones too", "modern('2026-07-28', '2025-11-25')",
+     "error(0)", "+ discover call", MODERN),
+    ("a DiscoverResult with the future too", "modern('2099-01-01', '2026-07-28')",
+     "error(0)", "+ discover call", MODERN),
+    ("a DiscoverResult, legacy only", "modern('2025-11-25')", "legacy()", "+ " + SHAKE,
+     LATEST),
+    ("a DiscoverResult, future only", "modern('2099-01-01')", "legacy()", "+ " + SHAKE,
+     LATEST),
+    ("supportedVersions that is text", "result(supportedVersions='2026-07-28')",
+     "legacy()", "+ " + SHAKE, LATEST),
+    ("an empty result", "result()", "legacy()", "+ " + SHAKE, LATEST),
+    ("a list for a result", "send(id=id, result=[])", "legacy()", "+ " + SHAKE, LATEST),
+    ("-32022 naming our version", "error(-32022, supported=['2026-07-28'])",
+     "legacy()", r"\+ (discover )+call", MODERN),
+    ("-32022 naming ours and legacy ones",
+     "error(-32022, supported=['2025-11-25', '2026-07-28'])", "legacy()",
+     r"\+ (discover )+call", MODERN),
+    ("-32022 naming legacy ones", "error(-32022, supported=['2025-11-25'])", "legacy()",
+     "+ " + SHAKE, LATEST),
+    ("-32022 without data", "error(-32022)", "legacy()", "+ " + SHAKE, LATEST),
+    ("-32022 naming others, initialize refused",
+     "error(-32022, supported=['2099-01-01'], requested='2026-07-28')",
+     "error(-32022, supported=['2099-01-01'])", None, ("2099-01-01", MODERN)),
+    ("-32022 naming others, initialize accepted",
+     "error(-32022, supported=['2099-01-01'])", "legacy()", "+ " + SHAKE, LATEST),
+    ("a late DiscoverResult, then code 0", AWHILE, ANSWER_LATE + "error(0)",
+     "+ discover initialize call", MODERN),
+    ("a late DiscoverResult, then -32022", AWHILE,
+     ANSWER_LATE + "error(-32022, supported=['2026-07-28'])",
+     "+ discover initialize call", MODERN),
+    ("a late DiscoverResult, then a good handshake", AWHILE,
+     ANSWER_LATE + "legacy()",
+     r"\+ discover initialize (initialized )?call", None),
+    ("-32022 to initialize", SILENT + "probes += 1; modern() if probes > 1 else None",
+     "error(-32022, supported=['2026-07-28'])",
+     r"\+ discover initialize (discover )?call", MODERN),
+    ("initialize refused", "error(-32601)", "error(-32602, 'no such client')", None,
+     ("no such client",)),
+    ("banners all the way", "say('hello'); error(-32601)", "say('hello'); legacy()",
+     "+ " + SHAKE, LATEST),
+]
+
+PINNED = [  # mode, on discover, on initialize → story, version or words of the error
+    ("legacy", "modern()", "legacy()", "+ initialize initialized call", LATEST),
+    ("2025-06-18", "modern()", "legacy('2025-06-18')", "+ initialize initialized call",
+     "2025-06-18"),
+    ("modern", "modern()", "legacy()", r"\+ (discover )?call", MODERN),
+    (MODERN, "modern()", "legacy()", r"\+ (discover )?call", MODERN),
+    ("modern", "error(-32601, 'no such thing')", "legacy()", None, ("no such thing",)),
+    ("modern", "error(-32022, supported=['2025-11-25'])", "legacy()", None,
+     ("2025-11-25", MODERN)),
+    ("modern", "time.sleep(0.1); modern()", "legacy()", r"\+ (discover )?call", MODERN),
+    ("legacy", "modern()", "error(-32022, 'modern only', supported=['2026-07-28'])",
+     None, ("modern only",)),
+]
+
+
+class Test8Probe(unittest.TestCase):
+    """Which era a server speaks: found once, without starting or calling it twice."""
+
+    def play(self, mode, discover, initialize, story, wanted):
+        lived = Story(self)
+        command = fake(lived, discover=discover, initialize=initialize)
+        client = Client(command, mode=mode, timeout=PATIENCE, stderr=None)
+        self.addCleanup(client.close)
+        if isinstance(wanted, tuple):
+            error = raised(client.connect)
+            self.assertIsNotNone(error)
+            for words in wanted:
+                self.assertIn(words, str(error))
+            return
+        client.connect()
+        self.assertEqual(client.call_tool("f").text, "ok")
+        if wanted:
+            self.assertEqual(client.protocol_version, wanted)
+        self.assertEqual(client.server_info.get("name", "fake"), "fake")
+        client.close()
+        if story.startswith("\\"):
+            self.assertRegex(str(lived), f"^{story}$")
+        else:
+            self.assertEqual(str(lived), story)
+
+    def test_the_probe_matrix(self):  # F30
+        quiet = [row for row in PROBES if row[1].startswith(SILENT)]
+        rest = [row for row in PROBES if row not in quiet]
+        with quick_probe(), hurried():
+            self.all(quiet)
+        with hurried():
+            for first in range(0, len(rest), 9):
+                self.all(rest[first:first + 9])
+
+    def all(self, rows):
+        outcomes = together(*[
+            lambda row=row: self.play("auto", *row[1:]) for row in rows])
+        for row, outcome in zip(rows, outcomes):
+            with self.subTest(row[0]):
+                if outcome:
+                    raise outcome
+
+    def test_a_pinned_mode_does_not_negotiate(self):
+        with patched(mcp_min, PROBE_SECONDS=0.02):
+            for row in PINNED:
+                with self.subTest(row[:3]):
+                    self.play(*row)
+
+    def test_what_a_legacy_server_says_of_the_probe_stays_in_the_tail(self):  # F30
+        def play(answer, passed_on):
+            grumble = "[err('warning %d' % n + 60 * 'x') for n in range(90)]; "
+            heard = []
+            with Client(fake(discover=grumble + answer,
+                             pid="err('serving'); result()"),
+                        stderr=heard.append) as client:
+                client.request("fake/pid")
+                soon(lambda: "serving" in "".join(heard))
+                self.assertIn("warning 89", client.stderr_tail)
+            self.assertEqual("warning" in "".join(heard), passed_on)
+
+        for row in (("error(-32602)", False), ("modern()", True)):
+            with self.subTest(row[0]):
+                play(*row)
+
+
+class Test8Process(unittest.TestCase):
+    """The client and a real process: starting it, its end, its last words."""
+
+    def fake(self, options=None, story=None, **rules):
+        options = {"timeout": PATIENCE, "mode": "legacy", **(options or {})}
+        client = Client(fake(story, **rules), **options)
+        self.addCleanup(client.close)
+        return client.connect()
+
+    def test_every_way_to_name_a_server(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "our server.py")
+            with open(path, "w") as file:
+                file.write(OUR_SERVER % HERE)
+            entry = {"command": sys.executable, "args": [path], "env": {"WHO": "entry"}}
+            config = os.path.join(folder, "mcp.json")
+            with open(config, "w") as file:
+                json.dump({"mcpServers": {"ours": entry, "relative": {
+                    "command": sys.executable, "args": ["our server.py"],
+                    "cwd": folder}}}, file)
+            loaded = load_config(config)
+            self.assertEqual(set(loaded), {"ours", "relative"})
+            rows = [("argv", [sys.executable, path], None), ("a file", path, None),
+                    ("an entry", entry, "entry"),
+                    ("load_config", loaded["ours"], "entry"),
+                    ("an entry with cwd", loaded["relative"], None)]
+            for label, target, who in rows:
+                with self.subTest(label), Client(target) as client:
+                    self.assertEqual(client.call_tool("env", {"key": "WHO"}).data,
+                                     {"value": who})
+                    self.assertEqual(client.protocol_version, MODERN)
+
+    def test_a_command_that_cannot_be_started_is_named(self):  # F1
+        with tempfile.TemporaryDirectory() as folder:
+            flat = os.path.join(folder, "flat")
+            open(flat, "w").close()
+            none = os.path.join(folder, "none")
+            rows = [("missing", ["no-such-mcp-server"], {}, FileNotFoundError),
+                    ("missing path", [none], {}, FileNotFoundError),
+                    ("not executable", [flat], {}, PermissionError),
+                    ("a folder", [folder], {}, PermissionError),
+                    ("not on its own PATH", [os.path.basename(sys.executable)],
+                     {"env": {"PATH": folder}}, FileNotFoundError),
+                    ("cwd missing", [sys.executable], {"cwd": none}, OSError)]
+            for label, command, options, kind in rows:
+                with self.subTest(label):
+                    error = raised(Client(command, **options).connect)
+                    self.assertIsInstance(error, kind)
+                    self.assertIn(os.path.basename(command[0]), str(error))
+
+    def test_a_server_that_ends_at_once_tells_why(self):  # F2
+        for mode, starts in (("legacy", 1), ("auto", 2)):
+            with self.subTest(mode):
+                story = Story(self)
+                with self.assertRaises(ConnectionClosed) as caught:
+                    self.fake({"mode": mode, "stderr": None}, story,
+                              start="err('no API key'); die(7)")
+                self.assertEqual(caught.exception.exit_code, 7)
+                self.assertIn("no API key", caught.exception.stderr)
+                self.assertIn("no API key", str(caught.exception))
+                self.assertIn("7", str(caught.exception))
+                self.assertEqual(str(story).count("+"), starts)
+
+    def test_a_server_that_never_speaks_is_ended(self):  # F3
+        story = Story(self)
+        with self.assertRaises(RequestTimeout) as caught:
+            self.fake({"timeout": 0.4, "stderr": None}, story, initialize="",
+                      start="note(str(os.getpid())); err('loading')")
+        self.assertIn("loading", str(caught.exception))
+        gone(int(str(story).split()[1]))
+
+    def test_a_megabyte_of_stderr_without_a_newline(self):  # F5
+        client = self.fake(call="os.write(2, b'x' * 1000000); err('end'); text('ok')",
+                           options={"stderr": None})
+        self.assertEqual(client.call_tool("f").text, "ok")
+        soon(lambda: client.stderr_tail.endswith("end\n"))
+        self.assertLessEqual(len(client.stderr_tail), 8192)
+
+    def test_stderr_goes_where_it_is_told(self):
+        words = "one\ntwo \u00e9\n"
+
+        def play(target, said):
+            with contextlib.redirect_stderr(io.StringIO()) as ours:
+                client = self.fake({"stderr": target},
+                                   call="err('one'); err('two \u00e9'); text('ok')")
+                client.call_tool("f")
+                soon(lambda: client.stderr_tail == words)
+                soon(lambda: said() == words)
+                client.close()
+                self.assertEqual(ours.getvalue(), "")
+
+        text, chunks = io.StringIO(), []
+        rows = [("a stream", text, text.getvalue), ("nowhere", None, lambda: words),
+                ("a callable", chunks.append, lambda: "".join(chunks))]
+        for label, target, said in rows:
+            with self.subTest(label):
+                play(target, said)
+        self.assertTrue(all(chunk.endswith("\n") for chunk in chunks))
+
+    def test_sys_stderr_is_looked_up_at_the_start_and_needs_no_descriptor(self):  # F24
+        with contextlib.redirect_stderr(io.StringIO()) as ours:
+            client = self.fake(call="err('hello'); text('ok')")
+        client.call_tool("f")
+        soon(lambda: ours.getvalue() == "hello\n")
+
+    def test_no_stderr_at_all(self):  # F24
+        before, sys.stderr = sys.stderr, None
+        try:
+            client = self.fake(call="err('hello'); text('ok')")
+            self.assertEqual(client.call_tool("f").text, "ok")
+        finally:
+            sys.stderr = before
+
+    def test_a_client_inside_a_running_event_loop(self):  # F24
+        async def main():
+            with Client(fake(), mode="legacy") as client:
+                return client.call_tool("f").text
+
+        self.assertEqual(asyncio.run(main()), "ok")
+        self.assertEqual(together(lambda: asyncio.run(main())), ["ok"])
+
+    def test_the_environment_is_small_unless_told(self):  # F23
+        os.environ["MCP_MIN_SECRET"], os.environ["HOSTILE"] = "s", "() { :; }"
+        self.addCleanup(os.environ.pop, "MCP_MIN_SECRET")
+        self.addCleanup(os.environ.pop, "HOSTILE")
+        rows = [({}, None, None), ({"env": {"MINE": "1"}}, None, "1"),
+                ({"env": {}}, None, None), ({"inherit_env": True}, "s", None),
+                ({"inherit_env": True, "env": {"MCP_MIN_SECRET": "t"}}, "t", None)]
+        for options, secret, mine in rows:
+            with self.subTest(options=options):
+                env = self.fake(options, env="result(env=dict(os.environ))").request(
+                    "fake/env")["env"]
+                self.assertEqual((env.get("MCP_MIN_SECRET"), env.get("MINE")),
+                                 (secret, mine))
+                self.assertEqual(env["PATH"], os.environ["PATH"])
+                if not options.get("inherit_env"):
+                    self.assertNotIn("HOSTILE", env)
+
+    def test_the_command_is_looked_up_in_the_childs_own_path(self):  # F23
+        with tempfile.TemporaryDirectory() as folder:
+            tool = os.path.join(folder, "my-mcp-server")
+            with open(tool, "w") as file:
+                file.write('#!/bin/sh\nexec "$@"\n')
+            os.chmod(tool, 0o755)
+            for env, cwd, name in (({"PATH": folder + ":/bin:/usr/bin"}, None,
+                                    "my-mcp-server"), ({}, folder, "./my-mcp-server")):
+                client = Client([name, *fake(cwd="result(cwd=os.getcwd())")],
+                                env=env, cwd=cwd, mode="legacy")
+                with client:
+                    self.assertEqual(client.request("fake/cwd")["cwd"],
+                                     os.path.realpath(cwd or os.getcwd()))
+
+    def test_a_death_during_a_call_fails_it_with_code_and_last_words(self):  # F22, D11
+        rows = [("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9),
+                ("os.kill(os.getpid(), 11)", -11)]
+        for act, code in rows:
+            with self.subTest(act):
+                client = self.fake(call="err('last words'); " + act,
+                                   options={"stderr": None})
+                calls = [client.submit("fake/say", {"lines": []}) for _ in range(3)]
+                with self.assertRaises(ConnectionClosed) as caught:
+                    client.call_tool("f")
+                self.assertEqual(caught.exception.exit_code, code)
+                self.assertIn("last words", caught.exception.stderr)
+                self.assertEqual(client.exit_code, code)
+                for call in calls:
+                    self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
+
+    def test_a_death_between_calls_fails_the_next_at_once(self):  # F22
+        client = self.fake(call="text('bye'); os._exit(4)")
+        self.assertEqual(client.call_tool("f").text, "bye")
+        error = raised(client.call_tool, "f")
+        self.assertIsInstance(error, ConnectionClosed)
+        self.assertEqual(error.exit_code, 4)
+
+    def test_a_server_that_closes_its_stdout_has_ended(self):
+        client = self.fake(call="os.close(1)")
+        with hurried():
+            self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
+            client.close()
+
+    def test_auto_restart_starts_a_fresh_process_and_repeats_nothing(self):  # F22
+        for mode, again in (("legacy", "initialize initialized"), ("auto", "")):
+            with self.subTest(mode):
+                story = Story(self)
+                client = self.fake({"mode": mode, "auto_restart": True}, story,
+                                   discover="modern()", call="die(5)")
+                self.assertEqual(client.request("fake/fence")["fence"], True)
+                self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
+                self.assertEqual(client.request("fake/fence")["fence"], True)
+                lived = str(story)
+                self.assertEqual((lived.count("+"), lived.count("call")), (2, 1))
+                if again:
+                    self.assertIn("call + initialize initialized fence", lived)
+                else:
+                    self.assertNotIn("initialize", lived)
+                self.assertIsNone(client.exit_code)
+
+    def test_subscriptions_survive_a_restart(self):  # F22
+        able = "(resources={'subscribe': True})"
+        for mode, rule in (("legacy", {"initialize": "legacy" + able}),
+                           ("modern", {"discover": "modern" + able})):
+            with self.subTest(mode):
+                story = Story(self)
+                client = self.fake(
+                    {"mode": mode, "auto_restart": True,
+                     "message_handler": lambda note: None},
+                    story, subscribe="result()", call="die(5)", listen=ACKNOWLEDGE,
+                    **rule)
+                client.subscribe("note://x")
+                raised(client.call_tool, "f")
+                client.request("fake/fence")
+                self.assertEqual(len(soon(lambda client=client: [
+                    one for one in client.request("fake/seen")["seen"]
+                    if "note://x" in json.dumps(one)])), 1)
+
+    def test_without_auto_restart_the_dead_stay_dead(self):
+        story = Story(self)
+        client = self.fake({}, story, call="die(5)")
+        for _ in range(3):
+            self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
+        self.assertEqual(str(story).count("+"), 1)
+
+    def test_a_server_that_will_not_end_is_ended(self):  # F20
+        ignore = "import signal; signal.signal(15, signal.SIG_IGN); "
+        child = ("import subprocess; child = subprocess.Popen([sys.executable, '-I',"
+                 " '-c', 'import time; time.sleep(60)']%s); note(str(child.pid)); ")
+        rows = [  # what it does → how it ends
+            ("ends at end of input", "", "", 0),
+            ("ends with a status", "", "die(9)", 9),
+            ("ignores end of input", "", "time.sleep(60)", -15),
+            ("ignores everything", ignore, "time.sleep(60)", -9),
+            ("leaves a child", child % "", "", 0),
+            ("leaves a child and ignores all", ignore + child % "", "time.sleep(60)",
+             -9),
+            ("leaves a child in a session of its own holding stdout",
+             child % ", start_new_session=True", "", 0),
+        ]
+
+        def close(start, end, code):
+            story = Story(self)
+            client = self.fake({}, story, start=start, end=end)
+            started = time.monotonic()
+            client.close()
+            took = time.monotonic() - started
+            self.assertEqual(client.exit_code, code)
+            self.assertLess(took, 5.5)
+            children = [int(word) for word in str(story).split() if word.isdigit()]
+            for pid in children:
+                if "start_new_session" in start:
+                    os.kill(pid, signal.SIGKILL)
+                gone(pid)
+
+        with hurried():
+            outcomes = together(*[lambda row=row: close(*row[1:]) for row in rows])
+        for row, outcome in zip(rows, outcomes):
+            with self.subTest(row[0]):
+                if outcome:
+                    raise outcome
+
+    def test_a_client_that_is_never_closed_does_not_hold_the_exit(self):  # F19
+        code = ("import sys; sys.path.insert(0, %r); import mcp_min\n"
+                "client = mcp_min.Client(%r, mode='legacy').connect()\n"
+                "print(client.request('fake/pid')['pid'], flush=True)\n%s")
+        close = "import atexit; atexit.register(client.close); "
+        for label, last in (("falls off the end", ""), ("atexit, twice", close * 2),
+                            ("sys.exit", "sys.exit(0)")):
+            with self.subTest(label):
+                done = subprocess.run(
+                    [sys.executable, "-I", "-c", code % (HERE, fake(), last)],
+                    capture_output=True, timeout=PATIENCE, check=False)
+                self.assertEqual((done.returncode, done.stderr), (0, b""))
+                gone(int(done.stdout))
+
+    def test_nothing_is_left_open(self):
+        def open_files():
+            return set(os.listdir("/proc/self/fd"))
+
+        if not os.path.isdir("/proc/self/fd"):
+            self.skipTest("no /proc")
+        with Client(fake(), mode="legacy"):
+            pass
+        before, threads = open_files(), threading.active_count()
+        for target in (fake(), fake(start="die(1)"), ["no-such-server"], Server("x"),
+                       fake(initialize="error(1)")):
+            with contextlib.suppress(OSError, McpError), Client(
+                    target, mode="legacy", stderr=None) as client:
+                client.call_tool("f")
+        soon(lambda: open_files() == before, "closed descriptors")
+        soon(lambda: threading.active_count() <= threads, "ended threads")
+
+
+class TestRaces(unittest.TestCase):
+    """Each of these must be able to fail: the comment says what to remove for that."""
+
+    def setUp(self):
+        self.server = Server("echo")
+        self.server.add_tool(lambda word: word, name="echo")
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        self.addCleanup(sys.setswitchinterval, interval)
+
+    def test_fifty_threads_of_two_hundred_calls_get_their_own_answers(self):  # F18
+        # Fails when two threads may write at once (the long words do not fit a pipe, so
+        # lines would mix), or may take the same id.
+        with Client(self.server) as client:
+            def work(thread):
+                for call in range(200):
+                    word = f"{thread}/{call}" * (1 if call % 40 else 12000)
+                    if client.call_tool("echo", {"word": word}).text != word:
+                        return word
+
+            self.assertEqual(together(*[lambda thread=thread: work(thread)
+                                        for thread in range(50)]), [None] * 50)
+
+    def test_cancel_against_answer_has_one_winner(self):
+        # Fails (an InvalidStateError on stderr, two callbacks) when an answer does not
+        # make sure, in one step, that its future has not been cancelled.
+        def race(client, turn):
+            ended = []
+            call = client.submit_tool("echo", {"word": str(turn)})
+            call.add_done_callback(ended.append)
+            if turn % 3:
+                together(call.cancel)
+            won = call.cancel()
+            soon(lambda: ended == [call])
+            if won or call.cancelled():
+                self.assertTrue(call.cancelled())
+            else:
+                self.assertEqual(call.result().text, str(turn))
+
+        with contextlib.redirect_stderr(io.StringIO()) as said, Client(
+                self.server) as client:
+            for turn in range(300):
+                race(client, turn)
+            self.assertEqual(client.call_tool("echo", {"word": "alive"}).text, "alive")
+        self.assertEqual(said.getvalue(), "")
+
+    def test_answer_against_timeout_has_one_winner(self):
+        # Fails when a timeout does not pop the call: the late answer then meets a
+        # future that is already done, or is given to the caller as well.
+        with Client(self.server) as client:
+            client.call_tool("echo", {"word": "warm"})
+
+            def work(thread):
+                for turn in range(60):
+                    word = f"{thread}/{turn}"
+                    try:
+                        got = client.call_tool("echo", {"word": word},
+                                               timeout=turn * 1e-4 + 1e-5).text
+                    except RequestTimeout:
+                        continue
+                    if got != word:
+                        return got
+
+            self.assertEqual(together(*[lambda thread=thread: work(thread)
+                                        for thread in range(4)]), [None] * 4)
+            self.assertEqual(client.call_tool("echo", {"word": "alive"}).text, "alive")
+
+    def test_close_against_everything(self):
+        # Fails (an error of another kind, a thread that hangs) when some verb forgets
+        # that the connection may end under it.
+        def until_closed(started, act):
+            started.wait(PATIENCE)
+            with contextlib.suppress(ConnectionClosed):
+                while True:
+                    with contextlib.suppress(concurrent.futures.CancelledError):
+                        act()
+
+        def battle(turn):
+            client = Client(everything(drain_seconds=0.01)[0],
+                            message_handler=lambda note: None).connect()
+            started = threading.Barrier(9)
+
+            def close():
+                started.wait(PATIENCE)
+                time.sleep(turn * 5e-4)
+                client.close()
+
+            def cancel():
+                call = client.submit_tool("hang")
+                call.cancel()
+                call.result(PATIENCE)
+
+            acts = [client.list_tools, client.ping, cancel,
+                    lambda: client.call_tool("add", {"a": 1}),
+                    lambda: client.submit_tool("add", {"a": 1}).result(PATIENCE),
+                    lambda: client.subscribe("note://x"),
+                    lambda: client.read_resource("note://x")]
+            return together(close, close, *[
+                lambda act=act: until_closed(started, act) for act in acts])
+
+        for turn in range(15):
+            self.assertEqual(battle(turn), [None] * 9)
+
+    def test_close_against_submit_leaves_no_call_behind(self):
+        # Fails (a call that waits for ever) when a call can enter the table after close
+        # has emptied it: the look at "closed" and the entry must share a lock.
+        def storm(client, calls):
+            while not (calls and calls[-1].done() and calls[-1].exception()):
+                calls.append(client.submit_tool("echo", {"word": ""}))
+
+        def battle(client):
+            calls = [[] for _ in range(4)]
+            together(*[lambda mine=mine: storm(client, mine) for mine in calls],
+                     lambda: (time.sleep(0.005), client.close()))
+            for mine in calls:
+                for call in mine:
+                    error = call.exception(PATIENCE)
+                    self.assertIsInstance(error, (type(None), ConnectionClosed))
+
+        for _ in range(8):
+            battle(Client(self.server).connect())
+
+    def test_two_threads_closing_both_return(self):
+        # Fails when both reap the process, or both close the same descriptor.
+        for _ in range(20):
+            client = Client(self.server).connect()
+            self.assertEqual(together(*[client.close] * 4), [None] * 4)
+        client = Client(fake(), mode="legacy").connect()
+        self.assertEqual(together(*[client.close] * 4), [None] * 4)
+        self.assertEqual(client.exit_code, 0)
+
+    def test_many_threads_after_a_death_start_one_process(self):
+        # Fails when "is it dead? then start" is not one step under a lock.
+        story = Story(self)
+        with Client(fake(story, call="die(1)"), mode="legacy", auto_restart=True,
+                    stderr=None) as client:
+            raised(client.call_tool, "f")
+            got = together(*[lambda: client.request("fake/fence")["fence"]] * 8)
+            self.assertEqual(got, [True] * 8)
+        self.assertEqual(str(story).count("+"), 2)
+
+    def test_list_change_against_listen(self):
+        # Fails (an update that never comes, a RuntimeError while fanning out) when the
+        # set of listeners is walked without the lock under which it changes.
+        def battle(session):
+            client, stop = session.client, threading.Event()
+
+            def touch(uri):
+                while not stop.is_set():
+                    session.server.notify_resource_updated(uri)
+
+            def grow():
+                while not stop.is_set():
+                    session.server.add_tool(lambda: "", name="grown")
+
+            def listen():
+                try:
+                    for number in range(20):
+                        client.subscribe(f"note://{number}")
+                    for number in range(20):
+                        client.unsubscribe(f"note://{number}")
+                    client.subscribe("note://x")
+                    session.heard("notifications/resources/updated")
+                finally:
+                    stop.set()
+
+            self.assertEqual(together(listen, grow, lambda: touch("note://x"), *[
+                lambda: touch("note://nobody")] * 3), [None] * 6)
+            self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
+
+        for mode in ("legacy", "modern"):
+            with self.subTest(mode), Session(mode) as session:
+                battle(session)
+
+
+# ==================================================================================
+# Conformance: every message of ours against the schema of its revision
+# ==================================================================================
+
+NO_SKIP = os.environ.get("MCP_MIN_NO_SKIP") == "1"
+SCHEMAS = os.environ.get("MCP_MIN_SCHEMAS") or os.path.join(
+    HERE, os.pardir, "shared", "reference", "schema")
+
+
+def missing(test, what, always=False):
+    """Skip, saying so; where CI has installed everything, fail instead."""
+    if NO_SKIP and not always:
+        test.fail(what + " is missing, and MCP_MIN_NO_SKIP=1 says it must not be")
+    test.skipTest(what + " is missing")
+
+
+class Conform:
+    """The official schema of one revision, as a judge of single messages."""
+
+    def __init__(self, revision, jsonschema):
+        path = os.path.join(SCHEMAS, revision, "schema.json")
+        with open(path, encoding="utf-8") as file:
+            self.schema = json.load(file)
+        self.where = "$defs" if "$defs" in self.schema else "definitions"
+        self.defs = self.schema[self.where]
+        self.kind = (jsonschema.Draft202012Validator if self.where == "$defs"
+                     else jsonschema.Draft7Validator)
+        self.by_method = {}
+        for name, one in self.defs.items():
+            method = one.get("properties", {}).get("method", {}).get("const")
+            if method and name != "ClientNotification":
+                self.by_method[method] = name
+        self.asked = {}
+        self.judged = collections.Counter()
+
+    def fits(self, name, value):
+        schema = {**self.schema, "$ref": f"#/{self.where}/{name}"}
+        if self.where == "definitions":
+            schema = {"$schema": self.schema["$schema"], "definitions": self.defs,
+                      "allOf": [{"$ref": "#/definitions/" + name}]}
+        problems = "; ".join(
+            "/".join(map(str, error.absolute_path)) + ": " + error.message
+            for error in self.kind(schema).iter_errors(value))
+        if problems:
+            raise AssertionError(
+                f"not a {name}: {problems[:2000]}\n{json.dumps(value)[:2000]}")
+        self.judged[name] += 1
+
+    def result_of(self, method):
+        name = self.by_method[method].replace("Request", "Result")
+        return name if name in self.defs else "EmptyResult"
+
+    def judge(self, sender, message):
+        """One message by ``sender``; an answer is judged by what it answers."""
+        other = "<" if sender == ">" else ">"
+        if isinstance(message, list):
+            for one in message:
+                self.judge(sender, one)
+        elif "method" in message:
+            if "id" in message:
+                self.asked[sender, message["id"]] = message["method"]
+                self.fits("JSONRPCRequest", message)
+            else:
+                self.fits("JSONRPCNotification", message)
+            if message["method"] in self.by_method:
+                self.fits(self.by_method[message["method"]], message)
+                self.allowed(sender, message["method"])
+            elif not message["method"].startswith(("acme/", "fake/")):
+                raise AssertionError(f"{message['method']} is not of this revision")
+        elif "error" in message:
+            if message.get("id") is not None:         # the known exception
+                name = "JSONRPCError" if "JSONRPCError" in self.defs else \
+                    "JSONRPCErrorResponse"
+                self.fits(name, message)
+                named = {-32021: "MissingRequiredClientCapabilityError",
+                         -32022: "UnsupportedProtocolVersionError"}.get(
+                             message["error"]["code"])
+                if named in self.defs:
+                    self.fits(named, message)
+        else:
+            name = "JSONRPCResponse" if "JSONRPCError" in self.defs else \
+                "JSONRPCResultResponse"
+            self.fits(name, message)
+            method = self.asked[other, message["id"]]
+            if message["result"].get("resultType") == "input_required":
+                self.fits("InputRequiredResult", message["result"])
+            elif method in self.by_method:
+                self.fits(self.result_of(method), message["result"])
+
+    def allowed(self, sender, method):
+        """May this side send this method at all?"""
+        unions = [name for name in (
+            ("ClientRequest", "ClientNotification") if sender == ">" else
+            ("ServerRequest", "ServerNotification")) if name in self.defs]
+        refs = []
+        for name in unions:
+            for one in self.defs[name].get("anyOf", [self.defs[name]]):
+                refs.append(one["$ref"].rpartition("/")[2] if "$ref" in one else name)
+        consts = [self.defs[ref].get("properties", {}).get("method", {}).get("const")
+                  for ref in refs]
+        if method not in consts:
+            raise AssertionError(f"{sender} sends {method}")
+
+
+SINCE = {  # the features that are younger than the oldest revision
+    "elicitation, twice, and once()": "2025-06-18", "a prompt that asks": "2025-06-18",
+    "a resource that asks": "2025-06-18", "several questions at once": "2025-06-18",
+    "tools/call, blocks": "2025-06-18", "elicitation, url": "2025-11-25",
+    "tools/call, bad arguments": "2025-11-25"}
+
+
+def walk(client, session, revision):
+    """Everything a client of this revision can do, once."""
+    for feature, act, _ in FEATURES:
+        if revision >= SINCE.get(feature, ""):
+            act(session)
+        for heard in (session.effects, session.notes, session.logs, session.progress,
+                      session.asked):
+            del heard[:]
+    client.set_roots([{"uri": "file:///b"}])
+    if revision >= "2025-06-18":
+        session.name = None
+        client.call_tool("pay", {"amount": 1})
+    client.complete("note://{name}", "name", "x", context={"a": "b"})
+    for wrong in (("tools/call", {"name": 7}), ("tools/list", {"cursor": "none"}),
+                  ("resources/read", {}), ("logging/setLevel", {"level": "loud"}),
+                  ("completion/complete", {"ref": {"type": "ref/odd"}})):
+        raised(client.request, *wrong)
+
+
+class TestConformance(unittest.TestCase):
+    """Every message that our side sends is valid in the revision it is sent in."""
+
+    @classmethod
+    def setUpClass(cls):
+        try:
+            import jsonschema
+        except ImportError:
+            jsonschema = None
+        cls.jsonschema = jsonschema
+
+    def setUp(self):
+        if not self.jsonschema:
+            missing(self, "the package jsonschema")
+        if not os.path.isdir(SCHEMAS):
+            missing(self, "the folder of schemas (MCP_MIN_SCHEMAS)", always=True)
+
+    def judge(self, revision, lines):
+        judge = Conform(revision, self.jsonschema)
+        for sender, line in lines:
+            message = json.loads(line)
+            if not self.on_purpose(sender, message):
+                judge.judge(sender, message)
+        return judge.judged
+
+    @staticmethod
+    def on_purpose(sender, message):
+        """The mistakes that `walk` makes to see the errors for them."""
+        params = message.get("params") or {} if isinstance(message, dict) else {}
+        if sender == ">" and message.get("method") in (
+                "tools/call", "tools/list", "resources/read", "logging/setLevel",
+                "completion/complete"):
+            return params.get("name") == 7 or params.get("level") == "loud" or (
+                params.get("ref", {}).get("type") == "ref/odd") or (
+                    message["method"] == "resources/read" and "uri" not in params)
+        return False
+
+    def record(self, mode, options=(), **server_options):
+        server, effects = everything(**server_options)
+        with Relay(server) as relay:
+            session = Session(mode, server, target=relay.streams, **dict(options))
+            session.effects = effects
+            with session:
+                if mode != "auto":
+                    self.assertEqual(session.client.protocol_version, mode)
+                walk(session.client, session, MODERN if mode == "auto" else mode)
+            return relay.lines
+
+    def test_a_full_session_of_every_revision(self):
+        for revision in LEGACY + [MODERN]:
+            with self.subTest(revision):
+                judged = self.judge(revision, self.record(revision))
+                self.assertGreater(sum(judged.values()), 150)
+                for name in ("CallToolRequest", "CallToolResult",
+                             "ProgressNotification", "CancelledNotification",
+                             "LoggingMessageNotification",
+                             "ToolListChangedNotification", "CompleteResult",
+                             "ResourceUpdatedNotification", "GetPromptResult"):
+                    self.assertIn(name, judged)
+
+    def test_auto_mode_is_the_modern_revision(self):
+        judged = self.judge(MODERN, self.record("auto"))
+        self.assertIn("DiscoverResult", judged)
+        self.assertIn("InputRequiredResult", judged)
+        self.assertIn("SubscriptionsListenRequest", judged)
+
+    def test_paged_and_cached_lists(self):
+        for revision in (LATEST, MODERN):
+            judged = self.judge(revision, self.record(
+                revision, page_size=2, cache_ttl=60, cache_scope="public"))
+            self.assertIn("ListToolsResult", judged)
+
+    def test_a_client_that_can_do_nothing(self):
+        for revision in (LATEST, MODERN):
+            server, _ = everything()
+            with Relay(server) as relay, Client(relay.streams, mode=revision) as client:
+                for tool in ("pay", "recite", "where", "visit", "several"):
+                    raised(client.call_tool, tool, {"amount": 1})
+            judged = self.judge(revision, relay.lines)
+            if revision == MODERN:
+                self.assertIn("MissingRequiredClientCapabilityError", judged)
+
+    def test_a_question_that_the_revision_does_not_know_is_not_sent(self):
+        for revision in LEGACY:
+            for tool in ("pay", "visit"):
+                with self.subTest(revision=revision, tool=tool):
+                    server, _ = everything()
+                    with Relay(server) as relay, Session(
+                            revision, server, target=relay.streams) as session:
+                        raised(session.client.call_tool, tool, {"amount": 1}
+                               if tool == "pay" else {})
+                    self.judge(revision, relay.lines)
+
+    def test_the_probe_and_the_fallback(self):
+        with Client(fake()) as client:
+            seen = client.request("fake/seen")["seen"]
+        judge = Conform(MODERN, self.jsonschema)
+        judge.judge(">", seen[0])
+        self.assertIn("DiscoverRequest", judge.judged)
+        judge = Conform(LATEST, self.jsonschema)
+        for message in seen[1:]:
+            judge.judge(">", message)
+        self.assertIn("InitializeRequest", judge.judged)
+
+
+# ==================================================================================
+# Interoperability: the official SDK at the other end
+# ==================================================================================
+
+SDK_SERVER = """
+import anyio
+from typing import Annotated
+from pydantic import BaseModel
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.resolve import Elicit, ListRoots, Resolve, Sample
+from mcp_types import (Completion, CreateMessageResult, ListRootsResult,
+                       SamplingMessage, TextContent)
+
+server, story = MCPServer("sdk", version="9.9", instructions="be kind"), []
+
+class Who(BaseModel):
+    name: str
+
+def who() -> Elicit[Who]:
+    return Elicit("your name?", Who)
+
+def poem() -> Sample:
+    text = TextContent(type="text", text="a poem")
+    return Sample([SamplingMessage(role="user", content=text)], max_tokens=7)
+
+def places() -> ListRoots:
+    return ListRoots()
+
+@server.tool()
+def add(a: int, b: int = 2) -> int:
+    "Add two numbers."
+    return a + b
+
+@server.tool()
+def unlucky() -> str:
+    raise ValueError("no")
+
+@server.tool()
+async def count(n: int, ctx: Context) -> str:
+    for step in range(1, n + 1):
+        await ctx.report_progress(step, n, "step %d" % step)
+    return "counted"
+
+@server.tool()
+async def tell(ctx: Context) -> str:
+    await ctx.info({"x": 1})
+    return "told"
+
+@server.tool()
+async def hang() -> str:
+    story.append("hanging")
+    try:
+        await anyio.sleep(60)
+    finally:
+        story.append("cancelled")
+    return "never"
+
+@server.tool(name="story")
+def tell_story() -> str:
+    return " ".join(story)
+
+@server.tool()
+async def greet(who: Annotated[Who, Resolve(who)]) -> str:
+    return "hello " + who.name
+
+@server.tool()
+async def recite(poem: Annotated[CreateMessageResult, Resolve(poem)]) -> str:
+    return poem.content.text
+
+@server.tool()
+async def where(roots: Annotated[ListRootsResult, Resolve(places)]) -> str:
+    return " ".join(str(root.uri) for root in roots.roots)
+
+@server.tool()
+async def touch(uri: str, ctx: Context) -> str:
+    await ctx.notify_resource_updated(uri)
+    if ctx.protocol_version < "2026":
+        await ctx.session.send_resource_updated(uri)
+    return "touched"
+
+@server.tool()
+async def grow(ctx: Context) -> str:
+    server.add_tool(lambda: "new", name="grown")
+    await ctx.notify_tools_changed()
+    if ctx.protocol_version < "2026":
+        await ctx.session.send_tool_list_changed()
+    return "grown"
+
+@server.resource("note://one", mime_type="text/plain")
+def note() -> str:
+    return "a note"
+
+@server.resource("blob://one", mime_type="application/octet-stream")
+def blob() -> bytes:
+    return bytes([0, 255])
+
+@server.resource("echo://{word}")
+def echo(word: str) -> str:
+    return word
+
+@server.prompt()
+def review(code: str) -> str:
+    return "review " + code
+
+@server.completion()
+async def complete(ref, argument, context):
+    return Completion(values=[argument.value + "thon"], total=1, has_more=False)
+
+server.run()
+"""
+
+SDK1_SERVER = """
+from pydantic import BaseModel
+from mcp.server.fastmcp import Context, FastMCP
+from mcp.types import SamplingMessage, TextContent
+
+server = FastMCP("sdk1", instructions="be kind")
+
+class Who(BaseModel):
+    name: str
+
+@server.tool()
+def add(a: int, b: int = 2) -> int:
+    return a + b
+
+@server.tool()
+async def count(n: int, ctx: Context) -> str:
+    for step in range(1, n + 1):
+        await ctx.report_progress(step, n, "step %d" % step)
+    return "counted"
+
+@server.tool()
+async def greet(ctx: Context) -> str:
+    return "hello " + (await ctx.elicit("your name?", Who)).data.name
+
+@server.tool()
+async def recite(ctx: Context) -> str:
+    text = TextContent(type="text", text="a poem")
+    said = await ctx.session.create_message(
+        [SamplingMessage(role="user", content=text)], max_tokens=7)
+    return said.content.text
+
+@server.tool()
+async def where(ctx: Context) -> str:
+    return " ".join(str(root.uri) for root in (await ctx.session.list_roots()).roots)
+
+@server.resource("note://one", mime_type="text/plain")
+def note() -> str:
+    return "a note"
+
+@server.prompt()
+def review(code: str) -> str:
+    return "review " + code
+
+server.run()
+"""
+
+
+def outcome_of_sdk_cancelling(session):
+    call = session.client.submit_tool("hang")
+    soon(lambda: session.client.call_tool("story").text == "hanging")
+    call.cancel()
+    return soon(lambda: "cancelled" in session.client.call_tool("story").text
+                and session.client.call_tool("story").text)
+
+
+def outcome_of_sdk_changes(session):
+    before = len(session.client.list_tools())
+    session.client.call_tool("grow")
+    session.heard("notifications/tools/list_changed")
+    return len(session.client.list_tools()) - before
+
+
+def outcome_of_sdk_updates(session):
+    session.client.subscribe("note://one")
+    session.client.call_tool("touch", {"uri": "note://one"})
+    return session.heard("notifications/resources/updated")[0]["params"]["uri"]
+
+
+WITH_SDK_SERVER = [  # what our client does with an SDK server, the outcome
+    ("server_info", lambda s: (s.client.server_info["name"], s.client.instructions),
+     ("sdk", "be kind")),
+    ("list_tools", lambda s: names(s.client.list_tools())[:2], ["add", "unlucky"]),
+    ("call_tool", lambda s: s.client.call_tool("add", {"a": 1}).structured_content,
+     {"result": 3}),
+    ("isError", lambda s: type(raised(s.client.call_tool, "unlucky")), ToolError),
+    ("list_resources", lambda s: names(s.client.list_resources(), "uri"),
+     ["note://one", "blob://one"]),
+    ("list_resource_templates", lambda s: names(
+        s.client.list_resource_templates(), "uriTemplate"), ["echo://{word}"]),
+    ("read_resource", lambda s: s.client.read_resource("note://one")[0].text, "a note"),
+    ("read a blob", lambda s: s.client.read_resource("blob://one")[0].data,
+     b"\x00\xff"),
+    ("read a template", lambda s: s.client.read_resource("echo://x")[0].text, "x"),
+    ("list_prompts", lambda s: names(s.client.list_prompts()), ["review"]),
+    ("get_prompt", lambda s: s.client.get_prompt(
+        "review", {"code": "1"})["messages"][0]["content"]["text"], "review 1"),
+    ("complete", lambda s: s.client.complete("review", "code", "py")["values"],
+     ["python"]),
+    ("progress", outcome_of_progress,
+     [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]),
+    ("log", lambda s: (s.client.call_tool("tell").text, soon(lambda: s.logs)),
+     ("told", [("info", {"x": 1})])),
+    ("elicitation", lambda s: s.client.call_tool("greet").text, "hello Ann"),
+    ("sampling", lambda s: s.client.call_tool("recite").text, "roses are red"),
+    ("roots", lambda s: s.client.call_tool("where").text, "file:///a"),
+    ("cancel", outcome_of_sdk_cancelling, "hanging cancelled"),
+    ("list_changed", outcome_of_sdk_changes, 1),
+    ("ping", lambda s: raised(s.client.ping), None),
+    ("updates", outcome_of_sdk_updates, "note://one"),
+]
+
+
+class TestInterop(unittest.TestCase):
+    """The official Python SDK (2.x, and 1.x where that one is installed), both ways."""
+
+    def sdk(self, major):
+        try:
+            import mcp
+        except ImportError:
+            missing(self, "the package mcp")
+        if hasattr(mcp, "Client") != (major == 2):
+            missing(self, f"the package mcp, version {major}", always=True)
+        return mcp
+
+    def ours(self, mcp):
+        """How the SDK starts our server."""
+        module = os.path.splitext(os.path.basename(__file__))[0]
+        folders = [os.path.dirname(os.path.abspath(__file__)), HERE]
+        code = (f"import sys; sys.path[:0] = {folders}; import {module}; "
+                f"{module}.everything()[0].run()")
+        return mcp.StdioServerParameters(command=sys.executable, args=["-c", code])
+
+    @staticmethod
+    def run_async(main):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return asyncio.run(asyncio.wait_for(main, 60))
+
+    def test_our_client_with_an_sdk_server(self):
+        self.sdk(2)
+        for mode, version in (("auto", MODERN), ("legacy", LATEST), ("modern", MODERN)):
+            with Session(mode, target=[sys.executable, "-c", SDK_SERVER], stderr=None,
+                         log_level="debug") as session:
+                self.assertEqual(session.client.protocol_version, version)
+                for feature, act, wanted in WITH_SDK_SERVER:
+                    if mode == "legacy" and feature == "updates":
+                        continue            # MCPServer has no resources/subscribe
+                    with self.subTest(feature, mode=mode):
+                        self.assertEqual(act(session), wanted)
+
+    def test_our_client_with_an_sdk_1_server(self):
+        self.sdk(1)
+        passed_on = []
+        with Session("auto", target=[sys.executable, "-c", SDK1_SERVER],
+                     stderr=passed_on.append) as session:
+            client = session.client
+            self.assertEqual(client.protocol_version, LATEST)
+            self.assertEqual((client.server_info["name"], client.instructions),
+                             ("sdk1", "be kind"))
+            self.assertEqual(client.call_tool("add", {"a": 1}).structured_content,
+                             {"result": 3})
+            self.assertEqual(client.read_resource("note://one")[0].text, "a note")
+            self.assertEqual(outcome_of_progress(session),
+                             [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")])
+            self.assertEqual(client.call_tool("greet").text, "hello Ann")
+            self.assertEqual(client.call_tool("recite").text, "roses are red")
+            self.assertEqual(client.call_tool("where").text, "file:///a")
+            self.assertIsNone(raised(client.ping))
+            self.assertNotIn("validation error", "".join(passed_on))
+
+    def test_an_sdk_client_with_our_server(self):
+        mcp = self.sdk(2)
+        import mcp_types as types
+        async def main(mode, version):
+            heard, logs = [], []
+
+            async def elicit(ctx, params):
+                heard.append(params.message)
+                if getattr(params, "mode", "form") == "url":
+                    return types.ElicitResult(action="accept")
+                return types.ElicitResult(action="accept", content=(
+                    {"value": True} if params.message == "sure?" else {"name": "Ann"}))
+
+            async def sample(ctx, params):
+                self.assertEqual(
+                    (params.max_tokens, params.system_prompt), (7, "rhyme"))
+                return types.CreateMessageResult(role="assistant", model="m", content={
+                    "type": "text", "text": "roses are red"})
+
+            async def roots(ctx):
+                return types.ListRootsResult(roots=[types.Root(uri="file:///a")])
+
+            async def on_message(note):
+                heard.append(note)
+
+            async def on_log(params):
+                logs.append((params.level, params.logger, params.data))
+
+            async with mcp.Client(
+                    self.ours(mcp), mode=mode, elicitation_callback=elicit,
+                    sampling_callback=sample, list_roots_callback=roots,
+                    message_handler=on_message, logging_callback=on_log,
+                    log_level="info") as client:
+                await self.use(client, types, version, heard, logs)
+
+        for row in (("auto", MODERN), ("legacy", LATEST), (MODERN, MODERN)):
+            with self.subTest(row[0]):
+                self.run_async(main(*row))
+
+    async def use(self, client, types, version, heard, logs):
+        """Everything an SDK client can do with `everything`."""
+        async def call(tool, **arguments):
+            result = await client.call_tool(tool, arguments)
+            self.assertFalse(result.is_error, result)
+            return result.structured_content or result.content[0].text
+
+        async def until(wanted):
+            for _ in range(PATIENCE * 100):
+                if wanted():
+                    return wanted()
+                await asyncio.sleep(0.01)
+            self.fail("nothing came")
+
+        same = self.assertEqual
+        same(client.protocol_version, version)
+        if client.server_info:              # unknown when pinned: there was no probe
+            same(client.server_info.name, "everything")
+            same(client.instructions, "be kind")
+        # lists, page by page (the SDK does not follow the cursors by itself)
+        for lister, key, first in (
+                (client.list_tools, "tools", "add"),
+                (client.list_resources, "resources", "config"),
+                (client.list_resource_templates, "resource_templates", "note"),
+                (client.list_prompts, "prompts", "review")):
+            found, cursor = [], None
+            while True:
+                page = await lister(cursor=cursor)
+                found += [one.name for one in getattr(page, key)]
+                cursor = page.next_cursor
+                if not cursor:
+                    break
+            same((found[0], len(found)), (first, len(set(found))))
+        same(await call("add", a=1), {"result": 3})
+        same(await call("forecast", city="Oslo"), {"city": "Oslo", "days": 3})
+        same(await call("shout", text="hi"), "HI")
+        result = await client.call_tool("mixed", {})
+        same([block.type for block in result.content],
+             ["text", "image", "resource_link", "resource"])
+        result = await client.call_tool("unlucky", {})
+        same((result.is_error, result.content[0].text), (True, "out of luck"))
+        result = await client.call_tool("add", {"a": "x"})
+        same(result.is_error, True)
+        for error in (client.call_tool("nope", {}), client.read_resource("none://x"),
+                      client.get_prompt("nope")):
+            with self.assertRaises(Exception) as caught:
+                await error
+            self.assertIn(caught.exception.code, (-32602, -32002))
+        # resources, prompts, completion
+        read = await client.read_resource("config://app")
+        same(json.loads(read.contents[0].text), {"debug": True})
+        read = await client.read_resource("blob://one")
+        same(base64.b64decode(read.contents[0].blob), b"\x00\xff")
+        read = await client.read_resource("note://x")
+        same(read.contents[0].text, "note x")
+        same(read.contents[0].mime_type, "text/plain")
+        got = await client.get_prompt("review", {"code": "1"})
+        same((got.messages[0].role, got.messages[0].content.text),
+             ("user", "review this python: 1"))
+        got = await client.complete(types.PromptReference(name="review"),
+                                    {"name": "language", "value": "p"})
+        same(got.completion.values, ["python", "perl", "pascal"])
+        template = types.ResourceTemplateReference(uri="note://{name}")
+        got = await client.complete(template, {"name": "name", "value": "n"})
+        same((len(got.completion.values), got.completion.total), (100, 150))
+        same(got.completion.has_more, True)
+        # progress, log
+        steps = []
+
+        async def on_progress(*step):
+            steps.append(step)
+
+        await client.call_tool("count", {"n": 3}, progress_callback=on_progress)
+        await until(lambda: len(steps) == 3)
+        same(steps, [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")])
+        await call("tell", levels=["debug", "info", "error"])
+        await until(lambda: len(logs) == 2)
+        same(logs, [(level, "library", {"level": level})
+                    for level in ("info", "error")])
+        # questions
+        same(await call("pay", amount=7),
+             {"name": "Ann", "sure": True, "receipt": "receipt 1"})
+        same([one for one in heard if isinstance(one, str)], ["your name?", "sure?"])
+        same((await call("story"))["result"].count(7), 1)
+        same(await call("visit"), "accept")
+        same(await call("recite"), "roses are red")
+        same(await call("where"), {"result": [{"uri": "file:///a"}]})
+        read = await client.read_resource("asked://tea")
+        same(read.contents[0].text, "tea for Ann")
+        got = await client.get_prompt("interview")
+        same(got.messages[1].content.text, "Ann")
+        # cancel
+        task = asyncio.ensure_future(client.call_tool("hang", {}))
+        while "hanging" not in (await call("story"))["result"]:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        while "cancelled" not in (await call("story"))["result"]:
+            await asyncio.sleep(0.01)
+        # changes and updates
+        if version == MODERN:
+            async with client.listen(tools_list_changed=True,
+                                     resource_subscriptions=["note://x"]) as events:
+                await call("grow", name="grown")
+                same(type(await events.__anext__()).__name__, "ToolsListChanged")
+                await call("touch", uri="note://y")
+                await call("touch", uri="note://x")
+                same((await events.__anext__()).uri, "note://x")
+        else:
+            await client.subscribe_resource("note://x")
+            await call("grow", name="grown")
+            await call("touch", uri="note://y")
+            await call("touch", uri="note://x")
+            notes = await until(lambda: [
+                note for note in heard
+                if getattr(note, "method", "") == "notifications/resources/updated"])
+            same([str(note.params.uri) for note in notes], ["note://x"])
+            self.assertIn("notifications/tools/list_changed",
+                          [getattr(note, "method", "") for note in heard])
+            await client.unsubscribe_resource("note://x")
+            await client.send_ping()
+
+    def test_an_sdk_1_client_with_our_server(self):
+        mcp = self.sdk(1)
+        from mcp import types
+        from mcp.client.stdio import stdio_client
+
+        async def elicit(ctx, params):
+            content = {"value": True} if params.message == "sure?" else {"name": "Ann"}
+            return types.ElicitResult(action="accept", content=content)
+
+        async def sample(ctx, params):
+            return types.CreateMessageResult(role="assistant", model="m", content={
+                "type": "text", "text": "roses are red"})
+
+        async def roots(ctx):
+            return types.ListRootsResult(roots=[types.Root(uri="file:///a")])
+
+        async def main():
+            steps = []
+
+            async def on_progress(*step):
+                steps.append(step)
+
+            async with stdio_client(self.ours(mcp)) as streams, mcp.ClientSession(
+                    *streams, elicitation_callback=elicit, sampling_callback=sample,
+                    list_roots_callback=roots) as client:
+                same = self.assertEqual
+                same((await client.initialize()).protocolVersion, LATEST)
+                same((await client.list_tools()).tools[0].name, "add")
+                got = await client.call_tool("add", {"a": 1})
+                same(got.structuredContent, {"result": 3})
+                got = await client.call_tool("pay", {"amount": 7})
+                same(got.structuredContent,
+                     {"name": "Ann", "sure": True, "receipt": "receipt 1"})
+                got = await client.call_tool("recite", {})
+                same(got.content[0].text, "roses are red")
+                got = await client.call_tool("where", {})
+                same(got.structuredContent, {"result": [{"uri": "file:///a"}]})
+                await client.call_tool("count", {"n": 2}, progress_callback=on_progress)
+                same(steps, [(1, 2, "step 1"), (2, 2, "step 2")])
+                got = await client.read_resource("note://x")
+                same(got.contents[0].text, "note x")
+                got = await client.get_prompt("review", {"code": "1"})
+                same(got.messages[0].content.text, "review this python: 1")
+                got = await client.complete(
+                    types.PromptReference(type="ref/prompt", name="review"),
+                    {"name": "language", "value": "p"})
+                same(got.completion.values, ["python", "perl", "pascal"])
+                await client.send_ping()
+
+        self.run_async(main())
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Mixed(enum.Enum):
+    ONE = 1
+    NONE = None
+
+
+@dataclasses.dataclass
+class Address:
+    street: str
+    zip: Optional[str] = None
+
+
+@dataclasses.dataclass
+class User:
+    name: Annotated[str, "Full name"]
+    home: Address
+    tags: List[str] = dataclasses.field(default_factory=list)
+    born: Optional[datetime.date] = None
+    color: Color = Color.RED
+    greeting: str = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        if not self.name:
+            raise ValueError("a user has a name")
+        self.greeting = "Hi " + self.name
+
+
+@dataclasses.dataclass
+class Tree:
+    leaf: int
+    below: "List[Tree]"
+
+
+class Spot(NamedTuple):
+    x: int
+    y: int = 0
+
+
+class Movie(TypedDict):
+    title: str
+    year: Annotated[int, {"minimum": 1888}]
+
+
+class Partial(TypedDict, total=False):
+    stars: int
+
+
+UserId = NewType("UserId", int)
+CLOSED = {"additionalProperties": False}
+NO = object()
+
+
+def point(**more):
+    return {"type": "object", "properties": {"x": {"type": "integer"}, "y": {
+        "type": "integer", "default": 0}}, "required": ["x"], **CLOSED, **more}
+
+
+def nothing(**fields):
+    return {"type": "object", "properties": fields}
+
+
+# (hint, schema, [(JSON, what the handler gets)], [(JSON, the problem)])
+HINTS = [
+    (str, {"type": "string"}, [("5", "5"), ("", "")],
+     [(5, "x: expected string, got 5"), (None, "x: expected string, got null")]),
+    (int, {"type": "integer"}, [(5, 5), (5.0, 5), ("5", 5), ("-7", -7)],
+     [(" 5", 'x: expected integer, got " 5"'), ("5.0",
+      'x: expected integer, got "5.0"'),
+      (5.5, "x: expected integer, got 5.5"), (True, "x: expected integer, got true"),
+      ("1_0", 'x: expected integer, got "1_0"'), ("007",
+       'x: expected integer, got "007"'),
+      ("null", 'x: expected integer, got "null"')]),
+    (float, {"type": "number"}, [(5, 5.0), (5.5, 5.5), ("5.5", 5.5), ("5", 5.0)],
+     [("soon", 'x: expected number, got "soon"'), ("NaN",
+      'x: expected number, got "NaN"'),
+      (10 ** 400, "x: int too large to convert to float")]),
+    (bool, {"type": "boolean"}, [(True, True), ("true", True), ("false", False)],
+     [(1, "x: expected boolean, got 1"), ("yes", 'x: expected boolean, got "yes"'),
+      ("True", 'x: expected boolean, got "True"')]),
+    (None, {"type": "null"}, [(None, None)], [(0, "x: expected null, got 0")]),
+    (Any, {}, [("5", "5"), (None, None), ([1], [1])], []),
+    (object, {}, [({"a": 1}, {"a": 1})], []),
+    (list, {"type": "array"}, [([1, "a"], [1, "a"]), ("[1]", [1])],
+     [("x", 'x: expected array, got "x"'), ({}, "x: expected array, got an object")]),
+    (List[int], {"type": "array", "items": {"type": "integer"}},
+     [([1, "2", 3.0], [1, 2, 3]), ('["1"]', [1])],
+     [([1, "a"], 'x[1]: expected integer, got "a"')]),
+    (Sequence[str], {"type": "array", "items": {"type": "string"}}, [(["1"], ["1"])],
+     [([1], "x[0]: expected string, got 1")]),
+    (Iterable[bool], {"type": "array", "items": {"type": "boolean"}},
+     [(["true"], [True])], []),
+    (dict, {"type": "object"}, [({"a": 1}, {"a": 1}), ('{"a": 1}', {"a": 1})],
+     [([], "x: expected object, got an array")]),
+    (Dict[str, float], {"type": "object", "additionalProperties": {"type": "number"}},
+     [({"a": 1, "b": "2"}, {"a": 1.0, "b": 2.0})],
+     [({"a": "z"}, 'x.a: expected number, got "z"')]),
+    (Mapping[str, Any], {"type": "object"}, [({"a": None}, {"a": None})], []),
+    (tuple, {"type": "array"}, [([1, "a"], (1, "a"))], []),
+    (Tuple[int, str], {"type": "array", "prefixItems": [
+        {"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2},
+     [([1, "a"], (1, "a")), (["1", "a"], (1, "a"))],
+     [([1], "x: expected at least 2 items, got 1"),
+      ([1, 2], "x[1]: expected string, got 2")]),
+    (Tuple[int, ...], {"type": "array", "items": {"type": "integer"}},
+     [([1, 2], (1, 2))], []),
+    (Set[int], {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
+     [([1, 2], {1, 2})], [([1, 1.0], "x: expected items that differ, got an array")]),
+    (FrozenSet[str], {"type": "array", "items": {"type": "string"},
+     "uniqueItems": True},
+     [(["a"], frozenset("a"))], []),
+    (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+     [(5, 5), (None, None), ("5", 5)],
+     [("a", 'x: expected integer or null, got "a"'),
+      ("null", 'x: expected integer or null, got "null"')]),
+    (Union[int, str], {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+     [(5, 5), ("5", "5")], [([], "x: expected integer or string, got an array")]),
+    (Union[int, float], {"anyOf": [{"type": "integer"}, {"type": "number"}]},
+     [(5, 5), (5.5, 5.5)], []),
+    (Union[datetime.date, str], {"anyOf": [
+        {"type": "string", "format": "date"}, {"type": "string"}]},
+     [("2024-05-06", datetime.date(2024, 5, 6)), ("soon", "soon")], []),
+    (Union[List[int], List[str]], {"anyOf": [
+        {"type": "array", "items": {"type": "integer"}},
+        {"type": "array", "items": {"type": "string"}}]},
+     [(["5"], ["5"]), ([5], [5])], []),
+    (Union[Spot, Address], {"anyOf": [point(), {"type": "object", "properties": {
+        "street": {"type": "string"}, "zip": {"type": "string"}},
+        "required": ["street"],
+        **CLOSED}]},
+     [({"x": 1}, Spot(1)), ({"street": "a", "zip": None}, Address("a"))],
+     [({"x": "a"}, 'x.x: expected integer, got "a"'),
+      (5, "x: expected object, got 5")]),
+    (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}, [("a", "a")],
+     [("c", 'x: expected one of "a", "b", got "c"')]),
+    (Literal[1, 2], {"type": "integer", "enum": [1, 2]}, [(1, 1), ("2", 2), (1.0, 1)],
+     [(True, "x: expected integer, got true"), (3, "x: expected one of 1, 2, got 3")]),
+    (Literal[1, "a", None], {"enum": [1, "a", None]}, [(None, None), (1, 1)],
+     [(True, 'x: expected one of 1, "a", null, got true')]),
+    (Color, {"type": "string", "enum": ["red", "blue"]}, [("red", Color.RED)],
+     [("RED", 'x: expected one of "red", "blue", got "RED"')]),
+    (Level, {"type": "integer", "enum": [1, 2]}, [(2, Level.HIGH), ("1", Level.LOW)],
+     []),
+    (Mixed, {"enum": [1, None]}, [(None, Mixed.NONE), (1, Mixed.ONE)], []),
+    (Optional[Color], {"anyOf": [{"type": "string", "enum": ["red", "blue"]},
+                                 {"type": "null"}]},
+     [("red", Color.RED), (None, None)],
+     [("x", 'x: expected one of "red", "blue" or null, got "x"')]),
+    (Movie, {"type": "object", "properties": {
+        "title": {"type": "string"}, "year": {"type": "integer", "minimum": 1888}},
+        "required": ["title", "year"], **CLOSED},
+     [({"title": "M", "year": "1931"}, {"title": "M", "year": 1931})],
+     [({"title": "M", "year": 7}, "x.year: expected at least 1888, got 7"),
+      ({"title": "M"}, "x.year: missing (required)"),
+      ({"title": "M", "year": 1931, "yaer": 1},
+       "x.yaer: unknown; known are: title, year")]),
+    (Partial, {"type": "object", "properties": {"stars": {"type": "integer"}},
+     **CLOSED},
+     [({}, {}), ({"stars": 5}, {"stars": 5})], []),
+    (Spot, point(), [({"x": 1}, Spot(1)), ({"x": "1", "y": 2.0}, Spot(1, 2))],
+     [([1, 2], "x: expected object, got an array")]),
+    (Address, {"type": "object", "properties": {
+        "street": {"type": "string"}, "zip": {"type": "string"}},
+        "required": ["street"], **CLOSED},
+     [({"street": "a"}, Address("a")), ({"street": "a", "zip": None}, Address("a"))],
+     [({"street": None}, "x.street: expected string, got null")]),
+    (User, {"type": "object", "properties": {
+        "name": {"type": "string", "description": "Full name"},
+        "home": {"type": "object", "properties": {
+            "street": {"type": "string"}, "zip": {"type": "string"}},
+            "required": ["street"], **CLOSED},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "born": {"type": "string", "format": "date"},
+        "color": {"type": "string", "enum": ["red", "blue"], "default": "red"}},
+        "required": ["name", "home"], **CLOSED},
+     [({"name": "Al", "home": {"street": "a"}, "born": "2000-01-02", "color": "blue"},
+       User("Al", Address("a"), [], datetime.date(2000, 1, 2), Color.BLUE))],
+     [({"name": "", "home": {"street": "a"}}, "x: a user has a name"),
+      ({"name": "Al", "home": {"street": 5}}, "x.home.street: expected string, got 5"),
+      ({"name": "Al", "home": {"street": "a"}, "born": "soon"},
+       'x.born: expected date, got "soon"')]),
+    (UserId, {"type": "integer"}, [(5, 5)], []),
+    (Annotated[int, "How many", {"minimum": 1}],
+     {"type": "integer", "description": "How many", "minimum": 1}, [(1, 1), ("2", 2)],
+     [(0, "x: expected at least 1, got 0")]),
+    (List[Annotated[str, {"pattern": "^a$"}]],
+     {"type": "array", "items": {"type": "string", "pattern": "^a$"}}, [(["a"], ["a"])],
+     [(["a\n"], 'x[0]: expected text like "^a$", got "a\\n"')]),
+    (Annotated[Optional[Annotated[int, "inner"]], "outer"],
+     {"anyOf": [{"type": "integer", "description": "inner"}, {"type": "null"}],
+      "description": "outer"}, [(None, None)], []),
+    (datetime.datetime, {"type": "string", "format": "date-time"},
+     [("2024-05-06T07:08:09Z", datetime.datetime(
+         2024, 5, 6, 7, 8, 9, tzinfo=datetime.timezone.utc)),
+      ("2024-05-06T07:08:09.5", datetime.datetime(2024, 5, 6, 7, 8, 9, 500000))],
+     [("noon", 'x: expected date-time, got "noon"')]),
+    (datetime.date, {"type": "string", "format": "date"},
+     [("2024-05-06", datetime.date(2024, 5, 6))],
+     [("2024-13-01", 'x: expected date, got "2024-13-01"'),
+      (5, "x: expected string, got 5")]),
+    (datetime.time, {"type": "string", "format": "time"},
+     [("07:08", datetime.time(7, 8))], [("25:00", 'x: expected time, got "25:00"')]),
+    (uuid.UUID, {"type": "string", "format": "uuid"},
+     [("12345678-1234-5678-1234-567812345678",
+       uuid.UUID("12345678-1234-5678-1234-567812345678"))],
+     [("x", 'x: expected uuid, got "x"')]),
+    (pathlib.Path, {"type": "string", "format": "path"}, [("a/b",
+     pathlib.Path("a/b"))], []),
+    (decimal.Decimal, {"type": ["string", "number"], "format": "decimal"},
+     [("0.10", decimal.Decimal("0.10")), (0.1, decimal.Decimal("0.1"))],
+     [("x", 'x: expected decimal, got "x"'),
+      (None, "x: expected string or number, got null")]),
+    (bytes, {"type": "string", "contentEncoding": "base64"}, [("aGk=", b"hi"), ("",
+     b"")],
+     [("aGk", 'x: expected base64, got "aGk"'), ("!!!!",
+      'x: expected base64, got "!!!!"')]),
+]
+
+
+def function(hint, default=NO):
+    """A function with one parameter x of that hint."""
+    def handler(x):
+        return x
+    handler.__annotations__ = {"x": hint}
+    handler.__defaults__ = None if default is NO else (default,)
+    return handler
+
+
+class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
+    def test_the_golden_table(self):
+        for hint, schema, accepted, refused in HINTS:
+            signature = Signature(function(hint))
+            with self.subTest(hint=hint):
+                self.assertEqual(signature.schema, {
+                    "type": "object", "properties": {"x": schema}, "required": ["x"],
+                    "additionalProperties": False})
+                json.dumps(signature.schema)
+            for given, got in accepted:
+                with self.subTest(hint=hint, given=given):
+                    value = signature.bind({"x": given})["x"]
+                    self.assertEqual((value, type(value)), (got, type(got)))
+            for given, problem in refused:
+                with self.subTest(hint=hint, given=given):
+                    with self.assertRaises(Misfit) as caught:
+                        signature.bind({"x": given})
+                    self.assertEqual("; ".join(sorted(caught.exception.problems)),
+                        problem)
+
+    def test_strict_takes_only_what_fits_as_it_is(self):
+        for hint, given in ((int, "5"), (bool, "true"), (list, "[]"), (List[int],
+            ["5"])):
+            with self.assertRaises(Misfit):
+                Signature(function(hint)).bind({"x": given}, strict=True)
+        self.assertEqual(Signature(function(int)).bind({"x": 5.0}, strict=True),
+            {"x": 5})
+
+    def test_a_default_stands_in_the_schema_when_json_can_say_it(self):
+        rows = [
+            (int, 3, {"type": "integer", "default": 3}),
+            (Color, Color.BLUE, {"type": "string", "enum": ["red", "blue"],
+                                 "default": "blue"}),
+            (Spot, Spot(1), point(default={"x": 1, "y": 0})),
+            (Any, object(), {}),
+            (float, math.inf, {"type": "number"}),
+            (Optional[int], None, {"type": "integer"}),
+            (Optional[int], 5, {"anyOf": [{"type": "integer"}, {"type": "null"}],
+                                "default": 5}),
+            (str, None, {"type": "string"}),
+            (Annotated[Optional[int], "n"], None, {"type": "integer",
+             "description": "n"}),
+            (Optional[Union[int, str]], None,
+             {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        ]
+        for hint, default, schema in rows:
+            with self.subTest(hint=hint, default=default):
+                self.assertEqual(Signature(function(hint, default)).schema, {
+                    "type": "object", "properties": {"x": schema}, **CLOSED})
+
+    def test_null_means_absent_only_where_the_default_is_none(self):
+        optional = Signature(function(Optional[int], None))
+        for strict in (False, True):
+            self.assertEqual(optional.bind({"x": None}, strict), {})
+        self.assertEqual(Signature(function(Any, None)).bind({"x": None}), {"x": None})
+        with self.assertRaises(Misfit):
+            Signature(function(int, 3)).bind({"x": None})
+
+    def test_what_cannot_be_described_is_refused_by_name(self):
+        def tool(*args): ...
+        def options(**more): ...
+        local = dataclasses.make_dataclass("Local", [("z", complex)])
+        rows = [(function(complex),
+            "handler(): parameter x: complex cannot be described"),
+                (function(Tree), "parameter x: below: Tree is recursive"),
+                (function(local), "parameter x: z: complex cannot be described"),
+                (function(Dict[int, str]),
+                 "parameter x: the keys of a JSON object are str"),
+                (function(typing.TypeVar("T")), "parameter x: ~T cannot be described"),
+                (function("Nowhere"),
+                 "parameter x: 'Nowhere': name 'Nowhere' is not defined"),
+                (function(Annotated[int, {"minimum": "1"}]),
+                 'parameter x: properties'),
+                (function(Literal[b"x", object]), "x"),
+                (tool, "parameter args: *args and **kwargs cannot be described"),
+                (options, "parameter more: *args and **kwargs cannot be described")]
+        for fn, message in rows[:6] + rows[8:]:
+            with self.subTest(message), self.assertRaises(TypeError) as caught:
+                Signature(fn)
+            self.assertIn(message, str(caught.exception))
+        with self.assertRaisesRegex(TypeError, "x: minimum: expected number, got"):
+            Signature(rows[6][0])
+
+    def test_annotations_may_be_strings(self):
+        rows = [("int", {"type": "integer"}), ("list[int]", HINTS[8][1]),
+                ("int | None", HINTS[19][1]), ("Optional['int']", HINTS[19][1]),
+                ("list[Color | None]", {"type": "array", "items": {"anyOf": [
+                    {"type": "string", "enum": ["red", "blue"]}, {"type": "null"}]}}),
+                ("Annotated[int, 'How many', {'minimum': 1}]", None),
+                ("'Color'", None), (Optional["Spot"], None), ("Literal['a|b']", None)]
+        for hint, schema in rows:
+            with self.subTest(hint):
+                told = Signature(function(hint)).schema["properties"]["x"]
+                self.assertEqual(told, schema or told)
+
+    def test_the_schema_for_a_result_says_what_jsonable_writes(self):
+        wrapped = {"type": "object", "required": ["result"],
+            "x-fastmcp-wrap-result": True}
+        home = {"type": "object", "properties": {"street": {"type": "string"}, "zip": {
+            "anyOf": [{"type": "string"}, {"type": "null"}]}}, "required": ["street"]}
+        rows = [(str, None), (None, None), (Any, None), (object, None), (complex, None),
+                (Annotated[str, "told"], None), (Tree, None), (Dict[int, str], None),
+                (dict, {"type": "object"}), (Dict[str, int], HINTS[12][1] | {
+                    "additionalProperties": {"type": "integer"}}
+                    if sys.version_info > (3, 9) else None),
+                (Address, home), (List[Address], {"type": "array", "items": home}),
+                (int, {"type": "integer"}), (Color, HINTS[28][1]),
+                (Optional[str], {"anyOf": [{"type": "string"}, {"type": "null"}]})]
+        for hint, schema in rows:
+            with self.subTest(hint=hint):
+                told, wraps = output_of(hint)
+                if schema is None:
+                    self.assertEqual((told, wraps), (None, False))
+                elif wraps:
+                    self.assertEqual(told, {**wrapped,
+                        "properties": {"result": schema}})
+                else:
+                    self.assertEqual(told, schema)
+        user = User("Al", Address("a"), ["t"], datetime.date(2000, 1, 2))
+        schema, _ = output_of(User)
+        self.assertEqual(validate(jsonable(user), schema), [])
+        self.assertIn("greeting", schema["properties"])
+
+
+class Test8ASignatureBindsArguments(unittest.TestCase):
+    def test_problems_name_the_argument_and_the_way_into_it(self):
+        def forecast(city: str, days: int = 3, user: Optional[User] = None): ...
+        bind = Signature(forecast).bind
+        rows = [({}, ["city: missing (required)"]),
+                ({"city": "Oslo", "days": "soon"},
+                 ['days: expected integer, got "soon"']),
+                ({"citty": "Oslo"}, ["city: missing (required)",
+                                     "citty: unknown; known are: city, days, user"]),
+                ({"city": "secret" * 50, "days": []}, [
+                    "days: expected integer, got an array"]),
+                ({"city": "a", "user": {"name": "Al", "home": {"street": "a"},
+                                        "tags": ["a", 2]}},
+                 ["user.tags[1]: expected string, got 2"])]
+        for arguments, problems in rows:
+            with self.subTest(arguments), self.assertRaises(Misfit) as caught:
+                bind(arguments)
+            self.assertEqual(caught.exception.problems, problems)
+
+    def test_a_long_value_is_cut_and_many_problems_are_counted(self):
+        with self.assertRaises(Misfit) as caught:
+            Signature(function(List[int])).bind({"x": ["y" * 1000] * 1000})
+        problems = caught.exception.problems
+        self.assertEqual((len(problems), problems[-1]), (21, "… and 980 more"))
+        self.assertLess(max(map(len, problems)), 100)
+        with self.assertRaises(Misfit) as caught:
+            Signature(function(int)).bind({"a\nb": 1, "x": 1})
+        self.assertEqual(caught.exception.problems, ["a b: unknown; known are: x"])
+
+    def test_every_kind_of_callable_is_a_handler(self):
+        class Tool:
+            def method(self, a: int, b: str = "x"):
+                "A method."
+                return a, b
+            @classmethod
+            def klass(cls, a: int, b: str = "x"): return a, b
+            @staticmethod
+            def static(a: int, b: str = "x"): return a, b
+            def __call__(self, a: int, b: str = "x"): return a, b
+        def positional(a: int, b: str = "x", /): return a, b
+        def keyword(*, a: int, b: str = "x"): return a, b
+        @functools.wraps(keyword)
+        def wrapper(*args, **kwargs): return keyword(*args, **kwargs)
+        def three(c, a: int, b: str = "x"): return a, b
+        for fn in (Tool().method, Tool.klass, Tool.static, Tool.__dict__["static"],
+            Tool(),
+                   positional, keyword, wrapper, functools.partial(three, 1)):
+            with self.subTest(fn=fn):
+                signature = Signature(fn)
+                self.assertEqual([*signature.schema["properties"]], ["a", "b"])
+                self.assertEqual(signature.schema["required"], ["a"])
+                self.assertEqual(signature.call(signature.bind({"a": "1"})), (1, "x"))
+                self.assertEqual(signature.call(signature.bind({"a": 1, "b": "y"})),
+                    (1, "y"))
+        self.assertEqual(Signature(Tool().method).description, "A method.")
+
+    def test_a_gap_in_positional_arguments_takes_the_default(self):
+        def fn(a: int = 1, b: int = 2, /): return a, b
+        signature = Signature(fn)
+        self.assertEqual(signature.call(signature.bind({"b": 5})), (1, 5))
+
+    def test_the_context_is_found_by_its_annotation(self):
+        for hint in (Context, Optional[Context], "Context", "Context | None",
+                     Annotated[Context, "me"]):
+            def fn(a: int, ctx, b: int = 1): return a, ctx, b
+            fn.__annotations__["ctx"] = hint
+            with self.subTest(hint=hint):
+                signature = Signature(fn, Context)
+                self.assertEqual(signature.context, "ctx")
+                self.assertEqual([*signature.schema["properties"]], ["a", "b"])
+                with self.assertRaises(Misfit):
+                    signature.bind({"a": 1, "ctx": 1})
+        self.assertFalse(Signature(function(int), Context).context)
+
+    def test_names_imported_for_type_checkers_only_are_understood(self):
+        def fn(ctx: "Ctx", n: "Optional[int]" = None) -> "pandas.DataFrame": ...  # noqa
+        signature = Signature(fn, type("Ctx", (), {}))
+        self.assertEqual((signature.context, signature.returns), ("ctx", object))
+
+    def test_a_schema_by_hand_decides_and_hints_convert(self):
+        schema = {"type": "object", "properties": {"when": {"$ref": "#/$defs/day"}},
+                  "$defs": {"day": {"type": "string", "minLength": 10}}}
+        def fn(when: datetime.date, odd: complex = 1j, **more): return when, more
+        signature = Signature(fn, schema=schema)
+        self.assertIs(signature.schema, schema)
+        self.assertEqual(signature.bind({"when": "2024-05-06", "zz": 1}),
+                         {"when": datetime.date(2024, 5, 6), "zz": 1})
+        with self.assertRaisesRegex(Misfit, "when: expected at least 10 char"):
+            signature.bind({"when": "now"})
+        with self.assertRaisesRegex(Misfit, "when: missing"):
+            signature.bind({})
+        with self.assertRaises(SchemaError):
+            Signature(fn, schema={"$ref": "https://example.com/x"})
+        with self.assertRaisesRegex(Misfit, "zz: unknown; known are: x"):
+            Signature(function(int), schema={"type": "object"}).bind({"x": 1, "zz": 1})
+
+    def test_arguments_that_cost_too_much_are_a_misfit_not_a_crash(self):
+        with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
+                Misfit, "is too much"):
+            Signature(function(List[int])).bind({"x": [1] * 1001})
+        pattern = Annotated[str, {"pattern": "^a"}]
+        with self.assertRaisesRegex(Misfit, "no pattern is tried on over"):
+            Signature(function(pattern)).bind({"x": "a" * 30_000})
+
+    def test_an_argument_is_never_seen_by_a_parameter_of_another_name(self):
+        given = {"x": 1}
+        self.assertIsNot(Signature(function(int)).bind(given), given)
+
+    def test_descriptions_come_from_annotated_first_then_from_the_docstring(self):
+        google = '''Do a thing.
+
+            More of it: yes.
+
+            Args:
+                a (int, optional): The a,
+                    continued.
+                b: The b: really.
+
+            Returns:
+                int: A number.
+            '''
+        numpy = '''Do a thing.
+
+            More of it: yes.
+
+            Parameters
+            ----------
+            a : int
+                The a,
+                continued.
+            b
+                The b: really.
+
+            Returns
+            -------
+            int
+            '''
+        sphinx = '''Do a thing.
+
+            More of it: yes.
+
+            :param int a: The a,
+                continued.
+            :param b: The b: really.
+            :type b: str
+            :returns: A number.
+            '''
+        for doc, rest in ((google, "Returns:\n    int: A number."),
+                          (numpy, "Returns\n-------\nint"), (sphinx,
+                           ":returns: A number.")):
+            def fn(a: int, b: str, c: Annotated[str, "The c."]): ...
+            fn.__doc__ = doc
+            with self.subTest(rest):
+                signature = Signature(fn)
+                self.assertEqual({name: part.get("description") for name, part in
+                                  signature.schema["properties"].items()},
+                                 {"a": "The a, continued.", "b": "The b: really.",
+                                  "c": "The c."})
+                self.assertEqual(signature.description.split("\n\n"),
+                                 ["Do a thing.", "More of it: yes.", rest])
+        def plain(a: int):
+            """Args are not described here."""
+        self.assertEqual(Signature(plain).description, "Args are not described here.")
+        self.assertEqual(Signature(function(int)).description, "")
+
+
+# (value, schema, problems)
+PROBLEMS = [
+    (5, {"type": "string"}, ["expected string, got 5"]),
+    ("a" * 100, {"type": "integer"}, ['expected integer, got "' + "a" * 58 + "…"]),
+    ({"a": [0, {"b": None}]}, {"properties": {"a": {"items": {"properties": {
+        "b": {"type": "string"}}}}}}, ["a[1].b: expected string, got null"]),
+    ({"a": 1}, {"required": ["b", "c"]},
+     ["b: missing (required)", "c: missing (required)"]),
+    ({"a": 1}, {"dependentRequired": {"a": ["b"]}}, ["b: missing (required with a)"]),
+    ({"citty": 1}, {"properties": {"city": True}, "additionalProperties": False},
+     ["citty: unknown; known are: city"]),
+    ({"a": 1}, {"unevaluatedProperties": False}, ["a: unknown; known are: none"]),
+    ({"a": 1}, {"properties": {"a": False}}, ["a: not allowed"]),
+    ([1], {"items": False}, ["[0]: not allowed"]),
+    (1, False, ["not allowed"]),
+    (5, {"maximum": 4}, ["expected at most 4, got 5"]),
+    (5, {"exclusiveMaximum": 5}, ["expected less than 5, got 5"]),
+    ("abc", {"maxLength": 2}, ["expected at most 2 characters, got 3"]),
+    (0.35, {"multipleOf": 0.1}, ["expected a multiple of 0.1, got 0.35"]),
+    ("b", {"pattern": "^a$"}, ['expected text like "^a$", got "b"']),
+    (2, {"enum": [1, "a"]}, ['expected one of 1, "a", got 2']),
+    (2, {"const": 1}, ["expected 1, got 2"]),
+    ([1, 1], {"uniqueItems": True}, ["expected items that differ, got an array"]),
+    ([1], {"contains": {"type": "string"}},
+     ["expected 1 to 1 items of a certain kind, got 0"]),
+    (1.5, {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+     ["expected integer or null, got 1.5"]),
+    (1.5, {"anyOf": [{"type": "string"}, {"maximum": 1}]}, None),
+    (1, {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+     ["expected one alternative to fit, got 2"]),
+    (1, {"not": {"type": "integer"}}, ["not allowed"]),
+    ({"bad key!": 1}, {"propertyNames": {"pattern": "^[a-z]+$"}},
+     ['bad key!: expected text like "^[a-z]+$", got "bad key!"']),
+    (True, {"enum": [1]}, ["expected 1, got true"]),
+    ([True], {"const": [1]}, ["expected an array, got an array"]),
+    ("soon", {"format": "date"}, []),
+    (1.0, {"type": "integer"}, []),
+    (1e308, {"multipleOf": 1e-9}, []),
+    (0.3, {"multipleOf": 0.1}, []),
+    (19.99, {"multipleOf": 0.01}, []),
+    (float("inf"), {"multipleOf": 0.5}, ["expected a multiple of 0.5, got Infinity"]),
+    ("a\n", {"pattern": "a$"}, ['expected text like "a$", got "a\\n"']),
+    ("\u0665", {"pattern": r"^\d$"},
+     [r'expected text like "^\\d$", got "' + "\u0665" + '"']),
+    ({"a/b": {"~": {"%": 1}}}, {"$ref": "#/$defs/a~1b/x~0y/%25", "$defs": {
+        "a/b": {"x~y": {"%": {"type": "object"}}}}}, []),
+    ([1, "a"], {"$schema": "http://json-schema.org/draft-07/schema#",
+                "items": [{"type": "string"}], "additionalItems": False},
+     ["[0]: expected string, got 1", "[1]: not allowed"]),
+    ({"a": 1}, {"$schema": "http://json-schema.org/draft-07/schema#",
+                "dependencies": {"a": ["b"]}}, ["b: missing (required with a)"]),
+    ({"a": 1}, {"$schema": "http://json-schema.org/draft-07/schema", "definitions": {
+        "x": {"$id": "#here", "required": ["z"]}},
+        "dependencies": {"a": {"$ref": "#here"}}},
+     ["z: missing (required)"]),
+]
+
+UNUSABLE = [
+    (5, "expected object or boolean, got 5"), ("x", "expected object or boolean"),
+    ([], "expected object or boolean"), (None, "expected object or boolean"),
+    ({"type": "strng"}, 'type: expected one of "null", '),
+    ({"type": ["string", 5]}, "type[1]: expected one of"),
+    ({"properties": []}, "properties: expected object, got an array"),
+    ({"properties": {"a": {"minimum": "1"}}},
+     'properties.a.minimum: expected number, got "1"'),
+    ({"maxLength": -1}, "maxLength: expected at least 0, got -1"),
+    ({"required": "a"}, 'required: expected array, got "a"'),
+    ({"allOf": [5]}, "allOf[0]: expected object or boolean, got 5"),
+    ({"multipleOf": 0}, "multipleOf: expected more than 0, got 0"),
+    ({"$schema": "http://json-schema.org/draft-04/schema#"},
+     "$schema: expected text like"),
+    ({"$ref": "https://example.com/schema"},
+     "is not in the document, and nothing is fetched"),
+    ({"properties": {"a": {"$ref": "#/$defs/none"}}},
+     '"#/$defs/none" is not in the document'),
+    ({"$ref": "http://[bad"}, "is not in the document"),
+    ({"$ref": "#/a/b", "a": 1}, "is not in the document"),
+    ({"$dynamicRef": "#none"}, "is not in the document"),
+    ({"$ref": "#"}, "a $ref loop?"),
+    ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
+     "b": {"$ref": "#/$defs/a"}}},
+     "a $ref loop?"),
+    ({"pattern": "("}, 'pattern "("'), ({"patternProperties": {"[": True}},
+     'pattern "["'),
+    ({"pattern": "a" * 1001}, "longer than 1000 characters"),
+    ({"pattern": r"[\p{L}]"}, "bad escape"),
+]
+
+
+class Test8TheValidatorSaysWhatIsWrong(unittest.TestCase):
+    def test_one_readable_line_for_each_problem(self):
+        for value, schema, problems in PROBLEMS:
+            with self.subTest(value=value, schema=schema):
+                found = validate(value, schema)
+                self.assertEqual(found, found if problems is None else problems)
+
+    def test_a_schema_that_cannot_be_used_is_refused_before_any_value(self):
+        for schema, message in UNUSABLE:
+            with self.subTest(schema=schema), self.assertRaises(SchemaError) as caught:
+                validate({}, schema)
+            self.assertIn(message, str(caught.exception))
+
+    def test_hostile_schemas_cost_bounded_time(self):
+        deep = {}
+        for _ in range(1_000_000):
+            deep = {"not": deep}
+        doubling = {"$defs": {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2}
+                              for n in range(60)}, "$ref": "#/$defs/a0"}
+        doubling["$defs"]["a60"] = {"type": "string"}
+        with mock.patch.object(mcp_min, "MAX_STEPS", 20_000):  # real: a second
+            for schema in (deep, doubling, {"allOf": [{"$ref": "#"}] * 1000}):
+                with self.assertRaises(SchemaError):
+                    validate(5, schema)
+        wide = {"allOf": [{"minimum": n} for n in range(10_000)]}
+        self.assertEqual(validate(10_000, wide), [])
+        self.assertEqual(len(validate(-1, wide)), 21)
+        while deep:  # or the interpreter frees it by recursion
+            deep = deep.pop("not")
+
+    def test_a_deep_value_and_a_recursive_schema_meet_in_the_middle(self):
+        schema = {"type": "array", "items": {"$ref": "#"}}
+        value = []
+        for _ in range(80):
+            value = [value]
+        self.assertEqual(validate(value, schema), [])
+        for _ in range(400):
+            value = [value]
+        with self.assertRaisesRegex(SchemaError, "nests too deeply"):
+            validate(value, schema)
+
+    def test_polynomial_patterns_are_bounded_by_the_length_of_their_subject(self):
+        with self.assertRaisesRegex(SchemaError, "no pattern is tried on over 20000"):
+            validate("a" * 20_001, {"pattern": r"^\s+$"})
+
+    def test_the_official_suite(self):
+        root = os.environ.get("JSON_SCHEMA_SUITE")
+        if not root:
+            self.skipTest("JSON_SCHEMA_SUITE does not name tests/draft2020-12")
+        remote = ("refRemote.json", "metaschema-no-validation",
+            "metaschema-optional-voc",
+                  "detached-dynamicref", '"tree.json"', '"extendible-dynamic-ref.json"')
+        passed, failed = 0, []
+        for path in sorted(pathlib.Path(root).glob("*.json")):
+            for group in json.loads(path.read_text("utf-8")):
+                text = path.name + json.dumps(group)
+                if any(mark in text for mark in remote):
+                    continue
+                for case in group["tests"]:
+                    if (validate(case["data"], group["schema"]) == []) == case["valid"]:
+                        passed += 1
+                    else:
+                        failed.append((path.stem, group["description"]))
+        self.assertGreater(passed, 1200)
+        self.assertEqual(failed, [])
+
+
+class Test8ResultsBecomeJson(unittest.TestCase):
+    def test_every_value_has_one_form(self):
+        cycle = []
+        cycle.append(cycle)
+        deep = []
+        for _ in range(900):
+            deep = [deep]
+        rows = [
+            (None, None), (True, True), ("\ud800", "\ud800"), (1.5, 1.5), (Color.RED,
+             "red"),
+            (Level.HIGH, 2), ([1, (2, "a")], [1, [2, "a"]]), ({1}, [1]), (Spot(1), {
+                "x": 1, "y": 0}), (Address("a"), {"street": "a", "zip": None}),
+            (b"hi", "aGk="), (datetime.date(2024, 5, 6), "2024-05-06"),
+            (datetime.datetime(2024, 5, 6, 7), "2024-05-06T07:00:00"),
+            (datetime.time(7, 8), "07:08:00"), (decimal.Decimal("0.10"), "0.10"),
+            (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+            (pathlib.PurePosixPath("a/b"), "a/b"),
+            ({None: "b", True: "c", Color.RED: "d", (1, 2): "e", 1.5: "f"},
+             {"true": "c", "null": "b", "red": "d", "[1, 2]": "e", "1.5": "f"}),
+            (object(), TypeError("a object cannot be written as JSON")),
+            (complex(1), TypeError("a complex cannot be written as JSON")),
+            (Address, TypeError("a type cannot be written as JSON")),
+            (math.nan,
+             ValueError("NaN, infinity, integers over 4,300 digits are not JSON")),
+            ([-math.inf],
+             ValueError("NaN, infinity, integers over 4,300 digits are not JSON")),
+            (10 ** 5000,
+             ValueError("NaN, infinity, integers over 4,300 digits are not JSON")),
+            (cycle, ValueError("nested over 200 levels, or a part of itself")),
+            (deep, ValueError("nested over 200 levels, or a part of itself")),
+        ]
+        for value, form in rows:
+            with self.subTest(form=form):
+                if isinstance(form, Exception):
+                    with self.assertRaises(type(form)) as caught:
+                        jsonable(value)
+                    self.assertEqual(str(caught.exception), str(form))
+                else:
+                    self.assertEqual(jsonable(value), form)
+                    json.dumps(jsonable(value), allow_nan=False)
+
+
+# (template, uri, variables or None)
+URIS = [
+    ("config://app", "config://app", {}), ("config://app", "config://appp", None),
+    ("a.b://x", "aXb://x", None), ("w://{city}/now", "w://Oslo/now", {"city": "Oslo"}),
+    ("w://{city}/now", "w://S%C3%A3o%20Paulo/now", {"city": "São Paulo"}),
+    ("w://{city}", "w://a/b", None), ("w://{city}", "w://", None),
+    ("w://{city}", "w://a%2Fb", None), ("w://{city}", "w://a%5cb", None),
+    ("w://{city}", "w://..", None), ("w://{city}", "w://%2e%2E", None),
+    ("w://{city}", "w://.", None), ("w://{a}{b}", "w://..", None),
+    ("w://{city}", "w://..a", {"city": "..a"}), ("w://{city}", "w://a?b", None),
+    ("w://{a,b}", "w://1,2", {"a": "1", "b": "2"}), ("w://{a}-{b}", "w://1-2",
+     {"a": "1", "b": "2"}),
+    ("f:///{+path}", "f:///a/b%20c.txt", {"path": "a/b c.txt"}),
+    ("f:///{+path}", "f:///a/../b", None), ("f:///{+path}", "f:///a/%2e%2e/b", None),
+    ("f:///{+path}", "f:///a%2f..", None), ("f:///{+path}", "f:///a\\..\\b", None),
+    ("f:///{+path}", "f:///a/..b", {"path": "a/..b"}),
+    ("f:///a/{+path}", "f:///a/%2E%2E%2Fb", None),
+    ("d://x{#part}", "d://x#a/b", {"part": "a/b"}), ("d://x{#part}", "d://x", {}),
+    ("d://x{.ext}", "d://x.txt", {"ext": "txt"}), ("d://x{.a,b}", "d://x.1.2",
+     {"a": "1", "b": "2"}),
+    ("d://x{/a,b}", "d://x/1/2", {"a": "1", "b": "2"}), ("d://x{/a,b}", "d://x/1",
+     {"a": "1"}),
+    ("d://x{/a}", "d://x/..", None), ("d://x{;a,b}", "d://x;a=1;b=2", {"a": "1",
+     "b": "2"}),
+    ("d://x{;a}", "d://x;a", {}), ("d://x{?a,b}", "d://x?b=2&a=1", {"a": "1",
+     "b": "2"}),
+    ("d://x{?a,b}", "d://x", {}), ("d://x{?a,b}", "d://x?b=%2F", {"b": "/"}),
+    ("d://x{?a}", "d://x?c=1", None), ("d://x{?a}", "d://x?a=1&a=2", {"a": ["1", "2"]}),
+    ("d://x?k=1{&a}", "d://x?k=1&a=2", {"a": "2"}), ("d://{x}{?q}", "d://a?q=b%26c",
+     {"x": "a", "q": "b&c"}),
+    ("d://x{?a}", "d://x?a=../b", {"a": "../b"}), ("f:///{+p}{?v}", "f:///a/b?v=1",
+     {"p": "a/b", "v": "1"}),
+    ("d://x", "d://x\n", None), ("d://{x}", "d://%zz", {"x": "%zz"}),
+]
+
+
+class Test8UriTemplatesReadBackwards(unittest.TestCase):
+    def test_the_golden_table(self):
+        for template, uri, variables in URIS:
+            with self.subTest(template=template, uri=uri):
+                self.assertEqual(UriTemplate(template).match(uri), variables)
+
+    def test_names_and_the_most_literal_wins(self):
+        general = UriTemplate("w://{city}/{when}")
+        special = UriTemplate("w://{city}/now")
+        self.assertEqual((general.names, special.names), (["city", "when"], ["city"]))
+        self.assertGreater(special.literal, general.literal)
+
+    def test_what_is_malformed_or_of_level_4_is_refused(self):
+        for text in ("a{", "a}", "{}", "{a", "{a}}", "{{a}}", "{a*}", "{a:3}", "{!a}",
+            "{a b}",
+                     "{1a}", "{a}/{a}", "{a,}", "{a,a}", "{ä}"):
+            with self.subTest(text), self.assertRaises(ValueError):
+                UriTemplate(text)
+
+
+class Test8StartingCostsWhatIsUsed(unittest.TestCase):
+    def test_a_plain_tool_imports_neither_typing_nor_inspect(self):
+        program = f"""
+import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(mcp_min.__file__))!r})
+import {mcp_min.__name__} as m
+def tool(a: str, b: int = 3, c: list[int] = [], d: dict = {{}}) -> list[str]:
+    "Args:\\n  a: b"
+s = m.Signature(tool)
+s.schema, s.bind({{"a": "x", "c": ["1"]}}), m.output_of(s.returns)
+costly = "typing", "inspect", "dataclasses", "ast", "decimal", "base64", "urllib.parse"
+print(*{{*costly}} & sys.modules.keys())
+"""
+        run = subprocess.run([sys.executable, "-I", "-S", "-c", program], text=True,
+                             capture_output=True, timeout=20)
+        self.assertEqual((run.stdout.strip(), run.stderr), ("", ""))
+
+
+FILE = os.path.join(HERE, "mcp_min.py")
+PROGRAM = [sys.executable, "-I", "-S", FILE]
+
+
+def cli(*args, **options):
+    """Run the command line to its end: stdout, stderr as text, and the exit status."""
+    options = {"stdin": subprocess.DEVNULL, "timeout": 3 * PATIENCE, **options}
+    done = subprocess.run([*PROGRAM, *args], capture_output=True, check=False, **options)
+    return done.stdout.decode(), done.stderr.decode(), done.returncode
+
+
+def usage(*args):
+    """The same for what ends before a server starts, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = mcp_min.main(list(args))
+        except SystemExit as end:
+            status = end.code
+    return out.getvalue(), err.getvalue(), status
+
+
+class Terminal:
+    """The command line at a terminal: `types` and `shows`, and `out` for its stdout."""
+
+    def __init__(self, *args):
+        self._master, slave = os.openpty()
+        self.child = subprocess.Popen([*PROGRAM, *args], stdin=slave, stderr=slave,
+                                      stdout=subprocess.PIPE)
+        os.close(slave)
+        self._seen = ""
+
+    def shows(self, text):
+        """Wait until this stands on the screen, after what was waited for before."""
+        end = time.monotonic() + PATIENCE
+        while text not in self._seen:
+            left = max(0, end - time.monotonic())
+            assert select.select([self._master], [], [], left)[0], self._seen
+            self._seen += os.read(self._master, 65536).decode()
+        before, _, self._seen = self._seen.partition(text)
+        return before
+
+    def types(self, text):
+        os.write(self._master, text.encode())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.child.kill()
+        self.child.wait()
+        self.child.stdout.close()
+        os.close(self._master)
+
+
+class Test11CommandLine(unittest.TestCase):
+    """Results on stdout, the rest on stderr, never a traceback; 0 done, 1 failed, 2 usage."""
+
+    SERVER = (*PROGRAM, "serve")
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = os.path.realpath(folder.name)
+
+    def file(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(text))
+        return path
+
+    def test_the_demo_shows_every_step_in_80_columns_and_ends_well(self):
+        out, err, status = cli("demo")
+        self.assertEqual((err, status), ("", 0))
+        self.assertLessEqual(max(map(len, out.splitlines())), 80)
+        self.assertNotIn("\33", out)
+        crossed = [(lines[0][:5].strip(), "".join(map(str.strip, lines[1:])))
+                   for lines in self.paragraphs(out)]
+        for arrow, method in [
+                ("-->", "initialize"), ("-->", "notifications/initialized"),
+                ("-->", "tools/list"), ("-->", "tools/call"), ("-->", "resources/read"),
+                ("<--", "notifications/progress"), ("-->", "notifications/cancelled"),
+                ("-->", "prompts/get"), ("-->", "completion/complete"),
+                ("<--", "elicitation/create"), ("-->", "logging/setLevel"),
+                ("<--", "notifications/message"), ("-->", "server/discover")]:
+            with self.subTest(method):
+                self.assertTrue(any(a == arrow and '"method":"%s"' % method in line
+                                    for a, line in crossed))
+        for words in ("nextCursor", '"isError":true', "requestState", "inputResponses"):
+            self.assertIn(words, "".join(line for _, line in crossed))
+        # The lines are the ones that crossed: what is not cut parses.
+        whole = [line for _, line in crossed if "more characters" not in line]
+        self.assertGreater(len([checked(line.encode() + b"\n") for line in whole]), 25)
+
+    def paragraphs(self, out):
+        """Each narrated line: its heading, and the indented lines below it."""
+        found = []
+        for line in out.splitlines():
+            if line.startswith(("  -->", "  <--")):
+                found.append([line])
+            elif found and line.startswith("      "):
+                found[-1].append(line)
+        return found
+
+    def test_list_says_what_a_server_offers_for_people_and_for_machines(self):
+        out, err, status = cli("list", *self.SERVER)
+        self.assertEqual((err, status), ("", 0))
+        for line in ("demo %s, revision 2026-07-28" % mcp_min.__version__, "tools (2)",
+                     "  count", "    Count, ten numbers a second.", "      to: integer",
+                     "  demo://hello/{name}", "  review", "      language: string"):
+            self.assertIn(line, out.splitlines())
+        out = cli("list", "--mode", "2025-06-18", "--json", "--", *self.SERVER)[0]
+        about = json.loads(out)
+        self.assertEqual(about["protocolVersion"], "2025-06-18")
+        self.assertEqual([tool["name"] for tool in about["tools"]], ["count", "order"])
+        self.assertEqual(set(about), {
+            "serverInfo", "protocolVersion", "capabilities", "instructions", "tools",
+            "resources", "resourceTemplates", "prompts"})
+
+    def test_call_types_arguments_by_the_schema_and_marks_what_is_no_result(self):
+        path = self.file("typed.py", """
+            import sys
+            from mcp_min import Context
+
+            def kinds(text: str, whole: int, real: float, yes: bool, many: list[int],
+                      ctx: Context, free: object = None) -> str:
+                ctx.info("a remark")
+                sys.stderr.write("a murmur\\n")
+                return repr((text, whole, real, yes, many))
+
+            def colours() -> str:
+                return "\\33[31mred\\7\\u202e"
+
+            def fails():
+                raise ValueError("no \\33[5mluck")
+            """)
+        out, err, status = cli("call", "kinds", "text=5", "whole=5", "real=5", "yes=true",
+                               "many=[1, 2]", "--", *PROGRAM, "run", path)
+        self.assertEqual((out, status), ("('5', 5, 5.0, True, [1, 2])\n", 0))
+        self.assertEqual(sorted(err.splitlines()), ["log info: a remark",
+                                                    "stderr: a murmur"])
+        out, err, _ = cli("call", "colours", "--", *PROGRAM, "run", path)
+        self.assertEqual(out, "\\x1b[31mred\\x07\\u202e\n")
+        out, err, status = cli("call", "fails", "--", *PROGRAM, "run", path)
+        self.assertEqual((out, status), ("", 1))
+        self.assertEqual(err.splitlines()[-1], "ValueError: no \\x1b[5mluck")
+        self.assertNotIn("\33", err)
+
+    def test_read_and_prompt_print_what_a_server_gives(self):
+        self.assertEqual(cli("read", "demo://hello/Ada", "--", *self.SERVER),
+                         ("Hello, Ada!\n", "", 0))
+        self.assertEqual(cli("prompt", "review", "language=C", "--", *self.SERVER),
+                         ("user: Review this C code.\n", "", 0))
+        out, err, status = cli("read", "--json", "demo://bye", "--", *self.SERVER)
+        self.assertEqual((out, status), ("", 1))
+        self.assertEqual(err, "mcp_min: McpError: Resource not found: demo://bye (-32602)\n")
+
+    def test_a_server_of_a_hosts_configuration_is_named(self):
+        path = self.file("mcp.json", json.dumps({"mcpServers": {
+            "demo": {"command": self.SERVER[0], "args": self.SERVER[1:]},
+            "far": {"url": "https://example.org"}}}))
+        self.assertEqual(cli("read", "demo://hello/Bob", "--config", path, "demo")[0],
+                         "Hello, Bob!\n")
+        for name in ("near", "far"):
+            out, err, status = usage("list", "--config", path, name)
+            self.assertEqual((out, status), ("", 2))
+            self.assertIn("no command for %s" % name, err)
+        self.assertEqual(usage("list", "--config", path + "x", "demo")[2], 2)
+
+    def test_wrong_usage_is_one_line_and_status_2(self):
+        for args in ([], ["nope"], ["list"], ["call"], ["call", "count"], ["run", "no.py"],
+                     ["call", "count", "to=1", "--frob", "--", "x"], ["demo", "x"],
+                     ["list", "--mode", "1999-01-01", "x"], ["trace"]):
+            with self.subTest(args):
+                out, err, status = usage(*args)
+                self.assertEqual((out, status), ("", 2))
+                self.assertIn("error: ", err.splitlines()[-1])
+        out, err, status = cli("call", "count", "5", "--", *self.SERVER)
+        self.assertEqual((out, status), ("", 2))
+        self.assertIn("5 is no KEY=VALUE", err)
+
+    def test_every_command_has_help(self):
+        for verb in ("demo", "serve", "list", "call", "read", "prompt", "run", "trace"):
+            out, err, status = usage(verb, "-h")
+            self.assertEqual((err, status), ("", 0))
+            self.assertTrue(out.startswith("usage: mcp_min.py %s [options]" % verb))
+        self.assertIn("exit status", usage("-h")[0])
+
+    def test_a_server_that_cannot_be_used_is_one_line_and_status_1(self):
+        out, err, status = usage("list", os.path.join(self.folder, "no-such-program"))
+        self.assertEqual((out, status, err.count("\n")), ("", 1, 1))
+        self.assertIn("no-such-program", err)
+        out, err, status = usage("list", "--mode", "2025-11-25", "--", sys.executable,
+                                 "-c", "import sys; sys.exit('no licence')")
+        self.assertEqual((out, status), ("", 1))
+        self.assertEqual(err, "stderr: no licence\nmcp_min: ConnectionClosed: The server "
+                         "has closed the connection (exit code 1)\n")
+
+    def test_the_environment_is_small_unless_told_otherwise(self):
+        path = self.file("env.py", """
+            import json, os
+
+            def variables() -> str:
+                return json.dumps([os.environ.get(k) for k in ("A", "B", "SECRET")])
+            """)
+        env = {**os.environ, "B": "b", "SECRET": "s"}
+        server = ("--", *PROGRAM, "run", path)
+        self.assertEqual(cli("call", "variables", "--env", "A=1=2", "--env", "B", *server,
+                             env=env)[0], '["1=2", "b", null]\n')
+        self.assertEqual(cli("call", "variables", "--inherit-env", *server, env=env)[0],
+                         '[null, "b", "s"]\n')
+
+    @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
+    def test_at_a_terminal_the_user_is_asked_until_the_answer_fits(self):
+        with Terminal("call", "order", "dish=pie", "--", *self.SERVER) as screen:
+            screen.shows("the server asks: What should be on your pie?")
+            screen.shows("value (lemon | syrup): ")
+            screen.types("honey\n")
+            screen.shows('once more: value: expected one of "lemon", "syrup"')
+            screen.shows("value (lemon | syrup): ")
+            screen.types("syrup\n")
+            self.assertEqual(screen.child.stdout.read(), b"pie with syrup\n")
+        with Terminal("call", "order", "dish=pie", "--", *self.SERVER) as screen:
+            screen.shows("value (lemon | syrup): ")
+            screen.types("\4")  # Ctrl-D
+            self.assertEqual(screen.child.stdout.read(), b"nothing\n")
+
+    @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
+    def test_ctrl_c_cancels_the_call_and_tells_the_server(self):
+        log = os.path.join(self.folder, "log")
+        with Terminal("call", "count", "to=1000", "--", *PROGRAM, "trace", "--to",
+                      log, "--", *self.SERVER) as screen:
+            screen.shows("[" + " " * 30 + "] 1/1000")
+            screen.child.send_signal(signal.SIGINT)
+            screen.shows("cancelled: ")
+            self.assertEqual(screen.child.wait(PATIENCE), 130)
+        with open(log, encoding="utf-8") as file:
+            self.assertIn("notifications/cancelled", file.read())
+
+    def test_run_keeps_what_a_file_prints_at_import_off_the_wire(self):
+        path = self.file("noisy.py", '''
+            """Made of noise."""
+            import os, sys, mcp_min
+            print("a banner")
+            os.system("echo a child")
+
+            async def same() -> bool:
+                return sys.modules["__main__"] is mcp_min
+
+            def _hidden():
+                pass
+            ''')
+        out, err, _ = cli("list", "--json", "--", *PROGRAM, "run", path)
+        about = json.loads(out)
+        self.assertEqual([tool["name"] for tool in about["tools"]], ["same"])
+        self.assertEqual(about["instructions"], "Made of noise.")
+        self.assertEqual(err, "stderr: a banner\nstderr: a child\n")
+        self.assertEqual(cli("call", "same", "--", *PROGRAM, "run", path)[0],
+                         "true\n")
+
+    def test_run_serves_the_server_it_is_told(self):
+        path = self.file("two.py", """
+            from mcp_min import Server
+            one, two = Server("one"), Server("two")
+            if __name__ == "__main__":
+                raise SystemExit("must not run")
+            """)
+        hello = json.dumps(message("1 initialize")).encode() + b"\n"
+        out, err, status = cli("run", path + ":two", stdin=None, input=hello)
+        self.assertEqual((json.loads(out)["result"]["serverInfo"]["name"], status),
+                         ("two", 0))
+        out, err, status = cli("run", path)
+        self.assertEqual((out, status), ("", 2))
+        self.assertIn("one, two", err)
+
+    def test_run_names_the_line_a_file_fails_at(self):
+        for text, error in (("x = 1\nimport no_such_thing\n", "ModuleNotFoundError"),
+                            ("x = 1\ndef f(:\n", "SyntaxError")):
+            path = self.file("bad%d.py" % len(text), text)
+            out, err, status = cli("run", path)
+            self.assertEqual((out, status, err.count("\n")), ("", 1, 1))
+            self.assertTrue(err.startswith("mcp_min: %s:2: %s" % (path, error)), err)
+
+    def test_trace_passes_bytes_and_the_exit_status_and_writes_down_each_line(self):
+        log = os.path.join(self.folder, "log")
+        echo = "import sys, os; data = sys.stdin.buffer.read(); os.write(1, data); " \
+               "sys.stderr.write('beside'); sys.exit(7)"
+        data = b'\xff\xfe{"id": 1\r\n\n{"jsonrpc":"2.0","id":2,"method":"a/b"}\n' + b"x" * 70000
+        done = subprocess.run(
+            [*PROGRAM, "trace", "--to", log, "--", sys.executable, "-c", echo],
+            input=data, capture_output=True, check=False, timeout=PATIENCE)
+        self.assertEqual((done.stdout, done.stderr, done.returncode), (data, b"beside", 7))
+        with open(log, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        self.assertRegex(lines[0], r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1$')
+        self.assertEqual(len([line for line in lines if " > " in line]), 4)
+        self.assertEqual(len([line for line in lines if " < " in line]), 4)
+        if os.name == "posix":
+            self.assertEqual(os.stat(log).st_mode & 0o777, 0o600)
+
+    @unittest.skipUnless(os.name == "posix", "signals")
+    def test_trace_passes_signals_on_and_dies_as_its_server_did(self):
+        wait = "import signal, sys, time; %s; print('up', flush=True); time.sleep(60)"
+        for handler, expected in (
+                ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))", 9),
+                ("pass", -signal.SIGTERM)):
+            with self.subTest(expected), subprocess.Popen(
+                    [*PROGRAM, "trace", "--to", os.devnull, "--",
+                     sys.executable, "-S", "-c", wait % handler],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE) as proxy:
+                self.assertEqual(proxy.stdout.readline(), b"up\n")
+                proxy.send_signal(signal.SIGTERM)
+                self.assertEqual(proxy.wait(PATIENCE), expected)
+
+
+class TestReadme(unittest.TestCase):
+    """Every block of the README is run, and shows what it says."""
+
+    @classmethod
+    def setUpClass(cls):
+        path = os.path.join(HERE, "README.md")
+        if not os.path.exists(path):
+            raise unittest.SkipTest("there is no README.md here")
+        with open(path, encoding="utf-8") as file:
+            cls.text = file.read()
+        cls.blocks = re.findall(r"^```(\S+)(?: (\S+))?\n((?s:.*?))^```$", cls.text,
+                                re.MULTILINE)
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        with open(FILE, encoding="utf-8") as file:
+            files = [("mcp_min.py", file.read())]
+        for name, text in files + [block[1:] for block in cls.blocks if block[1]]:
+            with open(os.path.join(cls.folder.name, name), "w", encoding="utf-8") as file:
+                file.write(text)
+
+    def test_it_has_fewer_than_300_lines_and_only_kinds_of_blocks_that_are_run(self):
+        self.assertLess(self.text.count("\n"), 300)
+        self.assertEqual({kind for kind, _, _ in self.blocks},
+                         {"sh", "python", "console", "json"})
+
+    def test_the_first_commands_are_the_demonstration_and_the_tests(self):
+        text = self.blocks[0][2]
+        self.assertEqual([line.partition("#")[0].strip() for line in text.splitlines()],
+                         ["python3 mcp_min.py demo", "python3 test_mcp_min.py"])
+        self.assertEqual([kind for kind, _, _ in self.blocks].count("sh"), 1)
+
+    def test_each_python_block_starts_from_nothing_and_prints_what_it_says(self):
+        here = os.getcwd()
+        os.chdir(self.folder.name)
+        sys.path.insert(0, self.folder.name)
+        self.addCleanup(sys.path.remove, self.folder.name)
+        self.addCleanup(os.chdir, here)
+        for number, text in enumerate(t for kind, _, t in self.blocks if kind == "python"):
+            with self.subTest(number, text=text.split("\n\n")[0]):
+                said = re.findall(r"^ *print\(.*\) *# (.*)$", text, re.MULTILINE)
+                self.assertEqual(len(said), text.count("print("))
+                self.assertEqual(self.printed(text), said)
+
+    def printed(self, text):
+        sys.modules.pop("weather", None)
+        module = type(sys)("readme")
+        out = io.StringIO()
+        sys.modules["readme"] = module  # dataclasses look there
+        try:
+            with contextlib.redirect_stdout(out):
+                exec(compile(text, "README.md", "exec"), vars(module))  # noqa: S102
+        finally:
+            del sys.modules["readme"]
+            sys.modules.pop("weather", None)
+        return out.getvalue().splitlines()
+
+    @unittest.skipUnless(os.name == "posix", "needs a shell")
+    def test_each_shell_command_prints_what_it_says(self):
+        programs = tempfile.TemporaryDirectory()
+        self.addCleanup(programs.cleanup)
+        shim = os.path.join(programs.name, "python3")
+        with open(shim, "w", encoding="utf-8") as file:
+            file.write('#!/bin/sh\nexec "%s" "$@"\n' % sys.executable)
+        os.chmod(shim, 0o755)
+        env = {**os.environ, "PATH": programs.name + os.pathsep + os.environ["PATH"]}
+        for _, _, text in (block for block in self.blocks if block[0] == "console"):
+            for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                command, _, said = part.partition("\n")
+                with self.subTest(command):
+                    done = subprocess.run(
+                        command, shell=True, check=False, cwd=self.folder.name, env=env,
+                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
+                    pattern = re.escape(said).replace(r"\.\.\.", ".*")
+                    self.assertRegex(done.stdout.decode(), "^(?s:%s)$" % pattern)
+
+    def test_the_configuration_it_shows_can_be_loaded(self):
+        for _, _, text in (block for block in self.blocks if block[0] == "json"):
+            path = os.path.join(self.folder.name, "mcp.json")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            self.assertEqual(mcp_min.load_config(path)["weather"]["command"], "python3")
+
+    def test_the_table_of_the_specification_agrees_with_the_code(self):
+        rows = [[cell.strip() for cell in line.strip("|").split("|")]
+                for line in self.text.splitlines() if line.startswith("|")]
+        head = next(row for row in rows if "2024-11-05" in row)
+        self.assertEqual(head[1:], list(mcp_min.REVISIONS))
+        told = {}
+        for row in rows:
+            for name in re.findall("`([^`]+)`", row[0]) if len(row) == len(head) else ():
+                told[name] = [cell[:1] == "✓" for cell in row[1:]]
+        for name, method in mcp_min.METHODS.items():
+            with self.subTest(name):
+                self.assertEqual(told.pop(name), [
+                    method.modern if revision.modern else method.legacy
+                    for revision in mcp_min.REVISIONS.values()])
+        self.assertLessEqual(set(mcp_min.QUESTIONS), set(told))
+
+
+# ======================================================================================
+# The house: how the file is built
+# ======================================================================================
+
+def sections(source):
+    """{number: (title, first line, last line)} from the banners."""
+    found = [(int(m[1]), m[2], source[:m.start()].count("\n") + 1)
+             for m in re.finditer(r"^# -- (\d+)\. (.+?) -+$", source, re.MULTILINE)]
+    ends = [line for _, _, line in found[1:]] + [source.count("\n") + 2]
+    return {number: (title, line, end)
+            for (number, title, line), end in zip(found, ends)}
+
+
+class TestHouse(unittest.TestCase):
+    """The rules by which the file can be read from top to bottom."""
+
+    @classmethod
+    def setUpClass(cls):
+        with open(mcp_min.__file__, encoding="utf-8") as file:
+            cls.source = file.read()
+        cls.tree = ast.parse(cls.source)
+        cls.sections = sections(cls.source)
+
+    def section_of(self, line):
+        return next((number for number, (_, start, end) in self.sections.items()
+                     if start <= line < end), 0)
+
+    def code(self):
+        """Every node that runs: no docstrings, no annotations."""
+        passed_over = set()
+        for node in ast.walk(self.tree):
+            for field in ("annotation", "returns"):
+                passed_over |= set(map(id, ast.walk(getattr(node, field, None) or node)
+                                       if getattr(node, field, None) else ()))
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                passed_over.add(id(node.value))
+        return [n for n in ast.walk(self.tree) if id(n) not in passed_over]
+
+    def test_the_docstring_lists_the_sections_in_their_order(self):
+        listed = re.findall(r"^    (\d+) +([A-Z][\w ]+?)  ", mcp_min.__doc__, re.MULTILINE)
+        self.assertEqual([(int(n), title) for n, title in listed],
+                         [(n, title) for n, (title, _, _) in self.sections.items()])
+
+    def test_a_section_names_only_what_stands_above_it(self):
+        home = {}
+        for node in self.tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                home[node.name] = self.section_of(node.lineno)
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            for name in (t for t in targets if isinstance(t, ast.Name)):
+                home[name.id] = self.section_of(name.lineno)
+        upward = sorted({(node.id, node.lineno) for node in self.code()
+                         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+                         and home.get(node.id, 0)
+                         > self.section_of(node.lineno)})
+        self.assertEqual(upward, [])
+
+    def test_eras_and_dates_stand_in_their_sections_only(self):
+        allowed = {n for n, (title, _, _) in self.sections.items()
+                   if title in ("Vocabulary", "Eras")}
+        strays = []
+        for node in self.code():
+            text = str(getattr(node, "id", getattr(node, "attr", getattr(
+                node, "value", ""))) if not isinstance(node, ast.Expr) else "")
+            era = re.search(r"\b20\d\d-\d\d-\d\d\b|^(legacy|modern)$|(Legacy|Modern)[A-Z]",
+                            text)
+            if era and hasattr(node, "lineno") and (
+                    self.section_of(node.lineno) not in allowed):
+                strays.append((node.lineno, text[:60]))
+        self.assertEqual(strays, [])
+
+    def test_every_method_has_its_handler_and_every_handler_its_row(self):
+        self.assertEqual(set(mcp_min.HANDLERS), set(mcp_min.METHODS))
+
+    def test_every_public_name_is_documented(self):
+        bare = []
+        for name in mcp_min.__all__:
+            thing = getattr(mcp_min, name)
+            members = vars(thing).items() if isinstance(thing, type) else ()
+            bare += [name] if callable(thing) and not thing.__doc__ else []
+            bare += ["%s.%s" % (name, key) for key, member in members
+                     if not key.startswith("_") and not getattr(member, "__doc__", "x")
+                     and (callable(member) or isinstance(member, property))]
+        self.assertEqual(bare, [])
+
+    def test_nothing_but_the_standard_library_is_imported(self):
+        names = {alias.name for node in ast.walk(self.tree)
+                 if isinstance(node, ast.Import) for alias in node.names}
+        names |= {node.module for node in ast.walk(self.tree)
+                  if isinstance(node, ast.ImportFrom)}
+        known = getattr(sys, "stdlib_module_names", None)  # from 3.10
+        if known:
+            self.assertEqual({n for n in names if n.split(".")[0] not in known}, set())
+
+    def test_no_function_is_longer_than_a_page(self):
+        long = [(n.name, n.end_lineno - n.lineno + 1) for n in ast.walk(self.tree)
+                if isinstance(n, ast.FunctionDef) and n.end_lineno - n.lineno >= 40]
+        self.assertEqual(long, [])
+
+    def test_importing_it_has_no_side_effect(self):
+        code = ("import sys, threading, signal, logging; a = signal.getsignal(2); "
+                "sys.path.insert(0, %r); import mcp_min; "
+                "assert threading.active_count() == 1 and signal.getsignal(2) is a; "
+                "assert not logging.getLogger().handlers") % HERE
+        done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
+
+    def test_a_start_does_not_pay_for_what_it_does_not_use(self):
+        code = ("import sys; sys.path.insert(0, %r); import mcp_min; "
+                "print(*{'typing', 'inspect', 'dataclasses', 'logging', 'subprocess', "
+                "'asyncio', 'socket', 'argparse', 'concurrent.futures', 'base64', "
+                "'hashlib', 'datetime'} & sys.modules.keys())") % HERE
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", code],
+                              capture_output=True)
+        loaded = set(done.stdout.decode().split())
+        if sys.implementation.name == "pypy":
+            loaded -= {"inspect", "typing", "dataclasses"}  # its json loads them
+        self.assertEqual((loaded, done.stderr), (set(), b""))
+
+    def test_it_works_from_a_zip_under_another_name_and_twice(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "vendored.zip")
+            with zipfile.ZipFile(path, "w") as bundle:
+                bundle.write(mcp_min.__file__, "acme/_vendor/mcp.py")
+                for package in "acme/__init__.py", "acme/_vendor/__init__.py":
+                    bundle.writestr(package, "")
+                bundle.write(mcp_min.__file__, "again.py")
+            code = ("import sys; sys.path.insert(0, %r); import again; "
+                    "from acme._vendor import mcp; s = mcp.Server('s'); "
+                    "s.tool(lambda text: text, name='echo'); "
+                    "c = again.Client(s).connect(); "
+                    "print(c.call_tool('echo', {'text': 'hi'}).text); c.close()") % path
+            done = subprocess.run([sys.executable, "-I", "-S", "-c", code],
+                                  capture_output=True)
+        self.assertEqual((done.stdout.split(), done.stderr), ([b"hi"], b""))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -2804,7 +2804,7 @@ def _alternatives(at: _Step, want: Any, most: int) -> None:
     if all(own):
         return at.must(False, " or ".join(dict.fromkeys(own)))
     others = [step.found for step, what in zip(steps, own) if not what]
-    at.found += min(others, key=lambda found: len(found))
+    at.found += min(others, key=lambda found: len([*found]))
 
 
 def _dynamic(at: _Step, want: str) -> None:

@@ -323,8 +323,8 @@ def decode(line: bytes, max_depth: int) -> Any:
     try:
         return _from_text(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, json.JSONDecodeError) else (
-            "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:100])
+        unreadable = isinstance(error, UnicodeDecodeError)
+        reason = "not UTF-8" if unreadable else str(error)[:100]
         raise McpError(PARSE_ERROR, f"Parse error: {reason}; expected one JSON message "
                        "on each line") from None
 
@@ -341,8 +341,8 @@ def _depth(line: bytes) -> int:
     from itertools import accumulate
 
     bare = re.sub(_STRING, b"", line, flags=re.DOTALL)
-    others = bytes(set(range(256)) - _STEP.keys())
-    return max(accumulate(map(_STEP.__getitem__, bare.translate(None, others))), default=0)
+    brackets = bare.translate(None, bytes(set(range(256)) - _STEP.keys()))
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
 
 
 def read_id(value: Any) -> int | str | None:
@@ -354,63 +354,60 @@ def read_id(value: Any) -> int | str | None:
 
 
 def shape_of(message: Any) -> str:
-    """Name what a message is: "request", "notification" or "response".
-
-    McpError when it is none of them (basic: "Messages").
-    """
+    """ "request", "notification" or "response"; McpError if none (basic: Messages)."""
     if type(message) is not dict:
-        raise McpError(INVALID_REQUEST, "Invalid request: expected a JSON object")
-    if "method" not in message and ("result" in message or "error" in message):
+        fault = "expected a JSON object"
+    elif "method" not in message and ("result" in message or "error" in message):
         return "response"  # its faults are the affair of the call it answers
-    if message.get("jsonrpc") != "2.0":
-        raise McpError(INVALID_REQUEST, 'Invalid request: "jsonrpc" must be "2.0"')
-    if type(message.get("method")) is not str:
-        raise McpError(INVALID_REQUEST, 'Invalid request: "method" must be a string')
-    if "result" in message or "error" in message:
-        raise McpError(INVALID_REQUEST, "Invalid request: both a request and a response")
-    if "id" not in message:
+    elif message.get("jsonrpc") != "2.0":
+        fault = '"jsonrpc" must be "2.0"'
+    elif type(message.get("method")) is not str:
+        fault = '"method" must be a string'
+    elif "result" in message or "error" in message:
+        fault = "both a request and a response"
+    elif "id" not in message:
         return "notification"
-    if read_id(message["id"]) is None:
-        raise McpError(INVALID_REQUEST, 'Invalid request: "id" must be a string or an '
-                       "integer")
-    return "request"
+    elif read_id(message["id"]) is not None:
+        return "request"
+    else:
+        fault = '"id" must be a string or an integer'
+    raise McpError(INVALID_REQUEST, f"Invalid request: {fault}")
 
 
 class Lines:
     """The lines of a binary stream, for one thread at a time.
 
-    Each byte is looked at once however the chunks fall.  A line over `limit` bytes is
-    thrown away as it arrives and then reported with McpError.
+    Each byte is looked at once however the chunks fall.  The rest of a line that has
+    passed `limit` bytes is thrown away as it arrives.
     """
 
     def __init__(self, stream: Any, limit: int) -> None:
         stream = getattr(stream, "buffer", stream)  # a text stream: what is underneath
         self._read = getattr(stream, "read1", None) or stream.read
-        self._readable, self._limit = Readiness(stream, reading=True), limit
+        self._readable, self.limit = Readiness(stream, reading=True), limit
         self.waitable = os.name != "nt" and hasattr(stream, "fileno")
         self._whole: deque[bytes] = deque()  # lines that have arrived
         self._parts: list[bytes] = []        # the line that is arriving
-        self._size = 0                       # its bytes so far
+        self._size = 0                       # bytes in these
         self._first = True
 
     def next(self) -> bytes | None:
         """The next line without its newline, waiting for it; None at the end."""
-        while not self._whole:
-            chunk = self._read(65536)
-            if chunk is None:  # a descriptor somebody made non-blocking
-                self._readable.wait()
-            elif chunk:
-                self._split(chunk)
-            elif self._parts:  # the last line may lack its newline
-                self._split(b"\n")
-            else:
-                return None
+        try:
+            while not self._whole:
+                chunk = self._read(65536)
+                if chunk is None:  # a descriptor somebody made non-blocking
+                    self._readable.wait()
+                elif chunk or self._parts:  # the last line may lack its newline
+                    self._split(chunk or b"\n")
+                else:
+                    return None
+        except (OSError, ValueError):  # the stream broke, or was closed under us
+            return None
         line = self._whole.popleft()
         if self._first:
             self._first = False
             line = line[3:] if line.startswith(b"\xef\xbb\xbf") else line
-        if len(line) > self._limit:
-            raise McpError(CONTENT_TOO_LARGE, f"Message over {self._limit} bytes skipped")
         return line
 
     def wait(self, seconds: float) -> bool:
@@ -418,19 +415,15 @@ class Lines:
         return bool(self._whole) or self._readable.wait(seconds)
 
     def _split(self, chunk: bytes) -> None:
-        head, *lines = chunk.split(b"\n")
-        self._add(head)
-        for line in lines:
-            self._whole.append(b"".join(self._parts))
-            self._parts, self._size = [], 0
-            self._add(line)
-
-    def _add(self, part: bytes) -> None:
-        # A line past the limit keeps just enough bytes to be seen to be past it.
-        room = self._limit + 1 - self._size
-        if part and room > 0:
-            self._parts.append(part[:room])
-            self._size += min(len(part), room)
+        for newlines, part in enumerate(chunk.split(b"\n")):
+            if newlines:
+                self._whole.append(b"".join(self._parts))
+                self._parts, self._size = [], 0
+            # Kept are enough bytes to be seen to be past it, a byte order mark aside.
+            part = part[:self.limit + 4 - self._size]
+            if part:
+                self._parts.append(part)
+                self._size += len(part)
 
 
 class Readiness:
@@ -445,19 +438,18 @@ class Readiness:
         import select
 
         if not hasattr(select, "poll"):  # Windows, where it works for sockets only
-            streams = [self._stream]
-            found = select.select(*((streams, [], []) if self._reading else
-                                    ([], streams, [])), seconds)
-            return any(found)
+            this: tuple[list[Any], list[Any]] = [self._stream], []
+            read, write = this if self._reading else this[::-1]
+            return any(select.select(read, write, [], seconds))
         if self._poll is None:
             self._poll = select.poll()
-            self._poll.register(self._stream,
-                                select.POLLIN if self._reading else select.POLLOUT)
+            event = select.POLLIN if self._reading else select.POLLOUT
+            self._poll.register(self._stream, event)
         return bool(self._poll.poll(None if seconds is None else seconds * 1000))
 
 
 def report(doing: str) -> None:
-    """Put the exception being handled on stderr, where a host keeps its server's log."""
+    """Put the exception in hand on stderr, where a host keeps its server's log."""
     import traceback
 
     say(f"{doing}:\n{traceback.format_exc()}")
@@ -470,29 +462,24 @@ def say(text: str) -> None:
     except (AttributeError, OSError, ValueError):
         free = True  # not a file; or none at all, see below
     try:
-        if free:
-            sys.stderr.write(printable(text[-4000:]))  # what a writable pipe takes at once
+        if free:  # and a writable pipe takes this much at once
+            sys.stderr.write(printable(text)[-4000:])
             sys.stderr.flush()
     except (AttributeError, OSError, ValueError):
         pass  # there is none, or it is closed: there is nobody to tell
 
 
 class Trace:
-    """Every line that crosses, with time and direction: > to the server, < to the client.
+    """Every line that crosses, with its time: > goes to the server, < to the client.
 
-    MCP_MIN_TRACE=stderr or =/some/file turns it on; an answer is shown with the method it
-    answers and the milliseconds it took.
+    MCP_MIN_TRACE=stderr or =/some/file turns it on; an answer is shown with the method
+    it answers and the milliseconds it took.
     """
 
     def __init__(self, write: Callable[[str], Any]) -> None:
         self._write = write
         self._lock = threading.Lock()  # guards _asked, and keeps lines whole
         self._asked: dict[Any, tuple[str, float]] = {}
-
-    @classmethod
-    def from_environment(cls) -> Trace | None:
-        target = os.environ.get("MCP_MIN_TRACE")
-        return cls.to(target) if target else None
 
     @classmethod
     def to(cls, target: str) -> Trace:
@@ -526,12 +513,12 @@ class Trace:
 
 
 # -- 4. Peer ---------------------------------------------------------------------------
-# An id leaves a table once, and whoever pops it acts on it: the answer, a cancellation, a
-# timeout and the end of the connection all race for the pop, and only one wins.  What is
+# An id leaves a table once, and whoever pops it acts on it: the answer, a cancellation,
+# a timeout and the end of the connection race for the pop, and only one wins.  What is
 # said *about* a request is queued under the lock that proves the request alive, so
 # progress cannot follow an answer and a cancelled request is silent by construction.
 
-DETACHED: Json = {}  # a handler's "no answer yet": the request stays alive without a thread
+DETACHED: Json = {}  # a handler's "no answer yet": the request lives, without a thread
 LATER = object()     # `Call.read`'s "no outcome yet": who said it will finish the call
 CROWDED = 1000       # queued lines from which on senders wait for the writer
 GRACE = 0.002        # seconds a leader may be stuck, or missing, until there is another
@@ -540,14 +527,11 @@ LINGER = 0.05        # seconds without requests until the timekeeper sleeps
 
 
 class Workers:
-    """Threads that run jobs in the order submitted, made when needed, at most `limit`.
-
-    With a limit of 1: a lane, where jobs run one after the other.
-    """
+    """Threads that take jobs in order, made when needed, at most `limit`; 1: a lane."""
 
     def __init__(self, name: str, limit: int) -> None:
         self._name, self._limit = name, limit
-        self._ready = threading.Condition()  # guards all below; notified: job, or closed
+        self._ready = threading.Condition()  # guards the rest; notified: job, closed
         self._jobs: deque[Callable[[], Any]] = deque()
         self._threads: set[int] = set()  # their identities
         self._started = self._idle = 0
@@ -600,12 +584,12 @@ def start_thread(name: str, run: Callable[[], Any]) -> None:
 class Incoming:
     """A request of the other end: alive until it is answered or cancelled.
 
-    id, method, params: as received.  token: the progress token, or None.  cancelled: True
-    once the client's cancellation, or the end of the connection, has been read.
+    id, method, params: as received.  token: the progress token, or None.  cancelled:
+    True once the client's cancellation, or the end of the connection, has been read.
     """
 
-    __slots__ = ("peer", "id", "method", "params", "token", "cancelled", "batch", "hooks",
-                 "reached")
+    __slots__ = ("peer", "id", "method", "params", "token", "cancelled", "batch",
+                 "hooks", "reached")
 
     def __init__(self, peer: Peer, message: Json, batch: Batch | None) -> None:
         self.peer, self.batch = peer, batch
@@ -618,19 +602,21 @@ class Incoming:
         self.hooks: tuple[Callable[[], Any], ...] = ()  # run on cancellation
         self.reached = float("-inf")  # the highest progress told
 
-    def tell(self, method: str, params: Json) -> None:
+    def tell(self, method: str, params: Json, reached: float | None = None) -> None:
         """Send a notification about this request; nothing once it is answered."""
-        self.peer.tell(self, encode({"jsonrpc": "2.0", "method": method, "params": params}))
+        data = encode({"jsonrpc": "2.0", "method": method, "params": params})
+        self.peer.tell(self, data, reached=reached)
 
     def on_cancel(self, hook: Callable[[], Any]) -> None:
-        """Have it called, once, when the request is cancelled; at once if it has been."""
+        """Have it called, once, when the request is cancelled; now if it has been."""
         with self.peer._lock:
             if not self.cancelled:
                 self.hooks += (hook,)
                 return
         hook()
 
-    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+    def progress(self, progress: float, total: float | None,
+                 message: str | None) -> None:
         """Report it if the client gave a token and it increases (basic: "Progress")."""
         if self.token is None or not progress > self.reached:
             return
@@ -639,14 +625,12 @@ class Incoming:
             params["total"] = total
         if message is not None:
             params["message"] = message
-        data = encode({"jsonrpc": "2.0", "method": PROGRESS, "params": params})
-        self.peer.tell(self, data, reached=progress)
+        self.tell(PROGRESS, params, reached=progress)
 
     def answer(self, **reply: Any) -> None:
         """Send `result=` or `error=`, unless answered or cancelled before."""
-        message = {"jsonrpc": "2.0", "id": self.id, **reply}
         try:
-            data = encode(message)
+            data = encode({"jsonrpc": "2.0", "id": self.id, **reply})
         except (ValueError, TypeError, RecursionError) as error:
             fault = McpError(INTERNAL_ERROR, f"The result is not JSON: {error!s:.200}")
             data = encode({"jsonrpc": "2.0", "id": self.id, "error": fault.wire()})
@@ -654,14 +638,14 @@ class Incoming:
 
 
 class Batch:
-    """The answers to an array of requests, sent as one array when the last is there."""
+    """The answers to an array of messages, sent as one array when the last is there."""
 
-    def __init__(self, messages: list[Any]) -> None:
-        self._missing = sum(map(wants_answer, messages))
+    def __init__(self, messages: int) -> None:
+        self._missing = messages
         self._answers: list[bytes] = []
 
     def add(self, answer: bytes) -> bytes:  # Peer._lock is held
-        """Count one request as done, b"" if silently; the array if it was the last."""
+        """Count one message as done, b"" if silently; the array if it was the last."""
         self._missing -= 1
         self._answers += [answer.rstrip()] if answer else []
         whole = not self._missing and self._answers
@@ -671,23 +655,23 @@ class Batch:
 class Call:
     """A request of ours, pending until it is answered, cancelled, late or orphaned.
 
-    read(call, result): what the caller gets, worked out on the thread that reads; it may
-    say LATER, and send the call again or finish it itself.
+    read(call, result): what the caller gets, worked out on the thread that reads; it
+    may say LATER, and send the call again or finish it itself.
 
     future: a concurrent.futures.Future of the outcome, made when somebody needs one to
-    wait with.  Who reads for itself does not (see Peer.wait), which makes a call a fifth
-    shorter, and the start of a program that only calls and waits 6 ms.
+    wait with.  Who reads for itself does not (see Peer.wait), which makes a call a
+    fifth shorter, and the start of a program that only calls and waits 6 ms.
     """
 
-    __slots__ = ("id", "method", "outcome", "read", "on_progress", "timeout", "deadline",
-                 "cap", "untold", "inside", "_future", "_lock")
+    __slots__ = ("id", "method", "outcome", "read", "on_progress", "timeout",
+                 "deadline", "cap", "untold", "inside", "_future", "_lock")
 
-    def __init__(self, method: str, read: Any, on_progress: Any,
-                 timeout: float | None, cap: float | None) -> None:
+    def __init__(self, method: str, read: Any, on_progress: Any, timeout: float | None,
+                 cap: float | None) -> None:
         self.id, self.method, self.read = 0, method, read
         self.on_progress, self.timeout = on_progress, timeout
-        self.untold = 0      # progress that has come but that on_progress was not yet told
-        self.inside = False  # a callback waits for it, so it must not wait for callbacks
+        self.untold = 0      # progress that has come and on_progress was not yet told
+        self.inside = False  # a callback waits for it: it must not wait for callbacks
         self.cap = float("inf") if cap is None else time.monotonic() + cap
         self.touch()
         self._lock = threading.Lock()  # guards the rest
@@ -706,26 +690,16 @@ class Call:
         with self._lock:
             if self._future is not None:
                 return self._future
-            self._future = Future()
-            outcome = self.outcome
+            self._future, outcome = Future(), self.outcome
         if outcome:
-            self._pass_on(*outcome)
+            pass_on(self._future, *outcome)
         return self._future
 
     def finish(self, result: Any = None, error: BaseException | None = None) -> None:
         with self._lock:
-            self.outcome = result, error
-            if self._future is None:
-                return
-        self._pass_on(result, error)
-
-    def _pass_on(self, result: Any, error: BaseException | None) -> None:
-        if not self.future.set_running_or_notify_cancel():
-            return  # cancelled meanwhile: nobody waits
-        if error is not None:
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(result)
+            self.outcome, future = (result, error), self._future
+        if future:
+            pass_on(future, result, error)
 
     def settle(self, message: Json) -> None:
         """Finish with what an answer says, or with what is wrong with it."""
@@ -733,14 +707,22 @@ class Call:
             result = read_answer(message)
             value = self.read(self, result) if self.read else result
         except Exception as error:
-            self.finish(error=error)
-        else:
-            if value is not LATER:
-                self.finish(value)
+            return self.finish(error=error)
+        if value is not LATER:
+            self.finish(value)
+
+
+def pass_on(future: Future[Any], result: Any, error: BaseException | None) -> None:
+    if not future.set_running_or_notify_cancel():
+        return  # cancelled meanwhile: nobody waits
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 def read_answer(message: Json) -> Json:
-    """The result of a response; its error raised; McpError(-32603) if it is malformed."""
+    """The result of a response; its error raised, or McpError(-32603) if malformed."""
     error = message.get("error")
     if message.get("jsonrpc") != "2.0":
         fault = '"jsonrpc" is not "2.0"'
@@ -755,26 +737,19 @@ def read_answer(message: Json) -> Json:
     raise McpError(INTERNAL_ERROR, f"Malformed answer: {fault}")
 
 
-def wants_answer(message: Any) -> bool:
-    """Will this element of a batch be answered?  All but notifications and responses."""
-    try:
-        return shape_of(message) == "request"
-    except McpError:
-        return True
-
-
 class Peer:
     """One end of a JSON-RPC connection over two binary streams.
 
-    It knows no methods but the two notifications about requests, cancelled and progress;
-    the rest is its role's:
+    It knows no methods but the two notifications about requests, cancelled and
+    progress; the rest is its role's:
 
         role.swift(method)             may the leader settle it before it reads on?
-        role.handle(incoming)          -> result, or DETACHED; what it raises is answered
+        role.handle(incoming)          -> result or DETACHED; what it raises is answered
         role.notified(method, params)  on the leader
         role.batches()                 are arrays of messages allowed now?
         role.noise(line)               a line that is no message, when not answered
         role.hung_up()                 the other end has closed; before the drain
+        role.error_text(error)         what to answer when a handler failed
         role.closed_error(), role.timeout_error(call)  -> why a call fails
 
     answers: what is answered: "all" (a server: garbage too), "requests" (a client of a
@@ -783,8 +758,8 @@ class Peer:
     The leader is the thread that reads, one at a time.  A server's leader also runs the
     handlers, which costs nothing; a hand-over to a worker would double the time of a
     call, a thread for each call triple it.  When a handler has kept it for GRACE, the
-    timekeeper makes another thread leader.  A client's callers lead while they wait, for
-    the same reason; the timekeeper finds a worker to lead when none has for GRACE.
+    timekeeper makes another thread leader.  A client's callers lead while they wait,
+    for the same reason; the timekeeper finds a worker to lead when none has for GRACE.
     """
 
     def __init__(self, role: Any, reader: Any, writer: Any, *, answers: str,
@@ -796,7 +771,8 @@ class Peer:
         self._lines = Lines(reader, max_message_bytes)
         self._out = getattr(writer, "buffer", writer)
         self._writable = Readiness(self._out, reading=False)
-        self.trace = Trace.from_environment()
+        target = os.environ.get("MCP_MIN_TRACE")
+        self.trace = Trace.to(target) if target else None
 
         self._lock = threading.Lock()            # guards all to the next blank line
         self._active: dict[Any, Incoming] = {}   # their requests that are alive, by id
@@ -808,14 +784,13 @@ class Peer:
         self._busy = False      # the leader runs a handler
         self._since = 0.0       # when it began to, or when the last leader stepped down
         self._aside = 0         # requests that other threads run, or are to run
-        self._drained: threading.Event | None = None  # set when the last answer is out
-        self._wakes_at: float | None = None  # when the timekeeper looks; None: no thread
+        self._wakes_at: float | None = None  # when the timekeeper looks; None: not yet
 
-        self._time = threading.Condition(self._lock)  # notified: look earlier
+        self._time = threading.Condition(self._lock)  # notified: look earlier; drained
         self.writing = threading.Lock()          # held by whoever writes
         self.workers = Workers("mcp worker", max_workers + 1)  # one of them leads
         self.lane = Workers("mcp callbacks", 1)
-        self.ended = threading.Event()           # set when there is nothing more to read
+        self.ended = threading.Event()           # set when nothing more is to be read
         self.done = threading.Event()            # set when nothing more will happen
 
     def start(self) -> None:
@@ -826,8 +801,13 @@ class Peer:
     # -- sending: whoever sends writes, and takes along what others queued meanwhile
 
     def send(self, message: Json) -> None:
-        """Queue a message and see it written.  ValueError, TypeError: it is not JSON."""
+        """Queue a message and see it written.  ValueError, TypeError: it is no JSON."""
         self._post(encode(message))
+
+    def _post(self, data: bytes, batch: Batch | None = None) -> None:
+        with self._lock:
+            self._outbox.append(batch.add(data) if batch else data)
+        self._flush()
 
     def queue(self, message: Json, about: Incoming | None = None) -> None:
         """Have a worker send it, for who holds a lock; nothing if `about` has ended."""
@@ -851,24 +831,18 @@ class Peer:
                     return
                 incoming.reached = reached
             if last:
-                del self._active[incoming.id]
-                self._go_on_waiting()
+                self._forget(incoming)
                 data = incoming.batch.add(data) if incoming.batch else data
             self._outbox.append(data)
         self._flush()
-        if last and self._drained and not self._active:
-            self._drained.set()
 
-    def _go_on_waiting(self) -> None:  # _lock is held
-        """The server has its answer: the time of our calls starts anew."""
-        for call in self._pending.values() if not self._serving else ():
-            call.touch()
-            self._look_at(call.deadline)
-
-    def _post(self, data: bytes) -> None:
-        with self._lock:
-            self._outbox.append(data)
-        self._flush()
+    def _forget(self, incoming: Incoming) -> None:  # _lock is held
+        del self._active[incoming.id]
+        if not self._serving:  # the server has its answer: our calls' time starts anew
+            for call in self._pending.values():
+                call.touch()
+        if not self._serving or self.ended.is_set():
+            self._time.notify_all()
 
     def _flush(self, patient: bool = False) -> None:
         while self._outbox:
@@ -898,37 +872,29 @@ class Peer:
     def _write(self, data: bytes) -> None:
         if self.trace:
             self.trace.show("<" if self._serving else ">", data)
+        rest: Any = data
         try:
-            written = self._out.write(data)
-            if written is None or written < len(data):
-                self._write_rest(memoryview(data)[written or 0:])
+            while (written := self._out.write(rest)) != len(rest):
+                if written is None:  # a descriptor somebody made non-blocking
+                    self._writable.wait()
+                else:
+                    rest = memoryview(rest)[written:]
             self._out.flush()
         except (OSError, ValueError):  # EPIPE, or closed under us: nobody listens
             self.workers.submit(self.close)
-
-    def _write_rest(self, rest: memoryview) -> None:
-        while rest:
-            written = self._out.write(rest)
-            if written is None:  # a descriptor somebody made non-blocking
-                self._writable.wait()
-            else:
-                rest = rest[written:]
 
     # -- calling
 
     def request(self, method: str, params: Json | None = None, *, read: Any = None,
                 on_progress: Any = None, timeout: float | None = None,
                 cap: float | None = None, token: bool = False) -> Call:
-        """Send a request.
-
-        token: let the other end report progress, which starts the timeout anew.
-        """
+        """Send a request; `token`: progress may be told, and restarts the timeout."""
         call = Call(method, read, on_progress, timeout, cap)
         self.resend(call, params, token)
         return call
 
     def resend(self, call: Call, params: Json | None, token: bool = False) -> None:
-        """Send a call (again) with an id of its own; the outcome will be that request's."""
+        """Send a call (again) with an id of its own; the outcome will be this one's."""
         with self._lock:
             self._last_id = call.id = self._last_id + 1
         call.inside = self.lane.inside()
@@ -955,7 +921,7 @@ class Peer:
         return call.future
 
     def wait(self, call: Call) -> Any:
-        """The outcome of a call.  Reads for it while nobody else does: no thread to wake."""
+        """The outcome of a call; reads for it if nobody does: no thread to wake."""
         with self._lock:
             lead = self._leader is None and not self.closed and self._lines.waitable
             if lead:
@@ -965,8 +931,7 @@ class Peer:
                 self._lead_for(call)
             result, error = call.outcome or (call.future.result(), None)
         except BaseException:
-            if call.future.cancel():  # who stops waiting, by Ctrl-C say, no longer wants it
-                self._abandon(call, call.future)
+            self.watched(call).cancel()  # who stops waiting (Ctrl-C) wants it no more
             raise
         if error is not None:
             raise error
@@ -974,23 +939,23 @@ class Peer:
 
     def _lead_for(self, call: Call) -> None:
         try:
-            while call.id in self._pending and self._lines.wait(GRACE) and self._step():
+            while (self._leader is call and call.id in self._pending
+                   and self._lines.wait(GRACE) and self._step()):
                 pass
         finally:
-            self._step_down()
+            self._step_down(call)
 
     def outcome(self, call: Call, seconds: float) -> Any:
         """The outcome of a call without a timeout of its own, which stays pending."""
-        from concurrent.futures import TimeoutError as Late  # another one before 3.11
+        from concurrent.futures import wait
 
         call.timeout = max(0.0, seconds)
-        try:
-            return call.future.result(call.timeout)
-        except Late:
-            raise self._role.timeout_error(call) from None
+        if not wait([call.future], call.timeout).done:
+            raise self._role.timeout_error(call)
+        return call.future.result()
 
     def claim(self, key: Any) -> Call | None:
-        """Take a call out of the table: from here on its outcome is the caller's to say."""
+        """Take a call out of the table: now its outcome is for the taker to say."""
         if type(key) is str and key.isdecimal() and str(int(key[:20])) == key:
             key = int(key)  # some servers answer 1 with "1"; nothing looser is accepted
         with self._lock:
@@ -1016,18 +981,18 @@ class Peer:
         """Read, and run what may run here, until another thread leads or it is over."""
         while self._leader is me and self._step():
             if not (self._serving or self._pending or self.closed):
-                self._step_down()  # whoever calls next need not wake this thread
+                self._step_down(me)  # whoever calls next need not wake this thread
 
     def _step(self) -> bool:
         """Read a line and see to it; False when there are no more."""
         try:
-            line = self._next_line()
+            line = self._lines.next()
             if line is None:
                 self._hang_up()
             elif not self.closed:
                 self._receive(line)
-            # A stream of ours is read to its end even when closed: the other end must not
-            # hang in a full pipe, and the end is how we know that it has gone.
+            # A stream of ours is read to its end even when closed: the other end must
+            # not hang in a full pipe, and the end is how we know that it has gone.
             return line is not None and not (self.closed and self._own_reader is None)
         except BaseException as error:
             if not isinstance(error, KeyboardInterrupt):
@@ -1035,9 +1000,11 @@ class Peer:
             self.close()  # a line may be lost: its caller must not wait for ever
             raise
 
-    def _step_down(self) -> None:
+    def _step_down(self, me: object) -> None:
         """Stop leading: the next caller may.  While calls are pending a worker does."""
         with self._lock:
+            if self._leader is not me:
+                return  # stuck for GRACE, in a ping say: another thread reads already
             self._leader, self._since = None, time.monotonic()
             if self._pending or self.closed:
                 self._new_leader()
@@ -1054,7 +1021,7 @@ class Peer:
         self.workers.submit(partial(self._lead, leader))
 
     def pass_reading_on(self) -> None:
-        """Have another thread read from here on; for handlers that are about to wait."""
+        """Have another thread read from now on; for handlers that are about to wait."""
         with self._lock:
             if self._busy:
                 self._new_leader()
@@ -1065,7 +1032,7 @@ class Peer:
             self._wakes_at = when
             start_thread("mcp timekeeper", self._keep_time)
         elif when < self._wakes_at:
-            self._time.notify()
+            self._time.notify_all()
 
     def _keep_time(self) -> None:
         # Asleep while nothing happens.  Calls that end in time do not wake it: it looks
@@ -1073,84 +1040,72 @@ class Peer:
         with self._time:
             while not self.closed:
                 now = time.monotonic()
-                # A server that asks waits for us: only the cap goes on.
-                asked = bool(self._active) and not self._serving
-                ends = {call: call.cap if asked else call.deadline
-                        for call in self._pending.values()}
-                for call in [call for call, end in ends.items() if end <= now]:
-                    del self._pending[call.id], ends[call]
-                    self.workers.submit(partial(self._expire, call))
                 stuck = self._busy or self._leader is None
                 if stuck and now - self._since >= GRACE:
                     self._new_leader()
-                looks = list(ends.values())
-                if now - self._since < LINGER:
-                    looks.append(now + GRACE)
-                self._wakes_at = min(looks, default=float("inf"))
-                idle = self._wakes_at == float("inf")
-                self._time.wait(None if idle else self._wakes_at - now)
-
-    def _next_line(self) -> bytes | None:
-        try:
-            return self._lines.next()
-        except McpError as error:  # too long
-            self._refuse(b"", None, error)
-            return b""
-        except (OSError, ValueError):  # the stream broke, or was closed under us
-            return None
+                lingers = now - self._since < LINGER
+                looks = [now + GRACE if lingers else float("inf")]
+                # A server that asks waits for us: only the cap goes on.
+                asked = self._active and not self._serving
+                for call in list(self._pending.values()):
+                    end = call.cap if asked else call.deadline
+                    looks.append(max(end, now))
+                    if end <= now:
+                        del self._pending[call.id]
+                        self.workers.submit(partial(self._expire, call))
+                self._wakes_at = min(looks)
+                self._time.wait(min(self._wakes_at - now, threading.TIMEOUT_MAX))
 
     def _receive(self, line: bytes) -> None:
         if self.trace:
             self.trace.show(">" if self._serving else "<", line)
-        if not line or line.isspace():
-            return
         try:
+            if len(line) > self._lines.limit:
+                text = f"Message over {self._lines.limit} bytes skipped"
+                raise McpError(CONTENT_TOO_LARGE, text)
+            if not line or line.isspace():
+                return
             message = decode(line, self._max_depth)
-            if type(message) is not list:
-                return self._route(message, line, None)
-            if not message or not self._role.batches():
+            if type(message) is list and not (message and self._role.batches()):
                 raise McpError(INVALID_REQUEST, "Invalid request: no batches here")
         except McpError as error:
             return self._refuse(line, None, error)
-        batch = Batch(message)
-        for element in message:
+        batch = Batch(len(message)) if type(message) is list else None
+        for element in message if batch else [message]:
             self._route(element, line, batch)
 
     def _route(self, message: Any, line: bytes, batch: Batch | None) -> None:
         try:
             shape = shape_of(message)
         except McpError as error:
-            if not self._serving and type(message) is dict and "method" not in message:
-                return self._settle(message, line)  # perhaps an answer; then the call says so
-            return self._refuse(line, message, error, batch)
+            if self._serving or type(message) is not dict or "method" in message:
+                return self._refuse(line, message, error, batch)
+            shape = "response"  # perhaps; then the call says what is wrong with it
+        if shape == "request":
+            return self._begin(Incoming(self, message, batch))
         if shape == "response":
             self._settle(message, line)
-        elif shape == "request":
-            self._begin(Incoming(self, message, batch))
         else:
             self._notice(message["method"], message.get("params"))
+        if batch:
+            self._post(b"", batch)
 
     def _refuse(self, line: bytes, message: Any, error: McpError,
                 batch: Batch | None = None) -> None:
-        """Answer what is no message; only a server does, a client might start a storm."""
+        """Answer what is no message; a client does not, that might start a storm."""
         if not self._serving:
             return self._role.noise(line)  # type: ignore[no-any-return]
         key = read_id(message.get("id")) if type(message) is dict else None
-        data = encode({"jsonrpc": "2.0", "id": key, "error": error.wire()})
-        with self._lock:
-            self._outbox.append(batch.add(data) if batch else data)
-        self._flush()
+        self._post(encode({"jsonrpc": "2.0", "id": key, "error": error.wire()}), batch)
 
     def _settle(self, message: Json, line: bytes) -> None:
-        call = self.claim(message.get("id"))
-        if call is None:  # unknown, late, or the second answer
-            if message.get("id") is None and not self._serving:
-                self._role.noise(line)
-            return
-        if call.untold and not call.inside:  # its progress is told first
+        call = self.claim(message.get("id"))  # None: unknown, late, or a second answer
+        if call and call.untold and not call.inside:  # its progress is told first
             self.lane.submit(partial(call.settle, message))
-        else:
+        elif call:
             call.settle(message)
+        elif message.get("id") is None and not self._serving:
+            self._role.noise(line)
 
     def _notice(self, method: str, params: Any) -> None:
         method, renamed = ALIASES.get(method, (method, {}))
@@ -1168,11 +1123,10 @@ class Peer:
             if incoming is None:
                 return False  # unknown or finished; both are to be ignored
             incoming.cancelled = True
-            if incoming.batch:
-                self._outbox.append(incoming.batch.add(b""))
         for hook in incoming.hooks:
             hook()
-        self._flush()
+        if incoming.batch:
+            self._post(b"", incoming.batch)
         return True
 
     def _hear_progress(self, params: Json) -> None:
@@ -1201,33 +1155,30 @@ class Peer:
             if self.answers == "none" or self.closed:
                 return
             fresh = self._active.setdefault(incoming.id, incoming) is incoming
-            here = swift or self._serving and not (self._aside or incoming.batch)
-            if fresh and here:
+            alone = self._serving and not (self._aside or incoming.batch)
+            here = fresh and (swift or alone)
+            if here:
                 me, self._busy, self._since = self._leader, True, time.monotonic()
                 self._look_at(self._since + GRACE)
             elif fresh:
                 self._aside += 1
-        if not fresh:
+        if here:
+            self._run(incoming, me)
+        elif fresh:
+            self.workers.submit(partial(self._run, incoming, incoming))
+        else:
             error = McpError(INVALID_REQUEST, "Invalid request: this id is in use")
             self._refuse(b"", {"id": incoming.id}, error, incoming.batch)
-        elif here:
-            self._run(incoming)
-            self._ran(me)
-        else:
-            self.workers.submit(partial(self._run_aside, incoming))
 
-    def _ran(self, me: object) -> None:
+    def _run(self, incoming: Incoming, me: object) -> None:
+        self._handle(incoming)
         with self._lock:
             if self._leader is me:
                 self._busy = False
-            else:
+            else:  # aside from the start, or since it had taken longer than GRACE
                 self._aside -= 1
 
-    def _run_aside(self, incoming: Incoming) -> None:
-        self._run(incoming)
-        self._ran(incoming)
-
-    def _run(self, incoming: Incoming) -> None:
+    def _handle(self, incoming: Incoming) -> None:
         """Handle a request: the one place where exceptions become wire errors."""
         if incoming.cancelled:
             return
@@ -1248,29 +1199,25 @@ class Peer:
     # -- ending
 
     def _hang_up(self) -> None:
-        """The other end has closed: finish what is in flight, for a bounded time; end."""
+        """The other end has closed: finish what is in flight, in bounded time; end."""
         if self._own_reader:
             self._own_reader.close()
         self.ended.set()
         self._fail_pending()
         self._role.hung_up()
-        drained = threading.Event()
-        with self._lock:
-            self._drained = drained
-            idle = not self._active
         end = time.monotonic() + self._drain_seconds
-        if idle or drained.wait(self._drain_seconds):
+        with self._time:
+            drained = self._time.wait_for(lambda: not self._active, self._drain_seconds)
+        if drained:
             written = threading.Event()
             self.workers.submit(partial(self._write_all, written))
             written.wait(max(0.0, end - time.monotonic()))
         self.close()
 
     def _write_all(self, written: threading.Event) -> None:
-        while self._outbox or self.writing.locked():
-            with self.writing:
-                pass  # who holds it may have looked at the outbox for the last time
-            self._flush(True)
-        written.set()
+        self._flush(True)
+        with self.writing:  # whoever emptied the outbox may still be writing
+            written.set()
 
     def _fail_pending(self) -> None:
         with self._lock:
@@ -1279,10 +1226,7 @@ class Peer:
             call.finish(error=self._role.closed_error())
 
     def close(self) -> None:
-        """End at once: calls fail, handlers see their cancellation, threads go.  Idempotent.
-
-        The writer is its owner's to close.
-        """
+        """End at once, if not ended: calls fail, handlers are cancelled, threads go."""
         with self._lock:
             if self.closed:
                 return
@@ -1291,7 +1235,7 @@ class Peer:
             for incoming in active:
                 incoming.cancelled = True
             self._outbox = []
-            self._time.notify()
+            self._time.notify_all()
             if self._leader is None:
                 self._new_leader()
         for hook in [hook for incoming in active for hook in incoming.hooks]:
@@ -1303,36 +1247,21 @@ class Peer:
 
 
 # -- 5. Stdio --------------------------------------------------------------------------
-# A stray print, a C library or a child process that writes to fd 1 corrupts the wire, and
-# a child that reads fd 0 eats it.  So the wire moves to private duplicates, once, before
-# anything else runs, and 0 and 1 point where they can do no harm.  The duplicates are
-# read and written raw: a thread inside sys.stdin at exit would abort the interpreter.
+# A stray print, a C library or a child process that writes to fd 1 corrupts the wire,
+# and a child that reads fd 0 eats it.  So the wire moves to private duplicates, once,
+# before anything else runs, and 0 and 1 point where they can do no harm.  They are read
+# and written raw: a thread inside sys.stdin at exit would abort the interpreter.
 
-_claim = threading.Lock()     # held while a server of this process has the streams
-_private: set[Any] = set()    # files that a forked child must not keep open
-_hooked: list[bool] = []      # not empty: the line above is seen to
+_claim = threading.Lock()   # held while a server of this process has the streams
+_private: set[Any] = set()  # files that a forked child must not keep open
 
 
 def keep_private(*files: Any) -> None:
     """Have these closed in forked children: a pipe held there never reads as ended."""
-    _private.difference_update([file for file in _private if file.closed])
-    _private.update(files)
-    if not _hooked and hasattr(os, "register_at_fork"):
-        _hooked.append(True)
+    if not _private and hasattr(os, "register_at_fork"):  # twice would do no harm
         os.register_at_fork(after_in_child=lambda: [file.close() for file in _private])
-
-
-def _duplicate(fd: int, mode: str) -> Any:
-    """A private, unbuffered copy of a descriptor; above 2, not inherited."""
-    low, copy = [], os.dup(fd)
-    while copy <= 2:
-        low.append(copy)
-        copy = os.dup(fd)
-    for spare in low:
-        os.close(spare)
-    file = open(copy, mode, buffering=0)  # noqa: SIM115
-    keep_private(file)
-    return file
+    _private.update(files)
+    _private.difference_update([file for file in _private.copy() if file.closed])
 
 
 class StandardStreams:
@@ -1346,24 +1275,29 @@ class StandardStreams:
         if not _claim.acquire(blocking=False):
             raise RuntimeError("a server of this process already has stdin and stdout")
         try:
-            self._reader, self._writer = _duplicate(0, "rb"), _duplicate(1, "wb")
-            self._saved = [_duplicate(0, "rb"), _duplicate(1, "wb")]
+            for fd in 0, 1:
+                os.fstat(fd)  # OSError: it is closed
+            # Where stderr is closed this is fd 2, and stays, or else the wire would be.
             null = os.open(os.devnull, os.O_RDWR)
-            os.dup2(null, 0)
-            os.dup2(2 if _is_open(2) else null, 1)
-            os.close(null)
+            self._stdin, reader, self._writer = files = [
+                open(os.dup(fd), mode, buffering=0)  # noqa: SIM115
+                for fd, mode in ((0, "rb"), (0, "rb"), (1, "wb"))]
         except BaseException:
             _claim.release()
             raise
+        keep_private(*files)
+        os.dup2(null, 0)
+        os.dup2(2, 1)
+        if null > 2:
+            os.close(null)
         self._flush()  # what was printed before goes to stderr, not onto the wire
-        return self._reader, self._writer
+        return reader, self._writer
 
     def __exit__(self, *exc: object) -> None:
         self._flush()
-        for fd, saved in enumerate(self._saved):
-            os.dup2(saved.fileno(), fd)
-            saved.close()
-        self._writer.close()
+        for fd, file in enumerate((self._stdin, self._writer)):
+            os.dup2(file.fileno(), fd)
+            file.close()
         _claim.release()
 
     def _flush(self) -> None:
@@ -1373,140 +1307,132 @@ class StandardStreams:
             pass  # there is none, or it is closed
 
 
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
-
-
 class Signals:
-    """While a server runs: SIGTERM ends it with status 143, Ctrl-C with 130, quietly."""
+    """While a server runs, SIGTERM ends it with status 143, Ctrl-C with 130."""
 
     def __enter__(self) -> None:
-        self._main = threading.current_thread() is threading.main_thread()
-        if self._main:
-            import signal
+        import signal
 
-            self._before = signal.signal(signal.SIGTERM, self._terminated)
-
-    def _terminated(self, *_: object) -> NoReturn:
-        raise SystemExit(143)
+        self._restore: Any = None
+        if threading.current_thread() is threading.main_thread():
+            before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+            self._restore = partial(signal.signal, signal.SIGTERM,
+                                    before or signal.SIG_DFL)
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if self._main:
-            import signal
-
-            signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
+        if self._restore:
+            self._restore()
         if kind is KeyboardInterrupt:
             raise SystemExit(130) from None
 
 
 def wait_until(event: threading.Event) -> None:
-    """Wait, but let the main thread take signals; Windows delivers none to a long wait."""
+    """Wait, but let the main thread take signals: a long wait on Windows gets none."""
     while not event.wait(0.5 if os.name == "nt" else None):
         pass
 
 
-# The variables a server gets unless told otherwise, as the official SDKs have it: enough
-# to find programs, nothing that holds a secret.
+# The variables a server gets unless told otherwise, as the official SDKs have it:
+# enough to find programs, nothing that holds a secret.
 SAFE_VARIABLES = (
-    ("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT",
-     "PROCESSOR_ARCHITECTURE", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME",
-     "USERPROFILE") if os.name == "nt" else
-    ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"))
+    "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE "
+    "SYSTEMDRIVE SYSTEMROOT TEMP USERNAME USERPROFILE" if os.name == "nt" else
+    "HOME LOGNAME PATH SHELL TERM USER").split()
 
 
 def child_environment(extra: dict[str, str] | None, inherit: bool) -> dict[str, str]:
-    safe = {k: v for k, v in os.environ.items()
-            if inherit or (k in SAFE_VARIABLES and not v.startswith("()"))}  # Shellshock
-    return {**safe, **(extra or {})}
+    kept = {key: value for key, value in os.environ.items() if inherit or (
+        key in SAFE_VARIABLES and not value.startswith("()"))}  # Shellshock
+    return {**kept, **(extra or {})}
+
+
+def _windows_argv(argv: Sequence[str], env: dict[str, str]) -> list[str]:
+    """Find npx.cmd and the like; refuse what cmd.exe would take for its own syntax."""
+    import shutil
+
+    found = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
+    batch = found.lower().endswith((".cmd", ".bat"))
+    unsafe = [word for word in argv[1:] if batch and set(word) & set('&|<>^%"!\r\n')]
+    if unsafe:
+        raise ValueError(f"argument {unsafe[0]!r} is not safe for {found!r}")
+    return [found, *argv[1:]]
+
+
+def _start(argv: Sequence[str], env: dict[str, str], cwd: str | None) -> Any:
+    """The process of a command, looked up in its own PATH, in its own group."""
+    import subprocess
+
+    argv = _windows_argv(argv, env) if os.name == "nt" else argv
+    flags = (getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)  # 0 but for Windows
+             | getattr(subprocess, "CREATE_NO_WINDOW", 0))
+    try:
+        return subprocess.Popen(  # never a shell
+            argv, bufsize=0, env=env, cwd=cwd, start_new_session=True,
+            creationflags=flags, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE)
+    except OSError as error:
+        where = f" (PATH={env.get('PATH', os.defpath)}; cwd={cwd or os.getcwd()})"
+        text = f"cannot start {argv[0]!r}: {error.strerror}{where}"
+        raise type(error)(error.errno, text, error.filename) from None
 
 
 class Process:
     """A server process: its streams, its last words, its end.
 
-    stderr is always read, or the server would stall on a full pipe; `pass_on` gets it in
-    str chunks of whole lines, but nothing until `release` says what to do with the rest.
+    stderr is always read, or the server would stall on a full pipe; `pass_on` gets it
+    in str chunks of whole lines, but nothing until `release` says what becomes of it.
     """
 
-    TAIL = 8192      # bytes of stderr kept
-    PATIENCE = 2.0   # seconds for each step of the ending
+    PATIENCE = 2.0  # seconds for each step of the ending
 
     def __init__(self, argv: Sequence[str], env: dict[str, str], cwd: str | None,
                  pass_on: Callable[[str], Any] | None) -> None:
-        import subprocess
-
-        self._pass_on = pass_on
-        self._emitting = threading.Lock()  # held while passing on; before the next
-        self._lock = threading.Lock()      # guards _tail and _held
-        self._tail = b""
-        self._held: bytearray | None = bytearray()  # None: pass on as it comes
-        self._popen = self._start(subprocess, [os.fspath(a) for a in argv], env, cwd)
+        self._popen = _start(argv, env, cwd)
         self.reader, self.writer = self._popen.stdout, self._popen.stdin
         keep_private(self.reader, self.writer)
+        self._tail = b""                  # of stderr; one thread writes it
         self._stderr_read = threading.Event()
+        self._telling = threading.Lock()  # guards the rest; held while passing on
+        self._pass_on = pass_on
+        self._untold = b""                # has come, but was not passed on
+        self._held = True                 # until `release`
         start_thread("mcp stderr", self._drain_stderr)
-
-    def _start(self, subprocess: Any, argv: list[str], env: dict[str, str],
-               cwd: str | None) -> Any:
-        options: dict[str, Any] = {"start_new_session": True}  # its own process group
-        if os.name == "nt":
-            argv = _windows_argv(argv, env)
-            options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP
-                       | subprocess.CREATE_NO_WINDOW}
-        try:
-            # PATH is looked up in the child's environment.  Never a shell.
-            return subprocess.Popen(argv, bufsize=0, env=env, cwd=cwd,
-                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                    stderr=subprocess.PIPE, **options)
-        except OSError as error:
-            where = f" (PATH={env.get('PATH', os.defpath)}; cwd={cwd or os.getcwd()})"
-            text = f"cannot start {argv[0]!r}: {error.strerror}{where}"
-            raise type(error)(error.errno, text, error.filename) from None
 
     def _drain_stderr(self) -> None:
         with self._popen.stderr as stream:
-            for chunk in iter(lambda: stream.read(65536), b""):
-                with self._emitting:
-                    self._take(chunk)
-        with self._emitting:
-            self._emit(b"", last=True)
+            for chunk in iter(partial(stream.read, 65536), b""):
+                self._tail = (self._tail + chunk)[-8192:]
+                self._tell(chunk)
+        self._tell(b"")
         self._stderr_read.set()
 
-    def _take(self, chunk: bytes) -> None:
-        with self._lock:
-            self._tail = (self._tail + chunk)[-self.TAIL:]
-            if self._held is not None:
-                self._held = (self._held + chunk)[-65536:]
+    def _tell(self, chunk: bytes) -> None:
+        """Pass on the lines that are whole; all there is at the end of stderr."""
+        with self._telling:
+            self._untold += chunk
+            if self._held:
+                self._untold = self._untold[-65536:]
                 return
-        self._emit(chunk)
-
-    _line = b""  # the start of a line whose end has not come
-
-    def _emit(self, chunk: bytes, last: bool = False) -> None:
-        whole, newline, rest = (self._line + chunk).rpartition(b"\n")
-        self._line = b"" if last or len(rest) > 65536 else rest
-        text = whole + newline + (b"" if self._line else rest)
-        if text and self._pass_on:
+            end = self._untold.rfind(b"\n") + 1
+            if self._popen.stderr.closed or len(self._untold) - end > 65536:
+                end = len(self._untold)
+            text, self._untold = self._untold[:end], self._untold[end:]
             try:
-                self._pass_on(text.decode("utf-8", "replace"))
+                if text and self._pass_on:
+                    self._pass_on(text.decode("utf-8", "replace"))
             except Exception:
                 self._pass_on = None  # its reader is gone; keep draining
 
     def release(self, pass_on: bool) -> None:
         """Stop holding stderr back: pass on what came so far, or drop it."""
-        with self._emitting:
-            with self._lock:
-                held, self._held = self._held, None
-            if held and pass_on:
-                self._emit(bytes(held))
+        with self._telling:
+            self._untold = self._untold if pass_on or not self._held else b""
+            self._held = False
+        self._tell(b"")
 
     @property
     def stderr_tail(self) -> str:
-        with self._lock:
-            return self._tail.decode("utf-8", "replace")
+        return self._tail.decode("utf-8", "replace")
 
     @property
     def exit_code(self) -> int | None:
@@ -1525,25 +1451,23 @@ class Process:
         """
         try:
             self._close_stdin(writing, self.PATIENCE / 2)
-            for name in ("SIGTERM", "SIGKILL"):
+            for number in (15, 9):  # SIGTERM, SIGKILL
                 # Its stdout still open means somebody of its group still lives.
                 if closed.wait(self.PATIENCE) and self._ended(self.PATIENCE):
                     break
-                self._signal(name)
+                self._signal(number)
             self._ended(self.PATIENCE)
         except BaseException:  # Ctrl-C while waiting
-            self._signal("SIGKILL")
+            self._signal(9)
             raise
         self._close_stdin(writing, self.PATIENCE)
         self._stderr_read.wait(0.2)  # a stranger may hold it; it is only a daemon's
 
     def _close_stdin(self, writing: threading.Lock, seconds: float) -> None:
-        # A writer stuck in a full pipe is let go by the signals, not by closing under it.
-        if not self.writer.closed and writing.acquire(timeout=seconds):
+        # A writer stuck in a full pipe is freed by the signals, never closed under it.
+        if writing.acquire(timeout=seconds):
             try:
                 self.writer.close()
-            except OSError:
-                pass
             finally:
                 writing.release()
 
@@ -1556,50 +1480,41 @@ class Process:
             return False
         return True
 
-    def _signal(self, name: str) -> None:
-        import signal
-
+    def _signal(self, number: int) -> None:
         try:
             if os.name == "nt":
                 self._popen.kill()
             else:
-                os.killpg(self._popen.pid, getattr(signal, name))
+                os.killpg(self._popen.pid, number)
         except OSError:
             pass  # all gone
 
 
-def _windows_argv(argv: list[str], env: dict[str, str]) -> list[str]:
-    """Find npx.cmd and the like, and refuse what cmd.exe would take for its own syntax."""
-    import shutil
-
-    found = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
-    if found.lower().endswith((".cmd", ".bat")):
-        for argument in argv[1:]:
-            if set(argument) & set('&|<>^%"!\r\n'):
-                raise ValueError(f"argument {argument!r} is not safe for {found!r}")
-    return [found, *argv[1:]]
-
-
 # -- 6. Eras ---------------------------------------------------------------------------
-# All that differs between the revisions, both ends.  An era is an object with a lifetime:
-# a session lives as long as the connection, a stateless request as long as the request.
-# Both answer the same questions in the same order, so lay them side by side:
+# All that differs between the revisions, both ends.  An era is an object with a
+# lifetime: a session lives as long as the connection, a stateless request as long as
+# the request.  Both answer the same questions in the same order; lay them side by side:
 #
 #   for a server     LegacySession                     ModernRequest
 #   made by          `initialize`, per connection      `_meta`, per request
 #   admit            after initialize; the row has it  `_meta` complete; version; state
+#   open/discovered  answers `initialize`              answers `server/discover`
 #   dress            as it is                          resultType, serverInfo, caching
 #   ask              sends requests, waits             unwinds; runs again with answers
-#   once             runs it                           runs it once, keeps it in the state
-#   hears            since logging/setLevel            what this request asked for
-#   listening        the session itself                Stream, per subscriptions/listen
+#   once             runs it                           once, keeps it in requestState
+#   be_ready/listen  hears from `initialized` on       hears what it lists
+#   end              with its connection               with a result
 #
 #   for a client     LegacyDialect                     ModernDialect
+#   open             `initialized`, logging/setLevel   listens for changes of lists
 #   stamp            as it is                          adds `_meta`
+#   questions        come as requests                  come in results
 #   subscribe        resources/subscribe               subscriptions/listen
 #   set_level        logging/setLevel                  is stamped from then on
 #   ping             ping                              server/discover
+#   roots_changed    tells                             is asked anew each time
 #   lifetime         results are not cached            for their ttlMs
+#   notified         as it is                          without tags and acknowledgements
 #
 # "Modern" and "legacy" are the words of the specification (basic/versioning).
 
@@ -1607,37 +1522,31 @@ PROBE_SECONDS = 5.0     # how long silence after `server/discover` is waited for
 STATE_SECONDS = 900     # how long a requestState may be used
 MISFITS = 3             # answers that do not fit one question until it is given up
 ROUNDS = 16             # "input required" in a row until a client gives up
+UNDECLARED = "The client did not declare the capability: "
 
 
 class Question:
-    """One thing to ask the client.  read: its answer as the handler gets it, or ValueError."""
+    """One thing to ask the client.  read: its answer for the handler, or ValueError."""
 
     __slots__ = ("method", "params", "read")
 
     def __init__(self, method: str, params: Json, read: Callable[[Json], Any]) -> None:
         self.method, self.params, self.read = method, params, read
 
-    def needs(self) -> Json:
-        """The capability the client must have declared, in the form of a declaration."""
-        if self.method == "elicitation/create":
-            mode = "url" if self.params.get("mode") == "url" else "form"
-            return {"elicitation": {mode: {}}}
-        detail: Json = {"tools": {}} if self.params.get("tools") else {}
-        return {QUESTIONS[self.method]: detail}
-
     def missing(self, declared: Json, version: str) -> Json:
-        """What of its needs is not declared, or not of this revision; empty if nothing."""
-        for feature, details in self.needs().items():
-            have = declared.get(feature)
-            if feature == "elicitation" and not details.keys() <= {
-                    *REVISIONS[version].elicits}:
-                return {feature: details}
-            if type(have) is not dict:
-                return {feature: details}
+        """What it needs that is not declared, or not in this revision; or {}."""
+        feature = QUESTIONS[self.method]
+        have = declared.get(feature)
+        if feature == "elicitation":
+            detail = "url" if self.params.get("mode") == "url" else "form"
+            modes = REVISIONS[version].elicits
             # client/elicitation: an empty object is "equivalent to" form mode
-            if any(d not in have and not (d == "form" and not have) for d in details):
-                return {feature: details}
-        return {}
+            known = detail in modes and detail in (have or ["form"])
+        else:
+            detail = "tools" if self.params.get("tools") else ""
+            known = not detail or detail in (have or ())
+        fits = known and type(have) is dict
+        return {} if fits else {feature: {detail: {}} if detail else {}}
 
 
 class Unwind(BaseException):
@@ -1648,19 +1557,66 @@ class Unwind(BaseException):
         self.outcome = outcome
 
 
-def _known(host: Any, method: str, legacy: bool) -> None:
-    """McpError unless the server has the method, in this era, and offers its feature."""
-    row = METHODS.get(method)
-    if row is None:
-        known = host.has_method(method)
-    else:
-        known = (row.legacy if legacy else row.modern) and (
-            not row.feature or host.offers(row.feature))
-    if not known:
-        raise method_not_found(method)
+def _expect(value: Any, kind: type, name: str) -> Any:
+    """The value, if it is of this type; else McpError(-32602) with its name."""
+    if type(value) is not kind:
+        wanted = {"str": "a string", "dict": "an object", "list": "a list"}
+        words = wanted.get(kind.__name__, "a boolean")
+        raise invalid_params(f'"{name}" must be {words}')
+    return value
 
 
-class LegacySession:
+class Terms:
+    """What a server's eras have in common."""
+
+    _host: Any
+    version: str
+    client_info: Json
+    client_capabilities: Json
+    level: str | None
+    kinds: AbstractSet[str] = frozenset()  # the registries whose changes it hears of
+    uris: Any = ()                         # the resources whose updates it hears of
+    _tell: Callable[[str, Json], None]
+
+    @property
+    def bad_arguments_are_results(self) -> bool:
+        return REVISIONS[self.version].bad_arguments_are_results
+
+    def hears(self, level: str) -> bool:
+        wanted = self.level
+        return wanted is not None and LEVELS.index(level) >= LEVELS.index(wanted)
+
+    def hear(self, kind: str, method: str, params: Json) -> None:
+        """Pass on a change, if the client is to know; called under Server._lock."""
+        wanted = kind in self.kinds if kind else params["uri"] in self.uris
+        if wanted:
+            self._tell(method, params)
+
+    def _row(self, method: str, legacy: bool) -> Method | None:
+        """Its row, None for one of the host's own; McpError if this era has it not."""
+        row = METHODS.get(method)
+        if row is None:
+            known = self._host.has_method(method)
+        else:
+            known = (row.legacy if legacy else row.modern) and (
+                not row.feature or self._host.offers(row.feature))
+        if not known:
+            raise method_not_found(method)
+        return row
+
+    def _introduction(self, **result: Any) -> Json:
+        result["capabilities"] = self._host.capabilities()
+        if self._host.instructions:
+            result["instructions"] = self._host.instructions
+        return result
+
+    def _undeclared(self, questions: dict[str, Question]) -> Json:
+        """The capabilities these need and the client did not declare."""
+        return {feature: needed for question in questions.values() for feature, needed
+                in question.missing(self.client_capabilities, self.version).items()}
+
+
+class LegacySession(Terms):
     """What a server knows of a connection of the handshake revisions."""
 
     missing_resource = RESOURCE_NOT_FOUND
@@ -1668,59 +1624,48 @@ class LegacySession:
     def __init__(self, host: Any, peer: Peer) -> None:
         self._host, self._peer = host, peer
         self.version = ""               # agreed on; "" until `initialize`
-        self.client_info: Json = {}
-        self.client_capabilities: Json = {}
-        self.advertised: Json = {}      # our capabilities, as the client was told them
+        self.client_info, self.client_capabilities = {}, {}
         self.level = "info"             # before logging/setLevel the server may choose
+        self.uris: set[str] = set()
         self._ready = False             # `notifications/initialized` has come
         self._owed: list[Json] = []     # notifications that wait for it
-        self.uris: set[str] = set()     # subscribed to
-
-    def open(self, params: Json) -> Json:
-        """Answer `initialize` (basic/lifecycle)."""
-        version, info = params.get("protocolVersion"), params.get("clientInfo", {})
-        capabilities = params.get("capabilities", {})
-        if type(version) is not str:
-            raise invalid_params('"protocolVersion" must be a string')
-        if type(capabilities) is not dict or type(info) is not dict:
-            raise invalid_params('"capabilities" and "clientInfo" must be objects')
-        # Never an error and never an echo: another version is a counter-offer.
-        self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
-        self.client_info, self.client_capabilities = info, capabilities
-        self.advertised = self._host.capabilities()
-        result = {"protocolVersion": self.version, "capabilities": self.advertised,
-                  "serverInfo": self._host.info}
-        if self._host.instructions:
-            result["instructions"] = self._host.instructions
-        return result
 
     def admit(self, incoming: Incoming) -> None:
         method = incoming.method
         if method == "server/discover":  # a probe that says too little
-            raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; a "
-                                 "client of earlier revisions sends `initialize`")
+            raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
+                                 "a client of earlier revisions sends `initialize`")
         if not self.version and method not in ("initialize", "ping"):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
         if method == "initialize" and incoming.batch:  # basic/lifecycle: MUST NOT
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
-        _known(self._host, method, legacy=True)
+        self._row(method, legacy=True)
+
+    def open(self, params: Json) -> Json:
+        """Answer `initialize` (basic/lifecycle)."""
+        version = _expect(params.get("protocolVersion"), str, "protocolVersion")
+        # Never an error and never an echo: another version is a counter-offer.
+        self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
+        self.client_info = _expect(params.get("clientInfo", {}), dict, "clientInfo")
+        self.client_capabilities = _expect(params.get("capabilities", {}), dict,
+                                           "capabilities")
+        result = self._introduction(protocolVersion=self.version,
+                                    serverInfo=self._host.info)
+        self.kinds = {kind for kind in CHANGES  # entitled to what it was told of
+                      if result["capabilities"].get(kind, {}).get("listChanged")}
+        return result
 
     def dress(self, method: str, result: Json) -> Json:
         return result
 
     def ask(self, incoming: Incoming, questions: dict[str, Question]) -> Json:
+        missing = self._undeclared(questions)
+        if missing:
+            raise McpError(INVALID_REQUEST, UNDECLARED + ", ".join(missing), missing)
         answers: Json = {}
-        for question in questions.values():
-            missing = question.missing(self.client_capabilities, self.version)
-            if missing:
-                raise McpError(INVALID_REQUEST, "The client did not declare the "
-                               f"capability for {question.method}", missing)
         for _ in range(MISFITS):
-            peer = incoming.peer
-            asked = {key: peer.watched(peer.request(q.method, self._spell(q)))
-                     for key, q in questions.items() if key not in answers}
-            incoming.on_cancel(lambda futures=asked: [  # type: ignore[misc]
-                future.cancel() for future in futures.values()])
+            asked = {key: self._send(incoming, question)
+                     for key, question in questions.items() if key not in answers}
             for key, future in asked.items():
                 try:
                     answers[key] = questions[key].read(answer_of(future))
@@ -1731,41 +1676,30 @@ class LegacySession:
         raise invalid_params("The answers do not fit the question",
                              {"unanswered": [k for k in questions if k not in answers]})
 
-    def _spell(self, question: Question) -> Json:
-        if question.params.get("mode") != "url":
-            return question.params
-        return {**question.params, "elicitationId": os.urandom(8).hex()}
+    def _send(self, incoming: Incoming, question: Question) -> Future[Any]:
+        params = question.params
+        if params.get("mode") == "url":
+            params = {**params, "elicitationId": os.urandom(8).hex()}
+        future = self._peer.watched(self._peer.request(question.method, params))
+        incoming.on_cancel(future.cancel)
+        return future
 
     def once(self, key: str, run: Callable[[], Any]) -> Any:
         return run()
 
-    def hears(self, level: str) -> bool:
-        return LEVELS.index(level) >= LEVELS.index(self.level)
-
-    def hear(self, kind: str, method: str, params: Json) -> None:
-        """Pass on a change, if the client is entitled to it; called under Server._lock."""
-        if kind and not (self.advertised.get(kind) or {}).get("listChanged"):
-            return
-        if not kind and params["uri"] not in self.uris:
-            return
-        self._owed.append({"jsonrpc": "2.0", "method": method, "params": params})
-        self._pay()
-
     def be_ready(self) -> None:
         """`notifications/initialized` has come: send what waited for it."""
         self._ready = True
-        self._pay()
-
-    def _pay(self) -> None:
-        while self._ready and self._owed:
+        while self._owed:
             self._peer.queue(self._owed.pop(0))
+
+    def _tell(self, method: str, params: Json) -> None:
+        self._owed.append({"jsonrpc": "2.0", "method": method, "params": params})
+        if self._ready:
+            self.be_ready()
 
     def end(self, peer: Peer) -> None:
         pass  # it ends with its connection
-
-    @property
-    def bad_arguments_are_results(self) -> bool:
-        return REVISIONS[self.version].bad_arguments_are_results
 
     def batches(self) -> bool:
         return bool(self.version) and REVISIONS[self.version].batches
@@ -1780,41 +1714,39 @@ def answer_of(future: Future[Any]) -> Any:
         raise Cancelled() from None
 
 
-class ModernRequest:
-    """What a server knows of a request of the stateless revisions: what it carries."""
+class ModernRequest(Terms):
+    """What a server knows of a request of the stateless revisions: what it carries.
+
+    A `subscriptions/listen` request stays open: an entry in a table, not a thread.
+    """
 
     missing_resource = INVALID_PARAMS
-    bad_arguments_are_results = True
 
     def __init__(self, host: Any, incoming: Incoming) -> None:
-        self._host, self._incoming = host, incoming
-        meta = incoming.params["_meta"]
-        self.version: str = meta.get(META_VERSION)
-        self.client_info: Json = meta.get(META_CLIENT, {})
-        self.client_capabilities: Json = meta.get(META_CAPABILITIES)
-        self.level: str | None = meta.get(META_LOG_LEVEL)
-        self._answers: Json = {}   # given in earlier rounds
-        self._steps: Json = {}     # results of `once`
-        self._misfits: dict[str, int] = {}  # of each question asked in the last round
+        self._host, self._peer, self._incoming = host, incoming.peer, incoming
+        # What requestState holds: answers given; results of `once`; of each question
+        # asked in the last round, how many answers did not fit.
+        self._state: Json = {"answers": {}, "steps": {}, "misfits": {}}
 
     def admit(self, incoming: Incoming) -> None:
-        if type(self.version) is not str:
-            raise invalid_params(f"_meta needs {META_VERSION}, a string")
+        meta = incoming.params["_meta"]
+        self.version = _expect(meta.get(META_VERSION), str, META_VERSION)
         if self.version not in MODERN_VERSIONS:
             raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", {
                 "supported": MODERN_VERSIONS, "requested": self.version})
-        if type(self.client_capabilities) is not dict:
-            raise invalid_params(f"_meta needs {META_CAPABILITIES}, an object")
-        if type(self.client_info) is not dict:
-            raise invalid_params(f"{META_CLIENT} must be an object")
-        if self.level is not None and self.level not in LEVELS:
+        self.client_capabilities = _expect(meta.get(META_CAPABILITIES), dict,
+                                           META_CAPABILITIES)
+        self.client_info = _expect(meta.get(META_CLIENT, {}), dict, META_CLIENT)
+        self.level = meta.get(META_LOG_LEVEL)
+        if self.level not in (None, *LEVELS):
             raise invalid_params(f"{META_LOG_LEVEL} must be one of {', '.join(LEVELS)}")
-        _known(self._host, incoming.method, legacy=False)
-        row = METHODS.get(incoming.method)
-        if row and row.asks and type(incoming.params.get("inputResponses", {})) is not dict:
-            raise invalid_params('"inputResponses" must be an object')
-        if row and row.asks and "requestState" in incoming.params:
-            self._restore(incoming.params["requestState"])
+        row = self._row(incoming.method, legacy=False)
+        if row and row.asks:
+            self._restore(incoming.params)
+
+    def discovered(self) -> Json:
+        """Answer `server/discover`."""
+        return self._introduction(supportedVersions=MODERN_VERSIONS)
 
     def dress(self, method: str, result: Json) -> Json:
         meta = {**result.get("_meta", {}), META_SERVER: self._host.info}
@@ -1826,172 +1758,137 @@ class ModernRequest:
         return result
 
     def ask(self, incoming: Incoming, questions: dict[str, Question]) -> Json:
-        for question in questions.values():
-            missing = question.missing(self.client_capabilities, self.version)
-            if missing:
-                raise Unwind(McpError(
-                    MISSING_CAPABILITY, f"{question.method} needs a capability the client "
-                    "did not declare", {"requiredCapabilities": missing}))
-        answers = {key: value for key, question in questions.items()
-                   for value in self._read(key, question)}
-        unanswered = {k: q for k, q in questions.items() if k not in answers}
-        if not unanswered:
+        missing = self._undeclared(questions)
+        if missing:
+            raise Unwind(McpError(MISSING_CAPABILITY, UNDECLARED + ", ".join(missing),
+                                  {"requiredCapabilities": missing}))
+        given, answers = self._state["answers"], {}
+        for key in [key for key in questions if key in given]:
+            try:
+                answers[key] = questions[key].read(given[key])
+            except ValueError as error:
+                self._misfit(key, error)
+        requests = {key: {"method": question.method, "params": question.params}
+                    for key, question in questions.items() if key not in answers}
+        if not requests:
             return answers
-        requests = {key: {"method": q.method, "params": q.params}
-                    for key, q in unanswered.items()}
+        misfits = {key: self._state["misfits"].get(key, 0) for key in requests}
+        token = self._host.sealer.seal({
+            **self._state, "misfits": misfits, "until": time.time() + STATE_SECONDS,
+        }, self._bound())
         raise Unwind({"resultType": "input_required", "inputRequests": requests,
-                      "requestState": self._seal(list(unanswered))})
+                      "requestState": token})
 
-    def _read(self, key: str, question: Question) -> Iterator[Any]:
-        """The answer to a question, if there is one that fits."""
-        given = self._incoming.params.get("inputResponses", {})
-        if key in self._answers:
-            answer = self._answers[key]
-        elif key in self._misfits and key in given:
-            answer = given[key]
-        else:
+    def _misfit(self, key: str, error: ValueError) -> None:
+        """Forget an answer, so that it is asked for again; but not for ever."""
+        del self._state["answers"][key]
+        count = self._state["misfits"][key] = self._state["misfits"].get(key, 0) + 1
+        if count >= MISFITS:
+            raise invalid_params(f"The answer to {key} does not fit: {error}") from None
+
+    def _restore(self, params: Json) -> None:
+        """Take up where the last round ended, with the answers to what it asked."""
+        given = _expect(params.get("inputResponses", {}), dict, "inputResponses")
+        if "requestState" not in params:
             return
-        try:
-            yield question.read(answer)
-            self._answers[key] = answer
-        except ValueError as error:
-            self._misfits[key] += 1
-            if self._misfits[key] >= MISFITS:
-                raise invalid_params(f"The answer to {key} does not fit: {error}") from None
-
-    def once(self, key: str, run: Callable[[], Any]) -> Any:
-        if key not in self._steps:
-            self._steps[key] = run()
-        return self._steps[key]
-
-    def hears(self, level: str) -> bool:
-        return self.level is not None and LEVELS.index(level) >= LEVELS.index(self.level)
-
-    def discovered(self) -> Json:
-        """Answer `server/discover`."""
-        result = {"supportedVersions": MODERN_VERSIONS,
-                  "capabilities": self._host.capabilities()}
-        if self._host.instructions:
-            result["instructions"] = self._host.instructions
-        return result
-
-    def listen(self) -> Stream:
-        wanted = self._incoming.params.get("notifications")
-        if type(wanted) is not dict:
-            raise invalid_params('"notifications" must be an object')
-        for _, key, _ in CHANGES.values():
-            if type(wanted.get(key, False)) is not bool:
-                raise invalid_params(f'"{key}" must be a boolean')
-        uris = wanted.get("resourceSubscriptions", [])
-        if type(uris) is not list or any(type(uri) is not str for uri in uris):
-            raise invalid_params('"resourceSubscriptions" must be a list of strings')
-        return Stream(self, self._host, self._incoming, wanted)
-
-    # -- requestState: what was answered and done so far, sealed, in the client's keeping
-
-    def _seal(self, asked: list[str]) -> str:
-        misfits = {key: self._misfits.get(key, 0) for key in asked}
-        return self._host.sealer.seal({  # type: ignore[no-any-return]
-            "for": self._digest(), "until": time.time() + STATE_SECONDS,
-            "answers": self._answers, "steps": self._steps, "misfits": misfits})
-
-    def _restore(self, token: Any) -> None:
-        state = self._host.sealer.open(token)
-        if state is None or state["for"] != self._digest() or state["until"] < time.time():
+        state = self._host.sealer.open(params["requestState"], self._bound())
+        if state is None or state["until"] < time.time():
             raise invalid_params("requestState is not valid for this request")
-        self._answers, self._steps = state["answers"], state["steps"]
-        self._misfits = state["misfits"]
+        asked = {key: given[key] for key in state["misfits"] if key in given}
+        self._state = {**state, "answers": {**asked, **state["answers"]}}
 
-    def _digest(self) -> str:
-        """Binds a state to its request: the method and what is called with what."""
-        import hashlib
-
+    def _bound(self) -> str:
+        """What a state is bound to: the method and what is called with what."""
         bound = {key: value for key, value in self._incoming.params.items()
                  if key not in ("_meta", "inputResponses", "requestState")}
-        text = json.dumps([self._incoming.method, bound], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return json.dumps([self._incoming.method, bound], sort_keys=True)
 
+    def once(self, key: str, run: Callable[[], Any]) -> Any:
+        steps = self._state["steps"]
+        if key not in steps:
+            steps[key] = run()
+        return steps[key]
 
-class Stream:
-    """A `subscriptions/listen` request that is open: an entry in a table, not a thread."""
-
-    def __init__(self, terms: ModernRequest, host: Any, incoming: Incoming,
-                 wanted: Json) -> None:
-        self._terms, self._incoming = terms, incoming
-        # What was asked for and we support; the rest is left out, not refused.
-        self._agreed: Json = {key: True for kind, (_, key, _) in CHANGES.items()
-                              if wanted.get(key) and host.offers(kind)}
-        if wanted.get("resourceSubscriptions") and host.offers("resources"):
-            self._agreed["resourceSubscriptions"] = wanted["resourceSubscriptions"]
+    def listen(self) -> ModernRequest:
+        """Agree on what to hear of: what is not offered is left out, not refused."""
+        params, offers = self._incoming.params, self._host.offers
+        wanted = _expect(params.get("notifications"), dict, "notifications")
+        self.kinds = {kind for kind, (_, key, _) in CHANGES.items()
+                      if _expect(wanted.get(key, False), bool, key) and offers(kind)}
+        name = "resourceSubscriptions"
+        uris = [_expect(uri, str, f"{name}[]")
+                for uri in _expect(wanted.get(name, []), list, name)]
+        self.uris = uris if offers("resources") else []
+        return self
 
     def acknowledge(self) -> None:
-        self._tell(ACKNOWLEDGED, {"notifications": self._agreed})
-
-    def hear(self, kind: str, method: str, params: Json) -> None:
-        """Pass on a change, if it was asked for; called under Server._lock."""
-        if (kind and CHANGES[kind][1] in self._agreed or not kind
-                and params["uri"] in self._agreed.get("resourceSubscriptions", ())):
-            self._tell(method, params)
+        agreed: Json = {key: True for kind, (_, key, _) in CHANGES.items()
+                        if kind in self.kinds}
+        if self.uris:
+            agreed["resourceSubscriptions"] = self.uris
+        self._tell(ACKNOWLEDGED, {"notifications": agreed})
 
     def _tell(self, method: str, params: Json) -> None:
-        message = {"jsonrpc": "2.0", "method": method,
-                   "params": {**params, "_meta": self._tag()}}
-        self._incoming.peer.queue(message, about=self._incoming)
-
-    def _tag(self) -> Json:
-        return {META_SUBSCRIPTION: self._incoming.id}
+        params = {**params, "_meta": {META_SUBSCRIPTION: self._incoming.id}}
+        self._peer.queue({"jsonrpc": "2.0", "method": method, "params": params},
+                         about=self._incoming)
 
     def end(self, peer: Peer) -> None:
-        """Close it gracefully, if it is a stream of this peer's."""
-        if self._incoming.peer is peer:
-            result = self._terms.dress(self._incoming.method, {"_meta": self._tag()})
-            self._incoming.answer(result=result)
+        """Close the stream gracefully, if it is one of this peer's."""
+        if peer is self._peer:
+            tag = {"_meta": {META_SUBSCRIPTION: self._incoming.id}}
+            self._incoming.answer(result=self.dress(self._incoming.method, tag))
+            for hook in self._incoming.hooks:  # the host forgets it, as when cancelled
+                hook()
 
 
 class Sealer:
     """Signs state that passes through a client (basic/patterns/mrtr, requirement 4).
 
-    Signed, not encrypted: the client can read it, but not make or change it.
+    Signed, not encrypted: the client can read it, but not make or change it, nor use it
+    for a request other than the one it is bound to.
     """
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def seal(self, state: Json) -> str:
-        body = encode(state).hex()
-        return f"{body}.{self._mac(body)}"
+    def seal(self, state: Json, bound: str) -> str:
+        return self._signed(encode(state).hex(), bound)
 
-    def open(self, token: Any) -> Json | None:
+    def open(self, token: Any, bound: str) -> Json | None:
         """The state, or None if this is not the token of one."""
         import hmac
 
-        if type(token) is not str or not token.isascii():
-            return None
-        body, _, mac = token.partition(".")
-        if not hmac.compare_digest(mac, self._mac(body)):
+        text = token if type(token) is str and token.isascii() else ""
+        body = text.partition(".")[0]
+        if not hmac.compare_digest(text, self._signed(body, bound)):
             return None
         return json.loads(bytes.fromhex(body))  # type: ignore[no-any-return]
 
-    def _mac(self, body: str) -> str:
+    def _signed(self, body: str, bound: str) -> str:
         import hmac
 
-        return hmac.new(self._secret, body.encode(), "sha256").hexdigest()
+        text = f"{body}.{bound}".encode()
+        return f"{body}.{hmac.new(self._secret, text, 'sha256').hexdigest()}"
 
 
 Session = LegacySession  # what a connection begins with, whatever its requests will say
 
 
-def terms_of(session: LegacySession, incoming: Incoming) -> LegacySession | ModernRequest:
+def terms_of(session: LegacySession,
+             incoming: Incoming) -> LegacySession | ModernRequest:
     """The era of a request: stateless if its `_meta` says so, else its connection's."""
     meta = incoming.params.get("_meta")
-    if meta is not None and type(meta) is not dict:
-        raise invalid_params("_meta must be an object")
-    if meta and (META_VERSION in meta
-                 or not session.version and META_CAPABILITIES in meta):
+    if meta is not None and _expect(meta, dict, "_meta") and (
+            META_VERSION in meta or not session.version and META_CAPABILITIES in meta):
         return ModernRequest(session._host, incoming)
-    if incoming.method == "initialize" and not incoming.batch:  # calls in flight keep theirs
-        return LegacySession(session._host, session._peer)
+    if incoming.method == "initialize" and not incoming.batch:
+        return LegacySession(session._host, session._peer)  # calls underway keep theirs
     return session
+
+
+def _dict(value: Any) -> Json:
+    return value if type(value) is dict else {}
 
 
 class LegacyDialect:
@@ -2001,11 +1898,11 @@ class LegacyDialect:
 
     def __init__(self, client: Any, result: Json) -> None:
         if result.get("protocolVersion") not in LEGACY_VERSIONS:
-            raise _no_common_version([result.get("protocolVersion")], None)
+            raise _no_common_version([result.get("protocolVersion")])
         self._client = client
         self.version: str = result["protocolVersion"]
-        self.server_info: Json = result.get("serverInfo") or {}
-        self.capabilities: Json = result.get("capabilities") or {}
+        self.server_info = _dict(result.get("serverInfo"))
+        self.capabilities = _dict(result.get("capabilities"))
         self.instructions: str | None = result.get("instructions")
 
     def open(self) -> None:
@@ -2048,9 +1945,8 @@ class ModernDialect:
 
     def __init__(self, client: Any, version: str, result: Json) -> None:
         self._client, self.version = client, version
-        meta = result.get("_meta")
-        self.server_info: Json = (meta if type(meta) is dict else {}).get(META_SERVER) or {}
-        self.capabilities: Json = result.get("capabilities") or {}
+        self.server_info = _dict(_dict(result.get("_meta")).get(META_SERVER))
+        self.capabilities = _dict(result.get("capabilities"))
         self.instructions: str | None = result.get("instructions")
         self._streams: dict[str, Call] = {}      # the listen request of each URI
         self._lock = threading.Lock()            # guards the next
@@ -2058,47 +1954,56 @@ class ModernDialect:
 
     def open(self) -> None:
         kinds = {key: True for kind, (_, key, _) in CHANGES.items()
-                 if (self.capabilities.get(kind) or {}).get("listChanged")}
-        try:  # to get what the other era sends unasked
-            self._listen(kinds, min(1.0, self._client.timeout)) if kinds else None
+                 if _dict(self.capabilities.get(kind)).get("listChanged")}
+        try:
+            if kinds:
+                self._listen(kinds, min(1.0, self._client.timeout))
         except McpError:
             pass  # it has no streams after all
 
-    def stamp(self, params: Json | None) -> Json | None:
-        params = params or {}
-        return {**params, "_meta": {**modern_meta(self._client, self.version),
-                                    **(params.get("_meta") or {})}}
+    def stamp(self, params: Json | None) -> Json:
+        params, client = params or {}, self._client
+        meta = {META_VERSION: self.version, META_CLIENT: client.info,
+                META_CAPABILITIES: client.capabilities()}
+        level = client.level or client.hears_logs and "info"  # as in a session unasked
+        if level:
+            meta[META_LOG_LEVEL] = level
+        return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
 
     def questions(self, result: Json) -> Json | None:
         """The inputRequests of a result that is not the last; None if it is."""
         kind = result.get("resultType", "complete")
         if kind == "complete":
             return None
-        if kind != "input_required":
-            raise McpError(INTERNAL_ERROR, f"Malformed answer: resultType {kind!r:.60}")
         requests = result.get("inputRequests")
-        if type(requests) is not dict and "requestState" not in result:
-            raise McpError(INTERNAL_ERROR, "Malformed answer: it requires no input")
-        requests = requests if type(requests) is dict else {}
-        if any(type(r) is not dict or r.get("method") not in QUESTIONS
-               or type(r.get("params", {})) is not dict for r in requests.values()):
-            raise McpError(INTERNAL_ERROR, "Malformed answer: it asks what cannot be asked")
-        return requests
+        if kind != "input_required":
+            fault = f"resultType {kind!r:.60}"
+        elif type(requests) is not dict and "requestState" not in result:
+            fault = "it requires no input"
+        elif any(_dict(r).get("method") not in [*QUESTIONS] or type(
+                r.get("params", {})) is not dict for r in _dict(requests).values()):
+            fault = "it asks what cannot be asked"
+        else:
+            return _dict(requests)
+        raise McpError(INTERNAL_ERROR, f"Malformed answer: {fault}")
 
     def subscribe(self, uri: str) -> None:
-        call, agreed = self._listen({"resourceSubscriptions": [uri]}, self._client.timeout)
-        if uri not in agreed.get("resourceSubscriptions", ()):
+        call, agreed = self._listen({"resourceSubscriptions": [uri]},
+                                    self._client.timeout)
+        if uri not in (agreed.get("resourceSubscriptions") or ()):
             call.future.cancel()
-            raise McpError(METHOD_NOT_FOUND, f"The server takes no subscription to {uri}")
+            raise McpError(METHOD_NOT_FOUND,
+                           f"The server takes no subscription to {uri}")
         self.unsubscribe(uri)
         self._streams[uri] = call
 
     def unsubscribe(self, uri: str) -> None:
-        if uri in self._streams:
-            self._streams.pop(uri).future.cancel()
+        call = self._streams.pop(uri, None)
+        if call:
+            call.future.cancel()
 
     def _listen(self, kinds: Json, seconds: float) -> tuple[Call, Json]:
-        """Open a stream and wait for its acknowledgement: the call, and what it agrees to."""
+        """Open a stream: the call, and what its acknowledgement agrees to."""
         from concurrent.futures import wait
 
         call = self._client.post("subscriptions/listen", {"notifications": kinds})
@@ -2127,28 +2032,20 @@ class ModernDialect:
 
     def lifetime(self, method: str, result: Json) -> float:
         ttl = result.get("ttlMs")
-        if isinstance(ttl, (int, float)) and METHODS[method].cached:
-            return ttl / 1000
-        return 0.0
+        cached = METHODS[method].cached and isinstance(ttl, (int, float))
+        return ttl / 1000 if cached else 0.0  # type: ignore[operator]
 
     def notified(self, method: str, params: Json) -> Json | None:
-        """The parameters for the client's handlers; None if the message is ours alone."""
-        meta = params.get("_meta")
-        if type(meta) is not dict or META_SUBSCRIPTION not in meta:
+        """The parameters for the client's handlers; None if it is not for them."""
+        meta = _dict(params.get("_meta"))
+        if META_SUBSCRIPTION not in meta:
             return params
         if method == ACKNOWLEDGED:
             future = self._acknowledgement(read_id(meta[META_SUBSCRIPTION]))
             if not future.done():
-                future.set_result(params.get("notifications") or {})
+                future.set_result(_dict(params.get("notifications")))
             return None
         return {key: value for key, value in params.items() if key != "_meta"}
-
-
-def modern_meta(client: Any, version: str) -> Json:
-    meta = {META_VERSION: version, META_CLIENT: client.info,
-            META_CAPABILITIES: client.capabilities()}
-    level = client.level or client.hears_logs and "info"  # as in a session unasked
-    return {**meta, META_LOG_LEVEL: level} if level else meta
 
 
 def negotiate(client: Any, peer: Peer, mode: str, end: float) -> Any:
@@ -2159,13 +2056,12 @@ def negotiate(client: Any, peer: Peer, mode: str, end: float) -> Any:
     """
     if mode in OLD_MODES:
         return LegacyDialect(client, _initialize(client, peer, mode, end))
-    probe = _discover(client, peer, mode if mode in MODERN_VERSIONS else
-                      MODERN_VERSIONS[-1])
-    pinned = mode != "auto"
+    version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
+    probe, pinned = _discover(client, peer, version), mode != "auto"
     patience = end - time.monotonic()  # in which there must be time for both
+    seconds = patience if pinned else min(PROBE_SECONDS, patience / 2)
     try:
-        return _read_probe(client, peer, probe,
-                           patience if pinned else min(PROBE_SECONDS, patience / 2))
+        return _read_probe(client, peer, probe, seconds)
     except (McpError, RequestTimeout) as refusal:
         if pinned:
             raise
@@ -2173,24 +2069,23 @@ def negotiate(client: Any, peer: Peer, mode: str, end: float) -> Any:
     try:
         result = _initialize(client, peer, mode, end)
     except McpError as error:
-        # A server may answer the probe late, and then refuse the handshake with any code.
+        # A server may answer the probe late, then refuse the handshake with any code.
         late = probe.future.done() and not probe.future.exception()
         if not late and error.code != UNSUPPORTED_VERSION:
-            raise _no_common_version(offered, error) if offered else error
+            raise _no_common_version(offered, f" ({error})") if offered else error
     else:
         return LegacyDialect(client, result)
-    if not late:
-        probe = _discover(client, peer, MODERN_VERSIONS[-1])
+    probe = probe if late else _discover(client, peer, MODERN_VERSIONS[-1])
     return _read_probe(client, peer, probe, end - time.monotonic())
 
 
 def _discover(client: Any, peer: Peer, version: str) -> Call:
-    params = {"_meta": modern_meta(client, version)}
-    return peer.request("server/discover", params)
+    dialect = ModernDialect(client, version, {})
+    return peer.request("server/discover", dialect.stamp(None))
 
 
 def _read_probe(client: Any, peer: Peer, probe: Call, seconds: float) -> ModernDialect:
-    """The dialect a probe's answer stands for; McpError or RequestTimeout if for none."""
+    """The dialect a probe's answer stands for; McpError, RequestTimeout if for none."""
     try:
         result = peer.outcome(probe, seconds)
         offered = result.get("supportedVersions")
@@ -2200,7 +2095,7 @@ def _read_probe(client: Any, peer: Peer, probe: Call, seconds: float) -> ModernD
             raise
     shared = [v for v in MODERN_VERSIONS if type(offered) is list and v in offered]
     if not shared:  # it may name handshake revisions only; or be no DiscoverResult
-        raise _no_common_version(offered, None)
+        raise _no_common_version(offered)
     if not result:  # modern, but it refused this version: what does it offer in that?
         try:
             result = peer.outcome(_discover(client, peer, shared[-1]), seconds)
@@ -2209,19 +2104,18 @@ def _read_probe(client: Any, peer: Peer, probe: Call, seconds: float) -> ModernD
     return ModernDialect(client, shared[-1], result)
 
 
-def _offered(error: BaseException) -> list[Any]:
+def _offered(error: Any) -> list[Any]:
     """The versions an UnsupportedProtocolVersionError names; [] for any other error."""
-    data = getattr(error, "data", None)
-    if getattr(error, "code", None) != UNSUPPORTED_VERSION or type(data) is not dict:
-        return []
-    return data["supported"] if type(data.get("supported")) is list else []
+    unsupported = getattr(error, "code", None) == UNSUPPORTED_VERSION
+    named = _dict(error.data).get("supported") if unsupported else None
+    return named if type(named) is list else []
 
 
-def _no_common_version(offered: Any, error: McpError | None) -> McpError:
-    text = f"No common protocol version: the server has {offered!r:.200}, this client " \
-           f"{', '.join(REVISIONS)}" + (f" ({error})" if error else "")
-    return McpError(UNSUPPORTED_VERSION, text, {
-        "supported": offered, "requested": list(REVISIONS)})
+def _no_common_version(offered: Any, reason: str = "") -> McpError:
+    ours = list(REVISIONS)
+    text = f"the server has {offered!r:.200}, this client {', '.join(ours)}{reason}"
+    return McpError(UNSUPPORTED_VERSION, f"No common protocol version: {text}", {
+        "supported": offered, "requested": ours})
 
 
 def _initialize(client: Any, peer: Peer, mode: str, end: float) -> Json:
@@ -2239,6 +2133,11 @@ def _initialize(client: Any, peer: Peer, mode: str, end: float) -> Json:
 # Results are the wire's own JSON: dict subclasses with camelCase keys, and attributes
 # where they help.  A plain dict is data, never a block.
 
+WRAPPED = {"fastmcp": {"wrap_result": True}}  # the mark FastMCP's clients know
+_WIRE_NAMES = {"meta": "_meta", "mime_type": "mimeType", "website_url": "websiteUrl",
+               "input_schema": "inputSchema", "output_schema": "outputSchema",
+               "uri_template": "uriTemplate"}
+
 
 def wire(**fields: Any) -> Json:
     """Python's keyword arguments as the wire's keys, without those that are None."""
@@ -2246,15 +2145,15 @@ def wire(**fields: Any) -> Json:
             if value is not None}
 
 
-_WIRE_NAMES = {"meta": "_meta", "mime_type": "mimeType", "website_url": "websiteUrl",
-               "input_schema": "inputSchema", "output_schema": "outputSchema",
-               "uri_template": "uriTemplate"}
-
-
 def _base64(data: bytes) -> str:
     import binascii
 
     return binascii.b2a_base64(data, newline=False).decode()
+
+
+def _text_of(blocks: Any) -> str:
+    return "\n".join(block["text"] for block in blocks
+                     if isinstance(block, dict) and type(block.get("text")) is str)
 
 
 class Block(dict):  # type: ignore[type-arg]
@@ -2298,20 +2197,20 @@ class Audio(_Media):
 
 
 class ResourceLink(Block):
-    """A link to a resource; fields: title, description, mime_type, size, annotations."""
+    """A link to a resource; fields: title, description, mime_type, size and so on."""
 
     def __init__(self, uri: str, name: str, **fields: Any) -> None:
         super().__init__(type="resource_link", uri=uri, name=name, **wire(**fields))
 
 
 class ResourceContents(dict):  # type: ignore[type-arg]
-    """What a resource holds: `text`, or bytes as `data`.  uri: the one read, if None."""
+    """What a resource holds: `text`, or bytes as `data`.  uri: None is the one read."""
 
     def __init__(self, text: str | None = None, *, data: bytes | None = None,
                  uri: str | None = None, mime_type: str | None = None,
                  meta: Json | None = None) -> None:
-        blob = None if data is None else _base64(data)
-        super().__init__(wire(uri=uri, mime_type=mime_type, text=text, blob=blob, meta=meta))
+        super().__init__(wire(uri=uri, mime_type=mime_type, text=text, meta=meta,
+                              blob=None if data is None else _base64(data)))
 
     @classmethod
     def of(cls, contents: Json) -> ResourceContents:
@@ -2342,11 +2241,11 @@ class EmbeddedResource(Block):
 
 
 class Message(dict):  # type: ignore[type-arg]
-    """One message of a prompt.  role: "user" or "assistant"; content: str or a block."""
+    """A message of a prompt.  role: "user" or "assistant"; content: str or a block."""
 
     def __init__(self, role: str, content: Any) -> None:
-        super().__init__(role=role, content=Text(content) if type(content) is str
-                         else content)
+        content = Text(content) if type(content) is str else content
+        super().__init__(role=role, content=content)
 
 
 class ToolResult(dict):  # type: ignore[type-arg]
@@ -2374,8 +2273,7 @@ class ToolResult(dict):  # type: ignore[type-arg]
     @property
     def text(self) -> str:
         """The text of all text blocks, one after the other."""
-        return "\n".join(block["text"] for block in self.content
-                         if isinstance(block, dict) and type(block.get("text")) is str)
+        return _text_of(self.content)
 
     @property
     def structured_content(self) -> Any:
@@ -2392,12 +2290,10 @@ class ToolResult(dict):  # type: ignore[type-arg]
         """The structured content, unwrapped where it is marked; else the text."""
         if "structuredContent" not in self:
             return self.text
-        value, meta = self["structuredContent"], self.get("_meta") or {}
-        wrapped = self.wrapped or (meta.get("fastmcp") or {}).get("wrap_result")
+        value, meta = self["structuredContent"], self.get("_meta")
+        mark = meta.get("fastmcp") if type(meta) is dict else None
+        wrapped = self.wrapped or type(mark) is dict and mark.get("wrap_result")
         return value.get("result") if wrapped and type(value) is dict else value
-
-
-WRAPPED = {"fastmcp": {"wrap_result": True}}  # the mark FastMCP's clients know
 
 
 class Elicited:
@@ -2422,8 +2318,8 @@ class Sampled(dict):  # type: ignore[type-arg]
     @property
     def text(self) -> str:
         """The text of its text blocks, one after the other."""
-        content = self["content"] if type(self["content"]) is list else [self["content"]]
-        return "\n".join(b["text"] for b in content if b.get("type") == "text")
+        content = self["content"]
+        return _text_of(content if type(content) is list else [content])
 
 
 # -- 8. Schema -------------------------------------------------------------------------
@@ -2445,7 +2341,12 @@ class Misfit(ValueError):
     """A value that does not fit: `problems` has one readable line for each reason."""
 
     def __init__(self, found: list[Problem]) -> None:
-        self.problems = [_line(*problem) for problem in found[:MAX_PROBLEMS]]
+        self.problems = []
+        for path, text, _ in found[:MAX_PROBLEMS]:
+            keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}"
+                    for key in path)
+            line = " ".join(f"{''.join(keys).lstrip('.')}: {text}".split())
+            self.problems.append(line if path else text)
         if len(found) > MAX_PROBLEMS:
             self.problems.append(f"… and {len(found) - MAX_PROBLEMS} more")
         super().__init__("\n".join(self.problems))
@@ -2484,11 +2385,6 @@ def _quote(value: Any) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def _line(path: tuple[Any, ...], text: str, what: str = "") -> str:
-    keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}" for key in path)
-    return " ".join(f"{''.join(keys).lstrip('.')}: {text}".split()) if path else text
-
-
 def _frozen(value: Any) -> Any:
     """Hashable, and equal where JSON Schema says so: 1 is 1.0, but neither is true."""
     if isinstance(value, dict):
@@ -2503,40 +2399,14 @@ def _unquote(text: str) -> str:
         run[0].replace("%", "")).decode("utf-8", "replace"), text)
 
 
-# The validator. A schema is itself checked first, by the schema of schemas.
-
-
-def _or_list(one: Any, item: Any) -> dict[str, Any]:
-    return {"if": {"type": "array"}, "then": {"items": item}, "else": one}
-
-
-def _named(item: Any) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": item}
-
-
-_NAMES, _SELF = {"type": "array", "items": {"type": "string"}}, {"$ref": "#"}
-_TYPE = {"enum": ["null", "boolean", "integer", "number", "string", "array", "object"]}
-_META: Any = {"$id": "https://json-schema.org/draft/2020-12/schema",
-              "type": ["object", "boolean"], "properties": {
-    word: schema for schema, words in (
-        (_SELF, "not if then else contains additionalItems unevaluatedItems "
-                "propertyNames additionalProperties unevaluatedProperties"),
-        ({"type": "array", "items": _SELF}, "allOf anyOf oneOf prefixItems"),
-        (_named(_SELF), "properties dependentSchemas $defs definitions"),
-        ({**_named(_SELF), "propertyNames": {"format": "regex"}}, "patternProperties"),
-        ({"type": "string", "format": "regex"}, "pattern"),
-        ({"type": "string"}, "$ref $dynamicRef $id $anchor $dynamicAnchor"),
-        ({"type": "number"}, "maximum exclusiveMaximum minimum exclusiveMinimum"),
-        ({"type": "number", "exclusiveMinimum": 0}, "multipleOf"),
-        ({"type": "integer", "minimum": 0}, "maxLength minLength maxItems minItems "
-                "maxProperties minProperties maxContains minContains"),
-        (_or_list(_TYPE, _TYPE), "type"), (_or_list(_SELF, _SELF), "items"),
-        ({"type": "array"}, "enum"), ({"type": "boolean"}, "uniqueItems"),
-        (_NAMES, "required"), (_named(_NAMES), "dependentRequired"),
-        (_named(_or_list(_SELF, {"type": "string"})), "dependencies"),
-        ({"pattern": r"^https?://json-schema\.org/(draft/2020-12|draft-07)/schema#?$"},
-         "$schema"),
-    ) for word in words.split()}}
+def _join(base: str, reference: str) -> str:
+    if not base or reference[:1] == "#":
+        return base + reference
+    from urllib.parse import urljoin
+    try:
+        return urljoin(base, reference)
+    except ValueError:  # no URI: nothing has this name
+        return reference
 
 
 @lru_cache(maxsize=512)
@@ -2555,38 +2425,27 @@ def _regex(pattern: str) -> re.Pattern[str]:
         raise SchemaError(f"pattern {_quote(pattern)}: {error}") from None
 
 
-def _match(pattern: str, text: str) -> bool:
-    if len(text) > MAX_SUBJECT:
-        raise SchemaError(f"no pattern is tried on over {MAX_SUBJECT} characters")
-    return _regex(pattern).search(text) is not None
-
-
-def _join(base: str, reference: str) -> str:
-    if not base or reference[:1] == "#":
-        return base + reference
-    from urllib.parse import urljoin
-    return urljoin(base, reference)
-
-
 class _Validator:
     """One schema document, read whole before use: a bad one is refused at once."""
 
     def __init__(self, document: Any) -> None:
         self.document = document
         self.bases: dict[int, str] = {}  # the base URI of what stands in it, by id()
-        self.anchors = {"": document}  # URI or URI#anchor: schema
+        self.anchors: dict[str, Any] = {}  # URI or URI#anchor: schema
         if document is not _META:
             self.bases.update(_meta().bases)  # which may be referred to
-            self.anchors = {**_meta().anchors, "": document}
-            for problem in _meta().check(document).found:
-                raise SchemaError(_line(*problem))
+            self.anchors.update(_meta().anchors)
+            for problem in Misfit(_meta().check(document).found).problems[:1]:
+                raise SchemaError(problem)
+        self.anchors[""] = document
         for base, reference in self.read():
             self.find(base, reference)
 
     def read(self) -> list[tuple[str, str]]:
         """Note bases and anchors; give every (base, reference). Only strings count, for
         what is no schema may use the words otherwise."""
-        todo, references = [("", self.document)], []  # recursion would end too early
+        references: list[tuple[str, str]] = []
+        todo = [("", self.document)]  # recursion would end too early
         while todo:
             base, node = todo.pop()
             if not isinstance(node, (dict, list)) or id(node) in self.bases:
@@ -2599,8 +2458,8 @@ class _Validator:
             self.bases[id(node)] = base
             for word in told.keys() & {"$anchor", "$dynamicAnchor"}:
                 self.anchors[f"{base}#{told[word]}"] = node
-            references += [(base, told[word]) for word in ("$ref", "$dynamicRef")
-                           if word in told]
+            for word in told.keys() & {"$ref", "$dynamicRef"}:
+                references.append((base, told[word]))
             todo += [(base, words[word]) for word in words
                      if word not in ("enum", "const", "default", "examples")]
         return references
@@ -2620,11 +2479,21 @@ class _Validator:
             raise SchemaError(f"{_quote(reference)} is not in the document, "
                               "and nothing is fetched") from None
 
+    def find_dynamic(self, scope: tuple[str, ...], reference: str) -> Any:
+        """As find(), but an anchor that is dynamic is looked for from the outermost."""
+        target, name = self.find(scope[-1], reference), reference.partition("#")[2]
+        if not isinstance(target, dict) or target.get("$dynamicAnchor") != name:
+            return target
+        outer = (self.anchors.get(f"{base}#{name}", {}) for base in scope)
+        return next((it for it in outer if it.get("$dynamicAnchor") == name), target)
+
     def check(self, value: Any, lenient: bool = False) -> _Step:
+        budget = iter(range(MAX_STEPS))
         try:
-            return _Step(self, self.document, value, lenient=lenient)
+            return _Step(self, self.document, value, (), ("",), budget, lenient)
         except RecursionError:
-            raise SchemaError("checking nests too deeply (a $ref loop?)") from None
+            raise SchemaError("checking nests too deeply (a $ref loop?) "
+                              "or is too much") from None
 
     def settle(self, value: Any, strict: bool = True) -> Any:
         """What `value` becomes, at a lenient second look unless `strict`; or Misfit."""
@@ -2634,258 +2503,6 @@ class _Validator:
         if step.found:
             raise Misfit(step.found)
         return step.result
-
-
-class _Step:
-    """One schema applied to one value. `found`: the problems; `seen`: names or indices
-    spoken for, so that others can ask for the rest; `result`: what the value becomes,
-    or if `lenient` the JSON it should rather have been."""
-
-    def __init__(self, doc: _Validator, schema: Any, value: Any, path: Any = (),
-                 above: _Step | None = None, lenient: bool = False) -> None:
-        self.doc, self.path, self.lenient = doc, path, lenient
-        self.found: list[Problem] = []  # (path, text, what was expected)
-        self.seen: set[Any] = set()
-        self.scope: tuple[str, ...] = above.scope if above else ()
-        self.depth: int = above.depth + 1 if above else 0
-        self.budget: Iterator[int] = above.budget if above else iter(range(MAX_STEPS))
-        if self.depth > MAX_NESTING or next(self.budget, None) is None:
-            raise SchemaError("checking nests too deeply (a $ref loop?) or is too much")
-        bare: Any = ({"not": {}}, {})
-        self.schema = schema if isinstance(schema, dict) else bare[schema]
-        base = doc.bases.get(id(schema), "".join(self.scope[-1:]))
-        self.scope += () if base in self.scope[-1:] else (base,)
-        self.value = _moved(value, self.schema) if lenient else value
-        self.result, kind = self.value, _kind(self.value)
-        for word in sorted(_RULES.keys() & self.schema, key=_ORDER.__getitem__):
-            wanted, rule = _RULES[word]
-            if wanted in kind:
-                rule(self, self.schema[word])
-        if isinstance(schema, _Node) and schema.make and not self.found and not lenient:
-            self.make(schema.make)
-
-    def make(self, make: Callable[[Any], Any]) -> None:
-        try:
-            self.result = make(self.result)
-        except (ValueError, TypeError, ArithmeticError) as error:
-            what = self.schema.get("format", self.schema.get("contentEncoding"))
-            self.must(False, what) if what else self.bad(str(error)[:200])
-
-    def bad(self, text: str, *key: Any) -> Any:
-        self.found.append(((*self.path, *key), text, ""))
-
-    def must(self, fits: Any, what: str, got: Any = None) -> None:
-        if not fits:
-            got = _quote(self.value) if got is None else got
-            self.found.append((self.path, f"expected {what}, got {got}", what))
-
-    def of(self, schema: Any, value: Any, *key: Any) -> _Step:
-        return _Step(self.doc, schema, value, (*self.path, *key), self, self.lenient)
-
-    def beside(self, *schemas: Any) -> None:
-        """Schemas for the same value: their problems, or what they see and make."""
-        for schema in schemas:
-            step = _Step(self.doc, schema, self.value, self.path, self, self.lenient)
-            self.found += step.found
-            self.seen |= set() if step.found else step.seen
-            self.result = self.result if step.result is self.value else step.result
-
-    def each(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """Schemas for parts of the value, by key; what has one is seen by that."""
-        known = self.schema.get("properties", {})
-        for key, schema in pairs:
-            self.seen.add(key)
-            path = (*self.path, key)
-            step = _Step(self.doc, schema, self.value[key], path, self, self.lenient)
-            absent = step.value is None and getattr(schema, "optional", False)
-            if step.found and absent:
-                self.put(key, _MISSING)
-            elif schema is False and key not in known and isinstance(key, str):
-                self.bad(f"unknown; known are: {', '.join(known) or 'none'}", key)
-            else:
-                self.found += step.found
-                self.put(key, step.result)
-
-    def put(self, key: Any, part: Any) -> None:
-        if part is not self.value[key]:
-            if self.result is self.value:
-                self.result = self.value.copy()
-            self.result[key] = part
-        if part is _MISSING:
-            del self.result[key]
-
-    def rest(self, schema: Any) -> Any:
-        """A schema for every part that is not seen yet."""
-        keys = self.value if isinstance(self.value, dict) else range(len(self.value))
-        self.each([(key, schema) for key in keys if key not in self.seen])
-
-
-def _moved(value: Any, schema: Any) -> Any:
-    """Text as the JSON it spells, if `schema` asks for that; never if it takes text."""
-    names = schema.get("type", "string")
-    if not isinstance(value, str) or "string" in names or value != value.strip():
-        return value
-    try:
-        spelt = parse_json(value)
-    except ValueError:
-        return value
-    kind = _KINDS[type(spelt)].replace("null", "?")  # 5.0 is an integer, "5.0" is not
-    return spelt if any(name in names for name in kind.split()) else value
-
-
-def _type(at: _Step, want: Any) -> None:
-    names = want if isinstance(want, list) else [want]
-    at.must({*names}.intersection(_kind(at.value).split()), " or ".join(names))
-
-
-def _member(at: _Step, want: Any) -> None:
-    what = "one of " * (len(want) > 1) + ", ".join(map(_quote, want))
-    at.must(at.found or _frozen(at.value) in map(_frozen, want), what)
-
-
-def _multiple(value: Any, of: Any) -> bool:
-    if isinstance(value, int) and isinstance(of, int):
-        return value % of == 0
-    from fractions import Fraction  # of the digits as written: 0.1 is a tenth
-    return abs(value) < float("inf") and Fraction(str(value)) % Fraction(str(of)) == 0
-
-
-def _bound(text: str, fits: Callable[[Any, Any], bool]) -> Rule:
-    def rule(at: _Step, want: Any) -> None:
-        size = len(at.value) if hasattr(at.value, "__len__") else at.value
-        at.must(fits(size, want), text.format(want), _quote(size))
-    return rule
-
-
-def _required(at: _Step, want: Any, why: str = "required") -> None:
-    for name in want:
-        if name not in at.value:
-            at.bad(f"missing ({why})", name)
-
-
-def _dependent(at: _Step, want: Any) -> None:
-    for name in want.keys() & at.value:
-        if isinstance(want[name], list):
-            _required(at, want[name], f"required with {name}")
-        else:
-            at.beside(want[name])
-
-
-def _contains(at: _Step, want: Any) -> None:
-    hits = [index for index, item in enumerate(at.value) if not at.of(want, item).found]
-    at.seen.update(hits)
-    least = at.schema.get("minContains", 1)
-    most = at.schema.get("maxContains", len(at.value))
-    what = f"{least} to {most} items of a certain kind"
-    at.must(least <= len(hits) <= most, what, len(hits))
-
-
-def _if(at: _Step, want: Any) -> None:
-    step = at.of(want, at.value)
-    at.seen |= set() if step.found else step.seen
-    at.beside(at.schema.get("else" if step.found else "then", True))
-
-
-def _alternatives(at: _Step, want: Any, most: int) -> None:
-    """The first that fits; if none does, the complaint of the one of the right kind."""
-    steps = [at.of(schema, at.value) for schema in want]
-    fits = [step for step in steps if not step.found]
-    if at.lenient:  # text stays where it is welcome, and what fits as it is
-        text = isinstance(at.value, str)
-        if text and any("string" in step.schema.get("type", ()) for step in steps):
-            return
-        fits.sort(key=lambda step: step.result is not at.value)
-    for step in fits:
-        at.seen |= step.seen
-    if fits:
-        at.result = fits[0].result
-        return at.must(len(fits) <= most, "one alternative to fit", len(fits))
-    own = [step.found[0][2] if step.found[0][0] == at.path else "" for step in steps]
-    if all(own):
-        return at.must(False, " or ".join(dict.fromkeys(own)))
-    others = [step.found for step, what in zip(steps, own) if not what]
-    at.found += min(others, key=lambda found: len([*found]))
-
-
-def _dynamic(at: _Step, want: str) -> None:
-    target, name = at.doc.find(at.scope[-1], want), want.partition("#")[2]
-    if isinstance(target, dict) and target.get("$dynamicAnchor") == name:
-        outer = (at.doc.anchors.get(f"{base}#{name}", {}) for base in at.scope)
-        target = next(it for it in outer if it.get("$dynamicAnchor") == name)
-    at.beside(target)
-
-
-def _items(at: _Step, want: Any) -> None:
-    if isinstance(want, list):  # draft-07: these are prefixItems, the rest has its own
-        at.each(zip(range(len(at.value)), want))
-        want = at.schema.get("additionalItems", True)
-    at.rest(want)
-
-
-# The kind of value and what a keyword does, in the order of work: those that ask for
-# the rest of a value come after those that see parts of it.
-_RULES: dict[str, tuple[str, Rule]] = {
-    "multipleOf":            ("number", lambda at, want: at.must(
-                              _multiple(at.value, want), f"a multiple of {want}")),
-    "maximum":               ("number", _bound("at most {}", operator.le)),
-    "exclusiveMaximum":      ("number", _bound("less than {}", operator.lt)),
-    "minimum":               ("number", _bound("at least {}", operator.ge)),
-    "exclusiveMinimum":      ("number", _bound("more than {}", operator.gt)),
-    "maxLength":             ("string", _bound("at most {} characters", operator.le)),
-    "minLength":             ("string", _bound("at least {} characters", operator.ge)),
-    "pattern":               ("string", lambda at, want: at.must(
-                              _match(want, at.value), f"text like {_quote(want)}")),
-    "format":                ("string", lambda at, want: _regex(at.value)
-                              if at.doc.document is _META else None),
-    "maxItems":              ("array", _bound("at most {} items", operator.le)),
-    "minItems":              ("array", _bound("at least {} items", operator.ge)),
-    "uniqueItems":           ("array", lambda at, want: at.must(not want or len(
-                              {*map(_frozen, at.value)}) == len(at.value),
-                              "items that differ")),
-    "prefixItems":           ("array", lambda at, want: at.each(
-                              zip(range(len(at.value)), want))),
-    "items":                 ("array", _items),
-    "contains":              ("array", _contains),
-    "maxProperties":         ("object", _bound("at most {} properties", operator.le)),
-    "minProperties":         ("object", _bound("at least {} properties", operator.ge)),
-    "required":              ("object", _required),
-    "propertyNames":         ("object", lambda at, want: at.found.extend(
-                              problem for name in at.value
-                              for problem in at.of(want, name, name).found)),
-    "properties":            ("object", lambda at, want: at.each(
-                              (name, want[name]) for name in want if name in at.value)),
-    "patternProperties":     ("object", lambda at, want: at.each(
-                              (name, want[pattern]) for pattern in want
-                              for name in at.value if _match(pattern, name))),
-    "additionalProperties":  ("object", _Step.rest),
-    "dependentRequired":     ("object", _dependent),
-    "dependentSchemas":      ("object", _dependent),
-    "dependencies":          ("object", _dependent),
-    "type":                  ("", _type),
-    "enum":                  ("", _member),
-    "const":                 ("", lambda at, want: _member(at, [want])),
-    "allOf":                 ("", lambda at, want: at.beside(*want)),
-    "anyOf":                 ("", lambda at, want: _alternatives(at, want, len(want))),
-    "oneOf":                 ("", lambda at, want: _alternatives(at, want, 1)),
-    "not":                   ("", lambda at, want: at.of(want, at.value).found
-                              or at.bad("not allowed")),
-    "if":                    ("", _if),
-    "$ref":                  ("", lambda at, want: at.beside(
-                              at.doc.find(at.scope[-1], want))),
-    "$dynamicRef":           ("", _dynamic),
-    # What has failed has seen nothing, and is complaint enough.
-    "unevaluatedItems":      ("array", lambda at, want: at.found or at.rest(want)),
-    "unevaluatedProperties": ("object", lambda at, want: at.found or at.rest(want)),
-}
-_ORDER = {word: rank for rank, word in enumerate(_RULES)}
-
-
-@lru_cache(maxsize=1)
-def _meta() -> _Validator:
-    return _Validator(_META)
-
-
-# Hints. Each becomes a _Node: a schema, and what to make of a value that fits it.
 
 
 _MISSING: Any = object()
@@ -2903,33 +2520,300 @@ class _Node(dict):  # type: ignore[type-arg]
         return _Node({**self, **words}, self.make, self.optional)
 
 
+class _Step:
+    """One schema applied to one value. `found`: the problems; `seen`: names or indices
+    spoken for, so that others can ask for the rest; `result`: what the value becomes,
+    or if `lenient` the JSON it should rather have been. `scope`: the base URIs on the
+    way here; `budget`: yields as often as there may be steps."""
+
+    def __init__(self, doc: _Validator, schema: Any, value: Any, path: Any,
+                 scope: tuple[str, ...], budget: Iterator[int], lenient: bool) -> None:
+        if len(scope) > MAX_NESTING or next(budget, None) is None:
+            raise RecursionError
+        self.doc, self.path, self.budget, self.lenient = doc, path, budget, lenient
+        self.scope = (*scope, doc.bases.get(id(schema), scope[-1]))
+        self.found: list[Problem] = []  # (path, text, what was expected)
+        self.seen: set[Any] = set()
+        bare: Any = ({"not": {}}, {})
+        self.schema = words = schema if isinstance(schema, dict) else bare[schema]
+        self.value = self.result = _moved(value, words) if lenient else value
+        kind = _kind(self.value)
+        rules, unevaluated = _RULES.get(kind, (None, ""))
+        if rules:
+            rules(self, words)
+        self.compare(words, kind)
+        self.combine(words)
+        if unevaluated in words and not self.found:  # what failed has seen nothing
+            self.rest(words[unevaluated])
+        if isinstance(schema, _Node):
+            self.make(schema)
+
+    def bad(self, text: str, *key: Any) -> None:
+        self.found.append(((*self.path, *key), text, ""))
+
+    def must(self, fits: Any, what: str, got: Any = None) -> None:
+        if not fits:
+            got = _quote(self.value) if got is None else got
+            self.found.append((self.path, f"expected {what}, got {got}", what))
+
+    def of(self, schema: Any, value: Any, *key: Any) -> _Step:
+        return _Step(self.doc, schema, value, (*self.path, *key), self.scope,
+                     self.budget, self.lenient)
+
+    def beside(self, *schemas: Any) -> None:
+        """Schemas for the same value: their problems, or what they see and make."""
+        for schema in schemas:
+            step = self.of(schema, self.value)
+            self.found += step.found
+            self.seen |= set() if step.found else step.seen
+            self.result = self.result if step.result is self.value else step.result
+
+    def each(self, schemas: Any) -> None:
+        """Schemas for parts of the value, by name or index; what has one is seen."""
+        made = {}
+        for key in schemas:
+            step = self.of(schemas[key], self.value[key], key)
+            self.seen.add(key)
+            self.found += step.found
+            if step.result is not self.value[key]:
+                made[key] = step.result
+        if made and isinstance(self.value, dict):
+            parts = {**self.result, **made}.items()
+            self.result = {key: part for key, part in parts if part is not _MISSING}
+        elif made:
+            self.result = [made.get(at, part) for at, part in enumerate(self.result)]
+
+    def rest(self, schema: Any) -> None:
+        """A schema for every part that is not seen yet."""
+        named = isinstance(self.value, dict)
+        every = self.value if named else range(len(self.value))
+        keys = [key for key in every if key not in self.seen]
+        if schema is not False or not named:
+            return self.each(dict.fromkeys(keys, schema))
+        known = ", ".join(self.schema.get("properties", ())) or "none"
+        for key in keys:
+            self.bad(f"unknown; known are: {known}", key)
+
+    def make(self, node: _Node) -> None:
+        if self.found and self.value is None and node.optional:
+            self.found, self.result = [], _MISSING
+        elif node.make and not self.found and not self.lenient:
+            try:
+                self.result = node.make(self.result)
+            except (ValueError, TypeError, ArithmeticError) as error:
+                what = node.get("format", node.get("contentEncoding"))
+                self.must(False, what) if what else self.bad(str(error)[:200])
+
+    # The keywords: `words` is self.schema.
+
+    def within(self, size: Any, words: Any, unit: str, *bounds: str) -> None:
+        """At most, at least, less than, more than what each of `bounds` says."""
+        for word, (what, fits) in zip(bounds, _BOUNDS):
+            if word in words:
+                what = f"{what} {_quote(words[word])} {unit}".strip()
+                self.must(fits(size, words[word]), what, _quote(size))
+
+    def number(self, words: Any) -> None:
+        if "multipleOf" in words:
+            self.must(_is_multiple(self.value, words["multipleOf"]),
+                      f"a multiple of {_quote(words['multipleOf'])}")
+        self.within(self.value, words, "", "maximum", "minimum", "exclusiveMaximum",
+                    "exclusiveMinimum")
+
+    def text(self, words: Any) -> None:
+        self.within(len(self.value), words, "characters", "maxLength", "minLength")
+        if "pattern" in words:
+            self.must(_match(words["pattern"], self.value),
+                      f"text like {_quote(words['pattern'])}")
+
+    def array(self, words: Any) -> None:
+        size = len(self.value)
+        self.within(size, words, "items", "maxItems", "minItems")
+        if words.get("uniqueItems"):
+            self.must(len({*map(_frozen, self.value)}) == size, "items that differ")
+        if "prefixItems" in words:
+            self.each(dict(zip(range(size), words["prefixItems"])))
+        if isinstance(words.get("items"), list):  # draft-07: prefixItems and items
+            self.each(dict(zip(range(size), words["items"])))
+            self.rest(words.get("additionalItems", True))
+        elif "items" in words:
+            self.rest(words["items"])
+        if "contains" in words:
+            hits = [index for index, item in enumerate(self.value)
+                    if not self.of(words["contains"], item).found]
+            self.seen.update(hits)
+            least, most = words.get("minContains", 1), words.get("maxContains", size)
+            what = f"{least} to {most} items of a certain kind"
+            self.must(least <= len(hits) <= most, what, len(hits))
+
+    def object(self, words: Any) -> None:
+        self.within(len(self.value), words, "properties", "maxProperties",
+                    "minProperties")
+        self.require(words.get("required", ()), "required")
+        for name in self.value if "propertyNames" in words else ():
+            self.found += self.of(words["propertyNames"], name, name).found
+        named = words.get("properties", {})
+        self.each({name: named[name] for name in named if name in self.value})
+        for pattern, schema in words.get("patternProperties", {}).items():
+            self.each({key: schema for key in self.value if _match(pattern, key)})
+        if "additionalProperties" in words:
+            self.rest(words["additionalProperties"])
+        for word in ("dependentRequired", "dependentSchemas", "dependencies"):
+            for name, want in words.get(word, {}).items():
+                if name in self.value and isinstance(want, list):
+                    self.require(want, f"required with {name}")
+                elif name in self.value:
+                    self.beside(want)
+
+    def require(self, names: Any, why: str) -> None:
+        for name in names:
+            if name not in self.value:
+                self.bad(f"missing ({why})", name)
+
+    def compare(self, words: Any, kind: str) -> None:
+        if "type" in words:
+            names = [words["type"]] if isinstance(words["type"], str) else words["type"]
+            self.must({*names}.intersection(kind.split()), " or ".join(names))
+        for word in ("enum", "const"):
+            if word in words and not self.found:
+                members = words["enum"] if word == "enum" else [words["const"]]
+                what = "one of " * (len(members) > 1) + ", ".join(map(_quote, members))
+                self.must(_frozen(self.value) in map(_frozen, members), what)
+
+    def combine(self, words: Any) -> None:
+        if "allOf" in words:
+            self.beside(*words["allOf"])
+        for word, most in (("anyOf", sys.maxsize), ("oneOf", 1)):
+            if word in words:
+                self.either(words[word], most)
+        if "not" in words and not self.of(words["not"], self.value).found:
+            self.bad("not allowed")
+        if "if" in words:
+            step = self.of(words["if"], self.value)
+            self.seen |= set() if step.found else step.seen
+            self.beside(words.get("else" if step.found else "then", True))
+        if "$ref" in words:
+            self.beside(self.doc.find(self.scope[-1], words["$ref"]))
+        if "$dynamicRef" in words:
+            self.beside(self.doc.find_dynamic(self.scope, words["$dynamicRef"]))
+
+    def either(self, schemas: list[Any], most: int) -> None:
+        """The first that fits; or else the complaint of the one of the right kind."""
+        steps = [self.of(schema, self.value) for schema in schemas]
+        fits = [step for step in steps if not step.found]
+        if self.lenient:  # text stays where it is welcome, and what fits as it is
+            text = isinstance(self.value, str)
+            if text and any("string" in step.schema.get("type", ()) for step in steps):
+                return
+            fits.sort(key=lambda step: step.result is not self.value)
+        if fits:
+            self.seen.update(*(step.seen for step in fits))
+            self.result = fits[0].result
+            return self.must(len(fits) <= most, "one alternative to fit", len(fits))
+        firsts = [step.found[0] for step in steps]
+        own = [what if path == self.path else "" for path, _, what in firsts]
+        if all(own):
+            return self.must(False, " or ".join(dict.fromkeys(own)))
+        others = [step for step, what in zip(steps, own) if not what]
+        self.found += min(others, key=lambda step: len(step.found)).found
+
+
+_BOUNDS = (("at most", operator.le), ("at least", operator.ge),
+           ("less than", operator.lt), ("more than", operator.gt))
+_RULES: Any = {  # kind: its keywords, and that for what none of them has seen
+    "integer number": (_Step.number, ""), "number": (_Step.number, ""),
+    "string": (_Step.text, ""), "array": (_Step.array, "unevaluatedItems"),
+    "object": (_Step.object, "unevaluatedProperties")}
+
+
+def _is_multiple(value: Any, unit: Any) -> bool:
+    if isinstance(value, int) and isinstance(unit, int):
+        return value % unit == 0
+    from fractions import Fraction  # of the digits as written: 0.1 is a tenth
+    return abs(value) < float("inf") and Fraction(str(value)) % Fraction(str(unit)) == 0
+
+
+def _match(pattern: str, text: str) -> bool:
+    if len(text) > MAX_SUBJECT:
+        raise SchemaError(f"no pattern is tried on over {MAX_SUBJECT} characters")
+    return _regex(pattern).search(text) is not None
+
+
+def _moved(value: Any, schema: Any) -> Any:
+    """Text as the JSON it spells, if `schema` asks for that; never if it takes text."""
+    names = schema.get("type", "string")
+    if not isinstance(value, str) or "string" in names or value != value.strip():
+        return value
+    try:
+        spelt = parse_json(value)
+    except ValueError:
+        return value
+    kind = _KINDS[type(spelt)].replace("null", "?")  # 5.0 is an integer, "5.0" is not
+    return spelt if any(name in names for name in kind.split()) else value
+
+
+_SELF, _TEXT, _NUMBER = {"$ref": "#"}, {"type": "string"}, {"type": "number"}
+_SELVES, _TEXTS = ({"type": "array", "items": item} for item in (_SELF, _TEXT))
+_NAMED, _NAMED_TEXTS, _NAMED_EITHER = (
+    {"type": "object", "additionalProperties": item}
+    for item in (_SELF, _TEXTS, {"anyOf": [_SELF, _TEXTS]}))
+_PATTERN = _Node(_TEXT, _regex)
+_TYPE = {"enum": ["null", "boolean", "integer", "number", "string", "array", "object"]}
+_META: Any = {"$id": "https://json-schema.org/draft/2020-12/schema",
+              "type": ["object", "boolean"], "properties": {
+    word: schema for schema, words in (  # what the value of a keyword must be
+        (_SELF, "not if then else contains additionalItems unevaluatedItems "
+                "propertyNames additionalProperties unevaluatedProperties"),
+        (_SELVES, "allOf anyOf oneOf prefixItems"),
+        ({"anyOf": [_SELF, _SELVES]}, "items"),
+        (_NAMED, "properties dependentSchemas $defs definitions"),
+        ({**_NAMED, "propertyNames": _PATTERN}, "patternProperties"),
+        (_NAMED_TEXTS, "dependentRequired"), (_NAMED_EITHER, "dependencies"),
+        (_TEXT, "$ref $dynamicRef $id $anchor $dynamicAnchor"), (_PATTERN, "pattern"),
+        (_NUMBER, "maximum exclusiveMaximum minimum exclusiveMinimum"),
+        ({**_NUMBER, "exclusiveMinimum": 0}, "multipleOf"),
+        ({"type": "integer", "minimum": 0}, "maxLength minLength maxItems minItems "
+                "maxProperties minProperties maxContains minContains"),
+        ({"anyOf": [_TYPE, {"type": "array", "items": _TYPE}]}, "type"),
+        (_TEXTS, "required"), ({"type": "array"}, "enum"),
+        ({"type": "boolean"}, "uniqueItems"),
+        ({"pattern": r"^https?://json-schema\.org/(draft/2020-12|draft-07)/schema#?$"},
+         "$schema"),
+    ) for word in words.split()}}
+
+
+@lru_cache(maxsize=1)
+def _meta() -> _Validator:
+    return _Validator(_META)
+
+
+# Hints. Each becomes a _Node: a schema, and what to make of a value that fits it.
+
+
 _NULL = _Node({"type": "null"})
 _PLAIN = {str: _Node({"type": "string"}), bool: _Node({"type": "boolean"}),
           int: _Node({"type": "integer"}, int), float: _Node({"type": "number"}, float),
           object: _Node({}), None: _NULL, type(None): _NULL}
 
 
-def _instant(cls: Any, text: str) -> Any:
-    """RFC 3339, for fromisoformat before 3.11: no Z, six digits after the point."""
+_FORMATS: Any = {  # by name: not imported
+    "datetime.datetime": {"format": "date-time"}, "datetime.date": {"format": "date"},
+    "datetime.time": {"format": "time"}, "uuid.UUID": {"format": "uuid"},
+    "decimal.Decimal": {"type": ["string", "number"], "format": "decimal"},
+    "pathlib.PurePath": {"format": "path"},
+    "builtins.bytes": {"contentEncoding": "base64"},
+}
+
+
+def _revived(cls: Any, text: str) -> Any:
+    if issubclass(cls, bytes):
+        from base64 import b64decode
+        return b64decode(text, validate=True)
+    if not hasattr(cls, "fromisoformat"):
+        return cls(text)
+    # RFC 3339, for Python before 3.11: no Z, six digits after the point
     text = re.sub(r"\.(\d+)", lambda part: "." + part[1][:6].ljust(6, "0"), text)
     return cls.fromisoformat(re.sub("[zZ]$", "+00:00", text))
-
-
-def _octets(cls: Any, text: str) -> bytes:
-    from base64 import b64decode
-    return b64decode(text, validate=True)
-
-
-_FORMATS: dict[str, tuple[Any, Callable[[Any, str], Any]]] = {  # by name: not imported
-    "datetime.datetime": ({"format": "date-time"}, _instant),
-    "datetime.date": ({"format": "date"}, lambda cls, text: cls.fromisoformat(text)),
-    "datetime.time": ({"format": "time"}, _instant),
-    "uuid.UUID": ({"format": "uuid"}, lambda cls, text: cls(text)),
-    "pathlib.PurePath": ({"format": "path"}, lambda cls, text: cls(text)),
-    "decimal.Decimal": ({"type": ["string", "number"], "format": "decimal"},
-                        lambda cls, text: cls(text)),
-    "builtins.bytes": ({"contentEncoding": "base64"}, _octets),
-}
 
 
 def _name(thing: Any) -> str:
@@ -2950,14 +2834,16 @@ def _choice(members: Iterable[Any]) -> _Node:
     return _Node({**alike, "enum": values}, lambda value: back[_frozen(value)])
 
 
-def _array(args: Any, read: Any, make: Any = None, unique: bool = False) -> _Node:
+def _array(args: Any, read: Any, make: Any = None) -> _Node:
     words: Any = {"type": "array"}
     if make is tuple and args and args[-1] is not ...:
         count, words["prefixItems"] = len(args), [*map(read, args)]
         words.update(minItems=count, maxItems=count)
     elif args:
         words["items"] = read(args[0])
-    return _Node({**words, "uniqueItems": True} if unique else words, make)
+    if make in (set, frozenset):
+        words["uniqueItems"] = True
+    return _Node(words, make)
 
 
 def _mapping(args: Any, read: Any) -> _Node:
@@ -2977,10 +2863,10 @@ _READERS: dict[str, Callable[[Any, Any], _Node]] = {  # of (arguments, what read
          lambda args, read: read(args[0])),
         ("builtins.list collections.Sequence collections.MutableSequence "
          "collections.Iterable collections.Collection", _array),
-        ("builtins.tuple", lambda args, read: _array(args, read, tuple)),
+        ("builtins.tuple", partial(_array, make=tuple)),
         ("builtins.set collections.Set collections.MutableSet",
-         lambda args, read: _array(args, read, set, True)),
-        ("builtins.frozenset", lambda args, read: _array(args, read, frozenset, True)),
+         partial(_array, make=set)),
+        ("builtins.frozenset", partial(_array, make=frozenset)),
         ("builtins.dict collections.Mapping collections.MutableMapping", _mapping),
     ) for name in names.split()}
 
@@ -3012,8 +2898,8 @@ def _class(cls: Any, read: Any, output: bool, trail: tuple[Any, ...]) -> _Node:
         return _choice(cls)
     format = next((name for name in map(_name, cls.__mro__) if name in _FORMATS), "")
     if format:
-        words, spelt = _FORMATS[format]
-        return _Node({"type": "string", **words}, lambda value: spelt(cls, str(value)))
+        return _Node({"type": "string", **_FORMATS[format]},
+                     lambda value: _revived(cls, str(value)))
     if cls in trail:
         raise TypeError(f"{cls.__qualname__} is recursive, and a schema here is inline")
     return _object(_fields(cls, output), read, output, make=lambda value: cls(**value))
@@ -3105,9 +2991,8 @@ def _without_bars(hint: Any) -> Any:
             both = [self.visit(node.left), self.visit(node.right)]
             return ast.Subscript(ast.Name("Union"), ast.Tuple(both))
     text = getattr(hint, "__forward_arg__", hint)
-    if not isinstance(text, str):
-        return hint
-    return ast.unparse(Bars().visit(ast.parse(text, mode="eval")))
+    tree = Bars().visit(ast.parse(text, mode="eval")) if isinstance(text, str) else None
+    return ast.unparse(tree) if tree else hint
 
 
 # Results.
@@ -3250,10 +3135,9 @@ class Signature:
     def bind(self, arguments: dict[str, Any], strict: bool = False) -> dict[str, Any]:
         """The keyword arguments to call with; raises Misfit. Unless `strict`, what does
         not fit moves to its type: "5" to 5, "true" to True, JSON text to a list."""
-        plain = self._plain
-        if plain is not None and self._needed <= arguments.keys():
+        if self._plain is not None and self._needed <= arguments.keys():
             for name, value in arguments.items():
-                if plain.get(name) is not type(value):
+                if self._plain.get(name) is not type(value):
                     break
             else:
                 return dict(arguments)
@@ -3340,7 +3224,7 @@ class UriTemplate:
             pattern += self._pattern(kind, names.split(",")) + re.escape(literal)
         self._regex = re.compile(pattern, re.DOTALL)
 
-    _SHAPES = {  # noqa: RUF012  operator: before the first variable, before others, what one takes in
+    _SHAPES = {  # noqa: RUF012  before the first, before the others, what each takes in
         "":  ("", ",", "[^/?#]+?"),   ".": ("[.]", "[.]", "[^/?#.]+?"),
         "+": ("", ",", "[^?#]+?"),    "/": ("/", "/", "[^/?#]+?"),
         "#": ("#", ",", ".+?"),       ";": (";", ";", "[^/?#;]*?"),
@@ -3372,11 +3256,10 @@ class UriTemplate:
             return None
         asked: dict[str, list[str]] = {}
         named = self._regex.groupindex.values()
-        queries = [raw for at, raw in enumerate(found.groups(), 1)
-                   if raw and at not in named]
-        for pair in "&".join(queries).split("&") if queries else ():
-            name, _, raw = pair.partition("=")
-            asked.setdefault(name, []).append(_unquote(raw))
+        for at, query in enumerate(found.groups(), 1):
+            for pair in query.split("&") if query and at not in named else ():
+                name, _, raw = pair.partition("=")
+                asked.setdefault(name, []).append(_unquote(raw))
         if asked.keys() - self._asked:
             return None
         values.update((name, got if got[1:] else got[0]) for name, got in asked.items())
@@ -3400,23 +3283,26 @@ class Output:
 
 # -- 9. Server -------------------------------------------------------------------------
 # The path of any request is four steps: whose terms, admitted?, handler, dressed.
-# Handlers read parameters, act, and return the wire's result; none of them knows its era.
+# Handlers read parameters, act, and return the wire's result; none knows its era.
 
 HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
 
 
-def handles(method: str) -> Callable[[Any], Any]:
+def handles(*methods: str) -> Callable[[Any], Any]:
     """Enter the function below in the dispatch table."""
-    return lambda function: HANDLERS.setdefault(method, function)
+    def enter(function: Any) -> Any:
+        HANDLERS.update(dict.fromkeys(methods, function))
+        return function
+    return enter
 
 
 class Context:
     """What a handler may know and do about the request it serves.
 
-    Any parameter annotated `Context` gets one.  Every call that talks to the client is a
-    cancellation point: it raises Cancelled once the client has cancelled the request, or
-    is gone.  Usable from any thread until the request is answered; after that, reports
-    and messages go nowhere.
+    Any parameter annotated `Context` gets one.  Every call that talks to the client is
+    a cancellation point: it raises Cancelled once the client has cancelled the request,
+    or is gone.  Usable from any thread until the request is answered; after that,
+    reports and messages go nowhere.
     """
 
     def __init__(self, server: Server, incoming: Incoming, terms: Any) -> None:
@@ -3424,9 +3310,9 @@ class Context:
         self._asked: set[str] = set()
         self._steps: Json = {}  # results of `once`
 
-    request_id = property(lambda self: self.incoming.id, doc="The request's id, verbatim.")
+    request_id = property(lambda self: self.incoming.id, doc="Its id, verbatim.")
     meta = property(lambda self: self.incoming.params.get("_meta") or {},
-                    doc="Its `_meta` as received: trace context, progress token and all.")
+                    doc="Its `_meta` as received: trace context, token and all.")
     client_info = property(lambda self: self.terms.client_info,
                            doc="Who the client says it is: name, version.")
     client_capabilities = property(lambda self: self.terms.client_capabilities,
@@ -3443,11 +3329,15 @@ class Context:
 
     def wait(self, seconds: float) -> None:
         """Sleep, but raise Cancelled at once when the request is cancelled."""
+        self.incoming.peer.pass_reading_on()
+        self._bell.wait(max(0.0, seconds))
+        self.check_cancelled()
+
+    @cached_property
+    def _bell(self) -> threading.Event:  # one for all waits: a hook stays for good
         bell = threading.Event()
         self.incoming.on_cancel(bell.set)
-        self.incoming.peer.pass_reading_on()
-        bell.wait(max(0.0, seconds))
-        self.check_cancelled()
+        return bell
 
     def notify(self, method: str, params: Json | None = None) -> None:
         """Send a notification of your own while the request is alive."""
@@ -3465,7 +3355,7 @@ class Context:
 
     def track(self, iterable: Iterable[Any], total: float | None = None,
               message: str | None = None) -> Iterator[Any]:
-        """Yield the items, reporting progress at most every 0.1 s; stops when cancelled."""
+        """Yield the items, and report progress at most every 0.1 s until cancelled."""
         if total is None:
             total = getattr(iterable, "__len__", lambda: None)()
         due = 0.0
@@ -3494,57 +3384,59 @@ class Context:
     error, critical = partialmethod(log, "error"), partialmethod(log, "critical")
     alert, emergency = partialmethod(log, "alert"), partialmethod(log, "emergency")
 
-    # Asking the client: blocks, or unwinds the handler, which then runs again from the top.
+    # Asking the client: blocks, or unwinds the handler, which runs again from the top.
 
     def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited:
         """Ask the user to fill in a form (client/elicitation).
 
-        schema: a dataclass or TypedDict class, a list of choices or a scalar type (asked
-        as the property `value`), or a JSON Schema.  key: names the question within this
-        request; give one where the order of questions may differ from run to run.
+        schema: a dataclass or TypedDict class, a list of choices or a scalar type
+        (asked as the property `value`), or a JSON Schema.  key: names the question
+        within this request; give one where their order may differ from run to run.
         """
         form = Form(schema)
         params = {"message": message, "requestedSchema": form.schema}
-        return self._ask_one(  # type: ignore[no-any-return]
-            "elicitation/create", params, form.read, key)
+        answer: Elicited = self._ask_one("elicitation/create", params, form.read, key)
+        return answer
 
     def elicit_url(self, message: str, url: str, key: str | None = None) -> Elicited:
-        """Ask the user to visit an address; what happens there does not pass through here."""
-        params = {"mode": "url", "message": message, "url": url}
-        return self._ask_one(  # type: ignore[no-any-return]
-            "elicitation/create", params, read_elicited, key)
+        """Ask the user to visit an address; what happens there is not seen here."""
+        answer: Elicited = self._ask_one("elicitation/create", {
+            "mode": "url", "message": message, "url": url}, read_elicited, key)
+        return answer
 
     def sample(self, messages: Any, *, system_prompt: str | None = None,
-               max_tokens: int = 512, temperature: float | None = None, tools: Any = None,
-               tool_choice: Any = None, key: str | None = None, **params: Any) -> Sampled:
+               max_tokens: int = 512, temperature: float | None = None,
+               tools: Any = None, tool_choice: Any = None, key: str | None = None,
+               **params: Any) -> Sampled:
         """Have the client's model complete a str, a message, or a list of both.
 
         params: further keys of the wire, `modelPreferences` say (client/sampling).
         """
         listed = messages if type(messages) is list else [messages]
-        params = {"messages": [message_of(m) for m in listed], "maxTokens": max_tokens,
-                  **wire(systemPrompt=system_prompt, temperature=temperature, tools=tools,
-                         toolChoice=tool_choice), **params}
-        return self._ask_one(  # type: ignore[no-any-return]
-            "sampling/createMessage", params, read_sampled, key)
+        params = {
+            "messages": [message_of(m) for m in listed], "maxTokens": max_tokens,
+            **wire(systemPrompt=system_prompt, temperature=temperature, tools=tools,
+                   toolChoice=tool_choice), **params}
+        answer: Sampled = self._ask_one("sampling/createMessage", params, Sampled, key)
+        return answer
 
     def list_roots(self) -> list[Json]:
         """The directories the client lets this server work in (client/roots)."""
-        return self._ask_one(  # type: ignore[no-any-return]
-            "roots/list", {}, read_roots, None)
+        answer: Json = self._ask_one("roots/list", {}, dict)
+        return answer["roots"]  # type: ignore[no-any-return]
 
     def ask(self, requests: dict[str, Json]) -> dict[str, Json]:
-        """Several questions at once: {key: {"method": …, "params": …}} -> {key: result}."""
-        unknown = [r.get("method") for r in requests.values()
-                   if r.get("method") not in QUESTIONS]
-        if unknown:
-            raise ValueError(f"nothing to ask a client: {unknown}")
-        return self._ask({key: Question(r["method"], r.get("params") or {}, read_object)
+        """Several at once: {key: {"method": …, "params": …}} -> {key: result}."""
+        for request in requests.values():
+            if request.get("method") not in QUESTIONS:
+                raise ValueError(f"nothing to ask a client: {request}")
+        return self._ask({key: asking(r["method"], r.get("params") or {}, dict)
                           for key, r in requests.items()})
 
-    def _ask_one(self, method: str, params: Json, read: Any, key: str | None) -> Any:
+    def _ask_one(self, method: str, params: Json, make: Callable[[Json], Any],
+                 key: str | None = None) -> Any:
         key = key or f"{QUESTIONS[method]}-{len(self._asked) + 1}"
-        return self._ask({key: Question(method, params, read)})[key]
+        return self._ask({key: asking(method, params, make)})[key]
 
     def _ask(self, questions: dict[str, Question]) -> Json:
         self.check_cancelled()
@@ -3571,47 +3463,42 @@ class Context:
         return self.server._read(self, uri)
 
 
-# What reads the client's answers; ValueError says that one does not fit its question.
+ANSWERS: Json = {  # what the client's answer to a question must look like
+    "elicitation/create": {"type": "object", "required": ["action"], "properties": {
+        "action": {"enum": ["accept", "decline", "cancel"]}}},
+    "sampling/createMessage": {
+        "type": "object", "required": ["content"], "properties": {
+            "content": {"type": ["object", "array"], "items": {"type": "object"}}}},
+    "roots/list": {"type": "object", "required": ["roots"], "properties": {
+        "roots": {"type": "array", "items": {"type": "object"}}}},
+}
 
 
-def read_object(answer: Any) -> Json:
-    if type(answer) is not dict:
-        raise ValueError("not an object")
-    return answer
+def asking(method: str, params: Json, make: Callable[[Json], Any]) -> Question:
+    """A question; `make` gets the answer once it looks as it must."""
+    judge = _Validator(ANSWERS[method])
+    return Question(method, params, lambda answer: make(judge.settle(answer)))
 
 
-def read_roots(answer: Any) -> list[Json]:
-    roots = read_object(answer).get("roots")
-    if type(roots) is not list or any(type(root) is not dict for root in roots):
-        raise ValueError("no list of roots")
-    return roots
-
-
-def read_elicited(answer: Any) -> Elicited:
-    if read_object(answer).get("action") not in ("accept", "decline", "cancel"):
-        raise ValueError("no action")
+def read_elicited(answer: Json) -> Elicited:
     return Elicited(answer["action"], elicitation_id=answer.get("elicitationId"))
-
-
-def read_sampled(answer: Any) -> Sampled:
-    if type(read_object(answer).get("content")) not in (dict, list):
-        raise ValueError("no content")
-    return Sampled(answer)
 
 
 class Form:
     """What an elicitation asks for, and how its answer becomes an object."""
 
     def __init__(self, wanted: Any) -> None:
-        schema: Any = {"type": "string", "enum": wanted} if type(wanted) is list else wanted
+        listed = type(wanted) is list
+        schema: Any = {"type": "string", "enum": wanted} if listed else wanted
         if not isinstance(schema, dict):
             schema = hint_schema(schema)
         self._single = type(wanted) is not dict and schema.get("type") != "object"
-        self.schema = schema if not self._single else {
-            "type": "object", "properties": {"value": schema}, "required": ["value"]}
-        self._validator = _Validator(self.schema)
+        if self._single:
+            schema = {"type": "object", "properties": {"value": schema},
+                      "required": ["value"]}
+        self.schema, self._validator = schema, _Validator(schema)
 
-    def read(self, answer: Any) -> Elicited:
+    def read(self, answer: Json) -> Elicited:
         made = read_elicited(answer)
         if made.action == "accept":
             made.content = answer.get("content")
@@ -3621,7 +3508,7 @@ class Form:
 
 
 def message_of(value: Any) -> Json:
-    """A message of a prompt or of sampling: as it is, or a str or a block of the user."""
+    """A message of a prompt or of sampling; a str or a block is the user's."""
     if type(value) is str or isinstance(value, Block):
         return Message("user", value)
     if isinstance(value, dict) and "role" in value:
@@ -3630,18 +3517,29 @@ def message_of(value: Any) -> Json:
 
 
 class Entry:
-    """Something registered: its function, its signature, and how it is listed."""
+    """Something registered: its function, its signature, and how it is listed.
 
-    __slots__ = ("key", "serial", "signature", "options", "extra", "listed")
+    extra: the Output of a tool, the UriTemplate of a resource that has one.
+    """
 
-    def __init__(self, key: str, fn: Any, options: Json, extra: Any = None,
-                 schema: Json | None = None) -> None:
-        self.key, self.options, self.extra, self.serial = key, options, extra, 0
-        self.signature = Signature(fn, Context, schema=schema)
-        self.listed: Json | None = None  # made when first asked for
+    def __init__(self, key: str, fn: Any, options: Json, describe: Any = None,
+                 extra: Any = None, schema: Json | None = None) -> None:
+        self.key, self.options, self.extra = key, options, extra
+        self.signature, self.serial = Signature(fn, Context, schema=schema), 0
+        self._describe = describe
 
-    def described(self) -> Json:
-        return {"description": self.signature.description or None, **self.options}
+    @cached_property
+    def listed(self) -> Json:  # reads the docstring, so not before it is asked for
+        return self._describe(self)  # type: ignore[no-any-return]
+
+    def described(self, key_name: str = "name") -> Json:
+        return {key_name: self.key, "description": self.signature.description or None,
+                **self.options}
+
+    def choices(self) -> dict[str, list[Any]]:
+        """The arguments that complete by themselves: those declared as a choice."""
+        return {name: schema["enum"] for name, schema
+                in self.signature.node["properties"].items() if "enum" in schema}
 
 
 class Registry:
@@ -3651,51 +3549,62 @@ class Registry:
     between pages.  Changed under Server._lock only; readers take a snapshot.
     """
 
-    def __init__(self, kind: str, describe: Callable[[Entry], Json]) -> None:
-        self.kind, self._describe = kind, describe
-        self._entries: dict[str, Entry] = {}
-        self._serial = 0
+    def __init__(self, feature: str) -> None:
+        self.feature, self._serial = feature, 0
+        self.entries: dict[str, Entry] = {}
 
     def add(self, entry: Entry) -> None:
         self._serial = entry.serial = self._serial + 1
-        self._entries.pop(entry.key, None)
-        self._entries[entry.key] = entry
+        self.entries.pop(entry.key, None)
+        self.entries[entry.key] = entry
 
-    def remove(self, key: str) -> None:
-        del self._entries[key]
+    def find(self, params: Json, what: str) -> Entry:
+        name = params.get("name")
+        entry = self.entries.get(name) if type(name) is str else None
+        if entry is None:
+            raise invalid_params(f"Unknown {what}: {name!r:.100}", {"name": name})
+        return entry
 
-    def get(self, key: Any) -> Entry | None:
-        return self._entries.get(key) if type(key) is str else None
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(list(self._entries.values()))
-
-    def page(self, params: Json, size: int, page_key: str) -> Json:
+    def page(self, params: Json, size: int, key: str) -> Json:
         """One page (server/utilities/pagination); McpError for a cursor not ours."""
-        after = self._after(params.get("cursor"), page_key)
-        entries = [entry for entry in self if entry.serial > after]
-        for entry in entries[:size]:
-            entry.listed = entry.listed or self._describe(entry)
-        result: Json = {page_key: [entry.listed for entry in entries[:size]]}
+        cursor = params.get("cursor")
+        after = 0 if cursor is None else _serial_in(cursor, key)
+        entries = [e for e in list(self.entries.values()) if e.serial > after]
+        result: Json = {key: [entry.listed for entry in entries[:size]]}
         if len(entries) > size:
-            result["nextCursor"] = f"{page_key}:{entries[size - 1].serial}".encode().hex()
+            result["nextCursor"] = f"{key}:{entries[size - 1].serial}".encode().hex()
         return result
 
-    def _after(self, cursor: Any, page_key: str) -> int:
-        try:
-            text = bytes.fromhex(cursor).decode() if cursor is not None else page_key + ":0"
-            key, _, serial = text.partition(":")
-            return int(serial) if key == page_key else int("foreign")
-        except (ValueError, TypeError):
-            raise invalid_params("Invalid cursor", {"cursor": cursor}) from None
+
+def _serial_in(cursor: Any, key: str) -> int:
+    try:
+        named, serial = bytes.fromhex(cursor).decode().split(":")
+        if named == key:
+            return int(serial)
+    except (ValueError, TypeError):
+        pass  # not even of another list
+    raise invalid_params("Invalid cursor", {"cursor": cursor})
+
+
+CAPABILITIES: Json = {  # what to say of a feature that is offered
+    "tools": {"listChanged": True}, "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True}}
+COMPLETABLE = ("prompts", "resourceTemplates")  # whose arguments can be completed
+
+
+def decorator(add: Callable[..., Any], first: Any, options: Json) -> Any:
+    """What `@add`, `@add("name")` and `@add(option=…)` stand for."""
+    if callable(first):
+        return add(first, **options)
+    return partial(add, **wire(name=first), **options)
 
 
 class Server:
     """A server: register functions with the decorators, then `run()`.
 
     name, version, title, description, website_url, icons: who it is.  instructions: how
-    a model should use it.  page_size: entries on a page of any list.  cache_ttl: seconds
-    a client may keep lists and resources; cache_scope: "private" or "public".
+    a model should use it.  page_size: entries on a page of any list.  cache_ttl: the
+    seconds a client may keep lists and resources; cache_scope: "private" or "public".
     capabilities: merged into what is advertised.  state_secret: bytes shared between
     processes that continue each other's questions.  max_workers: threads of a
     connection.  max_message_bytes, max_depth: of a line.  drain_seconds: for what is in
@@ -3715,11 +3624,11 @@ class Server:
                  max_message_bytes: int = 64 << 20, max_depth: int = 200,
                  drain_seconds: float = 1.5, mask_errors: bool = False,
                  strict_input: bool = False, run_handler: Any = None) -> None:
-        self.name, self.version, self.instructions = name, version, instructions
+        self.instructions = instructions
         self.info = wire(name=name, version=version, title=title, icons=icons,
                          description=description, website_url=website_url)
-        self.page_size, self.cache_ttl, self.cache_scope = page_size, cache_ttl, cache_scope
-        self.sealer = Sealer(state_secret or os.urandom(32))
+        self.page_size, self.sealer = page_size, Sealer(state_secret or os.urandom(32))
+        self.cache_ttl, self.cache_scope = cache_ttl, cache_scope
         self.mask_errors, self.strict_input = mask_errors, strict_input
         self._run_handler, self._more_capabilities = run_handler, capabilities or {}
         self.limits: Json = {
@@ -3727,13 +3636,11 @@ class Server:
             "max_depth": max_depth, "drain_seconds": drain_seconds}
         self._middleware: list[Any] = []
         self._lock = threading.Lock()  # guards all below
-        self._tools = Registry("tools", describe_tool)
-        self._prompts = Registry("prompts", describe_prompt)
-        self._resources = Registry("resources", describe_resource)
-        self._templates = Registry("resources", describe_resource)
-        self._completions: dict[tuple[str, str], Entry] = {}
+        self._lists = {row.page: Registry(row.feature) for row in METHODS.values()
+                       if row.page}
+        self._completers: dict[tuple[str, str], Entry] = {}
         self._methods: dict[str, Entry] = {}
-        self._listeners: dict[Any, None] = {}  # sessions and streams, in order
+        self._listeners: dict[Any, Peer] = {}  # whose sessions and streams they are
         self._features = {"logging", *self._more_capabilities}  # once offered, for good
 
     # -- registering
@@ -3745,50 +3652,41 @@ class Server:
         Schema and description come from the signature and the docstring.  TypeError: a
         parameter that no schema can describe.  ValueError: a name hosts do not take.
         """
-        return self._decorator(self.add_tool, fn, options)
+        return decorator(self.add_tool, fn, options)
 
     def prompt(self, fn: Any = None, /, **options: Any) -> Any:
         """Register a function as a prompt; its parameters are the prompt's arguments.
 
         name, title, description, icons, meta.
         """
-        return self._decorator(self.add_prompt, fn, options)
+        return decorator(self.add_prompt, fn, options)
 
     def resource(self, uri: str, **options: Any) -> Any:
-        """Register a function as the resource at a URI, or, with {…}, at a URI template.
+        """Register a function as the resource at a URI, or, with {…}, at a template.
 
         name, title, description, mime_type, size, annotations, icons, meta.
         """
-        return self._decorator(partial(self.add_resource, uri), None, options)
-
-    def _decorator(self, add: Callable[..., Any], first: Any, options: Json) -> Any:
-        if callable(first):
-            add(first, **options)
-            return first
-        options = options if first is None else {**options, "name": first}
-        return lambda fn: (add(fn, **options), fn)[1]
+        return partial(self.add_resource, uri, **options)
 
     def completion(self, ref: str, argument: str) -> Any:
         """Register what completes an argument of a prompt (its name) or URI template.
 
         The function gets `value`, and `context` (a dict) if it has that parameter.
         """
-        def add(fn: Any) -> Any:
-            with self._lock:
-                self._completions[ref, argument] = Entry(ref, fn, {})
-            return fn
-        return add
+        return partial(self._enter, self._completers, (ref, argument), {"completions"})
 
     def method(self, name: str) -> Any:
         """Register a handler for a request, or a `notifications/…`, of your own.
 
         Its parameters are the message's; one named `params` gets them all.
         """
-        def add(fn: Any) -> Any:
-            with self._lock:
-                self._methods[name] = Entry(name, fn, {})
-            return fn
-        return add
+        return partial(self._enter, self._methods, name, set())
+
+    def _enter(self, table: Any, key: Any, features: set[str], fn: Any) -> Any:
+        with self._lock:
+            table[key] = Entry(str(key), fn, {})
+            self._features |= features
+        return fn
 
     def middleware(self, fn: Any) -> Any:
         """Register fn(ctx, method, params, call_next) -> result around every handler.
@@ -3801,48 +3699,56 @@ class Server:
 
     def add_tool(self, fn: Any, *, name: str | None = None,
                  input_schema: Json | None = None, output_schema: Json | None = None,
-                 **options: Any) -> None:
+                 **options: Any) -> Any:
         """What the decorator does; whoever is entitled to hears of it."""
-        entry = Entry(check_tool_name(name or name_of(fn)), fn, options, None, input_schema)
+        name = check_tool_name(name or name_of(fn))
+        entry = Entry(name, fn, options, describe_tool, schema=input_schema)
         entry.extra = Output(output_schema) if output_schema else Output(
             *output_of(entry.signature.returns))
-        self._add(self._tools, entry)
+        return self._add("tools", entry, fn)
 
     def remove_tool(self, name: str) -> None:
         """Undo it.  KeyError: there is no such tool."""
-        self._remove(self._tools, name)
+        self._remove("tools", name)
 
-    def add_prompt(self, fn: Any, *, name: str | None = None, **options: Any) -> None:
+    def add_prompt(self, fn: Any, *, name: str | None = None, **options: Any) -> Any:
         """What the decorator does; whoever is entitled to hears of it."""
-        self._add(self._prompts, Entry(name or name_of(fn), fn, options))
+        entry = Entry(name or name_of(fn), fn, options, describe_prompt)
+        return self._add("prompts", entry, fn)
 
     def remove_prompt(self, name: str) -> None:
         """Undo it.  KeyError: there is no such prompt."""
-        self._remove(self._prompts, name)
+        self._remove("prompts", name)
 
-    def add_resource(self, uri: str, fn: Any, **options: Any) -> None:
+    def add_resource(self, uri: str, fn: Any, **options: Any) -> Any:
         """What the decorator does; whoever is entitled to hears of it."""
         template = UriTemplate(uri) if "{" in uri else None
         options = {"name": name_of(fn), **options}
-        self._add(self._home_of(uri), Entry(uri, fn, options, template))
+        entry = Entry(uri, fn, options, describe_resource, template)
+        return self._add(self._page_of(uri), entry, fn)
 
     def remove_resource(self, uri: str) -> None:
         """Undo it.  KeyError: there is no such resource."""
-        self._remove(self._home_of(uri), uri)
+        self._remove(self._page_of(uri), uri)
 
-    def _home_of(self, uri: str) -> Registry:
-        return self._templates if "{" in uri else self._resources
+    def _page_of(self, uri: str) -> str:
+        return "resourceTemplates" if "{" in uri else "resources"
 
-    def _add(self, registry: Registry, entry: Entry) -> None:
+    def _add(self, page: str, entry: Entry, fn: Any) -> Any:
+        registry = self._lists[page]
         with self._lock:
             registry.add(entry)
-            self._features.add(registry.kind)
-            self._announce(registry.kind, CHANGES[registry.kind][0], {})
+            self._features.add(registry.feature)
+            if page in COMPLETABLE and entry.choices():
+                self._features.add("completions")
+            self._announce(registry.feature, CHANGES[registry.feature][0], {})
+        return fn
 
-    def _remove(self, registry: Registry, key: str) -> None:
+    def _remove(self, page: str, key: str) -> None:
+        registry = self._lists[page]
         with self._lock:
-            registry.remove(key)
-            self._announce(registry.kind, CHANGES[registry.kind][0], {})
+            del registry.entries[key]
+            self._announce(registry.feature, CHANGES[registry.feature][0], {})
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell whoever has subscribed to this URI that it has changed."""
@@ -3857,20 +3763,13 @@ class Server:
 
     def offers(self, feature: str) -> bool:
         """Is this capability advertised?"""
-        return feature in self._features or feature == "completions" and (
-            bool(self._completions) or any(map(choices_of, self._completable())))
+        return feature in self._features
 
     def capabilities(self) -> Json:
         """What is advertised, for what is registered now."""
-        made: Json = {"logging": {}}
-        made.update((kind, {"listChanged": True}) for kind in CHANGES
-                    if kind in self._features)
-        if "resources" in made:
-            made["resources"]["subscribe"] = True
-        if self.offers("completions"):
-            made["completions"] = {}
-        return {**made, **{key: {**made.get(key, {}), **value}
-                           for key, value in self._more_capabilities.items()}}
+        return {feature: {**CAPABILITIES.get(feature, {}),
+                          **self._more_capabilities.get(feature, {})}
+                for feature in sorted(self._features)}
 
     def has_method(self, name: str) -> bool:
         """Is there a handler for this method of your own?"""
@@ -3894,28 +3793,23 @@ class Server:
         once, each from a thread of its own.  own_reader: close the reader at its end.
         """
         connection = Connection(self, reader, writer, own_reader)
-        with self._lock:
-            self._listeners[connection.session] = None
+        connection.adopt(connection.session)
         connection.peer.start()
         try:
             wait_until(connection.peer.done)
         finally:
             connection.peer.close()
-            self._forget(connection.session)
+            self._forget(lambda listener: self._listeners[listener] is connection.peer)
 
-    def dispatch(self, ctx: Context, method: str, params: Json) -> Json:
-        """Run the handler of a method, inside the middleware."""
-        run: Any = HANDLERS.get(method, Server._custom)
-        row = METHODS.get(method)
-        if not self._middleware or row and row.swift:
-            return run(self, ctx, params)  # type: ignore[no-any-return]
-
-        def call(layers: list[Any], ctx: Context, method: str, params: Json) -> Any:
-            if not layers:
-                return run(self, ctx, params)
-            return layers[0](ctx, method, params, partial(call, layers[1:]))
-
-        return call(self._middleware, ctx, method, params)  # type: ignore[no-any-return]
+    def dispatch(self, ctx: Context, method: str, params: Json, depth: int = 0) -> Json:
+        """Run the handler of a method, inside the middleware from `depth` on."""
+        asked = ctx.incoming.method  # whatever a middleware calls it
+        row = METHODS.get(asked)
+        if depth == len(self._middleware) or row and row.swift:
+            return HANDLERS.get(asked, Server._custom)(self, ctx, params)
+        inner = partial(self.dispatch, depth=depth + 1)
+        layer = self._middleware[depth]
+        return layer(ctx, method, params, inner)  # type: ignore[no-any-return]
 
     def _custom(self, ctx: Context, params: Json) -> Json:
         entry = self._methods[ctx.incoming.method]
@@ -3923,14 +3817,14 @@ class Server:
         if list(entry.signature.schema["properties"]) == ["params"]:
             given = {"params": params}
         value = jsonable(self._call(entry, ctx, given))
-        return value if type(value) is dict else {} if value is None else {"result": value}
+        return value if type(value) is dict else wire(result=value)
 
     def _call(self, entry: Entry, ctx: Context, arguments: Json) -> Any:
         """Run a user's function; McpError(-32602) if the arguments do not fit."""
         try:
             kwargs = entry.signature.bind(arguments, self.strict_input)
         except Misfit as misfit:
-            raise invalid_params("\n".join(misfit.problems)) from None
+            raise invalid_params(str(misfit)) from None
         return self._run(entry, ctx, kwargs)
 
     def _run(self, entry: Entry, ctx: Context, kwargs: Json) -> Any:
@@ -3969,13 +3863,14 @@ class Server:
         stream = ctx.terms.listen()
         with self._lock:  # nothing may change between the two
             stream.acknowledge()
-            self._listeners[stream] = None
-        ctx.incoming.on_cancel(partial(self._forget, stream))
+            self._listeners[stream] = ctx.incoming.peer
+        ctx.incoming.on_cancel(partial(self._forget, partial(operator.is_, stream)))
         return DETACHED
 
-    def _forget(self, listener: Any) -> None:
+    def _forget(self, gone: Callable[[Any], bool]) -> None:
         with self._lock:
-            self._listeners.pop(listener, None)
+            for listener in [*filter(gone, self._listeners)]:
+                del self._listeners[listener]
 
     @handles("logging/setLevel")
     def _set_level(self, ctx: Context, params: Json) -> Json:
@@ -3984,84 +3879,70 @@ class Server:
         ctx.terms.level = params["level"]
         return {}
 
-    @handles("tools/list")
-    def _tools_list(self, ctx: Context, params: Json) -> Json:
-        return self._tools.page(params, self.page_size, "tools")
+    @handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+    def _list(self, ctx: Context, params: Json) -> Json:
+        key = METHODS[ctx.incoming.method].page
+        return self._lists[key].page(params, self.page_size, key)
 
     @handles("tools/call")
     def _tools_call(self, ctx: Context, params: Json) -> Json:
-        tool = find(self._tools, params, "tool")
+        tool = self._lists["tools"].find(params, "tool")
         arguments = object_in(params, "arguments")
         try:
             kwargs = tool.signature.bind(arguments, self.strict_input)
         except Misfit as misfit:
-            text = "\n".join(misfit.problems)
             if ctx.terms.bad_arguments_are_results:
-                return ToolResult(text, is_error=True)
-            raise invalid_params(text) from None
+                return ToolResult(str(misfit), is_error=True)
+            raise invalid_params(str(misfit)) from None
         try:
             return result_of(self._run(tool, ctx, kwargs), tool.extra)
         except (McpError, Cancelled, Unwind):
             raise
         except ToolError as error:
             return ToolResult(str(error), is_error=True)
-        except BaseException as error:  # also SystemExit: a tool must not end the server
+        except BaseException as error:  # a tool must not end the server either
             ctx.check_cancelled()
             report(f"mcp_min: tool {tool.key} failed")
             return ToolResult(self.error_text(error), is_error=True)
-
-    @handles("resources/list")
-    def _resources_list(self, ctx: Context, params: Json) -> Json:
-        return self._resources.page(params, self.page_size, "resources")
-
-    @handles("resources/templates/list")
-    def _templates_list(self, ctx: Context, params: Json) -> Json:
-        return self._templates.page(params, self.page_size, "resourceTemplates")
 
     @handles("resources/read")
     def _resources_read(self, ctx: Context, params: Json) -> Json:
         return {"contents": self._read(ctx, text_in(params, "uri"))}
 
     def _read(self, ctx: Context, uri: str) -> list[ResourceContents]:
-        for entry, arguments in self._matching(uri):
-            value = self._call(entry, ctx, arguments)
-            several = type(value) is list and value and all(
-                isinstance(part, ResourceContents) for part in value)
-            mime_type = entry.options.get("mime_type")
-            return [contents_of(part, uri, mime_type)
-                    for part in (value if several else [value])]
+        entry, arguments = self._serving(ctx, uri)
+        value = self._call(entry, ctx, arguments)
+        several = type(value) is list and value and all(
+            isinstance(part, ResourceContents) for part in value)
+        return [contents_of(part, uri, entry.options.get("mime_type"))
+                for part in (value if several else [value])]
+
+    def _serving(self, ctx: Context, uri: str) -> tuple[Entry, Json]:
+        """What serves a URI: that resource, else the most literal template."""
+        entry = self._lists["resources"].entries.get(uri)
+        if entry:
+            return entry, {}
+        templates = list(self._lists["resourceTemplates"].entries.values())
+        for entry in sorted(templates, key=lambda entry: -entry.extra.literal):
+            found = entry.extra.match(uri)
+            if found is not None:
+                return entry, found
         raise McpError(ctx.terms.missing_resource, f"Resource not found: {uri:.200}",
                        {"uri": uri})
 
-    def _matching(self, uri: str) -> Iterator[tuple[Entry, Json]]:
-        """What serves a URI: the resource of that name, then the most literal template."""
-        entry = self._resources.get(uri)
-        if entry:
-            yield entry, {}
-        for entry in sorted(self._templates, key=lambda entry: -entry.extra.literal):
-            found = entry.extra.match(uri)
-            if found is not None:
-                yield entry, found
-
-    @handles("resources/subscribe")
+    @handles("resources/subscribe", "resources/unsubscribe")
     def _subscribe(self, ctx: Context, params: Json) -> Json:
+        uri, uris = text_in(params, "uri"), ctx.terms.uris
         with self._lock:
-            ctx.terms.uris.add(text_in(params, "uri"))
+            if ctx.incoming.method == "resources/subscribe":
+                uris.add(uri)
+            else:
+                uris.discard(uri)
         return {}
-
-    @handles("resources/unsubscribe")
-    def _unsubscribe(self, ctx: Context, params: Json) -> Json:
-        with self._lock:
-            ctx.terms.uris.discard(text_in(params, "uri"))
-        return {}
-
-    @handles("prompts/list")
-    def _prompts_list(self, ctx: Context, params: Json) -> Json:
-        return self._prompts.page(params, self.page_size, "prompts")
 
     @handles("prompts/get")
     def _prompts_get(self, ctx: Context, params: Json) -> Json:
-        prompt = find(self._prompts, params, "prompt")
+        prompt = self._lists["prompts"].find(params, "prompt")
         value = self._call(prompt, ctx, object_in(params, "arguments"))
         values = value if type(value) in (list, tuple) else [value]
         return {**wire(description=prompt.described()["description"]),
@@ -4081,33 +3962,33 @@ class Server:
 
     def _values_for(self, ctx: Context, key: str, name: str, value: str,
                     context: Json) -> Any:
-        completer = self._completions.get((key, name))
+        completer = self._completers.get((key, name))
         if completer:
-            given = {"value": value, "context": context}
-            known = completer.signature.schema["properties"]
-            return self._call(completer, ctx, {k: given[k] for k in given if k in known})
-        entry = self._prompts.get(key) or self._templates.get(key)
-        if entry is None:
-            raise invalid_params(f"Unknown prompt or template: {key:.200}", {"ref": key})
-        choices = choices_of(entry).get(name, ())
+            known = completer.signature.node["properties"]
+            given = {"value": value, "context": context}.items()
+            return self._call(completer, ctx, {k: v for k, v in given if k in known})
+        found = [self._lists[page].entries[key] for page in COMPLETABLE
+                 if key in self._lists[page].entries]
+        if not found:
+            raise invalid_params(f"Unknown prompt or template: {key:.200}",
+                                 {"ref": key})
+        choices = found[0].choices().get(name, ())
         return [choice for choice in choices if str(choice).startswith(value)]
-
-    def _completable(self) -> list[Entry]:
-        return [*self._prompts, *self._templates]
 
 
 class Connection:
     """A client of a server: the role of its peer, and its session."""
 
-    def __init__(self, server: Server, reader: Any, writer: Any, own_reader: bool) -> None:
+    def __init__(self, server: Server, reader: Any, writer: Any,
+                 own_reader: bool) -> None:
         self._server = server
         self.peer = Peer(self, reader, writer, answers="all", own_reader=own_reader,
                          **server.limits)
-        self.session = Session(server, self.peer)
+        self.session: Any = Session(server, self.peer)
         self.error_text = server.error_text
 
     def batches(self) -> bool:
-        return self.session.batches()
+        return self.session.batches()  # type: ignore[no-any-return]
 
     def swift(self, method: str) -> bool:
         row = METHODS.get(method)
@@ -4122,17 +4003,18 @@ class Connection:
         try:
             result = self._server.dispatch(ctx, incoming.method, incoming.params)
             if incoming.method == "initialize":
-                self._adopt(terms)
+                self.adopt(terms)
         except Unwind as unwind:
             if isinstance(unwind.outcome, McpError):
                 raise unwind.outcome from None
             result = unwind.outcome
         return result if result is DETACHED else terms.dress(incoming.method, result)
 
-    def _adopt(self, session: Any) -> None:
+    def adopt(self, session: Any) -> None:
+        """Let this session, instead of the last, hear what changes."""
         with self._server._lock:
             self._server._listeners.pop(self.session, None)
-            self._server._listeners[session] = None
+            self._server._listeners[session] = self.peer
             self.session = session
 
     def notified(self, method: str, params: Json) -> None:
@@ -4141,13 +4023,14 @@ class Connection:
                 self.session.be_ready()
         if self._server.has_method(method):
             message = {"id": 0, "method": method, "params": params}
-            ctx = Context(self._server, Incoming(self.peer, message, None), self.session)
+            incoming = Incoming(self.peer, message, None)
+            ctx = Context(self._server, incoming, self.session)
             self.peer.lane.submit(partial(self._server._custom, ctx, params))
 
     def hung_up(self) -> None:
         """End the streams, each with a final result."""
         with self._server._lock:
-            listeners = list(self._server._listeners)
+            listeners = [*self._server._listeners]
         for listener in listeners:
             listener.end(self.peer)
 
@@ -4156,6 +4039,12 @@ class Connection:
 
 
 # Reading parameters: each says what is wrong with McpError(-32602).
+
+
+def read_object(value: Any) -> Json:
+    if type(value) is not dict:
+        raise ValueError("not an object")
+    return value
 
 
 def object_in(params: Json, key: str) -> Json:
@@ -4172,39 +4061,24 @@ def text_in(params: Json, key: str) -> str:
     return value
 
 
-def find(registry: Registry, params: Json, what: str) -> Entry:
-    name = params.get("name")
-    entry = registry.get(name)
-    if entry is None:
-        raise invalid_params(f"Unknown {what}: {name!r:.100}", {"name": name})
-    return entry
-
-
 # How entries are listed.
 
 
 def describe_tool(tool: Entry) -> Json:
-    return wire(name=tool.key, **tool.described(), input_schema=tool.signature.schema,
+    return wire(**tool.described(), input_schema=tool.signature.schema,
                 output_schema=tool.extra.schema)
 
 
 def describe_prompt(prompt: Entry) -> Json:
     schema = prompt.signature.schema
     required = schema.get("required", ())
-    return wire(name=prompt.key, **prompt.described(), arguments=[
+    return wire(**prompt.described(), arguments=[
         wire(name=name, description=hint.get("description"), required=name in required)
         for name, hint in schema["properties"].items()])
 
 
 def describe_resource(resource: Entry) -> Json:
-    key = "uriTemplate" if resource.extra else "uri"
-    return wire(**{key: resource.key}, **resource.described())
-
-
-def choices_of(entry: Entry) -> dict[str, list[Any]]:
-    """The arguments that complete by themselves: those declared as a choice."""
-    return {name: schema["enum"] for name, schema
-            in entry.signature.schema["properties"].items() if "enum" in schema}
+    return wire(**resource.described("uriTemplate" if resource.extra else "uri"))
 
 
 def name_of(fn: Any) -> str:
@@ -4212,49 +4086,49 @@ def name_of(fn: Any) -> str:
     return name or type(fn).__name__
 
 
+@lru_cache(maxsize=10000)  # so it warns once
 def check_tool_name(name: str) -> str:
     """The name, if hosts take it; ValueError if none does, a warning if some do not."""
     if not re.fullmatch("[A-Za-z0-9_.-]{1,128}", name):
-        raise ValueError(f"tool name {name!r}: hosts take 1 to 128 of A-Z a-z 0-9 _ . -")
-    if ("." in name or len(name) > 48) and name not in _warned:
-        _warned.add(name)
-        say(f"mcp_min: tool name {name!r}: some hosts reject dots, or over 48 characters\n")
+        raise ValueError(
+            f"tool name {name!r}: hosts take 1 to 128 of A-Z a-z 0-9 _ . -")
+    if "." in name or len(name) > 48:
+        say(f"mcp_min: tool name {name!r}: some hosts reject dots, "
+            "or over 48 characters\n")
     return name
-
-
-_warned: set[str] = set()
 
 
 def result_of(value: Any, output: Output) -> Json:
     """What a tool returned as a result (server/tools: "Tool Result")."""
     if type(value) is str and output.schema is None:
         return {"content": [{"type": "text", "text": value}]}
-    result = _as_given(value, output.schema)
-    if result is None:
-        data = jsonable(value)
-        wrapped = output.wrapped or type(data) is not dict
-        text = value if type(value) is str else json.dumps(
-            data, ensure_ascii=False, allow_nan=False)
-        result = ToolResult(text, {"result": data} if wrapped else data,
-                            meta=WRAPPED if wrapped else None)
+    parts = value if type(value) in (list, tuple) else [value]
+    if isinstance(value, ToolResult):
+        result = value
+    elif value is None and output.schema is None:
+        result = ToolResult()
+    elif any(isinstance(part, Block) for part in parts):
+        result = ToolResult([part if isinstance(part, Block) else Text(str(part))
+                             for part in parts])
+    else:
+        result = _structured(value, output)
     if output.schema is not None and not result.is_error:
-        problems = output.problems(result.structured_content)
+        problems = "; ".join(output.problems(result.structured_content))
         if problems:
-            raise ValueError("the result does not fit the output schema: "
-                             + "; ".join(problems))
+            raise ValueError(f"the result does not fit the output schema: {problems}")
     return result
 
 
-def _as_given(value: Any, schema: Json | None) -> ToolResult | None:
-    """The result, if the value is content already."""
-    if isinstance(value, ToolResult):
-        return value
-    if value is None and schema is None:
-        return ToolResult()
-    parts = value if type(value) in (list, tuple) else [value]
-    if not any(isinstance(part, Block) for part in parts):
-        return None
-    return ToolResult([p if isinstance(p, Block) else Text(str(p)) for p in parts])
+def _structured(value: Any, output: Output) -> ToolResult:
+    data = jsonable(value)
+    text = value if type(value) is str else json_text(data)
+    if output.wrapped or type(data) is not dict:
+        return ToolResult(text, {"result": data}, meta=WRAPPED)
+    return ToolResult(text, data)
+
+
+def json_text(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
 
 def contents_of(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
@@ -4264,10 +4138,10 @@ def contents_of(value: Any, uri: str, mime_type: str | None) -> ResourceContents
     if isinstance(value, (bytes, bytearray)):
         return ResourceContents(data=bytes(value), uri=uri,
                                 mime_type=mime_type or "application/octet-stream")
-    if type(value) is str:
-        return ResourceContents(value, uri=uri, mime_type=mime_type or "text/plain")
-    text = json.dumps(jsonable(value), ensure_ascii=False, allow_nan=False)
-    return ResourceContents(text, uri=uri, mime_type=mime_type or "application/json")
+    default = "text/plain"
+    if type(value) is not str:
+        value, default = json_text(jsonable(value)), "application/json"
+    return ResourceContents(value, uri=uri, mime_type=mime_type or default)
 
 
 def finished(value: Any, incoming: Incoming) -> Any:
@@ -4278,8 +4152,14 @@ def finished(value: Any, incoming: Incoming) -> Any:
 
     async def run() -> Any:
         task, loop = asyncio.ensure_future(value), asyncio.get_running_loop()
-        incoming.on_cancel(lambda: loop.is_closed()
-                           or loop.call_soon_threadsafe(task.cancel))
+
+        def cancel() -> None:
+            try:
+                loop.call_soon_threadsafe(task.cancel)
+            except RuntimeError:
+                pass  # the loop has just been closed: it has finished
+
+        incoming.on_cancel(cancel)
         return await task
 
     try:
@@ -4289,7 +4169,7 @@ def finished(value: Any, incoming: Incoming) -> Any:
 
 
 def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) -> Any:
-    """Have the host run a handler on a thread of its choice; wait for it, or a cancel."""
+    """Have the host run a handler on a thread of its choice, and wait for it."""
     from concurrent.futures import Future
 
     future: Future[Any] = Future()
@@ -4308,19 +4188,21 @@ def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) 
 
 
 # -- 10. Client ------------------------------------------------------------------------
-# The same verbs from the other side.  A Link is one connection and never comes back; the
-# Client holds the current one, so a restart is a new Link.
+# The same verbs from the other side.  A Link is one connection and never comes back;
+# the Client holds the current one, so a restart is a new Link.
 
 AT_START: Any = object()  # `stderr=`: whatever sys.stderr is when the process starts
+if TYPE_CHECKING:
+    Handler = Callable[..., Any]
 
 
 class Link:
     """A connection to a server: the role of its peer, and the process behind it."""
 
-    def __init__(self, client: Client, reader: Any, writer: Any, *, server: Any = None,
+    def __init__(self, client: Client, reader: Any, writer: Any, *, ours: bool = False,
                  process: Process | None = None) -> None:
-        self.client, self.process, self._server = client, process, server
-        self._writer = writer
+        self.client, self.process, self._writer = client, process, writer
+        self._ours = ours                 # it ends when its reader does, as ours do
         # Questions wait for people, each on a thread: so many as to never run out.
         self.peer = Peer(self, reader, writer, answers="requests", own_reader=True,
                          max_workers=1000)
@@ -4359,8 +4241,8 @@ class Link:
 
     def closed_error(self) -> ConnectionClosed:
         if self._closing.locked():
-            code = self.process.exit_code if self.process else None
-            return ConnectionClosed("The client is closed", code, self.stderr_tail)
+            return ConnectionClosed("The client is closed", self.exit_code,
+                                    self.stderr_tail)
         code, words = self.process.last_words() if self.process else (None, "")
         ending = "" if code is None else f" (exit code {code})"
         return ConnectionClosed("The server has closed the connection" + ending
@@ -4370,16 +4252,19 @@ class Link:
     def stderr_tail(self) -> str:
         return self.process.stderr_tail if self.process else ""
 
+    @property
+    def exit_code(self) -> int | None:
+        return self.process.exit_code if self.process else None
+
     def dead(self) -> bool:
         """Has it ended, be it that nobody has read so yet?"""
-        return self.peer.done.is_set() or bool(
-            self.process and self.process.exit_code is not None)
+        return self.peer.done.is_set() or self.exit_code is not None
 
     def _evidence(self, stderr: str) -> str:
         """What the server said outside the protocol, which often is the reason."""
-        text = "".join("\n  stderr: " + line for line in stderr.splitlines()[-20:])
-        return printable(text + "".join(
-            f"\n  stdout: {line.decode('utf-8', 'replace')}" for line in self._noise))
+        lines = ["stderr: " + line for line in stderr.splitlines()[-20:]]
+        lines += ["stdout: " + line.decode("utf-8", "replace") for line in self._noise]
+        return printable("".join(f"\n  {line}" for line in lines))
 
     def close(self) -> None:
         """End the connection, and the process with it; waits, for a bounded time."""
@@ -4390,13 +4275,8 @@ class Link:
         if self.process:
             return self.process.close(self.peer.ended, self.peer.writing)
         close_quietly(self._writer)
-        if self._server:  # which ends when it reads that; of others nobody knows
+        if self._ours:
             self.peer.ended.wait(2)
-
-
-def _call_of(name: str, arguments: Json | None, meta: Json | None) -> Json:
-    call = {"name": name, "arguments": arguments or {}}
-    return {**call, "_meta": meta} if meta else call
 
 
 def close_quietly(stream: Any) -> None:
@@ -4407,25 +4287,28 @@ def close_quietly(stream: Any) -> None:
 
 
 class Client:
-    """A client: of a command (argv), a `server.py`, an entry of a host's mcp.json (dict),
-    a pair of binary streams, or a Server object in this process.
+    """A client: of a command (argv), a `server.py`, an entry of a host's mcp.json
+    (dict), a pair of binary streams, or a Server object in this process.
 
         with Client(["python3", "server.py"]) as client:
             client.call_tool("forecast", {"city": "Oslo"})
 
-    env: added to a small safe environment, or with inherit_env to all of ours.  timeout:
-    seconds without an answer or progress; max_timeout: seconds at most, progress or not.
-    mode: "auto", "legacy", "modern" or a revision's date.  The handlers answer what the
-    server asks, and a capability is declared exactly when its handler is given:
-    sampling_handler(messages, params) -> str or result; elicitation_handler(message,
-    schema, params) -> content, None to decline, or Elicited; roots -> a list.
-    log_handler(params), message_handler(notification) and progress_handler(progress,
-    total, message) hear what it tells, in order, on a thread of their own; they may
-    call the client.  stderr: where the server's goes: a text stream, a function, None.
-    auto_restart: the next call after the process died starts a fresh one.
+    env: added to a small safe environment, or with inherit_env to all of ours.
+    timeout: seconds without an answer or progress; max_timeout: seconds at most,
+    progress or not.  mode: "auto", "legacy", "modern" or a revision's date.  The
+    handlers answer what the server asks, and a capability is declared exactly when its
+    handler is given: sampling_handler(messages, params) -> str or result;
+    elicitation_handler(message, schema, params) -> content, None to decline, or
+    Elicited; roots -> a list.  log_handler(params), message_handler(notification) and
+    progress_handler(progress, total, message) hear what it tells, in order, on a thread
+    of their own; they may call the client.  stderr: where the server's goes: a text
+    stream, a function, None.  auto_restart: the next call after the process died starts
+    a fresh one.
 
-    All verbs block until the answer is there; they raise McpError for the server's error,
-    RequestTimeout, and ConnectionClosed.  Everything may be called from any thread.
+    Once connected: server_info, server_capabilities, instructions, protocol_version.
+
+    All verbs block until the answer is there; they raise McpError for the server's
+    error, RequestTimeout, and ConnectionClosed.  All may be called from any thread.
     """
 
     def __init__(self, target: Any, *, env: dict[str, str] | None = None,
@@ -4437,9 +4320,8 @@ class Client:
                  elicitation_handler: Callable[[str, Any, Json], Any] | None = None,
                  log_handler: Callable[[Json], Any] | None = None,
                  message_handler: Callable[[Json], Any] | None = None,
-                 progress_handler: Callable[..., Any] | None = None,
-                 log_level: str | None = None, stderr: Any = AT_START,
-                 auto_restart: bool = False) -> None:
+                 progress_handler: Handler | None = None, log_level: str | None = None,
+                 stderr: Any = AT_START, auto_restart: bool = False) -> None:
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}")
         self._target, self._env, self._inherit_env = target, env, inherit_env
@@ -4450,12 +4332,17 @@ class Client:
         self._sampling_handler = sampling_handler
         self._elicitation_handler = elicitation_handler
         self._log_handler, self._message_handler = log_handler, message_handler
-        self._progress_handler, self.level = progress_handler, log_level
-        self.hears_logs = log_handler is not None
-        self._auto_restart = auto_restart
+        self.hears_logs, self.level = log_handler is not None, log_level
+        self._progress_handler, self._auto_restart = progress_handler, auto_restart
+
+        self.server_info: Json = {}               # who it says it is: name, version
+        self.server_capabilities: Json = {}       # what it advertised
+        self.instructions: str | None = None      # how it wants to be used
+        self.protocol_version: str | None = None  # the revision agreed on
+
         self._lock = threading.RLock()    # held while connecting
         self._link: Link | None = None
-        self._closed = False
+        self._closed = self._opening = False
         self._subscribed: dict[str, None] = {}
         self._caching = threading.Lock()  # guards the next
         self._cache: dict[tuple[str, str], tuple[float, bytes]] = {}
@@ -4487,38 +4374,57 @@ class Client:
         Takes at most some 5 s, with a server that ignores everything.
         """
         self._closed = True
-        link = self._link
-        if link:
-            link.close()
+        if self._link:
+            self._link.close()
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last 8 KB the server wrote to stderr."""
+        return self._link.stderr_tail if self._link else ""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the server's process once it has ended; negative for a signal."""
+        return self._link.exit_code if self._link else None
 
     def _open(self) -> None:
         end = time.monotonic() + self.timeout
+        link, self._opening = self._launch(), True
         try:
-            self._begin(self._launch(), self._mode, end)
+            self._begin(link, self._mode, end)
         except ConnectionClosed:
             # Some servers of the handshake era die of the probe, or at what follows it.
-            if self._mode != "auto" or self._closed or not self._process:
+            if self._mode != "auto" or self._closed or not link.process:
                 raise
-            self._begin(self._launch(), OLD_MODES[0], end)
+            link = self._launch()
+            self._begin(link, OLD_MODES[0], end)
         finally:
-            if self._process:  # which has failed, or else this was said before
-                self._process.release(pass_on=True)
+            self._opening = False
+            if link.process:  # which has failed, or else this was said before
+                link.process.release(pass_on=True)
         for uri in list(self._subscribed):  # of the process before this one
             self.subscribe(uri)
 
     def _begin(self, link: Link, mode: str, end: float) -> None:
         self._link = link
-        self._cache.clear()
+        with self._caching:
+            self._cache.clear()
         process = link.process
         try:
+            if self._closed:  # by another thread, which could not know of this link
+                link.close()
+                raise link.closed_error()
             if process and mode in OLD_MODES:
                 process.release(pass_on=True)
             link.peer.start()
-            link.dialect = negotiate(self, link.peer, mode, end)
-            link.peer.answers = link.dialect.answers
+            link.dialect = dialect = negotiate(self, link.peer, mode, end)
+            link.peer.answers = dialect.answers
+            self.server_info, self.server_capabilities, self.instructions = (
+                dialect.server_info, dialect.capabilities, dialect.instructions)
+            self.protocol_version = dialect.version
             if process:  # a probed server of the old era has complained for pages
-                process.release(pass_on=link.peer.answers == "none")
-            link.dialect.open()
+                process.release(pass_on=dialect.answers == "none")
+            dialect.open()
         except BaseException:
             link.close()
             raise
@@ -4535,102 +4441,58 @@ class Client:
         return Link(self, process.reader, process.writer, process=process)
 
     def _serve_here(self, server: Any) -> Link:
-        (reader, far_writer), (far_reader, writer) = os.pipe(), os.pipe()
-        ends = [open(fd, mode, buffering=0) for fd, mode in (  # noqa: SIM115
-            (reader, "rb"), (far_writer, "wb"), (far_reader, "rb"), (writer, "wb"))]
+        (reader, their_writer), (their_reader, writer) = pipe(), pipe()
 
         def serve() -> None:
-            try:
-                server.serve(ends[2], ends[1], own_reader=True)
-            finally:
-                close_quietly(ends[1])
+            with their_writer:
+                server.serve(their_reader, their_writer, own_reader=True)
 
         start_thread("mcp server", serve)
-        return Link(self, ends[0], ends[3], server=server)
+        return Link(self, reader, writer, ours=True)
 
     def _connected(self) -> Link:
         link = self._link
         if link and link.dialect and not (self._auto_restart and link.dead()):
             return link
         with self._lock:  # another thread may be connecting right now
-            link = self._link
-            if link and self._auto_restart and link.dead() and not self._closed:
+            may_restart = self._auto_restart and not (self._closed or self._opening)
+            if may_restart and self._link and self._link.dead():
                 self._open()
-                link = self._link
-        if link is None or link.dialect is None:
-            raise ConnectionClosed("The client is not connected; use `with`, or connect()")
+            link = self._link
+        if not (link and link.dialect):
+            raise ConnectionClosed(
+                "The client is not connected; use `with`, or connect()")
         return link
-
-    # -- about the server
-
-    @property
-    def _dialect(self) -> Any:
-        return self._link and self._link.dialect
-
-    @property
-    def _process(self) -> Process | None:
-        return self._link.process if self._link else None
-
-    @property
-    def server_info(self) -> Json:
-        """Who the server says it is: name, version."""
-        return self._dialect.server_info if self._dialect else {}
-
-    @property
-    def server_capabilities(self) -> Json:
-        """What the server advertised."""
-        return self._dialect.capabilities if self._dialect else {}
-
-    @property
-    def instructions(self) -> str | None:
-        """How the server wants to be used, if it says so."""
-        return self._dialect.instructions if self._dialect else None
-
-    @property
-    def protocol_version(self) -> str | None:
-        """The revision agreed on."""
-        return self._dialect.version if self._dialect else None
-
-    @property
-    def stderr_tail(self) -> str:
-        """The last 8 KB the server wrote to stderr."""
-        return self._link.stderr_tail if self._link else ""
-
-    @property
-    def exit_code(self) -> int | None:
-        """Of the server's process once it has ended; negative for a signal."""
-        return self._process.exit_code if self._process else None
 
     # -- requests
 
+    def request(self, method: str, params: Json | None = None, *,
+                timeout: float | None = None,
+                progress_handler: Handler | None = None) -> Any:
+        """Send any request and wait for its result.  timeout: None for the client's."""
+        peer, call = self._send(method, params, timeout, progress_handler)
+        return peer.wait(call)
+
     def submit(self, method: str, params: Json | None = None, *,
                timeout: float | None = None,
-               progress_handler: Callable[..., Any] | None = None,
-               read: Callable[[Json], Any] | None = None) -> Future[Any]:
+               progress_handler: Handler | None = None) -> Future[Any]:
         """Send any request; a concurrent.futures.Future for its result.
 
         Its `cancel()` tells the server.  Questions on the way are answered by the
         handlers.  timeout: None for the client's.
         """
-        link, call = self._send(method, params, timeout, progress_handler, read)
-        return link.peer.watched(call)
+        peer, call = self._send(method, params, timeout, progress_handler)
+        return peer.watched(call)
 
     def _send(self, method: str, params: Json | None, timeout: float | None,
-              progress_handler: Any, read: Any) -> tuple[Link, Call]:
+              progress_handler: Handler | None, read: Handler | None = None,
+              ) -> tuple[Peer, Call]:
         link = self._connected()
-        exchange = Exchange(self, link, method, params or {}, read)
-        return link, link.peer.request(
-            method, link.dialect.stamp(params), read=exchange.settle, token=True,
+        return link.peer, link.peer.request(
+            method, link.dialect.stamp(params), token=True,
+            read=Exchange(self, link, params or {}, read).settle,
             on_progress=progress_handler or self._progress_handler,
             timeout=self.timeout if timeout is None else timeout, cap=self._max_timeout)
-
-    def request(self, method: str, params: Json | None = None, *,
-                timeout: float | None = None,
-                progress_handler: Callable[..., Any] | None = None,
-                read: Callable[[Json], Any] | None = None) -> Any:
-        """Send any request and wait for its result."""
-        link, call = self._send(method, params, timeout, progress_handler, read)
-        return link.peer.wait(call)
 
     def post(self, method: str, params: Json) -> Call:
         """Send a request that stays open: no timeout."""
@@ -4641,11 +4503,10 @@ class Client:
 
     def notify(self, method: str, params: Json | None = None) -> None:
         """Send any notification."""
-        message: Json = {"jsonrpc": "2.0", "method": method, **wire(params=params)}
         link = self._connected()
         if link.peer.closed:
             raise link.closed_error()
-        link.peer.send(message)
+        link.peer.send({"jsonrpc": "2.0", "method": method, **wire(params=params)})
 
     def ping(self) -> None:
         """Return when the server has answered."""
@@ -4653,70 +4514,82 @@ class Client:
 
     # -- tools
 
-    def list_tools(self) -> list[Json]:
-        """All tools, page after page; likewise for the other lists."""
-        tools = self._list("tools/list")
-        self._outputs = {
-            str(tool.get("name")): Output(tool["outputSchema"], 
-                "x-fastmcp-wrap-result" in (tool["outputSchema"] or ()))
-            for tool in tools if "outputSchema" in tool}
-        return tools
-
     def call_tool(self, name: str, arguments: Json | None = None, *,
-                  timeout: float | None = None,
-                  progress_handler: Callable[..., Any] | None = None,
+                  timeout: float | None = None, progress_handler: Handler | None = None,
                   raise_on_error: bool = True, meta: Json | None = None) -> ToolResult:
         """Call a tool and wait for its result; ToolError if that `is_error`."""
-        return self.request(  # type: ignore[no-any-return]
-            "tools/call", _call_of(name, arguments, meta), timeout=timeout,
-            progress_handler=progress_handler,
-            read=partial(self._read_tool, name, raise_on_error))
+        peer, call = self._send_tool(name, arguments, timeout, progress_handler,
+                                     raise_on_error, meta)
+        return peer.wait(call)  # type: ignore[no-any-return]
 
     def submit_tool(self, name: str, arguments: Json | None = None, *,
                     timeout: float | None = None,
-                    progress_handler: Callable[..., Any] | None = None,
+                    progress_handler: Handler | None = None,
                     raise_on_error: bool = True,
                     meta: Json | None = None) -> Future[ToolResult]:
-        """Call a tool: a Future with result(timeout), cancel(), add_done_callback(f)."""
-        return self.submit("tools/call", _call_of(name, arguments, meta), timeout=timeout,
-                           progress_handler=progress_handler,
-                           read=partial(self._read_tool, name, raise_on_error))
+        """Call a tool: a Future with result(timeout), cancel(), add_done_callback."""
+        peer, call = self._send_tool(name, arguments, timeout, progress_handler,
+                                     raise_on_error, meta)
+        return peer.watched(call)
+
+    def _send_tool(self, name: str, arguments: Json | None, timeout: float | None,
+                   progress_handler: Handler | None, raise_on_error: bool,
+                   meta: Json | None) -> tuple[Peer, Call]:
+        params: Json = {"name": name, "arguments": arguments or {}}
+        return self._send("tools/call", {**params, "_meta": meta} if meta else params,
+                          timeout, progress_handler,
+                          partial(self._read_tool, name, raise_on_error))
 
     def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
-        if type(raw.get("content", ())) not in (list, tuple):
+        if type(raw.get("content", [])) is not list:
             raise McpError(INTERNAL_ERROR, 'Malformed answer: "content" is not a list')
-        result = ToolResult.of(raw)
+        result, output = ToolResult.of(raw), self._outputs.get(name)
         if result.is_error and raise_on_error:
             error = ToolError(result.text)
             error.result = result
             raise error
-        output = self._outputs.get(name)
         if output and not result.is_error:
-            self._check_output(name, result, output)
+            result.wrapped = output.wrapped
+            problems = "; ".join(output.problems(result.structured_content))
+            if problems:  # what came is of more use than an exception
+                import warnings
+
+                warnings.warn(f"tool {name}: the result does not fit its output schema:"
+                              f" {problems}", RuntimeWarning, stacklevel=2)
         return result
 
-    def _check_output(self, name: str, result: ToolResult, output: Output) -> None:
-        result.wrapped = output.wrapped
-        problems = output.problems(result.structured_content)
-        if problems:  # what came is of more use than an exception
-            import warnings
+    # -- lists
 
-            warnings.warn(f"tool {name}: the result does not fit its output schema: "
-                          + "; ".join(problems), RuntimeWarning, stacklevel=2)
+    def _list(self, method: str) -> list[Json]:
+        found: list[Json] = []
+        params: Json = {}
+        seen: set[str] = set()
+        while True:
+            page = self._fetch(method, params)
+            items, cursor = page.get(METHODS[method].page), page.get("nextCursor")
+            if type(items) is not list or any(type(item) is not dict for item in items):
+                raise McpError(INTERNAL_ERROR, f"Malformed answer to {method}: no list")
+            found += items
+            if cursor is None:  # "" is a cursor
+                return found
+            if type(cursor) is not str or cursor in seen or len(seen) >= 10000:
+                raise McpError(INTERNAL_ERROR, f"{method}: the pages do not end")
+            seen.add(cursor)
+            params = {"cursor": cursor}
+
+    def list_tools(self) -> list[Json]:
+        """All tools, page after page; likewise for the other lists."""
+        tools = self._list("tools/list")
+        schemas = {str(tool.get("name")): tool.get("outputSchema") for tool in tools}
+        self._outputs = {name: Output(schema, "x-fastmcp-wrap-result" in schema)
+                         for name, schema in schemas.items() if type(schema) is dict}
+        return tools
+
+    list_resources = partialmethod(_list, "resources/list")
+    list_resource_templates = partialmethod(_list, "resources/templates/list")
+    list_prompts = partialmethod(_list, "prompts/list")
 
     # -- resources, prompts, completion
-
-    def list_resources(self) -> list[Json]:
-        """All resources."""
-        return self._list("resources/list")
-
-    def list_resource_templates(self) -> list[Json]:
-        """All resource templates."""
-        return self._list("resources/templates/list")
-
-    def list_prompts(self) -> list[Json]:
-        """All prompts."""
-        return self._list("prompts/list")
 
     def read_resource(self, uri: str, *, timeout: float | None = None,
                       ) -> list[ResourceContents]:
@@ -4726,26 +4599,27 @@ class Client:
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
                    timeout: float | None = None) -> Json:
-        """A prompt with its arguments filled in: the wire's `description`, `messages`."""
-        return self.request("prompts/get", {  # type: ignore[no-any-return]
-            "name": name, "arguments": arguments or {}}, timeout=timeout)
+        """A prompt with its arguments filled in: its `description`, `messages`."""
+        params = {"name": name, "arguments": arguments or {}}
+        result: Json = self.request("prompts/get", params, timeout=timeout)
+        return result
 
     def complete(self, ref: str | Json, argument: str, value: str,
                  context: dict[str, str] | None = None) -> Json:
-        """Complete an argument of a prompt (its name), of a URI template, or of a wire ref.
+        """Complete an argument of a prompt (its name), a URI template, or a wire ref.
 
         The wire's `completion`: `values`, `total`, `hasMore`.
         """
         if type(ref) is str:
             ref = {"type": "ref/resource", "uri": ref} if "{" in ref else {
                 "type": "ref/prompt", "name": ref}
-        params = {"ref": ref, "argument": {"name": argument, "value": value},
-                  **wire(context=context and {"arguments": context})}
-        return self.request(  # type: ignore[no-any-return]
-            "completion/complete", params)["completion"]
+        completion: Json = self.request("completion/complete", {
+            "ref": ref, "argument": {"name": argument, "value": value},
+            **wire(context=context and {"arguments": context})})["completion"]
+        return completion
 
     def subscribe(self, uri: str) -> None:
-        """Hear of changes of a resource, through message_handler, until `unsubscribe`."""
+        """Hear of changes of a resource by message_handler, until `unsubscribe`."""
         self._connected().dialect.subscribe(uri)
         self._subscribed[uri] = None
 
@@ -4754,31 +4628,14 @@ class Client:
         self._subscribed.pop(uri, None)
         self._connected().dialect.unsubscribe(uri)
 
-    def _list(self, method: str) -> list[Json]:
-        found: list[Json] = []
-        params: Json = {}
-        seen: set[str] = set()
-        while True:
-            page = self._fetch(method, params)
-            items = page.get(METHODS[method].page)
-            if type(items) is not list or any(type(item) is not dict for item in items):
-                raise McpError(INTERNAL_ERROR, f"Malformed answer to {method}: no list")
-            found += items
-            cursor = page.get("nextCursor")
-            if cursor is None:  # "" is a cursor
-                return found
-            if type(cursor) is not str or cursor in seen or len(seen) >= 10000:
-                raise McpError(INTERNAL_ERROR, f"{method}: the pages do not end")
-            seen.add(cursor)
-            params = {"cursor": cursor}
+    # -- what is cached
 
     def _fetch(self, method: str, params: Json, timeout: float | None = None) -> Json:
-        key = method, json.dumps(params)
         with self._caching:
-            expires, result = self._cache.get(key, (0.0, b""))
-        if time.monotonic() < expires:
-            return json.loads(result)  # type: ignore[no-any-return]
-        return self.request(method, params, timeout=timeout)  # type: ignore[no-any-return]
+            expires, kept = self._cache.get((method, json.dumps(params)), (0.0, b""))
+        result: Json = json.loads(kept) if time.monotonic() < expires else (
+            self.request(method, params, timeout=timeout))
+        return result
 
     def _keep(self, link: Link, method: str, params: Json, result: Json) -> None:
         """Cache a result for as long as its server allows (server/utilities/caching).
@@ -4803,16 +4660,17 @@ class Client:
             for key in list(self._cache):
                 if key[0] in stale or method == UPDATED and key == read:
                     del self._cache[key]
-        if link.peer.lane.waiting() > BACKLOG:
+        lane = link.peer.lane
+        if lane.waiting() > BACKLOG:
             return
         if method == LOG_MESSAGE and self._log_handler:
-            link.peer.lane.submit(partial(self._log_handler, params))
+            lane.submit(partial(self._log_handler, params))
         if self._message_handler:
             message = {"method": method, "params": params}
-            link.peer.lane.submit(partial(self._message_handler, message))
+            lane.submit(partial(self._message_handler, message))
 
     def set_logging_level(self, level: str) -> None:
-        """Have log messages of this level and above sent; McpError if there is no such."""
+        """Have log messages of this level and above sent.  McpError: no such level."""
         if level not in LEVELS:
             raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
         self._connected().dialect.set_level(level)
@@ -4823,19 +4681,16 @@ class Client:
     def set_roots(self, roots: list[Any]) -> None:
         """The directories the server may work in: paths, file URIs or wire roots."""
         self._roots = [root_of(root) for root in roots]
-        if self._dialect:
-            self._dialect.roots_changed()
+        if self._link and self._link.dialect:
+            self._link.dialect.roots_changed()
 
     def capabilities(self) -> Json:
         """What is declared: a capability for each handler that was given."""
-        declared: Json = {}
-        if self._sampling_handler:
-            declared["sampling"] = {"tools": {}}
-        if self._elicitation_handler:
-            declared["elicitation"] = {"form": {}, "url": {}}
-        if self._roots is not None:
-            declared["roots"] = {}
-        return declared
+        table: Any = (
+            ("sampling", self._sampling_handler, {"tools": {}}),
+            ("elicitation", self._elicitation_handler, {"form": {}, "url": {}}),
+            ("roots", self._roots, {}))
+        return {name: details for name, given, details in table if given is not None}
 
     def _answer(self, method: str, params: Json) -> Json:
         """Answer a question of the server's, in whichever way it came."""
@@ -4844,59 +4699,65 @@ class Client:
         if method == "sampling/createMessage" and self._sampling_handler:
             reply = self._sampling_handler(params.get("messages") or [], params)
             return reply if isinstance(reply, dict) else {
-                "role": "assistant", "content": {"type": "text", "text": str(reply)},
+                "role": "assistant", "content": Text(str(reply)),
                 "model": "unknown", "stopReason": "endTurn"}
         if method == "elicitation/create" and self._elicitation_handler:
-            schema = params.get("requestedSchema") if params.get("mode") != "url" else None
-            reply = self._elicitation_handler(params.get("message", ""), schema, params)
+            url = params.get("mode") == "url"
+            form = None if url else params.get("requestedSchema")
+            reply = self._elicitation_handler(params.get("message", ""), form, params)
             if not isinstance(reply, Elicited):
                 reply = Elicited("decline" if reply is None else "accept", reply)
-            accepted = reply.action == "accept" and schema is not None
-            return {"action": reply.action, **wire(
-                content=(reply.content or {}) if accepted else None)}
+            filled = reply.action == "accept" and form is not None
+            content = {"content": reply.content or {}} if filled else {}
+            return {"action": reply.action, **content}
         raise method_not_found(method)
 
 
 class Exchange:
     """A request until its last result: each round that asks for input is sent anew."""
 
-    __slots__ = ("_client", "_link", "_method", "_params", "_read", "_rounds")
+    __slots__ = ("_client", "_link", "_params", "_read", "_rounds")
 
-    def __init__(self, client: Client, link: Link, method: str, params: Json,
-                 read: Callable[[Json], Any] | None) -> None:
-        self._client, self._link, self._method = client, link, method
-        self._params, self._read, self._rounds = params, read, 0
+    def __init__(self, client: Client, link: Link, params: Json,
+                 read: Handler | None) -> None:
+        self._client, self._link, self._params = client, link, params
+        self._read, self._rounds = read, 0
 
     def settle(self, call: Call, result: Json) -> Any:
         asked = self._link.dialect.questions(result)
         if asked is None:
             if not self._rounds:  # what came through questions is not for everybody
-                self._client._keep(self._link, self._method, self._params, result)
+                self._client._keep(self._link, call.method, self._params, result)
             return self._read(result) if self._read else result
         self._rounds += 1
-        row = METHODS.get(self._method)
-        if row is None or not row.asks or self._rounds > ROUNDS:
-            raise McpError(INTERNAL_ERROR, f"{self._method}: the server keeps asking"
-                           if row and row.asks else f"{self._method} may not ask for input")
+        row = METHODS.get(call.method)
+        if row is None or not row.asks:
+            raise McpError(INTERNAL_ERROR, f"{call.method} may not ask for input")
+        if self._rounds > ROUNDS:
+            raise McpError(INTERNAL_ERROR, f"{call.method}: the server keeps asking")
         self._link.peer.workers.submit(partial(self._go_on, call, result, asked))
         return LATER
 
     def _go_on(self, call: Call, result: Json, asked: Json) -> None:
         try:
-            answers = {key: self._client._answer(request["method"],
-                                                 request.get("params") or {})
-                       for key, request in asked.items()}
-            extra = wire(inputResponses=answers or None,
-                         requestState=result.get("requestState"))
+            answers = {key: self._client._answer(question["method"],
+                                                 question.get("params") or {})
+                       for key, question in asked.items()}
+            params = {**self._params, **wire(inputResponses=answers or None,
+                                             requestState=result.get("requestState"))}
             if call.future.cancelled():
                 return call.finish()
-            params = self._link.dialect.stamp({**self._params, **extra})
-            self._link.peer.resend(call, params, token=True)
+            self._link.peer.resend(call, self._link.dialect.stamp(params), token=True)
         except McpError as error:
             call.finish(error=error)
         except BaseException as error:  # a handler's; the same as if asked by request
-            report(f"mcp_min: answering {self._method} failed")
+            report(f"mcp_min: answering {call.method} failed")
             call.finish(error=McpError(INTERNAL_ERROR, self._link.error_text(error)))
+
+
+def pipe() -> tuple[Any, Any]:
+    reader, writer = os.pipe()
+    return open(reader, "rb", buffering=0), open(writer, "wb", buffering=0)
 
 
 def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
@@ -4910,7 +4771,7 @@ def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
     if isinstance(target, (str, os.PathLike)):
         path = os.fspath(target)
         return [sys.executable, path] if path.endswith(".py") else [path], env, cwd
-    return [os.fspath(argument) for argument in target], env, cwd
+    return list(target), env, cwd
 
 
 def text_sink(stderr: Any) -> Callable[[str], Any] | None:
@@ -4918,12 +4779,7 @@ def text_sink(stderr: Any) -> Callable[[str], Any] | None:
     stream = sys.stderr if stderr is AT_START else stderr
     if stream is None or callable(stream):
         return stream
-
-    def write(text: str) -> None:
-        stream.write(text)
-        stream.flush()
-
-    return write
+    return partial(print, end="", file=stream, flush=True)
 
 
 def root_of(root: Any) -> Json:
@@ -4940,8 +4796,8 @@ def root_of(root: Any) -> Json:
 def load_config(path: Any) -> dict[str, Json]:
     """The entries of a host's mcp.json, {"mcpServers": {name: entry}}, by their names.
 
-    Some hosts spell that key "servers".  Each is a target for Client.  Starting one runs the command it names: load only what
-    you would run.
+    Some hosts spell that key "servers".  Each entry is a target for Client, which runs
+    the command it names: load only what you would run.
     """
     with open(path, encoding="utf-8") as file:
         config = json.load(file)
@@ -4994,8 +4850,7 @@ DEMO = {  # of each revision: what to see, the Python that is run, its value
         ("A resource is data with an address; this one is made from a template",
          "client.read_resource('demo://hello/Ada')[0].text", "Hello, Ada!"),
         ("A prompt is words that a person chooses to start from",
-         "client.get_prompt('review', {'language': 'C'})['messages'][0]['role']",
-         "user"),
+         "len(client.get_prompt('review', {'language': 'C'})['messages'])", 1),
         ("A completion helps to fill in a field",
          "client.complete('review', 'language', 'Py')['values']", ["Python"]),
         ("A question to the user: the server sends a request while its tool waits",
@@ -5037,8 +4892,6 @@ class NarratingClient(Client):
         return link
 
     def show(self, arrow: str, data: bytes) -> None:
-        import re
-
         for line in data.decode().splitlines():
             message = json.loads(line)
             told = message.get("params") or message.get("result") or ()
@@ -5097,8 +4950,7 @@ class Program:
                 raise ValueError(f"no command for {name}: {error!r}") from None
         if not self.command:
             raise ValueError("which server? COMMAND is missing, or --config FILE NAME")
-        python = [sys.executable] * self.command[0].endswith(".py")
-        return python + self.command
+        return [sys.executable] * self.command[0].endswith(".py") + self.command
 
     def client(self) -> Client:
         asks = sys.stdin.isatty() and sys.stderr.isatty()
@@ -5118,8 +4970,8 @@ class Program:
             for method, row in METHODS.items():
                 if row.page and row.feature in offered:
                     about[row.page] = client._list(method)
-        text = "\n".join(self.overview(about))
-        print(json.dumps(about, indent=2) if self.json else text)
+        print(json.dumps(about, indent=2) if self.json else
+              "\n".join(self.overview(about)))
 
     def request(self) -> int:
         """Make a request, wait, and show its result; Ctrl-C cancels it."""
@@ -5131,33 +4983,32 @@ class Program:
             except KeyboardInterrupt:
                 self.say("cancelled", "the server is told; Ctrl-C again to leave")
                 raise
-        raw, failed = self.json, result.get("isError") is True
         self.write("")
-        print(json.dumps(result, indent=2) if raw else printable(self.text_of(result)),
-              file=sys.stderr if failed and not raw else sys.stdout)
+        failed = result.get("isError") is True
+        print(json.dumps(result, indent=2) if self.json else self.text_of(result),
+              file=sys.stderr if failed and not self.json else sys.stdout)
         return int(failed)
 
     def wanted(self, client: Client) -> tuple[str, Json]:
         """The method and its parameters; arguments are read by the tool's schema."""
-        verb, name = self.verb, self.name
-        if verb == "read":
-            return "resources/read", {"uri": name}
-        tools = client.list_tools() if verb == "call" else [{"name": name}]
-        tool = next((tool for tool in tools if tool.get("name") == name), None)
-        if tool is None:
-            raise ValueError(f"no tool {name}; `list` shows what there is")
-        schema, given = tool.get("inputSchema", {}), {}
+        if self.verb == "read":
+            return "resources/read", {"uri": self.name}
+        method, schema, given = "prompts/get", {}, {}
+        if self.verb == "call":
+            tools = {tool.get("name"): tool for tool in client.list_tools()}
+            if self.name not in tools:
+                raise ValueError(f"no tool {self.name}; `list` shows what there is")
+            method, schema = "tools/call", tools[self.name].get("inputSchema", {})
         for pair in self.pairs:
             key, sign, text = pair.partition("=")
-            if pair[0] == "{":
+            if pair[:1] == "{":
                 given.update(json.loads(pair))
             elif sign:
                 part = schema.get("properties", {}).get(key, {})
                 given[key] = typed(text, {"$defs": schema.get("$defs", {}), **part})
             else:
                 raise ValueError(f"{pair} is no KEY=VALUE (and `--` precedes COMMAND)")
-        method = "tools/call" if verb == "call" else "prompts/get"
-        return method, {"name": name, "arguments": given}
+        return method, {"name": self.name, "arguments": given}
 
     def write(self, text: str) -> None:
         sys.stderr.write("\r\33[K" * sys.stderr.isatty() + text)  # over the bar
@@ -5212,14 +5063,14 @@ class Program:
 
     def text_of(self, result: Json) -> str:
         lines = []
-        for part in (*result.get("content", ()), *result.get("contents", ()),
-                     *result.get("messages", ())):
+        for part in [part for key in ("content", "contents", "messages")
+                     for part in result.get(key, ())]:
             block = part.get("content", part)
             other = f"{json.dumps(block):.75}..."
             text = block.get("resource", block).get("text", other)
             lines.append(f"{part['role']}: {text}" if "role" in part else text)
-        data = result.get("structuredContent", "")
-        return "\n".join(lines) or json.dumps(data, indent=2)
+        data = json.dumps(result.get("structuredContent", ""), indent=2)
+        return printable("\n".join(lines) or data)
 
     def run(self) -> None:
         path, colon, name = self.name.partition(".py:")
@@ -5249,15 +5100,17 @@ class Program:
         """The Server in a module; if it has none, one of its public functions."""
         servers = {key: value for key, value in vars(module).items()
                    if hasattr(type(value), "add_tool") and name in ("", key)}
-        if len(servers) != 1 and (servers or name):
+        if len(servers) == 1:
+            return servers.popitem()[1]
+        if servers or name:
             names = ", ".join(sorted(servers))
             raise ValueError(f"which server? There is {names or 'none of that name'}.")
         server = Server(module.__name__, instructions=module.__doc__)
-        for key, value in vars(module).items() if not servers else ():
+        for key, value in vars(module).items():
             own = getattr(value, "__module__", None) == module.__name__
             if own and key[0] != "_" and hasattr(value, "__code__"):
                 server.add_tool(value)
-        return servers.popitem()[1] if servers else server
+        return server
 
     def trace(self) -> int:
         """Bytes, signals and the exit status pass unchanged."""
@@ -5283,14 +5136,13 @@ class Program:
 
     def relay(self, trace: Trace, arrow: str, source: Any, sink: Any) -> None:
         try:
-            for line in source:
-                trace.show(arrow, line)  # before: its answer must be told after it
-                sink.write(line)
-                sink.flush()
+            with source, sink:
+                for line in source:
+                    trace.show(arrow, line)  # before: its answer must be told after it
+                    sink.write(line)
+                    sink.flush()
         except OSError:
             pass  # one of the two is gone
-        close_quietly(source)
-        close_quietly(sink)
 
 
 def typed(text: str, schema: Json) -> Any:
@@ -5381,8 +5233,8 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         # What the server wrote on stderr has been shown.
         lines = [x for x in str(error).splitlines() if not x.startswith("  stderr: ")]
-        text = f"mcp_min: {type(error).__name__}: " + "\n".join(lines)
-        print(printable(text), file=sys.stderr)
+        print(f"mcp_min: {type(error).__name__}:", printable("\n".join(lines)),
+              file=sys.stderr)
     return 1
 
 

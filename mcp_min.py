@@ -419,7 +419,7 @@ class Lines:
             if newlines:
                 self._whole.append(b"".join(self._parts))
                 self._parts, self._size = [], 0
-            # Kept are enough bytes to be seen to be past it, a byte order mark aside.
+            # A line past the limit keeps just enough bytes to show it, less a BOM.
             part = part[:self.limit + 4 - self._size]
             if part:
                 self._parts.append(part)
@@ -438,8 +438,8 @@ class Readiness:
         import select
 
         if not hasattr(select, "poll"):  # Windows, where it works for sockets only
-            this: tuple[list[Any], list[Any]] = [self._stream], []
-            read, write = this if self._reading else this[::-1]
+            one: list[Any] = [self._stream]
+            read, write = (one, []) if self._reading else ([], one)
             return any(select.select(read, write, [], seconds))
         if self._poll is None:
             self._poll = select.poll()
@@ -2542,7 +2542,8 @@ class _Step:
         if rules:
             rules(self, words)
         self.compare(words, kind)
-        self.combine(words)
+        if not _COMBINING.isdisjoint(words):  # most are plain: spare them the questions
+            self.combine(words)
         if unevaluated in words and not self.found:  # what failed has seen nothing
             self.rest(words[unevaluated])
         if isinstance(schema, _Node):
@@ -2718,6 +2719,7 @@ class _Step:
         self.found += min(others, key=lambda step: len(step.found)).found
 
 
+_COMBINING = {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef"}
 _BOUNDS = (("at most", operator.le), ("at least", operator.ge),
            ("less than", operator.lt), ("more than", operator.gt))
 _RULES: Any = {  # kind: its keywords, and that for what none of them has seen
@@ -3394,8 +3396,8 @@ class Context:
         within this request; give one where their order may differ from run to run.
         """
         form = Form(schema)
-        params = {"message": message, "requestedSchema": form.schema}
-        answer: Elicited = self._ask_one("elicitation/create", params, form.read, key)
+        answer: Elicited = self._ask_one("elicitation/create", {
+            "message": message, "requestedSchema": form.schema}, form.read, key)
         return answer
 
     def elicit_url(self, message: str, url: str, key: str | None = None) -> Elicited:
@@ -3478,6 +3480,12 @@ def asking(method: str, params: Json, make: Callable[[Json], Any]) -> Question:
     """A question; `make` gets the answer once it looks as it must."""
     judge = _Validator(ANSWERS[method])
     return Question(method, params, lambda answer: make(judge.settle(answer)))
+
+
+def read_object(value: Any) -> Json:
+    if type(value) is not dict:
+        raise ValueError("not an object")
+    return value
 
 
 def read_elicited(answer: Json) -> Elicited:
@@ -3624,7 +3632,7 @@ class Server:
                  max_message_bytes: int = 64 << 20, max_depth: int = 200,
                  drain_seconds: float = 1.5, mask_errors: bool = False,
                  strict_input: bool = False, run_handler: Any = None) -> None:
-        self.instructions = instructions
+        self.name, self.version, self.instructions = name, version, instructions
         self.info = wire(name=name, version=version, title=title, icons=icons,
                          description=description, website_url=website_url)
         self.page_size, self.sealer = page_size, Sealer(state_secret or os.urandom(32))
@@ -3799,7 +3807,7 @@ class Server:
             wait_until(connection.peer.done)
         finally:
             connection.peer.close()
-            self._forget(lambda listener: self._listeners[listener] is connection.peer)
+            self._forget(connection.peer)
 
     def dispatch(self, ctx: Context, method: str, params: Json, depth: int = 0) -> Json:
         """Run the handler of a method, inside the middleware from `depth` on."""
@@ -3864,13 +3872,14 @@ class Server:
         with self._lock:  # nothing may change between the two
             stream.acknowledge()
             self._listeners[stream] = ctx.incoming.peer
-        ctx.incoming.on_cancel(partial(self._forget, partial(operator.is_, stream)))
+        ctx.incoming.on_cancel(partial(self._forget, stream))
         return DETACHED
 
-    def _forget(self, gone: Callable[[Any], bool]) -> None:
+    def _forget(self, gone: Any) -> None:
+        """One listener, or all that are a peer's."""
         with self._lock:
-            for listener in [*filter(gone, self._listeners)]:
-                del self._listeners[listener]
+            self._listeners = {listener: peer for listener, peer in self._listeners.items()
+                               if gone not in (listener, peer)}
 
     @handles("logging/setLevel")
     def _set_level(self, ctx: Context, params: Json) -> Json:
@@ -3912,10 +3921,9 @@ class Server:
     def _read(self, ctx: Context, uri: str) -> list[ResourceContents]:
         entry, arguments = self._serving(ctx, uri)
         value = self._call(entry, ctx, arguments)
-        several = type(value) is list and value and all(
-            isinstance(part, ResourceContents) for part in value)
-        return [contents_of(part, uri, entry.options.get("mime_type"))
-                for part in (value if several else [value])]
+        parts = value if type(value) is list and value and all(
+            isinstance(part, ResourceContents) for part in value) else [value]
+        return [contents_of(part, uri, entry.options.get("mime_type")) for part in parts]
 
     def _serving(self, ctx: Context, uri: str) -> tuple[Entry, Json]:
         """What serves a URI: that resource, else the most literal template."""
@@ -3967,12 +3975,11 @@ class Server:
             known = completer.signature.node["properties"]
             given = {"value": value, "context": context}.items()
             return self._call(completer, ctx, {k: v for k, v in given if k in known})
-        found = [self._lists[page].entries[key] for page in COMPLETABLE
-                 if key in self._lists[page].entries]
-        if not found:
-            raise invalid_params(f"Unknown prompt or template: {key:.200}",
-                                 {"ref": key})
-        choices = found[0].choices().get(name, ())
+        prompts, templates = (self._lists[page].entries for page in COMPLETABLE)
+        entry = prompts.get(key) or templates.get(key)
+        if not entry:
+            raise invalid_params(f"Unknown prompt or template: {key:.200}", {"ref": key})
+        choices = entry.choices().get(name, ())
         return [choice for choice in choices if str(choice).startswith(value)]
 
 
@@ -4041,12 +4048,6 @@ class Connection:
 # Reading parameters: each says what is wrong with McpError(-32602).
 
 
-def read_object(value: Any) -> Json:
-    if type(value) is not dict:
-        raise ValueError("not an object")
-    return value
-
-
 def object_in(params: Json, key: str) -> Json:
     value = params.get(key)
     if value is not None and type(value) is not dict:
@@ -4090,8 +4091,8 @@ def name_of(fn: Any) -> str:
 def check_tool_name(name: str) -> str:
     """The name, if hosts take it; ValueError if none does, a warning if some do not."""
     if not re.fullmatch("[A-Za-z0-9_.-]{1,128}", name):
-        raise ValueError(
-            f"tool name {name!r}: hosts take 1 to 128 of A-Z a-z 0-9 _ . -")
+        raise ValueError(f"tool name {name!r}: hosts take 1 to 128 of "
+                         "A-Z a-z 0-9 _ . -")
     if "." in name or len(name) > 48:
         say(f"mcp_min: tool name {name!r}: some hosts reject dots, "
             "or over 48 characters\n")
@@ -4585,9 +4586,17 @@ class Client:
                          for name, schema in schemas.items() if type(schema) is dict}
         return tools
 
-    list_resources = partialmethod(_list, "resources/list")
-    list_resource_templates = partialmethod(_list, "resources/templates/list")
-    list_prompts = partialmethod(_list, "prompts/list")
+    def list_resources(self) -> list[Json]:
+        """All resources."""
+        return self._list("resources/list")
+
+    def list_resource_templates(self) -> list[Json]:
+        """All resource templates."""
+        return self._list("resources/templates/list")
+
+    def list_prompts(self) -> list[Json]:
+        """All prompts."""
+        return self._list("prompts/list")
 
     # -- resources, prompts, completion
 

@@ -47,12 +47,13 @@ Everything public may be called from any thread.
 
 Locks, in the order in which they may be taken:
 
+    Client._lock     held while connecting
     Server._lock     registries, connections, who listens to what
-    Client._lock     which process we talk to; held while connecting
-    Client._caching  what is cached
+    Peer.writing     the right to write; only who is patient waits for it
     Peer._lock       ids alive on both sides, the outbox, who reads
-    Workers._lock    queued jobs and parked threads
-    Peer._writing    the right to write; holds while bytes go out, never while calling out
+    Workers._ready   queued jobs and idle threads
+
+The others are held for a few lines, and nothing is called under them.
 """
 # ruff: noqa: BLE001, ISC004, RUF022, RUF023  (exceptions are meant to end here; an order
 # of meaning; texts over two lines)
@@ -132,14 +133,13 @@ class Method:
 
     legacy, modern: the eras that have it.  feature: the capability that must be
     advertised for it.  page: the key of the list it pages.  cached: its result carries
-    caching hints.  asks: it may be answered "input required"; the value names the
-    parameter that says what is called.  swift: settled by the thread that reads, before
+    caching hints.  asks: it may be answered "input required".  swift: settled by the thread that reads, before
     the next line, since it changes how that line is understood, or cannot take long.
     """
 
     __slots__ = ("legacy", "modern", "feature", "page", "cached", "asks", "swift")
 
-    def __init__(self, eras: str, feature: str = "", page: str = "", asks: str = "",
+    def __init__(self, eras: str, feature: str = "", page: str = "", asks: bool = False,
                  cached: bool = False, swift: bool = False) -> None:
         self.legacy, self.modern = "L" in eras, "M" in eras
         self.feature, self.page, self.asks = feature, page, asks
@@ -151,15 +151,15 @@ METHODS = {
     "ping":                     Method("L ", swift=True),
     "server/discover":          Method(" M", swift=True, cached=True),
     "tools/list":               Method("LM", "tools", page="tools", cached=True),
-    "tools/call":               Method("LM", "tools", asks="name"),
+    "tools/call":               Method("LM", "tools", asks=True),
     "resources/list":           Method("LM", "resources", page="resources", cached=True),
     "resources/templates/list": Method("LM", "resources", page="resourceTemplates",
                                        cached=True),
-    "resources/read":           Method("LM", "resources", asks="uri", cached=True),
+    "resources/read":           Method("LM", "resources", asks=True, cached=True),
     "resources/subscribe":      Method("L ", "resources", swift=True),
     "resources/unsubscribe":    Method("L ", "resources", swift=True),
     "prompts/list":             Method("LM", "prompts", page="prompts", cached=True),
-    "prompts/get":              Method("LM", "prompts", asks="name"),
+    "prompts/get":              Method("LM", "prompts", asks=True),
     "completion/complete":      Method("LM", "completions"),
     "logging/setLevel":         Method("L ", "logging", swift=True),
     "subscriptions/listen":     Method(" M", swift=True),
@@ -218,7 +218,7 @@ INTERNAL_ERROR = -32603       # a handler other than a tool's failed
 RESOURCE_NOT_FOUND = -32002   # legacy only
 MISSING_CAPABILITY = -32021   # modern: the client did not declare what is needed
 UNSUPPORTED_VERSION = -32022  # modern: `data` lists what we do support
-REQUEST_CANCELLED = -32800    # from LSP: never sent, stands on the local Cancelled
+REQUEST_CANCELLED = -32800    # from LSP: stands on the local Cancelled, is not sent
 CONTENT_TOO_LARGE = -32801    # from LSP: a line over max_message_bytes
 
 
@@ -497,7 +497,10 @@ class Trace:
                 clock = time.strftime("%H:%M:%S", time.localtime(now))
                 text = printable(line.decode("utf-8", "backslashreplace"))
                 note = self._note(arrow, line)
-                self._write(f"{clock}.{int(now % 1 * 1000):03} {arrow} {text}{note}\n")
+                try:
+                    self._write(f"{clock}.{now % 1 * 1000:03.0f} {arrow} {text}{note}\n")
+                except (OSError, ValueError):
+                    pass  # a full disk must not stop the wire
 
     def _note(self, arrow: str, line: bytes) -> str:
         try:
@@ -664,7 +667,7 @@ class Call:
     """
 
     __slots__ = ("id", "method", "outcome", "read", "on_progress", "timeout",
-                 "deadline", "cap", "untold", "inside", "_future", "_lock")
+                 "deadline", "cap", "untold", "inside", "watched", "_future", "_lock")
 
     def __init__(self, method: str, read: Any, on_progress: Any, timeout: float | None,
                  cap: float | None) -> None:
@@ -672,6 +675,7 @@ class Call:
         self.on_progress, self.timeout = on_progress, timeout
         self.untold = 0      # progress that has come and on_progress was not yet told
         self.inside = False  # a callback waits for it: it must not wait for callbacks
+        self.watched = False  # its future is in a user's hands
         self.cap = float("inf") if cap is None else time.monotonic() + cap
         self.touch()
         self._lock = threading.Lock()  # guards the rest
@@ -917,6 +921,7 @@ class Peer:
 
     def watched(self, call: Call) -> Future[Any]:
         """The future of a call, which now may be cancelled by whoever holds it."""
+        call.watched = True
         call.future.add_done_callback(partial(self._abandon, call))
         return call.future
 
@@ -1102,6 +1107,8 @@ class Peer:
         call = self.claim(message.get("id"))  # None: unknown, late, or a second answer
         if call and call.untold and not call.inside:  # its progress is told first
             self.lane.submit(partial(call.settle, message))
+        elif call and call.watched:  # its callbacks are the user's: not for the leader
+            self.workers.submit(partial(call.settle, message))
         elif call:
             call.settle(message)
         elif message.get("id") is None and not self._serving:
@@ -1155,6 +1162,8 @@ class Peer:
             if self.answers == "none" or self.closed:
                 return
             fresh = self._active.setdefault(incoming.id, incoming) is incoming
+            # A server's leader runs a request itself while none runs aside; or else each
+            # of many slow ones would keep it for GRACE.
             alone = self._serving and not (self._aside or incoming.batch)
             here = fresh and (swift or alone)
             if here:
@@ -1186,9 +1195,9 @@ class Peer:
             result = self._role.handle(incoming)
         except McpError as error:
             incoming.answer(error=error.wire())
-        except Cancelled:
-            incoming.answer(error=McpError(REQUEST_CANCELLED, "Cancelled").wire())
         except BaseException as error:
+            if incoming.cancelled:
+                return  # nobody waits; what failed has failed because of it
             report(f"mcp_min: {incoming.method} failed")
             text = self._role.error_text(error)
             incoming.answer(error=McpError(INTERNAL_ERROR, text).wire())
@@ -1666,9 +1675,9 @@ class LegacySession(Terms):
         for _ in range(MISFITS):
             asked = {key: self._send(incoming, question)
                      for key, question in questions.items() if key not in answers}
-            for key, future in asked.items():
+            for key, (future, more) in asked.items():
                 try:
-                    answers[key] = questions[key].read(answer_of(future))
+                    answers[key] = questions[key].read({**answer_of(future), **more})
                 except ValueError:
                     pass  # it does not fit: ask again
             if len(answers) == len(questions):
@@ -1676,13 +1685,13 @@ class LegacySession(Terms):
         raise invalid_params("The answers do not fit the question",
                              {"unanswered": [k for k in questions if k not in answers]})
 
-    def _send(self, incoming: Incoming, question: Question) -> Future[Any]:
-        params = question.params
-        if params.get("mode") == "url":
-            params = {**params, "elicitationId": os.urandom(8).hex()}
-        future = self._peer.watched(self._peer.request(question.method, params))
+    def _send(self, incoming: Incoming, question: Question) -> tuple[Future[Any], Json]:
+        by_url = question.params.get("mode") == "url"
+        more = {"elicitationId": os.urandom(8).hex()} if by_url else {}
+        call = self._peer.request(question.method, {**question.params, **more})
+        future = self._peer.watched(call)
         incoming.on_cancel(future.cancel)
-        return future
+        return future, more
 
     def once(self, key: str, run: Callable[[], Any]) -> Any:
         return run()
@@ -1758,8 +1767,11 @@ class ModernRequest(Terms):
         return result
 
     def ask(self, incoming: Incoming, questions: dict[str, Question]) -> Json:
+        row = METHODS.get(incoming.method)
+        if not (row and row.asks):  # basic/patterns/mrtr: "on any other", MUST NOT
+            raise McpError(INVALID_REQUEST, f"{incoming.method} cannot ask the client")
         missing = self._undeclared(questions)
-        if missing:
+        if missing:  # cannot be caught by `except Exception`: the client must hear of it
             raise Unwind(McpError(MISSING_CAPABILITY, UNDECLARED + ", ".join(missing),
                                   {"requiredCapabilities": missing}))
         given, answers = self._state["answers"], {}
@@ -2244,7 +2256,7 @@ class Message(dict):  # type: ignore[type-arg]
     """A message of a prompt.  role: "user" or "assistant"; content: str or a block."""
 
     def __init__(self, role: str, content: Any) -> None:
-        content = Text(content) if type(content) is str else content
+        content = Text(content) if isinstance(content, str) else content
         super().__init__(role=role, content=content)
 
 
@@ -2255,7 +2267,8 @@ class ToolResult(dict):  # type: ignore[type-arg]
 
     def __init__(self, content: Any = (), structured_content: Any = None,
                  is_error: bool = False, meta: Json | None = None) -> None:
-        blocks = [Text(content)] if type(content) is str else list(content)
+        parts = [content] if isinstance(content, (str, dict)) else content or ()
+        blocks = [Text(part) if isinstance(part, str) else part for part in parts]
         super().__init__(wire(content=blocks, structuredContent=structured_content,
                               isError=is_error or None, meta=meta))
 
@@ -3127,6 +3140,8 @@ class Signature:
             if kind == 2 or kind == 4 and self.by_hand is None:
                 raise TypeError(f"{name}: *args and **kwargs cannot be described")
             if context and context_type in inner:
+                if self.context:
+                    raise TypeError(f"{name}: a second Context")
                 self.context = name
             elif kind == 4:
                 more = {"additionalProperties": True}
@@ -3496,8 +3511,11 @@ class Form:
     """What an elicitation asks for, and how its answer becomes an object."""
 
     def __init__(self, wanted: Any) -> None:
-        listed = type(wanted) is list
-        schema: Any = {"type": "string", "enum": wanted} if listed else wanted
+        listed = type(wanted) in (list, tuple)
+        self._choices = {str(choice): choice for choice in (wanted if listed else ())}
+        if listed and not wanted:
+            raise ValueError("no choices to ask for")
+        schema: Any = {"type": "string", "enum": [*self._choices]} if listed else wanted
         if not isinstance(schema, dict):
             schema = hint_schema(schema)
         self._single = type(wanted) is not dict and schema.get("type") != "object"
@@ -3511,13 +3529,14 @@ class Form:
         if made.action == "accept":
             made.content = answer.get("content")
             data = self._validator.settle(made.content)
-            made.data = data["value"] if self._single else data
+            data = data["value"] if self._single else data
+            made.data = self._choices[data] if self._choices else data
         return made
 
 
 def message_of(value: Any) -> Json:
     """A message of a prompt or of sampling; a str or a block is the user's."""
-    if type(value) is str or isinstance(value, Block):
+    if is_text(value) or isinstance(value, Block):
         return Message("user", value)
     if isinstance(value, dict) and "role" in value:
         return value
@@ -3532,6 +3551,7 @@ class Entry:
 
     def __init__(self, key: str, fn: Any, options: Json, describe: Any = None,
                  extra: Any = None, schema: Json | None = None) -> None:
+        encode(options)  # TypeError now, rather than at every list
         self.key, self.options, self.extra = key, options, extra
         self.signature, self.serial = Signature(fn, Context, schema=schema), 0
         self._describe = describe
@@ -3632,6 +3652,13 @@ class Server:
                  max_message_bytes: int = 64 << 20, max_depth: int = 200,
                  drain_seconds: float = 1.5, mask_errors: bool = False,
                  strict_input: bool = False, run_handler: Any = None) -> None:
+        if page_size < 1 or max_workers < 1 or cache_ttl < 0:
+            raise ValueError("page_size and max_workers from 1, cache_ttl from 0")
+        if cache_scope not in ("private", "public"):
+            raise ValueError('cache_scope is "private" or "public"')
+        if state_secret is not None and not (
+                isinstance(state_secret, bytes) and state_secret):
+            raise TypeError("state_secret must be bytes, and some")
         self.name, self.version, self.instructions = name, version, instructions
         self.info = wire(name=name, version=version, title=title, icons=icons,
                          description=description, website_url=website_url)
@@ -3674,6 +3701,8 @@ class Server:
 
         name, title, description, mime_type, size, annotations, icons, meta.
         """
+        if callable(uri):
+            raise TypeError("resource needs a URI: @server.resource(uri)")
         return partial(self.add_resource, uri, **options)
 
     def completion(self, ref: str, argument: str) -> Any:
@@ -3688,6 +3717,8 @@ class Server:
 
         Its parameters are the message's; one named `params` gets them all.
         """
+        if callable(name) or name in METHODS:
+            raise TypeError(f"method needs a name of your own, not {name!r}")
         return partial(self._enter, self._methods, name, set())
 
     def _enter(self, table: Any, key: Any, features: set[str], fn: Any) -> Any:
@@ -3710,8 +3741,11 @@ class Server:
                  **options: Any) -> Any:
         """What the decorator does; whoever is entitled to hears of it."""
         name = check_tool_name(name or name_of(fn))
+        check_options(options, "title description annotations icons meta")
+        check_object(input_schema, "input_schema")
+        check_object(output_schema, "output_schema")
         entry = Entry(name, fn, options, describe_tool, schema=input_schema)
-        entry.extra = Output(output_schema) if output_schema else Output(
+        entry.extra = Output(output_schema) if output_schema is not None else Output(
             *output_of(entry.signature.returns))
         return self._add("tools", entry, fn)
 
@@ -3721,6 +3755,7 @@ class Server:
 
     def add_prompt(self, fn: Any, *, name: str | None = None, **options: Any) -> Any:
         """What the decorator does; whoever is entitled to hears of it."""
+        check_options(options, "title description icons meta")
         entry = Entry(name or name_of(fn), fn, options, describe_prompt)
         return self._add("prompts", entry, fn)
 
@@ -3731,8 +3766,13 @@ class Server:
     def add_resource(self, uri: str, fn: Any, **options: Any) -> Any:
         """What the decorator does; whoever is entitled to hears of it."""
         template = UriTemplate(uri) if "{" in uri else None
+        check_options(options, "name title description mime_type size annotations icons "
+                      "meta")
         options = {"name": name_of(fn), **options}
         entry = Entry(uri, fn, options, describe_resource, template)
+        told, node = set(template.names if template else ()), entry.signature.node
+        if not set(node.get("required", ())) <= told or not told <= {*node["properties"]}:
+            raise TypeError(f"{uri}: its placeholders and the parameters differ")
         return self._add(self._page_of(uri), entry, fn)
 
     def remove_resource(self, uri: str) -> None:
@@ -3830,7 +3870,7 @@ class Server:
     def _call(self, entry: Entry, ctx: Context, arguments: Json) -> Any:
         """Run a user's function; McpError(-32602) if the arguments do not fit."""
         try:
-            kwargs = entry.signature.bind(arguments, self.strict_input)
+            kwargs = entry.signature.bind(arguments)  # on the wire all may be strings
         except Misfit as misfit:
             raise invalid_params(str(misfit)) from None
         return self._run(entry, ctx, kwargs)
@@ -3873,6 +3913,8 @@ class Server:
             stream.acknowledge()
             self._listeners[stream] = ctx.incoming.peer
         ctx.incoming.on_cancel(partial(self._forget, stream))
+        if ctx.incoming.peer.ended.is_set():  # too late for `hung_up` to see it
+            stream.end(ctx.incoming.peer)
         return DETACHED
 
     def _forget(self, gone: Any) -> None:
@@ -3905,12 +3947,12 @@ class Server:
             raise invalid_params(str(misfit)) from None
         try:
             return result_of(self._run(tool, ctx, kwargs), tool.extra)
-        except (McpError, Cancelled, Unwind):
+        except (McpError, Unwind):
             raise
         except ToolError as error:
             return ToolResult(str(error), is_error=True)
         except BaseException as error:  # a tool must not end the server either
-            ctx.check_cancelled()
+            ctx.check_cancelled()  # what fails after that fails because of it
             report(f"mcp_min: tool {tool.key} failed")
             return ToolResult(self.error_text(error), is_error=True)
 
@@ -3921,7 +3963,7 @@ class Server:
     def _read(self, ctx: Context, uri: str) -> list[ResourceContents]:
         entry, arguments = self._serving(ctx, uri)
         value = self._call(entry, ctx, arguments)
-        parts = value if type(value) is list and value and all(
+        parts = value if type(value) in (list, tuple) and any(
             isinstance(part, ResourceContents) for part in value) else [value]
         return [contents_of(part, uri, entry.options.get("mime_type")) for part in parts]
 
@@ -3964,7 +4006,8 @@ class Server:
         key = text_in(ref, "name" if ref["type"] == "ref/prompt" else "uri")
         name, value = text_in(argument, "name"), text_in(argument, "value")
         context = object_in(object_in(params, "context"), "arguments")
-        values = [str(v) for v in self._values_for(ctx, key, name, value, context)]
+        found = self._values_for(ctx, key, name, value, context) or ()
+        values = [str(jsonable(v)) for v in ([found] if is_text(found) else found)]
         return {"completion": {"values": values[:100], "total": len(values),
                                "hasMore": len(values) > 100}}
 
@@ -4087,6 +4130,21 @@ def name_of(fn: Any) -> str:
     return name or type(fn).__name__
 
 
+def check_options(options: Json, known: str) -> None:
+    unknown = options.keys() - set(known.split())
+    if unknown:
+        raise TypeError(f"unknown: {', '.join(sorted(unknown))}; known are: {known}")
+
+
+def check_object(schema: Any, what: str) -> None:
+    """SchemaError or ValueError for a schema that not every client takes."""
+    if schema is None:
+        return
+    if type(schema) is not dict or schema.get("type") != "object":
+        raise ValueError(f'{what} needs "type": "object"')
+    _Validator(schema)
+
+
 @lru_cache(maxsize=10000)  # so it warns once
 def check_tool_name(name: str) -> str:
     """The name, if hosts take it; ValueError if none does, a warning if some do not."""
@@ -4101,8 +4159,8 @@ def check_tool_name(name: str) -> str:
 
 def result_of(value: Any, output: Output) -> Json:
     """What a tool returned as a result (server/tools: "Tool Result")."""
-    if type(value) is str and output.schema is None:
-        return {"content": [{"type": "text", "text": value}]}
+    if is_text(value) and output.schema is None:
+        return {"content": [{"type": "text", "text": str(value)}]}
     parts = value if type(value) in (list, tuple) else [value]
     if isinstance(value, ToolResult):
         result = value
@@ -4128,6 +4186,10 @@ def _structured(value: Any, output: Output) -> ToolResult:
     return ToolResult(text, data)
 
 
+def is_text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, enum.Enum)
+
+
 def json_text(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
@@ -4140,7 +4202,7 @@ def contents_of(value: Any, uri: str, mime_type: str | None) -> ResourceContents
         return ResourceContents(data=bytes(value), uri=uri,
                                 mime_type=mime_type or "application/octet-stream")
     default = "text/plain"
-    if type(value) is not str:
+    if not is_text(value):
         value, default = json_text(jsonable(value)), "application/json"
     return ResourceContents(value, uri=uri, mime_type=mime_type or default)
 
@@ -4166,7 +4228,17 @@ def finished(value: Any, incoming: Incoming) -> Any:
     try:
         return asyncio.run(run())
     except asyncio.CancelledError:
-        raise Cancelled() from None
+        if incoming.cancelled:
+            raise Cancelled() from None
+        raise
+    except BaseException as error:
+        raise unwinding(error) or error from None
+
+
+def unwinding(error: BaseException) -> BaseException | None:
+    """The Unwind in an exception group: a task group wraps what leaves its tasks."""
+    inner = map(unwinding, getattr(error, "exceptions", ()))
+    return error if isinstance(error, Unwind) else next(filter(None, inner), None)
 
 
 def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) -> Any:
@@ -4275,9 +4347,12 @@ class Link:
         self.peer.close()
         if self.process:
             return self.process.close(self.peer.ended, self.peer.writing)
-        close_quietly(self._writer)
-        if self._ours:
+        if self._ours:  # a server that ends when it reads this
+            close_quietly(self._writer)
             self.peer.ended.wait(2)
+        else:  # a buffered stream cannot be closed while a thread is inside it
+            start_thread("mcp closing", partial(close_quietly, self._writer))
+            self.peer.ended.wait(0.1)
 
 
 def close_quietly(stream: Any) -> None:
@@ -4810,7 +4885,9 @@ def load_config(path: Any) -> dict[str, Json]:
     """
     with open(path, encoding="utf-8") as file:
         config = json.load(file)
-    return config.get("mcpServers") or config["servers"]  # type: ignore[no-any-return]
+    for key in {"mcpServers", "servers"} & {*config}:
+        return config[key]  # type: ignore[no-any-return]
+    raise ValueError(f'{path} has no "mcpServers"')
 
 
 # -- 11. Command line ------------------------------------------------------------------

@@ -2074,6 +2074,45 @@ class Test5Stateless(unittest.TestCase):
             < 5 -32602 "resourceSubscriptions"
             """, era="modern")
 
+    def test_a_stream_that_opens_at_the_end_of_input_is_ended_too(self):
+        """Found by fuzzing.  Fails if a stream is only ended by whoever reads the end,
+        who may have looked before it was registered."""
+        free = gate("the offer")
+
+        class Hesitant(Server):
+            def offers(self, feature):
+                free.wait()
+                return super().offers(feature)
+
+        server = Hesitant("s", drain_seconds=60)
+        server.tool(lambda: "", name="t")
+        free.set()
+        play(server, """
+            > 1 modern subscriptions/listen {"notifications": {"toolsListChanged": true}}
+            < notifications/subscriptions/acknowledged {}
+            ! hesitate
+            > 2 modern subscriptions/listen {"notifications": {"toolsListChanged": true}}
+            > EOF
+            < 1 {"resultType": "complete"}
+            ! go
+            < notifications/subscriptions/acknowledged {}
+            < 2 {"resultType": "complete"}
+            """, hesitate=free.clear, go=free.set)
+
+    def test_streams_are_forgotten_with_their_connection(self):
+        """Fails (a server that grows with every client) if only a cancellation does."""
+        server = Server("s")
+        server.tool(lambda: "", name="t")
+        for _ in range(3):
+            play(server, """
+                > 1 modern subscriptions/listen {"notifications":
+                    {"toolsListChanged": true}}
+                < notifications/subscriptions/acknowledged {}
+                > EOF
+                < 1 {"resultType": "complete"}
+                """)
+        self.assertEqual(list(server._listeners), [])
+
     def test_a_stream_costs_no_thread(self):
         server = zoo(max_workers=1)
         with wire(server) as client:
@@ -4831,6 +4870,135 @@ class Test8Client(unittest.TestCase):
         self.assertIsNotNone(raised(client.list_tools))
         client.close()
 
+    def test_time_does_not_run_while_the_user_is_asked(self):
+        def think(*question):
+            time.sleep(0.3)  # longer than the call may take
+            return {"value": "yes"}
+
+        server = Server("s")
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            return ctx.elicit("Well?", str).data
+
+        for mode in "legacy", "modern":
+            with self.subTest(mode), Client(server, mode=mode, timeout=0.2,
+                                            elicitation_handler=think) as client:
+                self.assertEqual(client.call_tool("ask").text, "yes")
+
+    def test_the_id_of_a_url_question_lets_its_end_be_told(self):
+        ended = gate("elicitation/complete")
+        server = Server("s")
+
+        @server.tool
+        def visit(ctx: Context) -> str:
+            answer = ctx.elicit_url("sign in", "https://example.org/in")
+            ctx.notify("notifications/elicitation/complete",
+                       {"elicitationId": answer.elicitation_id})
+            return answer.elicitation_id
+
+        told, asked = [], []
+
+        def hear(note):
+            told.append(note)
+            ended.set()
+
+        def accept(message, schema, params):
+            asked.append(params["elicitationId"])
+            return Elicited("accept")
+
+        with Client(server, mode="2025-11-25", message_handler=hear,
+                    elicitation_handler=accept) as client:
+            self.assertEqual([client.call_tool("visit").text], asked)
+            ended.wait()
+        self.assertEqual(told[0]["params"], {"elicitationId": asked[0]})
+
+    def test_blocks_pass_through_a_bare_list_annotation(self):
+        server = Server("s")
+
+        @server.tool
+        def chart() -> list:
+            return [Text("one"), "two"]
+
+        with Client(server) as client:
+            self.assertEqual(client.call_tool("chart").text, "one\ntwo")
+
+    def test_mistakes_are_told_when_they_are_made(self):
+        server = Server("s")
+
+        def takes(day: str):
+            return day
+
+        for mistake, error in [
+                (lambda: server.tool(takes, tags={"a"}), TypeError),
+                (lambda: server.tool(takes, meta={"a": {1}}), TypeError),
+                (lambda: server.tool(takes, input_schema={}), ValueError),
+                (lambda: server.tool(takes, output_schema={"type": "zzz"}), ValueError),
+                (lambda: server.tool(takes, name="no spaces"), ValueError),
+                (lambda: server.resource(takes), TypeError),
+                (lambda: server.resource("menu://{week}")(takes), TypeError),
+                (lambda: server.method("tools/list"), TypeError),
+                (lambda: Server("s", page_size=0), ValueError),
+                (lambda: Server("s", state_secret=b""), TypeError),
+                (lambda: Server("s", cache_scope="everybody"), ValueError),
+                (lambda: Client(server, mode="newest"), ValueError)]:
+            with self.subTest(error), self.assertRaises(error):
+                mistake()
+        self.assertEqual(server.capabilities(), {"logging": {}})
+
+    def test_only_what_may_ask_asks(self):
+        server = Server("s")
+        server.prompt(lambda word: word, name="p")
+
+        @server.completion("p", "word")
+        def words(value: str, ctx: Context):
+            return [ctx.elicit("Well?", str).data]
+
+        accept = {"elicitation_handler": lambda *question: {"value": "yes"}}
+        with Client(server, mode="legacy", **accept) as client:
+            self.assertEqual(client.complete("p", "word", "")["values"], ["yes"])
+        with Client(server, mode="modern", **accept) as client, self.assertRaisesRegex(
+                McpError, "completion/complete cannot ask"):
+            client.complete("p", "word", "")
+
+    def test_choices_come_back_as_what_they_were(self):
+        server = Server("s")
+
+        @server.tool
+        def pick(ctx: Context) -> str:
+            return repr(ctx.elicit("Which?", (1, 2)).data)
+
+        with Client(server, elicitation_handler=lambda *q: {"value": "2"}) as client:
+            self.assertEqual(client.call_tool("pick").text, "2")
+
+    def test_strict_input_is_for_tools(self):
+        server = Server("s", strict_input=True)
+
+        @server.prompt
+        def count(n: int):
+            return f"{n + 1}"
+
+        with Client(server) as client:
+            got = client.get_prompt("count", {"n": "5"})
+        self.assertEqual(got["messages"][0]["content"]["text"], "6")
+
+    def test_an_entry_without_a_command_is_named(self):
+        with self.assertRaisesRegex(ValueError, "no command"):
+            Client({"url": "https://example.org"}).connect()
+
+    def test_waiting_often_leaves_nothing_behind(self):
+        server, left = Server("s"), []
+
+        @server.tool
+        def poll(ctx: Context):
+            for _ in range(100):
+                ctx.wait(0)
+            left.append(len(ctx.incoming.hooks))
+
+        with Client(server) as client:
+            client.call_tool("poll")
+        self.assertEqual(left, [1])
+
     def test_any_pair_of_streams_is_a_connection(self):
         ours, theirs = socket.socketpair()
 
@@ -6265,6 +6433,50 @@ class TestRaces(unittest.TestCase):
 
         for _ in range(8):
             battle(Client(self.server).connect())
+
+    def test_only_one_thread_reads_when_a_caller_is_held_up_by_a_ping(self):
+        # Fails (several readers at once) when a caller that leads does not look whether
+        # the timekeeper has meanwhile made another thread leader.
+        server, inside, most = everything()[0], [0], [0]
+        pinged = threading.Event()
+
+        def slow_swift(link, method, swift=mcp_min.Link.swift):
+            if method == "ping":
+                pinged.wait(0.02)  # longer than a leader may be held up
+            return swift(link, method)
+
+        def next_line(lines, next=mcp_min.Lines.next):
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            try:
+                return next(lines)
+            finally:
+                inside[0] -= 1
+
+        @server.tool
+        def pinging(ctx: Context) -> str:
+            for _ in range(5):
+                ctx.incoming.peer.request("ping")
+            return "ok"
+
+        with mock.patch.object(mcp_min.Link, "swift", slow_swift), Client(
+                server, mode="legacy") as client, mock.patch.object(
+                    mcp_min.Lines, "next", next_line):
+            for _ in range(5):
+                self.assertEqual(client.call_tool("pinging").text, "ok")
+        self.assertLessEqual(most[0], 2)  # the server's, and the client's
+
+    def test_a_future_s_callback_may_call_the_client(self):
+        # Fails (a call that times out) when it runs on the thread that reads.
+        got = gate("the second answer")
+
+        def again(call):
+            self.assertEqual(client.call_tool("echo", {"word": "b"}).text, "b")
+            got.set()
+
+        with Client(self.server) as client:
+            client.submit_tool("echo", {"word": "a"}).add_done_callback(again)
+            got.wait()
 
     def test_two_threads_closing_both_return(self):
         # Fails when both reap the process, or both close the same descriptor.

@@ -1545,7 +1545,7 @@ class Test4Peer(unittest.TestCase):
 # 5  Eras
 # ======================================================================================
 
-class Test5Handshake(unittest.TestCase):
+class Test6Handshake(unittest.TestCase):
     """The revisions that open with `initialize`."""
 
     @clause("2025-11-25/basic/lifecycle", "it **MUST** respond with the same version")
@@ -1755,7 +1755,7 @@ class Test5Handshake(unittest.TestCase):
             """, era="legacy")
 
 
-class Test5Stateless(unittest.TestCase):
+class Test6Stateless(unittest.TestCase):
     """The revision that carries everything in each request."""
 
     @clause("2026-07-28/server/discover", "Servers **MUST** implement it.")
@@ -2334,7 +2334,7 @@ class Point:
     y: int
 
 
-class Test7Tools(unittest.TestCase):
+class Test9Tools(unittest.TestCase):
     """tools/list and tools/call."""
 
     @both_eras
@@ -2606,7 +2606,7 @@ class Test7Tools(unittest.TestCase):
             """, era="legacy")
 
 
-class Test7Lists(unittest.TestCase):
+class Test9Lists(unittest.TestCase):
     """Pages, resources, prompts, completion."""
 
     @clause("2025-11-25/server/utilities/pagination",
@@ -2813,7 +2813,7 @@ class Test7Lists(unittest.TestCase):
         self.assertEqual(names["values"], ["py%d" % n for n in range(100)])
 
 
-class Test7Extras(unittest.TestCase):
+class Test9Extras(unittest.TestCase):
     """Your own methods, middleware, and where handlers run."""
 
     @both_eras
@@ -2963,7 +2963,7 @@ MEDIUM = '{"size": {"action": "accept", "content": {"size": "M"}}}'
 ORDER = '"name": "order", "arguments": {"item": "hat", "count": 2}'
 
 
-class Test7Questions(unittest.TestCase):
+class Test9Questions(unittest.TestCase):
     """A handler asks its client: by a request in a session, by replay where there is
     none."""
 
@@ -3495,7 +3495,7 @@ CALL_ADD = """
 """
 
 
-class Test9Stdio(unittest.TestCase):
+class Test5Stdio(unittest.TestCase):
     """A server that owns a process: its descriptors, its signals, its end."""
 
     def ended(self, server, status=0):
@@ -4043,7 +4043,7 @@ class TestFuzz(unittest.TestCase):
                     yield cancelled, False
 
     def test_mutated_sessions(self):
-        seconds = float(os.environ.get("MCP_MIN_FUZZ") or 2)
+        seconds = float(os.environ.get("MCP_MIN_FUZZ") or 1)
         seed = int(os.environ.get("MCP_MIN_SEED") or time.time_ns() % 10 ** 9)
         dice, sent, sessions = random.Random(seed), 0, 0
         end = time.monotonic() + seconds
@@ -4573,7 +4573,7 @@ class Session:
 # 8  Client
 # ==================================================================================
 
-class Test8Client(unittest.TestCase):
+class Test10Client(unittest.TestCase):
     """What a caller sees, with both ends in this process."""
 
     def setUp(self):
@@ -4872,7 +4872,7 @@ class Test8Client(unittest.TestCase):
 
     def test_time_does_not_run_while_the_user_is_asked(self):
         def think(*question):
-            time.sleep(0.3)  # longer than the call may take
+            time.sleep(0.15)  # longer than the call may take
             return {"value": "yes"}
 
         server = Server("s")
@@ -4882,7 +4882,7 @@ class Test8Client(unittest.TestCase):
             return ctx.elicit("Well?", str).data
 
         for mode in "legacy", "modern":
-            with self.subTest(mode), Client(server, mode=mode, timeout=0.2,
+            with self.subTest(mode), Client(server, mode=mode, timeout=0.1,
                                             elicitation_handler=think) as client:
                 self.assertEqual(client.call_tool("ask").text, "yes")
 
@@ -5437,7 +5437,7 @@ ROUNDS = [  # F12: the answers of one call, round by round → its text, or its 
 ]
 
 
-class Test8Faults(unittest.TestCase):
+class Test10Faults(unittest.TestCase):
     """Every row of the list of client faults, against servers that act by a script."""
 
     def fake(self, story=None, options=None, **rules):
@@ -5955,7 +5955,7 @@ PINNED = [  # mode, on discover, on initialize → story, version or words of th
 ]
 
 
-class Test8Probe(unittest.TestCase):
+class Test10Probe(unittest.TestCase):
     """Which era a server speaks: found once, without starting or calling it twice."""
 
     def play(self, mode, discover, initialize, story, wanted):
@@ -6020,7 +6020,7 @@ class Test8Probe(unittest.TestCase):
                 play(*row)
 
 
-class Test8Process(unittest.TestCase):
+class Test10Process(unittest.TestCase):
     """The client and a real process: starting it, its end, its last words."""
 
     def fake(self, options=None, story=None, **rules):
@@ -7879,7 +7879,7 @@ class Test8TheValidatorSaysWhatIsWrong(unittest.TestCase):
 
     def test_hostile_schemas_cost_bounded_time(self):
         deep = {}
-        for _ in range(1_000_000):
+        for _ in range(100_000):
             deep = {"not": deep}
         doubling = {"$defs": {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2}
                               for n in range(60)}, "$ref": "#/$defs/a0"}
@@ -8047,7 +8047,8 @@ print(*{{*costly}} & sys.modules.keys())
 
 
 FILE = os.path.join(HERE, "mcp_min.py")
-PROGRAM = [sys.executable, "-I", "-S", FILE]
+PROGRAM = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r); "
+           "import mcp_min; sys.exit(mcp_min.main())" % HERE]  # as FILE, but compiled
 
 
 def cli(*args, **options):
@@ -8303,7 +8304,7 @@ class Test11CommandLine(unittest.TestCase):
         self.assertEqual([tool["name"] for tool in about["tools"]], ["same"])
         self.assertEqual(about["instructions"], "Made of noise.")
         self.assertEqual(err, "stderr: a banner\nstderr: a child\n")
-        self.assertEqual(cli("call", "same", "--", *PROGRAM, "run", path)[0],
+        self.assertEqual(cli("call", "same", "--", sys.executable, FILE, "run", path)[0],
                          "true\n")
 
     def test_run_serves_the_server_it_is_told(self):

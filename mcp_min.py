@@ -950,7 +950,7 @@ class Peer:
         finally:
             self._step_down(call)
 
-    def outcome(self, call: Call, seconds: float) -> Any:
+    def peek(self, call: Call, seconds: float) -> Any:
         """The outcome of a call without a timeout of its own, which stays pending."""
         from concurrent.futures import wait
 
@@ -1261,7 +1261,7 @@ class Peer:
 # before anything else runs, and 0 and 1 point where they can do no harm.  They are read
 # and written raw: a thread inside sys.stdin at exit would abort the interpreter.
 
-_claim = threading.Lock()   # held while a server of this process has the streams
+_streams_taken = threading.Lock()   # held while a server of this process has the streams
 _private: set[Any] = set()  # files that a forked child must not keep open
 
 
@@ -1281,7 +1281,7 @@ class StandardStreams:
     """
 
     def __enter__(self) -> tuple[Any, Any]:
-        if not _claim.acquire(blocking=False):
+        if not _streams_taken.acquire(blocking=False):
             raise RuntimeError("a server of this process already has stdin and stdout")
         try:
             for fd in 0, 1:
@@ -1292,7 +1292,7 @@ class StandardStreams:
                 open(os.dup(fd), mode, buffering=0)  # noqa: SIM115
                 for fd, mode in ((0, "rb"), (0, "rb"), (1, "wb"))]
         except BaseException:
-            _claim.release()
+            _streams_taken.release()
             raise
         keep_private(*files)
         os.dup2(null, 0)
@@ -1307,7 +1307,7 @@ class StandardStreams:
         for fd, file in enumerate((self._stdin, self._writer)):
             os.dup2(file.fileno(), fd)
             file.close()
-        _claim.release()
+        _streams_taken.release()
 
     def _flush(self) -> None:
         try:
@@ -1502,7 +1502,9 @@ class Process:
 # -- 6. Eras ---------------------------------------------------------------------------
 # All that differs between the revisions, both ends.  An era is an object with a
 # lifetime: a session lives as long as the connection, a stateless request as long as
-# the request.  Both answer the same questions in the same order; lay them side by side:
+# the request.  Both answer the same questions in the same order; lay them side by side.
+# On a server that object is called the *terms* of a request, on a client the *dialect*
+# of a connection; no other section asks which of the two it has.
 #
 #   for a server     LegacySession                     ModernRequest
 #   made by          `initialize`, per connection      `_meta`, per request
@@ -1591,12 +1593,15 @@ class Terms:
     def bad_arguments_are_results(self) -> bool:
         return REVISIONS[self.version].bad_arguments_are_results
 
-    def hears(self, level: str) -> bool:
+    def wants_log(self, level: str) -> bool:
         wanted = self.level
         return wanted is not None and LEVELS.index(level) >= LEVELS.index(wanted)
 
-    def hear(self, kind: str, method: str, params: Json) -> None:
-        """Pass on a change, if the client is to know; called under Server._lock."""
+    def pass_on_change(self, kind: str, method: str, params: Json) -> None:
+        """Tell the client, if it is to know; called under Server._lock.
+
+        kind: the registry that has changed; "" for one resource, named in `params`.
+        """
         wanted = kind in self.kinds if kind else params["uri"] in self.uris
         if wanted:
             self._tell(method, params)
@@ -1895,7 +1900,8 @@ def terms_of(session: LegacySession,
             META_VERSION in meta or not session.version and META_CAPABILITIES in meta):
         return ModernRequest(session._host, incoming)
     if incoming.method == "initialize" and not incoming.batch:
-        return LegacySession(session._host, session._peer)  # calls underway keep theirs
+        # Perhaps a second one: what is running keeps the session it began with.
+        return LegacySession(session._host, session._peer)
     return session
 
 
@@ -2070,7 +2076,7 @@ def negotiate(client: Any, peer: Peer, mode: str, end: float) -> Any:
         return LegacyDialect(client, _initialize(client, peer, mode, end))
     version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
     probe, pinned = _discover(client, peer, version), mode != "auto"
-    patience = end - time.monotonic()  # in which there must be time for both
+    patience = end - time.monotonic()  # the probe may take half: a handshake needs time
     seconds = patience if pinned else min(PROBE_SECONDS, patience / 2)
     try:
         return _read_probe(client, peer, probe, seconds)
@@ -2081,7 +2087,8 @@ def negotiate(client: Any, peer: Peer, mode: str, end: float) -> Any:
     try:
         result = _initialize(client, peer, mode, end)
     except McpError as error:
-        # A server may answer the probe late, then refuse the handshake with any code.
+        # Refused.  Modern after all if the probe has been answered meanwhile, whatever
+        # the code of the refusal; or if the refusal says so.
         late = probe.future.done() and not probe.future.exception()
         if not late and error.code != UNSUPPORTED_VERSION:
             raise _no_common_version(offered, f" ({error})") if offered else error
@@ -2099,7 +2106,7 @@ def _discover(client: Any, peer: Peer, version: str) -> Call:
 def _read_probe(client: Any, peer: Peer, probe: Call, seconds: float) -> ModernDialect:
     """The dialect a probe's answer stands for; McpError, RequestTimeout if for none."""
     try:
-        result = peer.outcome(probe, seconds)
+        result = peer.peek(probe, seconds)
         offered = result.get("supportedVersions")
     except McpError as error:
         offered, result = _offered(error), {}
@@ -2110,7 +2117,7 @@ def _read_probe(client: Any, peer: Peer, probe: Call, seconds: float) -> ModernD
         raise _no_common_version(offered)
     if not result:  # modern, but it refused this version: what does it offer in that?
         try:
-            result = peer.outcome(_discover(client, peer, shared[-1]), seconds)
+            result = peer.peek(_discover(client, peer, shared[-1]), seconds)
         except McpError:
             pass  # it still will not say; the requests themselves may work
     return ModernDialect(client, shared[-1], result)
@@ -3392,7 +3399,7 @@ class Context:
         self.check_cancelled()
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
-        if self.terms.hears(level):
+        if self.terms.wants_log(level):
             self.incoming.tell(LOG_MESSAGE, {
                 "level": level, **wire(logger=logger_name), "data": jsonable(data)})
 
@@ -3739,7 +3746,7 @@ class Server:
     def add_tool(self, fn: Any, *, name: str | None = None,
                  input_schema: Json | None = None, output_schema: Json | None = None,
                  **options: Any) -> Any:
-        """What the decorator does; whoever is entitled to hears of it."""
+        """Register a tool; clients are told that the list has changed."""
         name = check_tool_name(name or name_of(fn))
         check_options(options, "title description annotations icons meta")
         check_object(input_schema, "input_schema")
@@ -3750,21 +3757,21 @@ class Server:
         return self._add("tools", entry, fn)
 
     def remove_tool(self, name: str) -> None:
-        """Undo it.  KeyError: there is no such tool."""
+        """Remove a tool; clients are told.  KeyError: there is no such tool."""
         self._remove("tools", name)
 
     def add_prompt(self, fn: Any, *, name: str | None = None, **options: Any) -> Any:
-        """What the decorator does; whoever is entitled to hears of it."""
+        """Register a prompt; clients are told that the list has changed."""
         check_options(options, "title description icons meta")
         entry = Entry(name or name_of(fn), fn, options, describe_prompt)
         return self._add("prompts", entry, fn)
 
     def remove_prompt(self, name: str) -> None:
-        """Undo it.  KeyError: there is no such prompt."""
+        """Remove a prompt; clients are told.  KeyError: there is no such prompt."""
         self._remove("prompts", name)
 
     def add_resource(self, uri: str, fn: Any, **options: Any) -> Any:
-        """What the decorator does; whoever is entitled to hears of it."""
+        """Register a resource; clients are told that the list has changed."""
         template = UriTemplate(uri) if "{" in uri else None
         check_options(options, "name title description mime_type size annotations icons "
                       "meta")
@@ -3776,7 +3783,7 @@ class Server:
         return self._add(self._page_of(uri), entry, fn)
 
     def remove_resource(self, uri: str) -> None:
-        """Undo it.  KeyError: there is no such resource."""
+        """Remove a resource; clients are told.  KeyError: there is no such resource."""
         self._remove(self._page_of(uri), uri)
 
     def _page_of(self, uri: str) -> str:
@@ -3805,7 +3812,7 @@ class Server:
 
     def _announce(self, kind: str, method: str, params: Json) -> None:  # _lock is held
         for listener in self._listeners:
-            listener.hear(kind, method, params)
+            listener.pass_on_change(kind, method, params)
 
     # -- what is offered
 
@@ -4053,7 +4060,7 @@ class Connection:
         try:
             result = self._server.dispatch(ctx, incoming.method, incoming.params)
             if incoming.method == "initialize":
-                self.adopt(terms)
+                self.adopt(terms)  # only now: a refused handshake changes nothing
         except Unwind as unwind:
             if isinstance(unwind.outcome, McpError):
                 raise unwind.outcome from None
@@ -4072,6 +4079,7 @@ class Connection:
             with self._server._lock:
                 self.session.be_ready()
         if self._server.has_method(method):
+            # No request: this one is in no table, so what is told about it goes nowhere.
             message = {"id": 0, "method": method, "params": params}
             incoming = Incoming(self.peer, message, None)
             ctx = Context(self._server, incoming, self.session)

@@ -53,7 +53,9 @@ Locks, in the order in which they may be taken:
     Peer._lock       ids alive on both sides, the outbox, who reads
     Workers._ready   queued jobs and idle threads
 
-The others are held for a few lines, and nothing is called under them.
+The others are outside this order.  Longer than a few lines are held: _streams_taken
+while a server runs, Link._closing for good, Trace._lock while a line is shown, and
+Process._telling while the `stderr` function is called.
 """
 # ruff: noqa: BLE001, ISC004, RUF022, RUF023  (exceptions are meant to end here; an order
 # of meaning; texts over two lines)
@@ -132,9 +134,10 @@ class Method:
     """One request a server answers.
 
     legacy, modern: the eras that have it.  feature: the capability that must be
-    advertised for it.  page: the key of the list it pages.  cached: its result carries
-    caching hints.  asks: it may be answered "input required".  swift: settled by the thread that reads, before
-    the next line, since it changes how that line is understood, or cannot take long.
+    advertised for it.  page: the key of the list in its result, if it is paged.  cached:
+    its result carries caching hints.  asks: its handler may ask the client ("input
+    required").  swift: the reading thread settles it before it reads the next line: it
+    changes how that line is understood, or is over at once.
     """
 
     __slots__ = ("legacy", "modern", "feature", "page", "cached", "asks", "swift")
@@ -146,6 +149,8 @@ class Method:
         self.cached, self.swift = cached, swift
 
 
+# A new method is a row here, a function under @handles in section 9, and a verb of Client.
+# A row knows eras only: one that not all modern revisions have needs a check in Terms._row.
 METHODS = {
     "initialize":               Method("L ", swift=True),
     "ping":                     Method("L ", swift=True),
@@ -516,6 +521,7 @@ class Trace:
 
 
 # -- 4. Peer ---------------------------------------------------------------------------
+# Two tables: Peer._active (their requests) and Peer._pending (our calls).
 # An id leaves a table once, and whoever pops it acts on it: the answer, a cancellation,
 # a timeout and the end of the connection race for the pop, and only one wins.  What is
 # said *about* a request is queued under the lock that proves the request alive, so
@@ -751,7 +757,7 @@ class Peer:
         role.handle(incoming)          -> result or DETACHED; what it raises is answered
         role.notified(method, params)  on the leader
         role.batches()                 are arrays of messages allowed now?
-        role.noise(line)               a line that is no message, when not answered
+        role.noise(line)               a line that is no message (clients only)
         role.hung_up()                 the other end has closed; before the drain
         role.error_text(error)         what to answer when a handler failed
         role.closed_error(), role.timeout_error(call)  -> why a call fails
@@ -1118,6 +1124,7 @@ class Peer:
         method, renamed = ALIASES.get(method, (method, {}))
         params = params if type(params) is dict else {}
         params = {renamed.get(key, key): value for key, value in params.items()}
+        # A cancellation that hits is settled here; all else is the role's, too.
         if method == CANCELLED and self._cancel(params.get("requestId")):
             return
         if method == PROGRESS:
@@ -1126,9 +1133,10 @@ class Peer:
 
     def _cancel(self, key: Any) -> bool:
         with self._lock:
-            incoming = self._active.pop(read_id(key), None)
+            incoming = self._active.get(read_id(key))
             if incoming is None:
-                return False  # unknown or finished; both are to be ignored
+                return False  # unknown or finished: nothing to do here
+            self._forget(incoming)
             incoming.cancelled = True
         for hook in incoming.hooks:
             hook()
@@ -1502,9 +1510,9 @@ class Process:
 # -- 6. Eras ---------------------------------------------------------------------------
 # All that differs between the revisions, both ends.  An era is an object with a
 # lifetime: a session lives as long as the connection, a stateless request as long as
-# the request.  Both answer the same questions in the same order; lay them side by side.
-# On a server that object is called the *terms* of a request, on a client the *dialect*
-# of a connection; no other section asks which of the two it has.
+# the request.  The methods stand in the same order in both, lay them side by side; where
+# this table has a/b, the first is the left class's.  On a server that object is called
+# the *terms* of a request, on a client the *dialect* of a connection.
 #
 #   for a server     LegacySession                     ModernRequest
 #   made by          `initialize`, per connection      `_meta`, per request
@@ -1548,6 +1556,7 @@ class Question:
         """What it needs that is not declared, or not in this revision; or {}."""
         feature = QUESTIONS[self.method]
         have = declared.get(feature)
+        have = have if type(have) is dict else None
         if feature == "elicitation":
             detail = "url" if self.params.get("mode") == "url" else "form"
             modes = REVISIONS[version].elicits
@@ -1561,7 +1570,10 @@ class Question:
 
 
 class Unwind(BaseException):
-    """Leaves a handler with the request's outcome: a result, or a McpError."""
+    """Ends a handler that asks: `outcome`, a result ("input required") or a McpError.
+
+    Caught by Connection.handle; a BaseException, so that no tool swallows it.
+    """
 
     def __init__(self, outcome: Json | McpError) -> None:
         super().__init__(outcome)
@@ -1580,7 +1592,7 @@ def _expect(value: Any, kind: type, name: str) -> Any:
 class Terms:
     """What a server's eras have in common."""
 
-    _host: Any
+    _host: Any  # the Server (section 9), not what MCP calls a host
     version: str
     client_info: Json
     client_capabilities: Json
@@ -1607,7 +1619,7 @@ class Terms:
             self._tell(method, params)
 
     def _row(self, method: str, legacy: bool) -> Method | None:
-        """Its row, None for one of the host's own; McpError if this era has it not."""
+        """Its METHODS row, None if it is the user's own; McpError if not in this era."""
         row = METHODS.get(method)
         if row is None:
             known = self._host.has_method(method)
@@ -1680,15 +1692,24 @@ class LegacySession(Terms):
         for _ in range(MISFITS):
             asked = {key: self._send(incoming, question)
                      for key, question in questions.items() if key not in answers}
-            for key, (future, more) in asked.items():
-                try:
-                    answers[key] = questions[key].read({**answer_of(future), **more})
-                except ValueError:
-                    pass  # it does not fit: ask again
+            try:
+                answers.update(self._fitting(questions, asked))
+            finally:  # should one fail, nobody waits for the others
+                for future, _ in asked.values():
+                    future.cancel()
             if len(answers) == len(questions):
                 return answers
         raise invalid_params("The answers do not fit the question",
                              {"unanswered": [k for k in questions if k not in answers]})
+
+    def _fitting(self, questions: dict[str, Question], asked: Json) -> Json:
+        answers: Json = {}
+        for key, (future, more) in asked.items():
+            try:
+                answers[key] = questions[key].read({**answer_of(future), **more})
+            except ValueError:
+                pass  # it does not fit: ask again
+        return answers
 
     def _send(self, incoming: Incoming, question: Question) -> tuple[Future[Any], Json]:
         by_url = question.params.get("mode") == "url"
@@ -1699,7 +1720,7 @@ class LegacySession(Terms):
         return future, more
 
     def once(self, key: str, run: Callable[[], Any]) -> Any:
-        return run()
+        return run()  # this handler never runs again; Context.once remembers
 
     def be_ready(self) -> None:
         """`notifications/initialized` has come: send what waited for it."""
@@ -1811,6 +1832,7 @@ class ModernRequest(Terms):
         state = self._host.sealer.open(params["requestState"], self._bound())
         if state is None or state["until"] < time.time():
             raise invalid_params("requestState is not valid for this request")
+        # The keys of misfits are all that was asked last; what was not asked is ignored.
         asked = {key: given[key] for key in state["misfits"] if key in given}
         self._state = {**state, "answers": {**asked, **state["answers"]}}
 
@@ -1897,7 +1919,8 @@ def terms_of(session: LegacySession,
     """The era of a request: stateless if its `_meta` says so, else its connection's."""
     meta = incoming.params.get("_meta")
     if meta is not None and _expect(meta, dict, "_meta") and (
-            META_VERSION in meta or not session.version and META_CAPABILITIES in meta):
+            META_VERSION in meta or (  # or incomplete, before any handshake: to be told
+                not session.version and META_CAPABILITIES in meta)):
         return ModernRequest(session._host, incoming)
     if incoming.method == "initialize" and not incoming.batch:
         # Perhaps a second one: what is running keeps the session it began with.
@@ -3306,7 +3329,8 @@ class Output:
 
 
 # -- 9. Server -------------------------------------------------------------------------
-# The path of any request is four steps: whose terms, admitted?, handler, dressed.
+# The path of any request is four steps, see Connection.handle: whose terms (terms_of),
+# admitted? (admit), handler (dispatch), dressed (dress).
 # Handlers read parameters, act, and return the wire's result; none knows its era.
 
 HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
@@ -3326,7 +3350,9 @@ class Context:
     Any parameter annotated `Context` gets one.  Every call that talks to the client is
     a cancellation point: it raises Cancelled once the client has cancelled the request,
     or is gone.  Usable from any thread until the request is answered; after that,
-    reports and messages go nowhere.
+    reports and messages go nowhere.  Whatever asks the client blocks, or, in the stateless
+    revision, leaves the handler, which runs again from the top when the answers have
+    come: put side effects before a question into `once`.
     """
 
     def __init__(self, server: Server, incoming: Incoming, terms: Any) -> None:
@@ -3502,12 +3528,6 @@ def asking(method: str, params: Json, make: Callable[[Json], Any]) -> Question:
     """A question; `make` gets the answer once it looks as it must."""
     judge = _Validator(ANSWERS[method])
     return Question(method, params, lambda answer: make(judge.settle(answer)))
-
-
-def read_object(value: Any) -> Json:
-    if type(value) is not dict:
-        raise ValueError("not an object")
-    return value
 
 
 def read_elicited(answer: Json) -> Elicited:
@@ -3968,13 +3988,13 @@ class Server:
         return {"contents": self._read(ctx, text_in(params, "uri"))}
 
     def _read(self, ctx: Context, uri: str) -> list[ResourceContents]:
-        entry, arguments = self._serving(ctx, uri)
+        entry, arguments = self._resource_at(ctx, uri)
         value = self._call(entry, ctx, arguments)
         parts = value if type(value) in (list, tuple) and any(
             isinstance(part, ResourceContents) for part in value) else [value]
         return [contents_of(part, uri, entry.options.get("mime_type")) for part in parts]
 
-    def _serving(self, ctx: Context, uri: str) -> tuple[Entry, Json]:
+    def _resource_at(self, ctx: Context, uri: str) -> tuple[Entry, Json]:
         """What serves a URI: that resource, else the most literal template."""
         entry = self._lists["resources"].entries.get(uri)
         if entry:
@@ -4300,7 +4320,8 @@ class Link:
     def handle(self, incoming: Incoming) -> Json:
         if incoming.method == "ping":
             return {}
-        return self.client._answer(incoming.method, read_object(incoming.params))
+        return self.client._answer(incoming.method,
+                                   _expect(incoming.params, dict, "params"))
 
     def error_text(self, error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
@@ -4338,7 +4359,7 @@ class Link:
         return self.process.exit_code if self.process else None
 
     def dead(self) -> bool:
-        """Has it ended, be it that nobody has read so yet?"""
+        """Has it ended, even if the end of its stdout was not read yet?"""
         return self.peer.done.is_set() or self.exit_code is not None
 
     def _evidence(self, stderr: str) -> str:
@@ -5151,7 +5172,7 @@ class Program:
                 parts = {part["name"]: {"type": "string", **part}
                          for part in item.get("arguments", ())}
                 for key, part in {**schema.get("properties", {}), **parts}.items():
-                    must = part.get("required") or key in schema.get("required", ())
+                    must = part.get("required") is True or key in schema.get("required", ())
                     text = f"{key}{'' if must else '?'}: {described(part)}"
                     yield from folded(f"{text}  {part.get('description', '')}", 6)
 

@@ -279,7 +279,7 @@ class ConnectionClosed(ConnectionError):
 
 
 class Cancelled(BaseException):
-    """The client no longer wants the answer; unwinds the handler, says nothing to anyone."""
+    """The client no longer wants the answer: unwinds the handler, in silence."""
 
     code = REQUEST_CANCELLED
 
@@ -961,8 +961,11 @@ class Peer:
         from concurrent.futures import wait
 
         call.timeout = max(0.0, seconds)
-        if not wait([call.future], call.timeout).done:
-            raise self._role.timeout_error(call)
+        done = wait([call.future], call.timeout).done
+        error = None if done else self._role.timeout_error(call)
+        call.timeout = None  # that was for the message only
+        if error:
+            raise error
         return call.future.result()
 
     def claim(self, key: Any) -> Call | None:
@@ -4793,8 +4796,9 @@ class Client:
 
     def set_roots(self, roots: list[Any]) -> None:
         """The directories the server may work in: paths, file URIs or wire roots."""
+        told = self._roots is not None  # or else the server was never told of any
         self._roots = [root_of(root) for root in roots]
-        if self._link and self._link.dialect:
+        if told and self._link and self._link.dialect and not self._link.peer.closed:
             self._link.dialect.roots_changed()
 
     def capabilities(self) -> Json:
@@ -4839,7 +4843,10 @@ class Exchange:
     def settle(self, call: Call, result: Json) -> Any:
         asked = self._link.dialect.questions(result)
         if asked is None:
-            if not self._rounds:  # what came through questions is not for everybody
+            # What came through questions is not for everybody; and off the leader a change
+            # may have been read meanwhile.
+            lane = self._link.peer.lane
+            if not (self._rounds or call.watched or lane.inside()):
                 self._client._keep(self._link, call.method, self._params, result)
             return self._read(result) if self._read else result
         self._rounds += 1
@@ -5154,6 +5161,8 @@ class Program:
                 form[key] = typed(text, part) if text else part["default"]
         problems = validate(form, wanted)
         self.say("once more", "; ".join(problems))
+        if problems and not form:
+            return None  # nothing that could be asked would do
         return self.elicit(message, schema, params) if problems else form
 
     def overview(self, about: Json) -> Iterator[str]:
@@ -5184,8 +5193,9 @@ class Program:
             other = f"{json.dumps(block):.75}..."
             text = block.get("resource", block).get("text", other)
             lines.append(f"{part['role']}: {text}" if "role" in part else text)
-        data = json.dumps(result.get("structuredContent", ""), indent=2)
-        return printable("\n".join(lines) or data)
+        data = result.get("structuredContent")
+        return printable("\n".join(lines) or ("" if data is None else json.dumps(
+            data, indent=2)))
 
     def run(self) -> None:
         path, colon, name = self.name.partition(".py:")
@@ -5197,13 +5207,18 @@ class Program:
             server.serve(reader, writer, own_reader=True)
 
     def imported(self, path: str) -> Any:
-        import importlib
+        import importlib.util
         import traceback
 
         sys.modules["mcp_min"] = sys.modules[__name__]  # the file's Server must be ours
         sys.path.insert(0, os.path.dirname(path))
+        name = os.path.basename(path)[:-3]
+        spec: Any = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules.setdefault(name, module)  # not in the place of a library's
         try:
-            return importlib.import_module(os.path.basename(path)[:-3])
+            spec.loader.exec_module(module)
+            return module
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             line = [getattr(error, "lineno", 0), *(

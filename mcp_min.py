@@ -18,16 +18,16 @@ Copy this file into your project; it needs Python 3.9 or newer and nothing else.
         print(client.call_tool("forecast", {"city": "Oslo"}).text)
 
 `python3 mcp_min.py demo` shows a session line by line, `serve` is that server for a
-host's configuration, `-h` lists the rest.  Licence: MIT, at the end of the file; changes
-stand there too.
+host's configuration, `-h` lists the rest.  Licence (MIT) and changes stand at the
+end of the file.
 
 The file is read from top to bottom; a section names only what stands above it:
 
     1  Vocabulary    the facts of the specification, as tables
     2  Errors        what is raised, and what travels
     3  Wire          bytes <-> messages, and the shape of a message
-    4  Peer          one end of a connection: ids, answers, cancellation, progress, threads
-    5  Stdio         who owns file descriptors 0 and 1; starting and ending a server process
+    4  Peer          one end of a connection: ids, cancellation, progress, threads
+    5  Stdio         who owns descriptors 0 and 1; starting and ending a process
     6  Eras          all that differs between the revisions of the protocol, both ends
     7  Content       values -> content blocks, and the results that carry them
     8  Schema        signatures -> JSON Schema, the validator, URI templates
@@ -57,8 +57,8 @@ The others are outside this order.  Longer than a few lines are held: _streams_t
 while a server runs, Link._closing for good, Trace._lock while a line is shown, and
 Process._telling while the `stderr` function is called.
 """
-# ruff: noqa: BLE001, ISC004, RUF022, RUF023  (exceptions are meant to end here; an order
-# of meaning; texts over two lines)
+# ruff: noqa: BLE001, ISC004, RUF022, RUF023
+# (Exceptions end here on purpose; lists are in order of meaning; texts take two lines.)
 from __future__ import annotations
 
 import enum
@@ -112,7 +112,8 @@ class Revision:
 
     __slots__ = ("modern", "batches", "bad_arguments_are_results", "elicits")
 
-    def __init__(self, modern: bool, batches: bool, results: bool, elicits: str) -> None:
+    def __init__(self, modern: bool, batches: bool, results: bool,
+                 elicits: str) -> None:
         self.modern, self.batches = modern, batches
         self.bad_arguments_are_results, self.elicits = results, elicits.split()
 
@@ -127,17 +128,17 @@ REVISIONS = {  #           modern batches results  modes of elicitation
 LEGACY_VERSIONS = [date for date, row in REVISIONS.items() if not row.modern]
 MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 MODES = ("auto", "legacy", "modern", *REVISIONS)  # what a client may insist on
-OLD_MODES = ("legacy", *LEGACY_VERSIONS)          # those that do not probe for the new era
+OLD_MODES = ("legacy", *LEGACY_VERSIONS)          # those that do not probe
 
 
 class Method:
     """One request a server answers.
 
     legacy, modern: the eras that have it.  feature: the capability that must be
-    advertised for it.  page: the key of the list in its result, if it is paged.  cached:
-    its result carries caching hints.  asks: its handler may ask the client ("input
-    required").  swift: the reading thread settles it before it reads the next line: it
-    changes how that line is understood, or is over at once.
+    advertised for it.  page: the key of the list in its result, if it is paged.
+    cached: its result carries caching hints.  asks: its handler may ask the client
+    ("input required").  swift: the reading thread settles it before it reads the next
+    line: it changes how that line is understood, or is over at once.
     """
 
     __slots__ = ("legacy", "modern", "feature", "page", "cached", "asks", "swift")
@@ -149,15 +150,16 @@ class Method:
         self.cached, self.swift = cached, swift
 
 
-# A new method is a row here, a function under @handles in section 9, and a verb of Client.
-# A row knows eras only: one that not all modern revisions have needs a check in Terms._row.
+# A new method is a row here, a function under @handles (section 9), a verb of Client.
+# A row knows eras only: what not all modern revisions have needs a check in Terms._row.
 METHODS = {
     "initialize":               Method("L ", swift=True),
     "ping":                     Method("L ", swift=True),
     "server/discover":          Method(" M", swift=True, cached=True),
     "tools/list":               Method("LM", "tools", page="tools", cached=True),
     "tools/call":               Method("LM", "tools", asks=True),
-    "resources/list":           Method("LM", "resources", page="resources", cached=True),
+    "resources/list":           Method("LM", "resources", page="resources",
+                                       cached=True),
     "resources/templates/list": Method("LM", "resources", page="resourceTemplates",
                                        cached=True),
     "resources/read":           Method("LM", "resources", asks=True, cached=True),
@@ -177,8 +179,8 @@ QUESTIONS = {
     "roots/list":             "roots",
 }
 
-# What a change of a registry is called: the notification, the key in a listen filter, and
-# the methods whose cached results it makes stale.
+# What a change of a registry is called: the notification, the key in a listen filter,
+# and the methods whose cached results it makes stale.
 CHANGES = {
     "tools":     ("notifications/tools/list_changed", "toolsListChanged",
                   ["tools/list"]),
@@ -213,7 +215,8 @@ META_LOG_LEVEL = META + "logLevel"
 META_SERVER = META + "serverInfo"
 META_SUBSCRIPTION = META + "subscriptionId"
 
-LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert",
+          "emergency")
 
 PARSE_ERROR = -32700          # the line is not JSON
 INVALID_REQUEST = -32600      # JSON, but not a message; or not at this time
@@ -234,7 +237,7 @@ CONTENT_TOO_LARGE = -32801    # from LSP: a line over max_message_bytes
 
 
 class McpError(Exception):
-    """A JSON-RPC error, in either direction: raise it in a handler, catch it in a caller.
+    """A JSON-RPC error in either direction: handlers raise it, callers catch it.
 
     code: int, see the constants.  message: str.  data: any JSON, or None.
     """
@@ -253,7 +256,7 @@ class McpError(Exception):
 
 
 class ToolError(Exception):
-    """Raised in a tool: a result with `isError` and this text.  Raised by `call_tool` too.
+    """Raised in a tool: a result with `isError` and this text; and by `call_tool`.
 
     result: on the client, the whole ToolResult.
     """
@@ -262,7 +265,7 @@ class ToolError(Exception):
 
 
 class RequestTimeout(TimeoutError):
-    """No answer and no progress within the time allowed; the other end has been told."""
+    """No answer and no progress in the time allowed; the other end has been told."""
 
 
 class ConnectionClosed(ConnectionError):
@@ -293,10 +296,11 @@ def invalid_params(message: str, data: Any = None) -> McpError:
 
 
 def printable(text: str) -> str:
-    """Text with everything a terminal might obey made visible, but for newline and tab."""
+    """Text with all that a terminal might obey made visible, but newline and tab."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1]
+                   for c in text)
 
 
 # -- 3. Wire ---------------------------------------------------------------------------
@@ -503,7 +507,8 @@ class Trace:
                 text = printable(line.decode("utf-8", "backslashreplace"))
                 note = self._note(arrow, line)
                 try:
-                    self._write(f"{clock}.{now % 1 * 1000:03.0f} {arrow} {text}{note}\n")
+                    clock = f"{clock}.{int(now % 1 * 1000):03}"
+                    self._write(f"{clock} {arrow} {text}{note}\n")
                 except (OSError, ValueError):
                     pass  # a full disk must not stop the wire
 
@@ -1173,8 +1178,8 @@ class Peer:
             if self.answers == "none" or self.closed:
                 return
             fresh = self._active.setdefault(incoming.id, incoming) is incoming
-            # A server's leader runs a request itself while none runs aside; or else each
-            # of many slow ones would keep it for GRACE.
+            # A server's leader runs a request itself while none runs aside; or else
+            # each of many slow ones would keep it for GRACE.
             alone = self._serving and not (self._aside or incoming.batch)
             here = fresh and (swift or alone)
             if here:
@@ -1272,7 +1277,7 @@ class Peer:
 # before anything else runs, and 0 and 1 point where they can do no harm.  They are read
 # and written raw: a thread inside sys.stdin at exit would abort the interpreter.
 
-_streams_taken = threading.Lock()   # held while a server of this process has the streams
+_streams_taken = threading.Lock()  # held while a server of this process has them
 _private: set[Any] = set()  # files that a forked child must not keep open
 
 
@@ -1513,9 +1518,9 @@ class Process:
 # -- 6. Eras ---------------------------------------------------------------------------
 # All that differs between the revisions, both ends.  An era is an object with a
 # lifetime: a session lives as long as the connection, a stateless request as long as
-# the request.  The methods stand in the same order in both, lay them side by side; where
-# this table has a/b, the first is the left class's.  On a server that object is called
-# the *terms* of a request, on a client the *dialect* of a connection.
+# the request.  The methods stand in the same order in both, lay them side by side;
+# where this table has a/b, the first is the left class's.  On a server that object is
+# called the *terms* of a request, on a client the *dialect* of a connection.
 #
 #   for a server     LegacySession                     ModernRequest
 #   made by          `initialize`, per connection      `_meta`, per request
@@ -1622,7 +1627,7 @@ class Terms:
             self._tell(method, params)
 
     def _row(self, method: str, legacy: bool) -> Method | None:
-        """Its METHODS row, None if it is the user's own; McpError if not in this era."""
+        """Its METHODS row, None if the user's own; McpError if not in this era."""
         row = METHODS.get(method)
         if row is None:
             known = self._host.has_method(method)
@@ -1800,7 +1805,7 @@ class ModernRequest(Terms):
         if not (row and row.asks):  # basic/patterns/mrtr: "on any other", MUST NOT
             raise McpError(INVALID_REQUEST, f"{incoming.method} cannot ask the client")
         missing = self._undeclared(questions)
-        if missing:  # cannot be caught by `except Exception`: the client must hear of it
+        if missing:  # `except Exception` must not catch it: the client is to hear of it
             raise Unwind(McpError(MISSING_CAPABILITY, UNDECLARED + ", ".join(missing),
                                   {"requiredCapabilities": missing}))
         given, answers = self._state["answers"], {}
@@ -1835,7 +1840,7 @@ class ModernRequest(Terms):
         state = self._host.sealer.open(params["requestState"], self._bound())
         if state is None or state["until"] < time.time():
             raise invalid_params("requestState is not valid for this request")
-        # The keys of misfits are all that was asked last; what was not asked is ignored.
+        # The keys of misfits are all that was asked last; other answers are ignored.
         asked = {key: given[key] for key in state["misfits"] if key in given}
         self._state = {**state, "answers": {**asked, **state["answers"]}}
 
@@ -3353,9 +3358,9 @@ class Context:
     Any parameter annotated `Context` gets one.  Every call that talks to the client is
     a cancellation point: it raises Cancelled once the client has cancelled the request,
     or is gone.  Usable from any thread until the request is answered; after that,
-    reports and messages go nowhere.  Whatever asks the client blocks, or, in the stateless
-    revision, leaves the handler, which runs again from the top when the answers have
-    come: put side effects before a question into `once`.
+    reports and messages go nowhere.  Whatever asks the client blocks, or, in the
+    stateless revision, leaves the handler, which runs again from the top when the
+    answers have come: put side effects before a question into `once`.
     """
 
     def __init__(self, server: Server, incoming: Incoming, terms: Any) -> None:
@@ -3796,12 +3801,13 @@ class Server:
     def add_resource(self, uri: str, fn: Any, **options: Any) -> Any:
         """Register a resource; clients are told that the list has changed."""
         template = UriTemplate(uri) if "{" in uri else None
-        check_options(options, "name title description mime_type size annotations icons "
-                      "meta")
+        check_options(options, "name title description mime_type size annotations "
+                      "icons meta")
         options = {"name": name_of(fn), **options}
         entry = Entry(uri, fn, options, describe_resource, template)
         told, node = set(template.names if template else ()), entry.signature.node
-        if not set(node.get("required", ())) <= told or not told <= {*node["properties"]}:
+        needed = set(node.get("required", ()))
+        if not needed <= told or not told <= {*node["properties"]}:
             raise TypeError(f"{uri}: its placeholders and the parameters differ")
         return self._add(self._page_of(uri), entry, fn)
 
@@ -3950,8 +3956,9 @@ class Server:
     def _forget(self, gone: Any) -> None:
         """One listener, or all that are a peer's."""
         with self._lock:
-            self._listeners = {listener: peer for listener, peer in self._listeners.items()
-                               if gone not in (listener, peer)}
+            self._listeners = {
+                listener: peer for listener, peer in self._listeners.items()
+                if gone not in (listener, peer)}
 
     @handles("logging/setLevel")
     def _set_level(self, ctx: Context, params: Json) -> Json:
@@ -3995,7 +4002,8 @@ class Server:
         value = self._call(entry, ctx, arguments)
         parts = value if type(value) in (list, tuple) and any(
             isinstance(part, ResourceContents) for part in value) else [value]
-        return [contents_of(part, uri, entry.options.get("mime_type")) for part in parts]
+        return [contents_of(part, uri, entry.options.get("mime_type"))
+                for part in parts]
 
     def _resource_at(self, ctx: Context, uri: str) -> tuple[Entry, Json]:
         """What serves a URI: that resource, else the most literal template."""
@@ -4051,7 +4059,8 @@ class Server:
         prompts, templates = (self._lists[page].entries for page in COMPLETABLE)
         entry = prompts.get(key) or templates.get(key)
         if not entry:
-            raise invalid_params(f"Unknown prompt or template: {key:.200}", {"ref": key})
+            raise invalid_params(f"Unknown prompt or template: {key:.200}",
+                                 {"ref": key})
         choices = entry.choices().get(name, ())
         return [choice for choice in choices if str(choice).startswith(value)]
 
@@ -4102,7 +4111,8 @@ class Connection:
             with self._server._lock:
                 self.session.be_ready()
         if self._server.has_method(method):
-            # No request: this one is in no table, so what is told about it goes nowhere.
+            # No request: this one is in no table, what is told about it goes nowhere.
+            # Its terms are the connection's: empty if the client has shaken no hands.
             message = {"id": 0, "method": method, "params": params}
             incoming = Incoming(self.peer, message, None)
             ctx = Context(self._server, incoming, self.session)
@@ -4843,8 +4853,8 @@ class Exchange:
     def settle(self, call: Call, result: Json) -> Any:
         asked = self._link.dialect.questions(result)
         if asked is None:
-            # What came through questions is not for everybody; and off the leader a change
-            # may have been read meanwhile.
+            # What came through questions is not for everybody; and off the leader a
+            # change may have been read meanwhile.
             lane = self._link.peer.lane
             if not (self._rounds or call.watched or lane.inside()):
                 self._client._keep(self._link, call.method, self._params, result)
@@ -5181,7 +5191,8 @@ class Program:
                 parts = {part["name"]: {"type": "string", **part}
                          for part in item.get("arguments", ())}
                 for key, part in {**schema.get("properties", {}), **parts}.items():
-                    must = part.get("required") is True or key in schema.get("required", ())
+                    needed = schema.get("required", ())
+                    must = part.get("required") is True or key in needed
                     text = f"{key}{'' if must else '?'}: {described(part)}"
                     yield from folded(f"{text}  {part.get('description', '')}", 6)
 
@@ -5374,7 +5385,7 @@ if __name__ == "__main__":
 
 # -- Changes ---------------------------------------------------------------------------
 #
-# 1.0.0  2026-11-20  The first: server and client, the revisions 2024-11-05 to 2026-07-28.
+# 1.0.0  2026-11-20  The first: both ends, the revisions 2024-11-05 to 2026-07-28.
 #
 # -- Licence ---------------------------------------------------------------------------
 #

@@ -7915,8 +7915,8 @@ class Test8TheValidatorSaysWhatIsWrong(unittest.TestCase):
         if not root:
             self.skipTest("JSON_SCHEMA_SUITE does not name tests/draft2020-12")
         remote = ("refRemote.json", "metaschema-no-validation",
-            "metaschema-optional-voc",
-                  "detached-dynamicref", '"tree.json"', '"extendible-dynamic-ref.json"')
+                  "metaschema-optional-voc", "detached-dynamicref", '"tree.json"',
+                  '"extendible-dynamic-ref.json"')
         passed, failed = 0, []
         for path in sorted(pathlib.Path(root).glob("*.json")):
             for group in json.loads(path.read_text("utf-8")):

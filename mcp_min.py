@@ -551,14 +551,14 @@ class Workers:
         self._started = self._idle = 0
         self._closed = False
 
-    def submit(self, job: Callable[[], Any]) -> None:
+    def submit(self, job: Callable[[], Any]) -> bool:
+        """Have a thread run it; False if there is none and none can be started."""
         with self._ready:
             self._jobs.append(job)
             grow = self._idle < len(self._jobs) and self._started < self._limit
             self._started += grow
             self._ready.notify()
-        if grow:
-            start_thread(self._name, self._work)
+        return not grow or start_thread(self._name, self._work)
 
     def waiting(self) -> int:
         return len(self._jobs)
@@ -590,9 +590,14 @@ class Workers:
             return self._jobs.popleft() if self._jobs else None
 
 
-def start_thread(name: str, run: Callable[[], Any]) -> None:
-    # Daemons all: nothing a handler does may keep the process from ending.
-    threading.Thread(target=run, name=name, daemon=True).start()
+def start_thread(name: str, run: Callable[[], Any]) -> bool:
+    """Start a thread; False if none can be, as from 3.12 on while the process ends."""
+    try:
+        # Daemons all: nothing a handler does may keep the process from ending.
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
 
 
 class Incoming:
@@ -873,7 +878,8 @@ class Peer:
                 else:  # a caller has a timeout to keep; a worker has the patience
                     with self._lock:
                         self._outbox.insert(0, data)
-                    return self.workers.submit(partial(self._flush, True))
+                    self.workers.submit(partial(self._flush, True))
+                    return
             finally:
                 self.writing.release()
 
@@ -1037,7 +1043,8 @@ class Peer:
             self._busy = False
             self._aside += 1
         self._leader = leader = object()
-        self.workers.submit(partial(self._lead, leader))
+        if not self.workers.submit(partial(self._lead, leader)):
+            self.ended.set()  # the process ends: nobody will read on
 
     def pass_reading_on(self) -> None:
         """Have another thread read from now on; for handlers that are about to wait."""

@@ -6435,8 +6435,7 @@ class TestRaces(unittest.TestCase):
             battle(Client(self.server).connect())
 
     def test_only_one_thread_reads_when_a_caller_is_held_up_by_a_ping(self):
-        # Fails (several readers at once) when a caller that leads does not look whether
-        # the timekeeper has meanwhile made another thread leader.
+        # The timekeeper makes another thread leader meanwhile; the caller must see that.
         server, inside, most = everything()[0], collections.Counter(), set()
         pause, counting = threading.Event(), threading.Lock()
 

@@ -295,6 +295,19 @@ def invalid_params(message: str, data: Any = None) -> McpError:
     return McpError(INVALID_PARAMS, message, data)
 
 
+def malformed(fault: str) -> McpError:
+    return McpError(INTERNAL_ERROR, f"Malformed answer: {fault}")
+
+
+def expect(value: Any, kind: type, name: str) -> Any:
+    """The value, if it is of this type; else McpError(-32602) with its name."""
+    if type(value) is not kind:
+        wanted = {"str": "a string", "dict": "an object", "list": "a list"}
+        words = wanted.get(kind.__name__, "a boolean")
+        raise invalid_params(f'"{name}" must be {words}')
+    return value
+
+
 def printable(text: str) -> str:
     """Text with all that a terminal might obey made visible, but newline and tab."""
     if text.isprintable():
@@ -321,6 +334,11 @@ _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 def encode(message: Any) -> bytes:
     """A message as one line.  ValueError, TypeError, RecursionError: it is not JSON."""
     return _to_text(message).encode("ascii") + b"\n"
+
+
+def notification(method: str, params: Json | None = None) -> Json:
+    message: Json = {"jsonrpc": "2.0", "method": method}
+    return message if params is None else {**message, "params": params}
 
 
 def decode(line: bytes, max_depth: int) -> Any:
@@ -471,8 +489,9 @@ def say(text: str) -> None:
     except (AttributeError, OSError, ValueError):
         free = True  # not a file; or none at all, see below
     try:
-        if free:  # and a writable pipe takes this much at once
-            sys.stderr.write(printable(text)[-4000:])
+        if free:  # and a writable pipe takes this many bytes at once
+            tail = printable(text).encode("utf-8", "backslashreplace")[-4000:]
+            sys.stderr.write(tail.decode("utf-8", "ignore"))
             sys.stderr.flush()
     except (AttributeError, OSError, ValueError):
         pass  # there is none, or it is closed: there is nobody to tell
@@ -587,7 +606,11 @@ class Workers:
             while not self._jobs and not self._closed:
                 self._ready.wait()
             self._idle -= 1
-            return self._jobs.popleft() if self._jobs else None
+            if self._jobs:
+                return self._jobs.popleft()
+            self._started -= 1  # a job that comes later yet gets a thread of its own
+            self._threads.discard(threading.get_ident())
+            return None
 
 
 def start_thread(name: str, run: Callable[[], Any]) -> bool:
@@ -623,8 +646,7 @@ class Incoming:
 
     def tell(self, method: str, params: Json, reached: float | None = None) -> None:
         """Send a notification about this request; nothing once it is answered."""
-        data = encode({"jsonrpc": "2.0", "method": method, "params": params})
-        self.peer.tell(self, data, reached=reached)
+        self.peer.tell(self, encode(notification(method, params)), reached=reached)
 
     def on_cancel(self, hook: Callable[[], Any]) -> None:
         """Have it called, once, when the request is cancelled; now if it has been."""
@@ -721,7 +743,7 @@ class Call:
         if future:
             pass_on(future, result, error)
 
-    def settle(self, message: Json) -> None:
+    def receive(self, message: Json) -> None:
         """Finish with what an answer says, or with what is wrong with it."""
         try:
             result = read_answer(message)
@@ -754,7 +776,7 @@ def read_answer(message: Json) -> Json:
         raise McpError(error["code"], str(error.get("message")), error.get("data"))
     else:
         fault = '"result" is not an object, or "error" has no integer "code"'
-    raise McpError(INTERNAL_ERROR, f"Malformed answer: {fault}")
+    raise malformed(fault)
 
 
 class Peer:
@@ -770,7 +792,7 @@ class Peer:
         role.noise(line)               a line that is no message (clients only)
         role.hung_up()                 the other end has closed; before the drain
         role.error_text(error)         what to answer when a handler failed
-        role.closed_error(), role.timeout_error(call)  -> why a call fails
+        role.closed_error(), role.timeout_error(reason)  -> what a call fails with
 
     answers: what is answered: "all" (a server: garbage too), "requests" (a client of a
     handshake revision) or "none" (of a stateless one: it writes no responses).
@@ -971,13 +993,9 @@ class Peer:
         """The outcome of a call without a timeout of its own, which stays pending."""
         from concurrent.futures import wait
 
-        call.timeout = max(0.0, seconds)
-        done = wait([call.future], call.timeout).done
-        error = None if done else self._role.timeout_error(call)
-        call.timeout = None  # that was for the message only
-        if error:
-            raise error
-        return call.future.result()
+        if wait([call.future], max(0.0, seconds)).done:
+            return call.future.result()
+        raise self._role.timeout_error(f"{call.method}: no answer in {seconds:.3g} s")
 
     def claim(self, key: Any) -> Call | None:
         """Take a call out of the table: now its outcome is for the taker to say."""
@@ -993,12 +1011,13 @@ class Peer:
 
     def _withdraw(self, call: Call, reason: str) -> None:
         if call.method != "initialize":  # basic/lifecycle: it MUST NOT be cancelled
-            self.send({"jsonrpc": "2.0", "method": CANCELLED,
-                       "params": {"requestId": call.id, "reason": reason}})
+            self.send(notification(CANCELLED, {"requestId": call.id, "reason": reason}))
 
     def _expire(self, call: Call) -> None:
         self._withdraw(call, "timed out")
-        call.finish(error=self._role.timeout_error(call))
+        why = "no answer within max_timeout" if time.monotonic() >= call.cap else (
+            f"no answer or progress within {call.timeout} s")
+        call.finish(error=self._role.timeout_error(f"{call.method}: {why}"))
 
     # -- reading
 
@@ -1110,7 +1129,7 @@ class Peer:
         if shape == "request":
             return self._begin(Incoming(self, message, batch))
         if shape == "response":
-            self._settle(message, line)
+            self._answered(message, line)
         else:
             self._notice(message["method"], message.get("params"))
         if batch:
@@ -1124,14 +1143,14 @@ class Peer:
         key = read_id(message.get("id")) if type(message) is dict else None
         self._post(encode({"jsonrpc": "2.0", "id": key, "error": error.wire()}), batch)
 
-    def _settle(self, message: Json, line: bytes) -> None:
+    def _answered(self, message: Json, line: bytes) -> None:
         call = self.claim(message.get("id"))  # None: unknown, late, or a second answer
         if call and call.untold and not call.inside:  # its progress is told first
-            self.lane.submit(partial(call.settle, message))
+            self.lane.submit(partial(call.receive, message))
         elif call and call.watched:  # its callbacks are the user's: not for the leader
-            self.workers.submit(partial(call.settle, message))
+            self.workers.submit(partial(call.receive, message))
         elif call:
-            call.settle(message)
+            call.receive(message)
         elif message.get("id") is None and not self._serving:
             self._role.noise(line)
 
@@ -1408,6 +1427,38 @@ def _start(argv: Sequence[str], env: dict[str, str], cwd: str | None) -> Any:
         raise type(error)(error.errno, text, error.filename) from None
 
 
+class Streams:
+    """A server that is no process of ours: all there is are a reader and a writer.
+
+    ends: whether it ends, and closes its side, when it reads that ours is closed.
+    """
+
+    stderr_tail, exit_code = "", None
+
+    def __init__(self, reader: Any, writer: Any, ends: bool = False) -> None:
+        self.reader, self.writer, self._ends = reader, writer, ends
+
+    def release(self, pass_on: bool) -> None:
+        pass  # there is no stderr
+
+    def last_words(self) -> tuple[int | None, str]:
+        return None, ""
+
+    def close(self, closed: threading.Event, writing: threading.Lock) -> None:
+        """Hang up, as Process.close does."""
+        if self._ends:
+            self._close_writer()
+        else:  # a buffered stream cannot be closed while a thread is inside it
+            start_thread("mcp closing", self._close_writer)
+        closed.wait(2 if self._ends else 0.1)
+
+    def _close_writer(self) -> None:
+        try:
+            self.writer.close()
+        except (OSError, ValueError):
+            pass
+
+
 class Process:
     """A server process: its streams, its last words, its end.
 
@@ -1595,15 +1646,6 @@ class Unwind(BaseException):
         self.outcome = outcome
 
 
-def _expect(value: Any, kind: type, name: str) -> Any:
-    """The value, if it is of this type; else McpError(-32602) with its name."""
-    if type(value) is not kind:
-        wanted = {"str": "a string", "dict": "an object", "list": "a list"}
-        words = wanted.get(kind.__name__, "a boolean")
-        raise invalid_params(f'"{name}" must be {words}')
-    return value
-
-
 class Terms:
     """What a server's eras have in common."""
 
@@ -1684,11 +1726,11 @@ class LegacySession(Terms):
 
     def open(self, params: Json) -> Json:
         """Answer `initialize` (basic/lifecycle)."""
-        version = _expect(params.get("protocolVersion"), str, "protocolVersion")
+        version = expect(params.get("protocolVersion"), str, "protocolVersion")
         # Never an error and never an echo: another version is a counter-offer.
         self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
-        self.client_info = _expect(params.get("clientInfo", {}), dict, "clientInfo")
-        self.client_capabilities = _expect(params.get("capabilities", {}), dict,
+        self.client_info = expect(params.get("clientInfo", {}), dict, "clientInfo")
+        self.client_capabilities = expect(params.get("capabilities", {}), dict,
                                            "capabilities")
         result = self._introduction(protocolVersion=self.version,
                                     serverInfo=self._host.info)
@@ -1780,13 +1822,13 @@ class ModernRequest(Terms):
 
     def admit(self, incoming: Incoming) -> None:
         meta = incoming.params["_meta"]
-        self.version = _expect(meta.get(META_VERSION), str, META_VERSION)
+        self.version = expect(meta.get(META_VERSION), str, META_VERSION)
         if self.version not in MODERN_VERSIONS:
             raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", {
                 "supported": MODERN_VERSIONS, "requested": self.version})
-        self.client_capabilities = _expect(meta.get(META_CAPABILITIES), dict,
+        self.client_capabilities = expect(meta.get(META_CAPABILITIES), dict,
                                            META_CAPABILITIES)
-        self.client_info = _expect(meta.get(META_CLIENT, {}), dict, META_CLIENT)
+        self.client_info = expect(meta.get(META_CLIENT, {}), dict, META_CLIENT)
         self.level = meta.get(META_LOG_LEVEL)
         if self.level not in (None, *LEVELS):
             raise invalid_params(f"{META_LOG_LEVEL} must be one of {', '.join(LEVELS)}")
@@ -1841,7 +1883,7 @@ class ModernRequest(Terms):
 
     def _restore(self, params: Json) -> None:
         """Take up where the last round ended, with the answers to what it asked."""
-        given = _expect(params.get("inputResponses", {}), dict, "inputResponses")
+        given = expect(params.get("inputResponses", {}), dict, "inputResponses")
         if "requestState" not in params:
             return
         state = self._host.sealer.open(params["requestState"], self._bound())
@@ -1866,12 +1908,12 @@ class ModernRequest(Terms):
     def listen(self) -> ModernRequest:
         """Agree on what to hear of: what is not offered is left out, not refused."""
         params, offers = self._incoming.params, self._host.offers
-        wanted = _expect(params.get("notifications"), dict, "notifications")
+        wanted = expect(params.get("notifications"), dict, "notifications")
         self.kinds = {kind for kind, (_, key, _) in CHANGES.items()
-                      if _expect(wanted.get(key, False), bool, key) and offers(kind)}
+                      if expect(wanted.get(key, False), bool, key) and offers(kind)}
         name = "resourceSubscriptions"
-        uris = [_expect(uri, str, f"{name}[]")
-                for uri in _expect(wanted.get(name, []), list, name)]
+        uris = [expect(uri, str, f"{name}[]")
+                for uri in expect(wanted.get(name, []), list, name)]
         self.uris = uris if offers("resources") else []
         return self
 
@@ -1933,7 +1975,7 @@ def terms_of(session: LegacySession,
              incoming: Incoming) -> LegacySession | ModernRequest:
     """The era of a request: stateless if its `_meta` says so, else its connection's."""
     meta = incoming.params.get("_meta")
-    if meta is not None and _expect(meta, dict, "_meta") and (
+    if meta is not None and expect(meta, dict, "_meta") and (
             META_VERSION in meta or (  # or incomplete, before any handshake: to be told
                 not session.version and META_CAPABILITIES in meta)):
         return ModernRequest(session._host, incoming)
@@ -4320,13 +4362,11 @@ if TYPE_CHECKING:
 class Link:
     """A connection to a server: the role of its peer, and the process behind it."""
 
-    def __init__(self, client: Client, reader: Any, writer: Any, *, ours: bool = False,
-                 process: Process | None = None) -> None:
-        self.client, self.process, self._writer = client, process, writer
-        self._ours = ours                 # it ends when its reader does, as ours do
+    def __init__(self, client: Client, process: Process | Streams) -> None:
+        self.client, self.process = client, process
         # Questions wait for people, each on a thread: so many as to never run out.
-        self.peer = Peer(self, reader, writer, answers="requests", own_reader=True,
-                         max_workers=1000)
+        self.peer = Peer(self, process.reader, process.writer, answers="requests",
+                         own_reader=True, max_workers=1000)
         self.dialect: Any = None          # None until agreed on
         self._noise: deque[bytes] = deque(maxlen=20)  # lines that were no messages
         self._closing = threading.Lock()  # held for good by whoever closes
@@ -4341,7 +4381,7 @@ class Link:
         if incoming.method == "ping":
             return {}
         return self.client._answer(incoming.method,
-                                   _expect(incoming.params, dict, "params"))
+                                   expect(incoming.params, dict, "params"))
 
     def error_text(self, error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
@@ -4357,30 +4397,21 @@ class Link:
     def hung_up(self) -> None:
         pass
 
-    def timeout_error(self, call: Call) -> RequestTimeout:
-        return RequestTimeout(f"{call.method}: no answer or progress within "
-                              f"{call.timeout} s{self._evidence(self.stderr_tail)}")
+    def timeout_error(self, reason: str) -> RequestTimeout:
+        return RequestTimeout(reason + self._evidence(self.process.stderr_tail))
 
     def closed_error(self) -> ConnectionClosed:
         if self._closing.locked():
-            return ConnectionClosed("The client is closed", self.exit_code,
-                                    self.stderr_tail)
-        code, words = self.process.last_words() if self.process else (None, "")
+            return ConnectionClosed("The client is closed", self.process.exit_code,
+                                    self.process.stderr_tail)
+        code, words = self.process.last_words()
         ending = "" if code is None else f" (exit code {code})"
         return ConnectionClosed("The server has closed the connection" + ending
                                 + self._evidence(words), code, words)
 
-    @property
-    def stderr_tail(self) -> str:
-        return self.process.stderr_tail if self.process else ""
-
-    @property
-    def exit_code(self) -> int | None:
-        return self.process.exit_code if self.process else None
-
     def dead(self) -> bool:
         """Has it ended, even if the end of its stdout was not read yet?"""
-        return self.peer.done.is_set() or self.exit_code is not None
+        return self.peer.done.is_set() or self.process.exit_code is not None
 
     def _evidence(self, stderr: str) -> str:
         """What the server said outside the protocol, which often is the reason."""
@@ -4394,21 +4425,7 @@ class Link:
             self.peer.ended.wait(5)
             return
         self.peer.close()
-        if self.process:
-            return self.process.close(self.peer.ended, self.peer.writing)
-        if self._ours:  # a server that ends when it reads this
-            close_quietly(self._writer)
-            self.peer.ended.wait(2)
-        else:  # a buffered stream cannot be closed while a thread is inside it
-            start_thread("mcp closing", partial(close_quietly, self._writer))
-            self.peer.ended.wait(0.1)
-
-
-def close_quietly(stream: Any) -> None:
-    try:
-        stream.close()
-    except (OSError, ValueError):
-        pass
+        self.process.close(self.peer.ended, self.peer.writing)
 
 
 class Client:
@@ -4505,12 +4522,12 @@ class Client:
     @property
     def stderr_tail(self) -> str:
         """The last 8 KB the server wrote to stderr."""
-        return self._link.stderr_tail if self._link else ""
+        return self._link.process.stderr_tail if self._link else ""
 
     @property
     def exit_code(self) -> int | None:
         """Of the server's process once it has ended; negative for a signal."""
-        return self._link.exit_code if self._link else None
+        return self._link.process.exit_code if self._link else None
 
     def _open(self) -> None:
         end = time.monotonic() + self.timeout
@@ -4519,36 +4536,39 @@ class Client:
             self._begin(link, self._mode, end)
         except ConnectionClosed:
             # Some servers of the handshake era die of the probe, or at what follows it.
-            if self._mode != "auto" or self._closed or not link.process:
+            mortal = isinstance(link.process, Process)
+            if self._mode != "auto" or self._closed or not mortal:
                 raise
             link = self._launch()
             self._begin(link, OLD_MODES[0], end)
         finally:
             self._opening = False
-            if link.process:  # which has failed, or else this was said before
-                link.process.release(pass_on=True)
+            link.process.release(pass_on=True)  # it has failed, or this was said before
         for uri in list(self._subscribed):  # of the process before this one
-            self.subscribe(uri)
+            try:
+                self.subscribe(uri)
+            except McpError as error:  # no reason not to be connected
+                del self._subscribed[uri]
+                say(f"mcp_min: no longer subscribed to {uri}: {error}\n")
 
     def _begin(self, link: Link, mode: str, end: float) -> None:
         self._link = link
         with self._caching:
             self._cache.clear()
-        process = link.process
         try:
             if self._closed:  # by another thread, which could not know of this link
                 link.close()
                 raise link.closed_error()
-            if process and mode in OLD_MODES:
-                process.release(pass_on=True)
+            if mode in OLD_MODES:
+                link.process.release(pass_on=True)
             link.peer.start()
             link.dialect = dialect = negotiate(self, link.peer, mode, end)
             link.peer.answers = dialect.answers
             self.server_info, self.server_capabilities, self.instructions = (
                 dialect.server_info, dialect.capabilities, dialect.instructions)
             self.protocol_version = dialect.version
-            if process:  # a probed server of the old era has complained for pages
-                process.release(pass_on=dialect.answers == "none")
+            # A probed server of the old era has complained for pages.
+            link.process.release(pass_on=dialect.answers == "none")
             dialect.open()
         except BaseException:
             link.close()
@@ -4559,11 +4579,10 @@ class Client:
         if hasattr(target, "serve"):
             return self._serve_here(target)
         if type(target) is tuple and len(target) == 2 and hasattr(target[1], "write"):
-            return Link(self, *target)
+            return Link(self, Streams(*target))
         argv, env, cwd = command_of(target, self._env, self._cwd)
-        process = Process(argv, child_environment(env, self._inherit_env), cwd,
-                          text_sink(self._stderr))
-        return Link(self, process.reader, process.writer, process=process)
+        return Link(self, Process(argv, child_environment(env, self._inherit_env), cwd,
+                                  text_sink(self._stderr)))
 
     def _serve_here(self, server: Any) -> Link:
         (reader, their_writer), (their_reader, writer) = pipe(), pipe()
@@ -4573,7 +4592,7 @@ class Client:
                 server.serve(their_reader, their_writer, own_reader=True)
 
         start_thread("mcp server", serve)
-        return Link(self, reader, writer, ours=True)
+        return Link(self, Streams(reader, writer, ends=True))
 
     def _connected(self) -> Link:
         link = self._link
@@ -4631,7 +4650,7 @@ class Client:
         link = self._connected()
         if link.peer.closed:
             raise link.closed_error()
-        link.peer.send({"jsonrpc": "2.0", "method": method, **wire(params=params)})
+        link.peer.send(notification(method, params))
 
     def ping(self) -> None:
         """Return when the server has answered."""

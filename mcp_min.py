@@ -189,6 +189,7 @@ CHANGES = {
     "resources": ("notifications/resources/list_changed", "resourcesListChanged",
                   ["resources/list", "resources/templates/list"]),
 }
+UPDATES_WANTED = "resourceSubscriptions"  # in that filter: the URIs to hear of
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 INITIALIZED = "notifications/initialized"
@@ -1583,7 +1584,7 @@ class Process:
 #   for a server     LegacySession                     ModernRequest
 #   made by          `initialize`, per connection      `_meta`, per request
 #   admit            after initialize; the row has it  `_meta` complete; version; state
-#   open/discovered  answers `initialize`              answers `server/discover`
+#   introduce        answers `initialize`              answers `server/discover`
 #   dress            as it is                          resultType, serverInfo, caching
 #   ask              sends requests, waits             unwinds; runs again with answers
 #   once             runs it                           once, keeps it in requestState
@@ -1622,16 +1623,13 @@ class Question:
         """What it needs that is not declared, or not in this revision; or {}."""
         feature = QUESTIONS[self.method]
         have = declared.get(feature)
-        have = have if type(have) is dict else None
+        detail = "tools" if self.params.get("tools") else ""
         if feature == "elicitation":
             detail = "url" if self.params.get("mode") == "url" else "form"
-            modes = REVISIONS[version].elicits
             # client/elicitation: an empty object is "equivalent to" form mode
-            known = detail in modes and detail in (have or ["form"])
-        else:
-            detail = "tools" if self.params.get("tools") else ""
-            known = not detail or detail in (have or ())
-        fits = known and type(have) is dict
+            have = {"form": {}} if have == {} else have
+            have = have if detail in REVISIONS[version].elicits else None
+        fits = type(have) is dict and (not detail or detail in have)
         return {} if fits else {feature: {detail: {}} if detail else {}}
 
 
@@ -1650,6 +1648,7 @@ class Terms:
     """What a server's eras have in common."""
 
     _host: Any  # the Server (section 9), not what MCP calls a host
+    peer: Peer
     version: str
     client_info: Json
     client_capabilities: Json
@@ -1687,11 +1686,10 @@ class Terms:
             raise method_not_found(method)
         return row
 
-    def _introduction(self, **result: Any) -> Json:
-        result["capabilities"] = self._host.capabilities()
-        if self._host.instructions:
-            result["instructions"] = self._host.instructions
-        return result
+    def _introduction(self) -> Json:
+        told = self._host.instructions
+        return {"capabilities": self._host.capabilities(),
+                **({"instructions": told} if told else {})}
 
     def _undeclared(self, questions: dict[str, Question]) -> Json:
         """The capabilities these need and the client did not declare."""
@@ -1705,13 +1703,13 @@ class LegacySession(Terms):
     missing_resource = RESOURCE_NOT_FOUND
 
     def __init__(self, host: Any, peer: Peer) -> None:
-        self._host, self._peer = host, peer
+        self._host, self.peer = host, peer
         self.version = ""               # agreed on; "" until `initialize`
         self.client_info, self.client_capabilities = {}, {}
         self.level = "info"             # before logging/setLevel the server may choose
         self.uris: set[str] = set()
         self._ready = False             # `notifications/initialized` has come
-        self._owed: list[Json] = []     # notifications that wait for it
+        self._owed: dict[Any, Json] = {}  # notifications that wait for it, each once
 
     def admit(self, incoming: Incoming) -> None:
         method = incoming.method
@@ -1724,19 +1722,19 @@ class LegacySession(Terms):
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
         self._row(method, legacy=True)
 
-    def open(self, params: Json) -> Json:
+    def introduce(self, params: Json) -> Json:
         """Answer `initialize` (basic/lifecycle)."""
         version = expect(params.get("protocolVersion"), str, "protocolVersion")
         # Never an error and never an echo: another version is a counter-offer.
         self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
         self.client_info = expect(params.get("clientInfo", {}), dict, "clientInfo")
         self.client_capabilities = expect(params.get("capabilities", {}), dict,
-                                           "capabilities")
-        result = self._introduction(protocolVersion=self.version,
-                                    serverInfo=self._host.info)
+                                          "capabilities")
+        result = self._introduction()
         self.kinds = {kind for kind in CHANGES  # entitled to what it was told of
                       if result["capabilities"].get(kind, {}).get("listChanged")}
-        return result
+        return {"protocolVersion": self.version, "serverInfo": self._host.info,
+                **result}
 
     def dress(self, method: str, result: Json) -> Json:
         return result
@@ -1771,8 +1769,8 @@ class LegacySession(Terms):
     def _send(self, incoming: Incoming, question: Question) -> tuple[Future[Any], Json]:
         by_url = question.params.get("mode") == "url"
         more = {"elicitationId": os.urandom(8).hex()} if by_url else {}
-        call = self._peer.request(question.method, {**question.params, **more})
-        future = self._peer.watched(call)
+        call = self.peer.request(question.method, {**question.params, **more})
+        future = self.peer.watched(call)
         incoming.on_cancel(future.cancel)
         return future, more
 
@@ -1782,15 +1780,16 @@ class LegacySession(Terms):
     def be_ready(self) -> None:
         """`notifications/initialized` has come: send what waited for it."""
         self._ready = True
-        while self._owed:
-            self._peer.queue(self._owed.pop(0))
+        for message in self._owed.values():
+            self.peer.queue(message)
+        self._owed.clear()
 
     def _tell(self, method: str, params: Json) -> None:
-        self._owed.append({"jsonrpc": "2.0", "method": method, "params": params})
+        self._owed[method, params.get("uri")] = notification(method, params)
         if self._ready:
             self.be_ready()
 
-    def end(self, peer: Peer) -> None:
+    def end(self) -> None:
         pass  # it ends with its connection
 
     def batches(self) -> bool:
@@ -1815,7 +1814,7 @@ class ModernRequest(Terms):
     missing_resource = INVALID_PARAMS
 
     def __init__(self, host: Any, incoming: Incoming) -> None:
-        self._host, self._peer, self._incoming = host, incoming.peer, incoming
+        self._host, self.peer, self._incoming = host, incoming.peer, incoming
         # What requestState holds: answers given; results of `once`; of each question
         # asked in the last round, how many answers did not fit.
         self._state: Json = {"answers": {}, "steps": {}, "misfits": {}}
@@ -1836,9 +1835,9 @@ class ModernRequest(Terms):
         if row and row.asks:
             self._restore(incoming.params)
 
-    def discovered(self) -> Json:
+    def introduce(self, params: Json) -> Json:
         """Answer `server/discover`."""
-        return self._introduction(supportedVersions=MODERN_VERSIONS)
+        return {"supportedVersions": MODERN_VERSIONS, **self._introduction()}
 
     def dress(self, method: str, result: Json) -> Json:
         meta = {**result.get("_meta", {}), META_SERVER: self._host.info}
@@ -1905,37 +1904,27 @@ class ModernRequest(Terms):
             steps[key] = run()
         return steps[key]
 
-    def listen(self) -> ModernRequest:
-        """Agree on what to hear of: what is not offered is left out, not refused."""
-        params, offers = self._incoming.params, self._host.offers
+    def listen(self, params: Json) -> None:
+        """Agree on what to hear of, and say so; what is not offered is left out."""
         wanted = expect(params.get("notifications"), dict, "notifications")
-        self.kinds = {kind for kind, (_, key, _) in CHANGES.items()
-                      if expect(wanted.get(key, False), bool, key) and offers(kind)}
-        name = "resourceSubscriptions"
-        uris = [expect(uri, str, f"{name}[]")
-                for uri in expect(wanted.get(name, []), list, name)]
-        self.uris = uris if offers("resources") else []
-        return self
-
-    def acknowledge(self) -> None:
+        offers, uris = self._host.offers, UPDATES_WANTED
         agreed: Json = {key: True for kind, (_, key, _) in CHANGES.items()
-                        if kind in self.kinds}
-        if self.uris:
-            agreed["resourceSubscriptions"] = self.uris
+                        if expect(wanted.get(key, False), bool, key) and offers(kind)}
+        self.kinds = {kind for kind, row in CHANGES.items() if row[1] in agreed}
+        if expect(wanted.get(uris, []), list, uris) and offers("resources"):
+            self.uris = agreed[uris] = [expect(uri, str, uris) for uri in wanted[uris]]
         self._tell(ACKNOWLEDGED, {"notifications": agreed})
 
     def _tell(self, method: str, params: Json) -> None:
         params = {**params, "_meta": {META_SUBSCRIPTION: self._incoming.id}}
-        self._peer.queue({"jsonrpc": "2.0", "method": method, "params": params},
-                         about=self._incoming)
+        self.peer.queue(notification(method, params), about=self._incoming)
 
-    def end(self, peer: Peer) -> None:
-        """Close the stream gracefully, if it is one of this peer's."""
-        if peer is self._peer:
-            tag = {"_meta": {META_SUBSCRIPTION: self._incoming.id}}
-            self._incoming.answer(result=self.dress(self._incoming.method, tag))
-            for hook in self._incoming.hooks:  # the host forgets it, as when cancelled
-                hook()
+    def end(self) -> None:
+        """Close the stream gracefully."""
+        tag = {"_meta": {META_SUBSCRIPTION: self._incoming.id}}
+        self._incoming.answer(result=self.dress(self._incoming.method, tag))
+        for hook in self._incoming.hooks:  # the host forgets it, as when cancelled
+            hook()
 
 
 class Sealer:
@@ -1981,7 +1970,7 @@ def terms_of(session: LegacySession,
         return ModernRequest(session._host, incoming)
     if incoming.method == "initialize" and not incoming.batch:
         # Perhaps a second one: what is running keeps the session it began with.
-        return LegacySession(session._host, session._peer)
+        return LegacySession(session._host, session.peer)
     return session
 
 
@@ -2046,9 +2035,9 @@ class ModernDialect:
         self.server_info = _dict(_dict(result.get("_meta")).get(META_SERVER))
         self.capabilities = _dict(result.get("capabilities"))
         self.instructions: str | None = result.get("instructions")
-        self._streams: dict[str, Call] = {}      # the listen request of each URI
-        self._lock = threading.Lock()            # guards the next
-        self._acknowledged: dict[Any, Future[Json]] = {}  # by the id of that request
+        self._streams: dict[str, Call] = {}  # the listen request of each URI
+        self._lock = threading.Lock()        # guards the next
+        self._opening: dict[Any, Future[Json]] = {}  # streams to be acknowledged, by id
 
     def open(self) -> None:
         kinds = {key: True for kind, (_, key, _) in CHANGES.items()
@@ -2083,12 +2072,11 @@ class ModernDialect:
             fault = "it asks what cannot be asked"
         else:
             return _dict(requests)
-        raise McpError(INTERNAL_ERROR, f"Malformed answer: {fault}")
+        raise malformed(fault)
 
     def subscribe(self, uri: str) -> None:
-        call, agreed = self._listen({"resourceSubscriptions": [uri]},
-                                    self._client.timeout)
-        if uri not in (agreed.get("resourceSubscriptions") or ()):
+        call, agreed = self._listen({UPDATES_WANTED: [uri]}, self._client.timeout)
+        if uri not in (agreed.get(UPDATES_WANTED) or ()):
             call.future.cancel()
             raise McpError(METHOD_NOT_FOUND,
                            f"The server takes no subscription to {uri}")
@@ -2102,25 +2090,23 @@ class ModernDialect:
 
     def _listen(self, kinds: Json, seconds: float) -> tuple[Call, Json]:
         """Open a stream: the call, and what its acknowledgement agrees to."""
-        from concurrent.futures import wait
+        from concurrent.futures import Future, wait
 
-        call = self._client.post("subscriptions/listen", {"notifications": kinds})
-        acknowledged = self._acknowledgement(call.id)
+        acknowledged: Future[Json] = Future()
+        with self._lock:  # the acknowledgement may come at once
+            call = self._client.post("subscriptions/listen", {"notifications": kinds})
+            self._opening[call.id] = acknowledged
         wait([call.future, acknowledged], seconds, "FIRST_COMPLETED")
+        with self._lock:
+            del self._opening[call.id]
         if acknowledged.done():
             return call, acknowledged.result()
         if call.future.done():
             call.future.result()  # raises what the server said
         return call, {}
 
-    def _acknowledgement(self, id: Any) -> Future[Json]:
-        from concurrent.futures import Future
-
-        with self._lock:  # it may come before we know which id to wait for
-            return self._acknowledged.setdefault(id, Future())
-
     def set_level(self, level: str) -> None:
-        self._client.level = level
+        pass  # each request says it
 
     def ping(self) -> None:
         self._client.request("server/discover")
@@ -2139,8 +2125,9 @@ class ModernDialect:
         if META_SUBSCRIPTION not in meta:
             return params
         if method == ACKNOWLEDGED:
-            future = self._acknowledgement(read_id(meta[META_SUBSCRIPTION]))
-            if not future.done():
+            with self._lock:
+                future = self._opening.get(read_id(meta[META_SUBSCRIPTION]))
+            if future and not future.done():
                 future.set_result(_dict(params.get("notifications")))
             return None
         return {key: value for key, value in params.items() if key != "_meta"}
@@ -3759,7 +3746,7 @@ class Server:
                        if row.page}
         self._completers: dict[tuple[str, str], Entry] = {}
         self._methods: dict[str, Entry] = {}
-        self._listeners: dict[Any, Peer] = {}  # whose sessions and streams they are
+        self._listeners: set[Any] = set()  # terms: sessions, and requests that listen
         self._features = {"logging", *self._more_capabilities}  # once offered, for good
 
     # -- registering
@@ -3932,7 +3919,7 @@ class Server:
             wait_until(connection.peer.done)
         finally:
             connection.peer.close()
-            self._forget(connection.peer)
+            self._forget(connection.session)
 
     def dispatch(self, ctx: Context, method: str, params: Json, depth: int = 0) -> Json:
         """Run the handler of a method, inside the middleware from `depth` on."""
@@ -3979,35 +3966,28 @@ class Server:
 
     # -- the method handlers
 
-    @handles("initialize")
-    def _initialize(self, ctx: Context, params: Json) -> Json:
-        return ctx.terms.open(params)  # type: ignore[no-any-return]
+    @handles("initialize", "server/discover")
+    def _introduce(self, ctx: Context, params: Json) -> Json:
+        return ctx.terms.introduce(params)  # type: ignore[no-any-return]
 
     @handles("ping")
     def _ping(self, ctx: Context, params: Json) -> Json:
         return {}
 
-    @handles("server/discover")
-    def _discover(self, ctx: Context, params: Json) -> Json:
-        return ctx.terms.discovered()  # type: ignore[no-any-return]
-
     @handles("subscriptions/listen")
     def _listen(self, ctx: Context, params: Json) -> Json:
-        stream = ctx.terms.listen()
+        stream = ctx.terms
         with self._lock:  # nothing may change between the two
-            stream.acknowledge()
-            self._listeners[stream] = ctx.incoming.peer
+            stream.listen(params)
+            self._listeners.add(stream)
         ctx.incoming.on_cancel(partial(self._forget, stream))
-        if ctx.incoming.peer.ended.is_set():  # too late for `hung_up` to see it
-            stream.end(ctx.incoming.peer)
+        if stream.peer.ended.is_set():  # too late for `hung_up` to see it
+            stream.end()
         return DETACHED
 
-    def _forget(self, gone: Any) -> None:
-        """One listener, or all that are a peer's."""
+    def _forget(self, listener: Any) -> None:
         with self._lock:
-            self._listeners = {
-                listener: peer for listener, peer in self._listeners.items()
-                if gone not in (listener, peer)}
+            self._listeners.discard(listener)
 
     @handles("logging/setLevel")
     def _set_level(self, ctx: Context, params: Json) -> Json:
@@ -4151,8 +4131,8 @@ class Connection:
     def adopt(self, session: Any) -> None:
         """Let this session, instead of the last, hear what changes."""
         with self._server._lock:
-            self._server._listeners.pop(self.session, None)
-            self._server._listeners[session] = self.peer
+            self._server._listeners.discard(self.session)
+            self._server._listeners.add(session)
             self.session = session
 
     def notified(self, method: str, params: Json) -> None:
@@ -4170,9 +4150,9 @@ class Connection:
     def hung_up(self) -> None:
         """End the streams, each with a final result."""
         with self._server._lock:
-            listeners = [*self._server._listeners]
-        for listener in listeners:
-            listener.end(self.peer)
+            ours = [it for it in self._server._listeners if it.peer is self.peer]
+        for listener in ours:
+            listener.end()
 
     def closed_error(self) -> ConnectionClosed:
         return ConnectionClosed("The client has hung up")

@@ -2077,12 +2077,12 @@ class Test6Stateless(unittest.TestCase):
     def test_a_stream_that_opens_at_the_end_of_input_is_ended_too(self):
         """Found by fuzzing.  Fails if a stream is only ended by whoever reads the end,
         who may have looked before it was registered."""
-        free = gate("the offer")
+        free = gate("the second request")
 
         class Hesitant(Server):
-            def offers(self, feature):
+            def dispatch(self, *request):
                 free.wait()
-                return super().offers(feature)
+                return super().dispatch(*request)
 
         server = Hesitant("s", drain_seconds=60)
         server.tool(lambda: "", name="t")

@@ -962,7 +962,7 @@ class Peer:
     def watched(self, call: Call) -> Future[Any]:
         """The future of a call, which now may be cancelled by whoever holds it."""
         call.watched = True
-        call.future.add_done_callback(partial(self._abandon, call))
+        call.future.add_done_callback(partial(self.abandon, call))
         return call.future
 
     def wait(self, call: Call) -> Any:
@@ -1005,7 +1005,8 @@ class Peer:
         with self._lock:
             return self._pending.pop(read_id(key), None)
 
-    def _abandon(self, call: Call, future: Future[Any]) -> None:
+    def abandon(self, call: Call, future: Future[Any]) -> None:
+        """Withdraw a call if its future was cancelled."""
         if future.cancelled() and self.claim(call.id):
             call.finish()  # for who waits on several futures
             self._withdraw(call, "cancelled")
@@ -1628,8 +1629,8 @@ class Question:
             detail = "url" if self.params.get("mode") == "url" else "form"
             # client/elicitation: an empty object is "equivalent to" form mode
             have = {"form": {}} if have == {} else have
-            have = have if detail in REVISIONS[version].elicits else None
-        fits = type(have) is dict and (not detail or detail in have)
+        fits = type(have) is dict and (not detail or detail in have) and (
+            feature != "elicitation" or detail in REVISIONS[version].elicits)
         return {} if fits else {feature: {detail: {}} if detail else {}}
 
 
@@ -4614,7 +4615,7 @@ class Client:
         link = self._connected()
         return link.peer, link.peer.request(
             method, link.dialect.stamp(params), token=True,
-            read=Exchange(self, link, params or {}, read).settle,
+            read=Exchange(self, link, params or {}, read).read,
             on_progress=progress_handler or self._progress_handler,
             timeout=self.timeout if timeout is None else timeout, cap=self._max_timeout)
 
@@ -4666,7 +4667,7 @@ class Client:
 
     def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
         if type(raw.get("content", [])) is not list:
-            raise McpError(INTERNAL_ERROR, 'Malformed answer: "content" is not a list')
+            raise malformed('"content" is not a list')
         result, output = ToolResult.of(raw), self._outputs.get(name)
         if result.is_error and raise_on_error:
             error = ToolError(result.text)
@@ -4690,14 +4691,12 @@ class Client:
         seen: set[str] = set()
         while True:
             page = self._fetch(method, params)
-            items, cursor = page.get(METHODS[method].page), page.get("nextCursor")
-            if type(items) is not list or any(type(item) is not dict for item in items):
-                raise McpError(INTERNAL_ERROR, f"Malformed answer to {method}: no list")
-            found += items
+            found += objects_in(page, METHODS[method].page)
+            cursor = page.get("nextCursor")
             if cursor is None:  # "" is a cursor
                 return found
             if type(cursor) is not str or cursor in seen or len(seen) >= 10000:
-                raise McpError(INTERNAL_ERROR, f"{method}: the pages do not end")
+                raise malformed(f"the pages of {method} do not end")
             seen.add(cursor)
             params = {"cursor": cursor}
 
@@ -4726,8 +4725,8 @@ class Client:
     def read_resource(self, uri: str, *, timeout: float | None = None,
                       ) -> list[ResourceContents]:
         """The contents of a resource, each with `.text` and `.data`."""
-        contents = self._fetch("resources/read", {"uri": uri}, timeout).get("contents")
-        return [ResourceContents.of(part) for part in contents or ()]
+        result = self._fetch("resources/read", {"uri": uri}, timeout)
+        return [*map(ResourceContents.of, objects_in(result, "contents"))]
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
                    timeout: float | None = None) -> Json:
@@ -4745,9 +4744,11 @@ class Client:
         if type(ref) is str:
             ref = {"type": "ref/resource", "uri": ref} if "{" in ref else {
                 "type": "ref/prompt", "name": ref}
-        completion: Json = self.request("completion/complete", {
+        completion = self.request("completion/complete", {
             "ref": ref, "argument": {"name": argument, "value": value},
-            **wire(context=context and {"arguments": context})})["completion"]
+            **wire(context=context and {"arguments": context})}).get("completion")
+        if type(completion) is not dict or type(completion.get("values")) is not list:
+            raise malformed('"completion" has no list of values')
         return completion
 
     def subscribe(self, uri: str) -> None:
@@ -4849,14 +4850,14 @@ class Client:
 class Exchange:
     """A request until its last result: each round that asks for input is sent anew."""
 
-    __slots__ = ("_client", "_link", "_params", "_read", "_rounds")
+    __slots__ = ("_client", "_link", "_params", "_read_last", "_rounds")
 
     def __init__(self, client: Client, link: Link, params: Json,
-                 read: Handler | None) -> None:
+                 read_last: Handler | None) -> None:
         self._client, self._link, self._params = client, link, params
-        self._read, self._rounds = read, 0
+        self._read_last, self._rounds = read_last, 0
 
-    def settle(self, call: Call, result: Json) -> Any:
+    def read(self, call: Call, result: Json) -> Any:
         asked = self._link.dialect.questions(result)
         if asked is None:
             # What came through questions is not for everybody; and off the leader a
@@ -4864,13 +4865,13 @@ class Exchange:
             lane = self._link.peer.lane
             if not (self._rounds or call.watched or lane.inside()):
                 self._client._keep(self._link, call.method, self._params, result)
-            return self._read(result) if self._read else result
+            return self._read_last(result) if self._read_last else result
         self._rounds += 1
         row = METHODS.get(call.method)
         if row is None or not row.asks:
-            raise McpError(INTERNAL_ERROR, f"{call.method} may not ask for input")
+            raise malformed(f"{call.method} may not ask for input")
         if self._rounds > ROUNDS:
-            raise McpError(INTERNAL_ERROR, f"{call.method}: the server keeps asking")
+            raise malformed(f"asked {self._rounds} times in a row for input")
         self._link.peer.workers.submit(partial(self._go_on, call, result, asked))
         return LATER
 
@@ -4884,11 +4885,20 @@ class Exchange:
             if call.future.cancelled():
                 return call.finish()
             self._link.peer.resend(call, self._link.dialect.stamp(params), token=True)
+            self._link.peer.abandon(call, call.future)  # if cancelled since then
         except McpError as error:
             call.finish(error=error)
         except BaseException as error:  # a handler's; the same as if asked by request
             report(f"mcp_min: answering {call.method} failed")
             call.finish(error=McpError(INTERNAL_ERROR, self._link.error_text(error)))
+
+
+def objects_in(result: Json, key: str) -> list[Json]:
+    """The list of objects under a key of a result; McpError if there is none."""
+    found = result.get(key)
+    if type(found) is not list or any(type(item) is not dict for item in found):
+        raise malformed(f'"{key}" is not a list of objects')
+    return found
 
 
 def pipe() -> tuple[Any, Any]:

@@ -1254,6 +1254,15 @@ class Test4Peer(unittest.TestCase):
             """, era="legacy", began=began.wait)
         self.assertEqual(after, [])
 
+    def test_workers_that_were_closed_still_run_what_comes_late(self):
+        """An answer that comes while a connection closes.  Fails if none is left."""
+        lane, ran = mcp_min.Workers("short-lived", 1), gate("the late job")
+        lane.submit(lambda: None)
+        lane.close()
+        soon(lambda: "short-lived" not in [t.name for t in threading.enumerate()])
+        self.assertTrue(lane.submit(ran.set))
+        ran.wait()
+
     def test_a_handler_that_ignores_its_cancellation_is_silent_all_the_same(self):
         server, began, go, ended = Server("s"), gate("began"), gate("go"), gate("ended")
 
@@ -2174,9 +2183,9 @@ class Test6Stateless(unittest.TestCase):
                 true}}
             < notifications/subscriptions/acknowledged {}
             ! change
-            <* notifications/tools/list_changed
             <* notifications/tools/list_changed {"_meta":
                 {"io.modelcontextprotocol/subscriptionId": 2}}
+            <* notifications/tools/list_changed
             > 3 tools/list
             < 3 {"tools": [{"name": "echo"}, {"name": "same"}, {"name": "late"}]}
             > notifications/cancelled {"requestId": 2}
@@ -2204,6 +2213,24 @@ class Test6Stateless(unittest.TestCase):
             client.say("notifications/initialized")
             for late in client.hang_up():
                 self.assertEqual(late["method"], "notifications/resources/updated")
+
+    def test_what_waits_for_initialized_waits_once(self):
+        """Fails (a server that grows with every change) if each is kept."""
+        server = zoo()
+        with wire(server) as client:
+            play(client, """
+                > 1 initialize 2025-11-25
+                < 1 {}
+                > 2 resources/subscribe {"uri": "zoo://sign"}
+                <= 2 {}
+                """)
+            for _ in range(100):
+                server.notify_resource_updated("zoo://sign")
+            play(client, """
+                > notifications/initialized
+                < notifications/resources/updated {"uri": "zoo://sign"}
+                < fence
+                """)
 
     def test_a_list_that_was_not_advertised_changes_silently(self):
         change = "notifications/tools/list_changed"
@@ -2968,6 +2995,16 @@ class Test9Questions(unittest.TestCase):
     none."""
 
     # -- in a session ------------------------------------------------------------------
+
+    def test_a_notification_before_any_handshake_can_ask_nobody(self):
+        server, failed = Server("s"), []
+
+        @server.method("notifications/acme")
+        def acme(ctx: Context):
+            failed.append(raised(ctx.elicit, "?", str))
+
+        play(server, "> notifications/acme {}")
+        self.assertIsInstance(soon(lambda: failed)[0], McpError)
 
     @clause("2025-11-25/client/elicitation", "elicitation/create")
     def test_in_a_session_the_server_asks_by_request(self):
@@ -4043,7 +4080,7 @@ class TestFuzz(unittest.TestCase):
                     yield cancelled, False
 
     def test_mutated_sessions(self):
-        seconds = float(os.environ.get("MCP_MIN_FUZZ") or 1)
+        seconds = float(os.environ.get("MCP_MIN_FUZZ") or 0.5)
         seed = int(os.environ.get("MCP_MIN_SEED") or time.time_ns() % 10 ** 9)
         dice, sent, sessions = random.Random(seed), 0, 0
         end = time.monotonic() + seconds
@@ -5510,6 +5547,17 @@ class Test10Faults(unittest.TestCase):
                     self.assertEqual(error.code, -32603)
                     self.fence(client)
 
+    def test_a_result_without_what_it_must_have_is_an_mcp_error(self):
+        client = self.fake(read="result(contents={})", complete="result()",
+                           list="result(tools=[1])")
+        for verb, arguments in ((client.read_resource, ["note://x"]),
+                                (client.complete, ["p", "word", "x"]),
+                                (client.list_tools, [])):
+            error = raised(verb, *arguments)
+            self.assertIsInstance(error, McpError)
+            self.assertEqual(error.code, -32603)
+            self.assertIn("Malformed answer", str(error))
+
     def test_a_decimal_string_for_a_pending_integer_is_tolerated(self):  # F9
         client = self.fake()
         self.assertEqual(say(client, OK.replace("$id", '"$id"'))["ok"], True)
@@ -5568,6 +5616,24 @@ class Test10Faults(unittest.TestCase):
             self.assertFalse({"requestState", "inputResponses"} & set(params))
         self.assertEqual([call["arguments"] for call in (first, second, third)],
                          [{"rounds": rounds}] * 3)
+
+    def test_a_call_cancelled_while_it_is_sent_again_is_withdrawn(self):
+        """Fails if the second request, which nobody waits for, is left to run."""
+        client = self.fake(options=CONTENT, **MODERN_FAKE)
+        dialect, stamped = client._link.dialect, []
+
+        def stamp(params):
+            stamped.append(params)
+            if len(stamped) == 2:  # past the last look at the future
+                call.cancel()
+            return stamp_it(params)
+
+        stamp_it, dialect.stamp = dialect.stamp, stamp
+        call = client.submit_tool("f", {"rounds": [INPUT % ASK, ""]})
+        with self.assertRaises(concurrent.futures.CancelledError):
+            call.result(PATIENCE)
+        soon(lambda: client.request("fake/seen")["seen"][-2]["method"]
+             == "notifications/cancelled")
 
     def test_input_required_where_it_may_not_be_is_an_error(self):  # F12
         client = self.fake(options=CONTENT,
@@ -6235,6 +6301,17 @@ class Test10Process(unittest.TestCase):
                 self.assertEqual(len(soon(lambda client=client: [
                     one for one in client.request("fake/seen")["seen"]
                     if "note://x" in json.dumps(one)])), 1)
+
+    def test_a_subscription_that_ends_with_a_restart_is_no_reason_to_fail(self):
+        story, heard = Story(self), io.StringIO()
+        client = self.fake(
+            {"mode": "legacy", "auto_restart": True}, story, call="die(5)",
+            subscribe="error(-32002) if 'call' in open(diary[0]).read() else result()")
+        client.subscribe("note://x")
+        raised(client.call_tool, "f")
+        with patched(sys, stderr=heard):
+            self.assertEqual(client.request("fake/fence")["fence"], True)
+        self.assertIn("note://x", heard.getvalue())
 
     def test_without_auto_restart_the_dead_stay_dead(self):
         story = Story(self)

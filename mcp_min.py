@@ -78,7 +78,7 @@ TYPE_CHECKING = False  # what `typing` would say, without the time it takes to i
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
-    from typing import Any, NoReturn
+    from typing import Any, NoReturn, Self
 
     Problem = tuple[tuple[Any, ...], str, str]
     Rule = Callable[["_Step", Any], Any]
@@ -128,7 +128,8 @@ REVISIONS = {  #           modern batches results  modes of elicitation
 LEGACY_VERSIONS = [date for date, row in REVISIONS.items() if not row.modern]
 MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 MODES = ("auto", "legacy", "modern", *REVISIONS)  # what a client may insist on
-OLD_MODES = ("legacy", *LEGACY_VERSIONS)          # those that do not probe
+HANDSHAKE = "legacy"                              # of these, any with a handshake
+UNPROBED = (HANDSHAKE, *LEGACY_VERSIONS)          # those that begin with it at once
 
 
 class Method:
@@ -215,6 +216,9 @@ META_CAPABILITIES = META + "clientCapabilities"
 META_LOG_LEVEL = META + "logLevel"
 META_SERVER = META + "serverInfo"
 META_SUBSCRIPTION = META + "subscriptionId"
+
+MAX_COMPLETIONS = 100                         # server/utilities/completion
+TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"           # server/tools: "Tool Names"
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert",
           "emergency")
@@ -1648,7 +1652,7 @@ class Unwind(BaseException):
 class Terms:
     """What a server's eras have in common."""
 
-    _host: Any  # the Server (section 9), not what MCP calls a host
+    _server: Any  # the Server (section 9)
     peer: Peer
     version: str
     client_info: Json
@@ -1679,17 +1683,17 @@ class Terms:
         """Its METHODS row, None if the user's own; McpError if not in this era."""
         row = METHODS.get(method)
         if row is None:
-            known = self._host.has_method(method)
+            known = self._server.has_method(method)
         else:
             known = (row.legacy if legacy else row.modern) and (
-                not row.feature or self._host.offers(row.feature))
+                not row.feature or self._server.offers(row.feature))
         if not known:
             raise method_not_found(method)
         return row
 
     def _introduction(self) -> Json:
-        told = self._host.instructions
-        return {"capabilities": self._host.capabilities(),
+        told = self._server.instructions
+        return {"capabilities": self._server.capabilities(),
                 **({"instructions": told} if told else {})}
 
     def _undeclared(self, questions: dict[str, Question]) -> Json:
@@ -1703,8 +1707,8 @@ class LegacySession(Terms):
 
     missing_resource = RESOURCE_NOT_FOUND
 
-    def __init__(self, host: Any, peer: Peer) -> None:
-        self._host, self.peer = host, peer
+    def __init__(self, server: Any, peer: Peer) -> None:
+        self._server, self.peer = server, peer
         self.version = ""               # agreed on; "" until `initialize`
         self.client_info, self.client_capabilities = {}, {}
         self.level = "info"             # before logging/setLevel the server may choose
@@ -1734,7 +1738,7 @@ class LegacySession(Terms):
         result = self._introduction()
         self.kinds = {kind for kind in CHANGES  # entitled to what it was told of
                       if result["capabilities"].get(kind, {}).get("listChanged")}
-        return {"protocolVersion": self.version, "serverInfo": self._host.info,
+        return {"protocolVersion": self.version, "serverInfo": self._server.info,
                 **result}
 
     def dress(self, method: str, result: Json) -> Json:
@@ -1814,8 +1818,9 @@ class ModernRequest(Terms):
 
     missing_resource = INVALID_PARAMS
 
-    def __init__(self, host: Any, incoming: Incoming) -> None:
-        self._host, self.peer, self._incoming = host, incoming.peer, incoming
+    def __init__(self, server: Any, incoming: Incoming) -> None:
+        self._server, self._incoming = server, incoming
+        self.peer = incoming.peer
         # What requestState holds: answers given; results of `once`; of each question
         # asked in the last round, how many answers did not fit.
         self._state: Json = {"answers": {}, "steps": {}, "misfits": {}}
@@ -1841,12 +1846,12 @@ class ModernRequest(Terms):
         return {"supportedVersions": MODERN_VERSIONS, **self._introduction()}
 
     def dress(self, method: str, result: Json) -> Json:
-        meta = {**result.get("_meta", {}), META_SERVER: self._host.info}
+        meta = {**result.get("_meta", {}), META_SERVER: self._server.info}
         result = {"resultType": "complete", **result, "_meta": meta}
         row = METHODS.get(method)
         if row and row.cached and result["resultType"] == "complete":
-            result.setdefault("ttlMs", int(self._host.cache_ttl * 1000))
-            result.setdefault("cacheScope", self._host.cache_scope)
+            result.setdefault("ttlMs", int(self._server.cache_ttl * 1000))
+            result.setdefault("cacheScope", self._server.cache_scope)
         return result
 
     def ask(self, incoming: Incoming, questions: dict[str, Question]) -> Json:
@@ -1868,7 +1873,7 @@ class ModernRequest(Terms):
         if not requests:
             return answers
         misfits = {key: self._state["misfits"].get(key, 0) for key in requests}
-        token = self._host.sealer.seal({
+        token = self._server.sealer.seal({
             **self._state, "misfits": misfits, "until": time.time() + STATE_SECONDS,
         }, self._bound())
         raise Unwind({"resultType": "input_required", "inputRequests": requests,
@@ -1886,7 +1891,7 @@ class ModernRequest(Terms):
         given = expect(params.get("inputResponses", {}), dict, "inputResponses")
         if "requestState" not in params:
             return
-        state = self._host.sealer.open(params["requestState"], self._bound())
+        state = self._server.sealer.open(params["requestState"], self._bound())
         if state is None or state["until"] < time.time():
             raise invalid_params("requestState is not valid for this request")
         # The keys of misfits are all that was asked last; other answers are ignored.
@@ -1908,7 +1913,7 @@ class ModernRequest(Terms):
     def listen(self, params: Json) -> None:
         """Agree on what to hear of, and say so; what is not offered is left out."""
         wanted = expect(params.get("notifications"), dict, "notifications")
-        offers, uris = self._host.offers, UPDATES_WANTED
+        offers, uris = self._server.offers, UPDATES_WANTED
         agreed: Json = {key: True for kind, (_, key, _) in CHANGES.items()
                         if expect(wanted.get(key, False), bool, key) and offers(kind)}
         self.kinds = {kind for kind, row in CHANGES.items() if row[1] in agreed}
@@ -1924,7 +1929,7 @@ class ModernRequest(Terms):
         """Close the stream gracefully."""
         tag = {"_meta": {META_SUBSCRIPTION: self._incoming.id}}
         self._incoming.answer(result=self.dress(self._incoming.method, tag))
-        for hook in self._incoming.hooks:  # the host forgets it, as when cancelled
+        for hook in self._incoming.hooks:  # the server forgets it, as when cancelled
             hook()
 
 
@@ -1968,10 +1973,10 @@ def terms_of(session: LegacySession,
     if meta is not None and expect(meta, dict, "_meta") and (
             META_VERSION in meta or (  # or incomplete, before any handshake: to be told
                 not session.version and META_CAPABILITIES in meta)):
-        return ModernRequest(session._host, incoming)
+        return ModernRequest(session._server, incoming)
     if incoming.method == "initialize" and not incoming.batch:
         # Perhaps a second one: what is running keeps the session it began with.
-        return LegacySession(session._host, session.peer)
+        return LegacySession(session._server, session.peer)
     return session
 
 
@@ -2140,7 +2145,7 @@ def negotiate(client: Any, peer: Peer, mode: str, end: float) -> Any:
     basic/transports/stdio, "Backward Compatibility": probe, and fall back on any answer
     that is not a modern one.  Raises ConnectionClosed when the server dies of it.
     """
-    if mode in OLD_MODES:
+    if mode in UNPROBED:
         return LegacyDialect(client, _initialize(client, peer, mode, end))
     version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
     probe, pinned = _discover(client, peer, version), mode != "auto"
@@ -2290,7 +2295,17 @@ class ResourceLink(Block):
         super().__init__(type="resource_link", uri=uri, name=name, **wire(**fields))
 
 
-class ResourceContents(dict):  # type: ignore[type-arg]
+class _Received(dict):  # type: ignore[type-arg]
+    """What may also come off the wire, and is then taken as it is."""
+
+    @classmethod
+    def of(cls, fields: Json) -> Self:
+        made = cls.__new__(cls)
+        made.update(fields)
+        return made
+
+
+class ResourceContents(_Received):
     """What a resource holds: `text`, or bytes as `data`.  uri: None is the one read."""
 
     def __init__(self, text: str | None = None, *, data: bytes | None = None,
@@ -2298,12 +2313,6 @@ class ResourceContents(dict):  # type: ignore[type-arg]
                  meta: Json | None = None) -> None:
         super().__init__(wire(uri=uri, mime_type=mime_type, text=text, meta=meta,
                               blob=None if data is None else _base64(data)))
-
-    @classmethod
-    def of(cls, contents: Json) -> ResourceContents:
-        made = cls()
-        made.update(contents)
-        return made
 
     @property
     def text(self) -> str | None:
@@ -2335,7 +2344,7 @@ class Message(dict):  # type: ignore[type-arg]
         super().__init__(role=role, content=content)
 
 
-class ToolResult(dict):  # type: ignore[type-arg]
+class ToolResult(_Received):
     """The result of a tool: what a handler may return, and what `call_tool` gives."""
 
     wrapped = False  # the tool's output schema says so; servers also mark the result
@@ -2346,12 +2355,6 @@ class ToolResult(dict):  # type: ignore[type-arg]
         blocks = [Text(part) if isinstance(part, str) else part for part in parts]
         super().__init__(wire(content=blocks, structuredContent=structured_content,
                               isError=is_error or None, meta=meta))
-
-    @classmethod
-    def of(cls, result: Json) -> ToolResult:
-        made = cls.__new__(cls)
-        made.update(result)
-        return made
 
     @property
     def content(self) -> list[Json]:
@@ -2520,10 +2523,10 @@ class _Validator:
         self.document = document
         self.bases: dict[int, str] = {}  # the base URI of what stands in it, by id()
         self.anchors: dict[str, Any] = {}  # URI or URI#anchor: schema
-        if document is not _META:
-            self.bases.update(_meta().bases)  # which may be referred to
-            self.anchors.update(_meta().anchors)
-            for problem in Misfit(_meta().check(document).found).problems[:1]:
+        if document is not _METASCHEMA:
+            self.bases.update(_metaschema().bases)  # which may be referred to
+            self.anchors.update(_metaschema().anchors)
+            for problem in Misfit(_metaschema().check(document).found).problems[:1]:
                 raise SchemaError(problem)
         self.anchors[""] = document
         for base, reference in self.read():
@@ -2583,7 +2586,7 @@ class _Validator:
             raise SchemaError("checking nests too deeply (a $ref loop?) "
                               "or is too much") from None
 
-    def settle(self, value: Any, strict: bool = True) -> Any:
+    def fit(self, value: Any, strict: bool = True) -> Any:
         """What `value` becomes, at a lenient second look unless `strict`; or Misfit."""
         step = self.check(value)
         if step.found and not strict:
@@ -2849,7 +2852,7 @@ _NAMED, _NAMED_TEXTS, _NAMED_EITHER = (
     for item in (_SELF, _TEXTS, {"anyOf": [_SELF, _TEXTS]}))
 _PATTERN = _Node(_TEXT, _regex)
 _TYPE = {"enum": ["null", "boolean", "integer", "number", "string", "array", "object"]}
-_META: Any = {"$id": "https://json-schema.org/draft/2020-12/schema",
+_METASCHEMA: Any = {"$id": "https://json-schema.org/draft/2020-12/schema",
               "type": ["object", "boolean"], "properties": {
     word: schema for schema, words in (  # what the value of a keyword must be
         (_SELF, "not if then else contains additionalItems unevaluatedItems "
@@ -2873,8 +2876,8 @@ _META: Any = {"$id": "https://json-schema.org/draft/2020-12/schema",
 
 
 @lru_cache(maxsize=1)
-def _meta() -> _Validator:
-    return _Validator(_META)
+def _metaschema() -> _Validator:
+    return _Validator(_METASCHEMA)
 
 
 # Hints. Each becomes a _Node: a schema, and what to make of a value that fits it.
@@ -3235,7 +3238,7 @@ class Signature:
                 return dict(arguments)
         try:
             for judge in self._judges:
-                arguments = judge.settle(arguments, strict)
+                arguments = judge.fit(arguments, strict)
             return arguments
         except SchemaError as error:  # the schema is sound: these are too much work
             raise Misfit([((), str(error), "")]) from None
@@ -3572,7 +3575,7 @@ ANSWERS: Json = {  # what the client's answer to a question must look like
 def asking(method: str, params: Json, make: Callable[[Json], Any]) -> Question:
     """A question; `make` gets the answer once it looks as it must."""
     judge = _Validator(ANSWERS[method])
-    return Question(method, params, lambda answer: make(judge.settle(answer)))
+    return Question(method, params, lambda answer: make(judge.fit(answer)))
 
 
 def read_elicited(answer: Json) -> Elicited:
@@ -3600,7 +3603,7 @@ class Form:
         made = read_elicited(answer)
         if made.action == "accept":
             made.content = answer.get("content")
-            data = self._validator.settle(made.content)
+            data = self._validator.fit(made.content)
             data = data["value"] if self._single else data
             made.data = self._choices[data] if self._choices else data
         return made
@@ -4025,7 +4028,7 @@ class Server:
 
     @handles("resources/read")
     def _resources_read(self, ctx: Context, params: Json) -> Json:
-        return {"contents": self._read(ctx, text_in(params, "uri"))}
+        return {"contents": self._read(ctx, expect(params.get("uri"), str, "uri"))}
 
     def _read(self, ctx: Context, uri: str) -> list[ResourceContents]:
         entry, arguments = self._resource_at(ctx, uri)
@@ -4050,7 +4053,7 @@ class Server:
 
     @handles("resources/subscribe", "resources/unsubscribe")
     def _subscribe(self, ctx: Context, params: Json) -> Json:
-        uri, uris = text_in(params, "uri"), ctx.terms.uris
+        uri, uris = expect(params.get("uri"), str, "uri"), ctx.terms.uris
         with self._lock:
             if ctx.incoming.method == "resources/subscribe":
                 uris.add(uri)
@@ -4071,13 +4074,15 @@ class Server:
         ref, argument = object_in(params, "ref"), object_in(params, "argument")
         if ref.get("type") not in ("ref/prompt", "ref/resource"):
             raise invalid_params('"ref" must be of type ref/prompt or ref/resource')
-        key = text_in(ref, "name" if ref["type"] == "ref/prompt" else "uri")
-        name, value = text_in(argument, "name"), text_in(argument, "value")
+        named_by = "name" if ref["type"] == "ref/prompt" else "uri"
+        key = expect(ref.get(named_by), str, named_by)
+        name, value = (expect(argument.get(k), str, k) for k in ("name", "value"))
         context = object_in(object_in(params, "context"), "arguments")
         found = self._values_for(ctx, key, name, value, context) or ()
         values = [str(jsonable(v)) for v in ([found] if is_text(found) else found)]
-        return {"completion": {"values": values[:100], "total": len(values),
-                               "hasMore": len(values) > 100}}
+        return {"completion": {
+            "values": values[:MAX_COMPLETIONS], "total": len(values),
+            "hasMore": len(values) > MAX_COMPLETIONS}}
 
     def _values_for(self, ctx: Context, key: str, name: str, value: str,
                     context: Json) -> Any:
@@ -4159,21 +4164,11 @@ class Connection:
         return ConnectionClosed("The client has hung up")
 
 
-# Reading parameters: each says what is wrong with McpError(-32602).
-
-
 def object_in(params: Json, key: str) -> Json:
+    """The object under a key, {} if there is none; or else McpError(-32602)."""
     value = params.get(key)
-    if value is not None and type(value) is not dict:
-        raise invalid_params(f'"{key}" must be an object')
-    return value or {}
-
-
-def text_in(params: Json, key: str) -> str:
-    value = params.get(key)
-    if type(value) is not str:
-        raise invalid_params(f'"{key}" must be a string')
-    return value
+    given: Json = {} if value is None else expect(value, dict, key)
+    return given
 
 
 # How entries are listed.
@@ -4219,7 +4214,7 @@ def check_object(schema: Any, what: str) -> None:
 @lru_cache(maxsize=10000)  # so it warns once
 def check_tool_name(name: str) -> str:
     """The name, if hosts take it; ValueError if none does, a warning if some do not."""
-    if not re.fullmatch("[A-Za-z0-9_.-]{1,128}", name):
+    if not re.fullmatch(TOOL_NAME, name):
         raise ValueError(f"tool name {name!r}: hosts take 1 to 128 of "
                          "A-Z a-z 0-9 _ . -")
     if "." in name or len(name) > 48:
@@ -4521,7 +4516,7 @@ class Client:
             if self._mode != "auto" or self._closed or not mortal:
                 raise
             link = self._launch()
-            self._begin(link, OLD_MODES[0], end)
+            self._begin(link, HANDSHAKE, end)
         finally:
             self._opening = False
             link.process.release(pass_on=True)  # it has failed, or this was said before
@@ -4540,7 +4535,7 @@ class Client:
             if self._closed:  # by another thread, which could not know of this link
                 link.close()
                 raise link.closed_error()
-            if mode in OLD_MODES:
+            if mode in UNPROBED:
                 link.process.release(pass_on=True)
             link.peer.start()
             link.dialect = dialect = negotiate(self, link.peer, mode, end)

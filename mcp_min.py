@@ -1481,6 +1481,7 @@ class Process:
         keep_private(self.reader, self.writer)
         self._tail = b""                  # of stderr; one thread writes it
         self._stderr_read = threading.Event()
+        self._patient_until = 0.0         # set when its last words are first waited for
         self._telling = threading.Lock()  # guards the rest; held while passing on
         self._pass_on = pass_on
         self._untold = b""                # has come, but was not passed on
@@ -1528,9 +1529,14 @@ class Process:
         return self._popen.poll()  # type: ignore[no-any-return]
 
     def last_words(self) -> tuple[int | None, str]:
-        """Exit code and stderr of a process that has closed its stdout."""
-        if self._ended(0.5):
-            self._stderr_read.wait(0.5)
+        """Exit code and stderr of a process that has closed its stdout.
+
+        Waits for them, 0.5 s each, but not anew for each call that fails.
+        """
+        now = time.monotonic()
+        end = self._patient_until = self._patient_until or now + 0.5
+        if self._ended(max(0.0, end - now)):
+            self._stderr_read.wait(max(0.0, end + 0.5 - time.monotonic()))
         return self.exit_code, self.stderr_tail
 
     def close(self, closed: threading.Event, writing: threading.Lock) -> None:

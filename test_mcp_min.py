@@ -6267,6 +6267,16 @@ class Test10Process(unittest.TestCase):
             self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
             client.close()
 
+    def test_calls_of_a_server_that_closes_its_stdout_and_stays_fail_together(self):
+        # Fails (after 10 s) when its exit is waited for once for each call.
+        client = self.fake(call="os.close(1); time.sleep(60)")
+        calls = [client.submit_tool("f") for _ in range(20)]
+        self.assertFalse(concurrent.futures.wait(calls, 5).not_done)
+        for call in calls:
+            self.assertIsInstance(call.exception(), ConnectionClosed)
+        with hurried():
+            client.close()
+
     def test_auto_restart_starts_a_fresh_process_and_repeats_nothing(self):  # F22
         for mode, again in (("legacy", "initialize initialized"), ("auto", "")):
             with self.subTest(mode):

@@ -417,7 +417,6 @@ class Lines:
         stream = getattr(stream, "buffer", stream)  # a text stream: what is underneath
         self._read = getattr(stream, "read1", None) or stream.read
         self._readable, self.limit = Readiness(stream, reading=True), limit
-        self.waitable = os.name != "nt" and hasattr(stream, "fileno")
         self._whole: deque[bytes] = deque()  # lines that have arrived
         self._parts: list[bytes] = []        # the line that is arriving
         self._size = 0                       # bytes in these
@@ -443,8 +442,8 @@ class Lines:
         return line
 
     def wait(self, seconds: float) -> bool:
-        """Wait for something to read; False when the time is up."""
-        return bool(self._whole) or self._readable.wait(seconds)
+        """Wait for something to read; False when the time is up, or no way to tell."""
+        return bool(self._whole) or self._readable.ready(seconds)
 
     def _split(self, chunk: bytes) -> None:
         for newlines, part in enumerate(chunk.split(b"\n")):
@@ -466,7 +465,10 @@ class Readiness:
         self._poll: Any = None
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it can, or until the time is up.  OSError, ValueError: no file."""
+        """Wait until it can, or until the time is up.
+
+        OSError, TypeError, ValueError: it has no descriptor, or none to wait for.
+        """
         import select
 
         if not hasattr(select, "poll"):  # Windows, where it works for sockets only
@@ -474,10 +476,18 @@ class Readiness:
             read, write = (one, []) if self._reading else ([], one)
             return any(select.select(read, write, [], seconds))
         if self._poll is None:
-            self._poll = select.poll()
+            poll = select.poll()
             event = select.POLLIN if self._reading else select.POLLOUT
-            self._poll.register(self._stream, event)
+            poll.register(self._stream, event)
+            self._poll = poll
         return bool(self._poll.poll(None if seconds is None else seconds * 1000))
+
+    def ready(self, seconds: float) -> bool:
+        """The same; where there is no way to tell, reading might block, writing not."""
+        try:
+            return self.wait(seconds)
+        except (OSError, TypeError, ValueError):  # closed, say, or a pipe on Windows
+            return not self._reading
 
 
 def report(doing: str) -> None:
@@ -490,11 +500,8 @@ def report(doing: str) -> None:
 def say(text: str) -> None:
     """Write to stderr unless that would block: nobody may be reading it."""
     try:
-        free = Readiness(sys.stderr.fileno(), reading=False).wait(0)
-    except (AttributeError, OSError, ValueError):
-        free = True  # not a file; or none at all, see below
-    try:
-        if free:  # and a writable pipe takes this many bytes at once
+        if Readiness(sys.stderr, reading=False).ready(0):
+            # A pipe that can be written takes this many bytes at once.
             tail = printable(text).encode("utf-8", "backslashreplace")[-4000:]
             sys.stderr.write(tail.decode("utf-8", "ignore"))
             sys.stderr.flush()
@@ -912,10 +919,7 @@ class Peer:
 
     def _fits(self, data: bytes) -> bool:
         # A pipe that can be written takes at least PIPE_BUF bytes (4096) at once.
-        try:
-            return len(data) <= 4096 and (os.name == "nt" or self._writable.wait(0))
-        except (OSError, ValueError):
-            return True  # closed: the attempt will tell
+        return len(data) <= 4096 and self._writable.ready(0)
 
     def _write(self, data: bytes) -> None:
         if self.trace:
@@ -972,7 +976,7 @@ class Peer:
     def wait(self, call: Call) -> Any:
         """The outcome of a call; reads for it if nobody does: no thread to wake."""
         with self._lock:
-            lead = self._leader is None and not self.closed and self._lines.waitable
+            lead = self._leader is None and not self.closed
             if lead:
                 self._leader = call
         try:

@@ -5052,6 +5052,35 @@ class Test10Client(unittest.TestCase):
             serving.join(PATIENCE)
             self.assertFalse(serving.is_alive())
 
+    def test_streams_without_a_descriptor_are_a_connection(self):
+        # Fails (UnsupportedOperation) when a caller that reads takes any for a file.
+        class Piped(io.RawIOBase):
+            def __init__(self):
+                self.chunks = queue.SimpleQueue()
+
+            def write(self, data):
+                if data:
+                    self.chunks.put(bytes(data))
+                return len(data)
+
+            def read(self, size=-1):
+                return self.chunks.get()
+
+            def close(self):
+                self.chunks.put(b"")
+                super().close()
+
+        def serve(into, out):
+            with out:
+                everything()[0].serve(into, out)
+
+        for mode in "legacy", "modern":
+            there, back = Piped(), Piped()
+            threading.Thread(target=serve, args=(there, back), daemon=True).start()
+            with self.subTest(mode), Client((back, there), mode=mode) as client:
+                for _ in range(20):
+                    self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
+
     def test_a_session_opens_in_one_thread_and_closes_in_another(self):
         client = Client(everything()[0])
         self.assertEqual(together(client.connect), [client])

@@ -837,6 +837,7 @@ class Peer:
         self._leader: object | None = None  # who reads; each leader has its own object
         self._busy = False      # the leader runs a handler
         self._since = 0.0       # when it began to, or when the last leader stepped down
+        self._settled = False   # it has read an answer: a flood alone is no end
         self._aside = 0         # requests that other threads run, or are to run
         self._wakes_at: float | None = None  # when the timekeeper looks; None: not yet
 
@@ -1034,7 +1035,7 @@ class Peer:
     def _lead(self, me: object) -> None:
         """Read, and run what may run here, until another thread leads or it is over."""
         while self._leader is me and self._step():
-            if not (self._serving or self._pending or self.closed):
+            if self._settled and not (self._serving or self._pending or self.closed):
                 self._step_down(me)  # whoever calls next need not wake this thread
 
     def _step(self) -> bool:
@@ -1060,6 +1061,7 @@ class Peer:
             if self._leader is not me:
                 return  # stuck for GRACE, in a ping say: another thread reads already
             self._leader, self._since = None, time.monotonic()
+            self._settled = False
             if self._pending or self.closed:
                 self._new_leader()
             else:
@@ -1155,6 +1157,7 @@ class Peer:
 
     def _answered(self, message: Json, line: bytes) -> None:
         call = self.claim(message.get("id"))  # None: unknown, late, or a second answer
+        self._settled = call is not None
         if call and call.untold and not call.inside:  # its progress is told first
             self.lane.submit(partial(call.receive, message))
         elif call and call.watched:  # its callbacks are the user's: not for the leader

@@ -5854,6 +5854,24 @@ class Test10Faults(unittest.TestCase):
         flood.set()
         self.fence(client)
 
+    def test_a_flood_while_nobody_calls_is_read_at_full_speed(self):
+        # Fails (after more than 4 s) when the leader steps down after each line.
+        heard, total, flooded = [], 2000, gate("the flood")
+
+        def hear(note):
+            heard.append(note)
+            if len(heard) == total:
+                flooded.set()
+
+        flood = "\n".join([NOTE % ("x", "")] * total)
+        client = self.fake(options={"message_handler": hear}, call="text('ok')",
+                           later=f"time.sleep(0.1); say({flood!r})")
+        client.call_tool("f")
+        client.notify("fake/later")
+        start = time.monotonic()
+        flooded.wait()
+        self.assertLess(time.monotonic() - start, 2)
+
     def test_a_flood_does_not_wash_away_an_answer_that_waits_behind_progress(self):
         gone_by, release = gate("the first progress"), gate("the release")
         flood = NOTE % ("x", "")

@@ -717,7 +717,8 @@ class Call:
     """
 
     __slots__ = ("id", "method", "outcome", "read", "on_progress", "timeout",
-                 "deadline", "cap", "untold", "inside", "watched", "_future", "_lock")
+                 "deadline", "cap", "untold", "inside", "watched", "stream",
+                 "_future", "_lock")
 
     def __init__(self, method: str, read: Any, on_progress: Any, timeout: float | None,
                  cap: float | None) -> None:
@@ -728,6 +729,7 @@ class Call:
         self.watched = False  # its future is in a user's hands
         self.cap = float("inf") if cap is None else time.monotonic() + cap
         self.touch()
+        self.stream = self.deadline == float("inf")  # stays open: nobody waits for it
         self._lock = threading.Lock()  # guards the rest
         self.outcome: tuple[Any, BaseException | None] | None = None
         self._future: Future[Any] | None = None
@@ -831,6 +833,7 @@ class Peer:
         self._lock = threading.Lock()            # guards all to the next blank line
         self._active: dict[Any, Incoming] = {}   # their requests that are alive, by id
         self._pending: dict[Any, Call] = {}      # ours, by id
+        self._awaited = 0                        # how many of these are no streams
         self._last_id = 0
         self._outbox: list[bytes] = []
         self.closed = False
@@ -961,6 +964,7 @@ class Peer:
             closed = self.closed or self.ended.is_set()
             if not closed:
                 self._pending[call.id] = call
+                self._awaited += not call.stream
                 self._outbox.append(data)
                 self._look_at(call.deadline)
         if closed:
@@ -1012,7 +1016,9 @@ class Peer:
         if type(key) is str and key.isdecimal() and str(int(key[:20])) == key:
             key = int(key)  # some servers answer 1 with "1"; nothing looser is accepted
         with self._lock:
-            return self._pending.pop(read_id(key), None)
+            call = self._pending.pop(read_id(key), None)
+            self._awaited -= call is not None and not call.stream
+        return call
 
     def abandon(self, call: Call, future: Future[Any]) -> None:
         """Withdraw a call if its future was cancelled."""
@@ -1035,7 +1041,7 @@ class Peer:
     def _lead(self, me: object) -> None:
         """Read, and run what may run here, until another thread leads or it is over."""
         while self._leader is me and self._step():
-            if self._settled and not (self._serving or self._pending or self.closed):
+            if self._settled and not (self._serving or self._awaited or self.closed):
                 self._step_down(me)  # whoever calls next need not wake this thread
 
     def _step(self) -> bool:
@@ -1056,13 +1062,13 @@ class Peer:
             raise
 
     def _step_down(self, me: object) -> None:
-        """Stop leading: the next caller may.  While calls are pending a worker does."""
+        """Stop leading: the next caller may.  While calls are awaited a worker does."""
         with self._lock:
             if self._leader is not me:
                 return  # stuck for GRACE, in a ping say: another thread reads already
             self._leader, self._since = None, time.monotonic()
             self._settled = False
-            if self._pending or self.closed:
+            if self._awaited or self.closed:
                 self._new_leader()
             else:
                 self._look_at(self._since + GRACE)
@@ -1109,6 +1115,7 @@ class Peer:
                     looks.append(max(end, now))
                     if end <= now:
                         del self._pending[call.id]
+                        self._awaited -= 1
                         self.workers.submit(partial(self._expire, call))
                 self._wakes_at = min(looks)
                 self._time.wait(min(self._wakes_at - now, threading.TIMEOUT_MAX))
@@ -1286,6 +1293,7 @@ class Peer:
     def _fail_pending(self) -> None:
         with self._lock:
             calls, self._pending = list(self._pending.values()), {}
+            self._awaited = 0
         for call in calls:
             call.finish(error=self._role.closed_error())
 

@@ -6601,6 +6601,23 @@ class TestRaces(unittest.TestCase):
                 self.assertEqual(client.call_tool("pinging").text, "ok")
         self.assertEqual(most, {1})
 
+    def test_a_caller_reads_for_itself_though_a_stream_is_open(self):
+        # Fails (each answer wakes the caller) when a stream counts as a call in flight.
+        readers = collections.Counter()
+
+        def next_line(lines, next=mcp_min.Lines.next):
+            readers[lines, threading.current_thread()] += 1
+            return next(lines)
+
+        for mode in "legacy", "modern":
+            with self.subTest(mode), Client(self.server, mode=mode) as client:
+                readers.clear()
+                with mock.patch.object(mcp_min.Lines, "next", next_line):
+                    for _ in range(200):
+                        client.call_tool("echo", {"word": "a"})
+                ours = client._link.peer._lines
+                self.assertGreater(readers[ours, threading.current_thread()], 0)
+
     def test_a_future_s_callback_may_call_the_client(self):
         # Fails (a call that times out) when it runs on the thread that reads.
         got = gate("the second answer")

@@ -980,13 +980,8 @@ class Peer:
 
     def wait(self, call: Call) -> Any:
         """The outcome of a call; reads for it if nobody does: no thread to wake."""
-        with self._lock:
-            lead = self._leader is None and not self.closed
-            if lead:
-                self._leader = call
         try:
-            if lead:
-                self._lead_for(call)
+            self._lead_for(call)
             result, error = call.outcome or (call.future.result(), None)
         except BaseException:
             self.watched(call).cancel()  # who stops waiting (Ctrl-C) wants it no more
@@ -996,7 +991,12 @@ class Peer:
         return result
 
     def _lead_for(self, call: Call) -> None:
+        """Read until a call is answered, if nobody reads."""
         try:
+            with self._lock:
+                if self._leader is not None or self.closed:
+                    return
+                self._leader = call
             while (self._leader is call and call.id in self._pending
                    and self._lines.wait(GRACE) and self._step()):
                 pass

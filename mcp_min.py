@@ -744,12 +744,11 @@ class Call:
         from concurrent.futures import Future
 
         with self._lock:
-            if self._future is not None:
-                return self._future
-            self._future, outcome = Future(), self.outcome
-        if outcome:
-            pass_on(self._future, *outcome)
-        return self._future
+            if self._future is None:
+                self._future = Future()
+                if self.outcome:  # nobody has the future: no callback runs in here
+                    pass_on(self._future, *self.outcome)
+            return self._future
 
     def finish(self, result: Any = None, error: BaseException | None = None) -> None:
         with self._lock:
@@ -1278,11 +1277,10 @@ class Peer:
         self._role.hung_up()
         end = time.monotonic() + self._drain_seconds
         with self._time:
-            drained = self._time.wait_for(lambda: not self._active, self._drain_seconds)
-        if drained:
-            written = threading.Event()
-            self.workers.submit(partial(self._write_all, written))
-            written.wait(max(0.0, end - time.monotonic()))
+            self._time.wait_for(lambda: not self._active, self._drain_seconds)
+        written = threading.Event()
+        self.workers.submit(partial(self._write_all, written))
+        written.wait(max(0.0, end - time.monotonic()))
         self.close()
 
     def _write_all(self, written: threading.Event) -> None:

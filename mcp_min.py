@@ -583,13 +583,20 @@ class Workers:
         self._closed = False
 
     def submit(self, job: Callable[[], Any]) -> bool:
-        """Have a thread run it; False if there is none and none can be started."""
+        """Have a thread run it; False if there is none and none can be started.
+
+        The job waits even then: whatever thread comes next will run it.
+        """
         with self._ready:
             self._jobs.append(job)
             grow = self._idle < len(self._jobs) and self._started < self._limit
             self._started += grow
             self._ready.notify()
-        return not grow or start_thread(self._name, self._work)
+        if not grow or start_thread(self._name, self._work):
+            return True
+        with self._ready:
+            self._started -= 1
+            return self._started > 0
 
     def waiting(self) -> int:
         return len(self._jobs)

@@ -1263,6 +1263,17 @@ class Test4Peer(unittest.TestCase):
         self.assertTrue(lane.submit(ran.set))
         ran.wait()
 
+    def test_workers_outlive_a_time_without_threads(self):
+        """As in a container whose limit is reached.  Fails if nothing is ever run."""
+        lane, ran = mcp_min.Workers("late", 1), []
+        last = gate("the last job")
+        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError):
+            self.assertFalse(lane.submit(lambda: ran.append("first")))
+        self.assertTrue(lane.submit(last.set))
+        last.wait()
+        self.assertEqual(ran, ["first"])
+        lane.close()
+
     def test_a_handler_that_ignores_its_cancellation_is_silent_all_the_same(self):
         server, began, go, ended = Server("s"), gate("began"), gate("go"), gate("ended")
 

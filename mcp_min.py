@@ -1147,12 +1147,12 @@ class Peer:
     def _route(self, message: Any, line: bytes, batch: Batch | None) -> None:
         try:
             shape = shape_of(message)
+            if shape == "request":
+                return self._begin(Incoming(self, message, batch))
         except McpError as error:
             if self._serving or type(message) is not dict or "method" in message:
                 return self._refuse(line, message, error, batch)
             shape = "response"  # perhaps; then the call says what is wrong with it
-        if shape == "request":
-            return self._begin(Incoming(self, message, batch))
         if shape == "response":
             self._answered(message, line)
         else:
@@ -1162,7 +1162,7 @@ class Peer:
 
     def _refuse(self, line: bytes, message: Any, error: McpError,
                 batch: Batch | None = None) -> None:
-        """Answer what is no message; a client does not, that might start a storm."""
+        """Answer what cannot be taken; a client does not, that might start a storm."""
         if not self._serving:
             return self._role.noise(line)  # type: ignore[no-any-return]
         key = read_id(message.get("id")) if type(message) is dict else None
@@ -1225,27 +1225,26 @@ class Peer:
     # -- serving
 
     def _begin(self, incoming: Incoming) -> None:
+        """Run a request here or on a worker; McpError if its id is in use."""
         swift = self._role.swift(incoming.method)
         with self._lock:
             if self.answers == "none" or self.closed:
                 return
-            fresh = self._active.setdefault(incoming.id, incoming) is incoming
+            if self._active.setdefault(incoming.id, incoming) is not incoming:
+                raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
             # A server's leader runs a request itself while none runs aside; or else
             # each of many slow ones would keep it for GRACE.
             alone = self._serving and not (self._aside or incoming.batch)
-            here = fresh and (swift or alone)
+            here = swift or alone
             if here:
                 me, self._busy, self._since = self._leader, True, time.monotonic()
                 self._look_at(self._since + GRACE)
-            elif fresh:
+            else:
                 self._aside += 1
         if here:
             self._run(incoming, me)
-        elif fresh:
-            self.workers.submit(partial(self._run, incoming, incoming))
         else:
-            error = McpError(INVALID_REQUEST, "Invalid request: this id is in use")
-            self._refuse(b"", {"id": incoming.id}, error, incoming.batch)
+            self.workers.submit(partial(self._run, incoming, incoming))
 
     def _run(self, incoming: Incoming, me: object) -> None:
         self._handle(incoming)

@@ -462,25 +462,16 @@ class Readiness:
 
     def __init__(self, stream: Any, reading: bool) -> None:
         self._stream, self._reading = stream, reading
-        self._poll: Any = None
+        self._poll: Any = None  # made when needed: most streams never make one wait
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until it can, or until the time is up.
 
         OSError, TypeError, ValueError: it has no descriptor, or none to wait for.
         """
-        import select
-
-        if not hasattr(select, "poll"):  # Windows, where it works for sockets only
-            one: list[Any] = [self._stream]
-            read, write = (one, []) if self._reading else ([], one)
-            return any(select.select(read, write, [], seconds))
         if self._poll is None:
-            poll = select.poll()
-            event = select.POLLIN if self._reading else select.POLLOUT
-            poll.register(self._stream, event)
-            self._poll = poll
-        return bool(self._poll.poll(None if seconds is None else seconds * 1000))
+            self._poll = self._make_poll()
+        return any(self._poll(seconds))
 
     def ready(self, seconds: float) -> bool:
         """The same; where there is no way to tell, reading might block, writing not."""
@@ -488,6 +479,17 @@ class Readiness:
             return self.wait(seconds)
         except (OSError, TypeError, ValueError):  # closed, say, or a pipe on Windows
             return not self._reading
+
+    def _make_poll(self) -> Callable[[float | None], Any]:
+        import select
+
+        if not hasattr(select, "poll"):  # Windows, where it works for sockets only
+            one: list[Any] = [self._stream]
+            read, write = (one, []) if self._reading else ([], one)
+            return lambda seconds: select.select(read, write, [], seconds)
+        poll = select.poll()
+        poll.register(self._stream, select.POLLIN if self._reading else select.POLLOUT)
+        return lambda seconds: poll.poll(None if seconds is None else seconds * 1000)
 
 
 def report(doing: str) -> None:

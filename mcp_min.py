@@ -600,8 +600,9 @@ class Workers:
             self._started -= 1
             return self._started > 0
 
-    def waiting(self) -> int:
-        return len(self._jobs)
+    def full(self) -> bool:
+        """Do so many jobs wait that what may be dropped should be?"""
+        return len(self._jobs) > BACKLOG
 
     def inside(self) -> bool:
         """Is the calling thread one of these?"""
@@ -718,7 +719,8 @@ class Call:
     """A request of ours, pending until it is answered, cancelled, late or orphaned.
 
     read(call, result): what the caller gets, worked out on the thread that reads; it
-    may say LATER, and send the call again or finish it itself.
+    may say LATER, and send the call again or finish it itself.  on_progress(progress,
+    total, message): called on the lane.
 
     future: a concurrent.futures.Future of the outcome, made when somebody needs one to
     wait with.  Who reads for itself does not (see Peer.wait), which makes a call a
@@ -738,7 +740,7 @@ class Call:
         self.watched = False  # its future is in a user's hands
         self.cap = float("inf") if cap is None else time.monotonic() + cap
         self.touch()
-        self.stream = self.deadline == float("inf")  # stays open: nobody waits for it
+        self.stream = self.deadline == float("inf")
         self._lock = threading.Lock()  # guards the rest
         self.outcome: tuple[Any, BaseException | None] | None = None
         self._future: Future[Any] | None = None
@@ -805,7 +807,7 @@ class Peer:
     """One end of a JSON-RPC connection over two binary streams.
 
     It knows no methods but the two notifications about requests, cancelled and
-    progress; the rest is its role's:
+    progress, and that `initialize` is never cancelled; the rest is its role's:
 
         role.swift(method)             may the leader settle it before it reads on?
         role.handle(incoming)          -> result or DETACHED; what it raises is answered
@@ -952,7 +954,12 @@ class Peer:
     def request(self, method: str, params: Json | None = None, *, read: Any = None,
                 on_progress: Any = None, timeout: float | None = None,
                 cap: float | None = None, token: bool = False) -> Call:
-        """Send a request; `token`: progress may be told, and restarts the timeout."""
+        """Send a request; returns before it is answered.
+
+        read, on_progress: see Call.  timeout: seconds without an answer or progress.
+        cap: seconds at most.  Neither: a stream, which stays open and nobody waits for.
+        token: progress may be told.
+        """
         call = Call(method, read, on_progress, timeout, cap)
         self.resend(call, params, token)
         return call
@@ -983,7 +990,7 @@ class Peer:
     def watched(self, call: Call) -> Future[Any]:
         """The future of a call, which now may be cancelled by whoever holds it."""
         call.watched = True
-        call.future.add_done_callback(partial(self.abandon, call))
+        call.future.add_done_callback(lambda _: self.abandon(call))
         return call.future
 
     def wait(self, call: Call) -> Any:
@@ -1028,9 +1035,9 @@ class Peer:
             self._awaited -= call is not None and not call.stream
         return call
 
-    def abandon(self, call: Call, future: Future[Any]) -> None:
+    def abandon(self, call: Call) -> None:
         """Withdraw a call if its future was cancelled."""
-        if future.cancelled() and self.claim(call.id):
+        if call.future.cancelled() and self.claim(call.id):
             call.finish()  # for who waits on several futures
             self._withdraw(call, "cancelled")
 
@@ -1212,7 +1219,7 @@ class Peer:
             if call is None or type(params.get("progress")) not in (int, float):
                 return
             call.touch()
-            if call.on_progress is None or self.lane.waiting() > BACKLOG:
+            if call.on_progress is None or self.lane.full():
                 return
             call.untold += 1
         self.lane.submit(partial(self._tell_progress, call, params))
@@ -1537,7 +1544,8 @@ class Process:
     def release(self, pass_on: bool) -> None:
         """Stop holding stderr back: pass on what came so far, or drop it."""
         with self._telling:
-            self._untold = self._untold if pass_on or not self._held else b""
+            if self._held and not pass_on:
+                self._untold = b""
             self._held = False
         self._tell(b"")
 
@@ -4816,7 +4824,7 @@ class Client:
                 if key[0] in stale or method == UPDATED and key == read:
                     del self._cache[key]
         lane = link.peer.lane
-        if lane.waiting() > BACKLOG:
+        if lane.full():
             return
         if method == LOG_MESSAGE and self._log_handler:
             lane.submit(partial(self._log_handler, params))
@@ -4907,7 +4915,7 @@ class Exchange:
             if call.future.cancelled():
                 return call.finish()
             self._link.peer.resend(call, self._link.dialect.stamp(params), token=True)
-            self._link.peer.abandon(call, call.future)  # if cancelled since then
+            self._link.peer.abandon(call)  # if cancelled since then
         except McpError as error:
             call.finish(error=error)
         except BaseException as error:  # a handler's; the same as if asked by request

@@ -921,7 +921,9 @@ class Peer:
             try:
                 with self._lock:
                     data, self._outbox = b"".join(self._outbox), []
-                if self._serving or patient or self._fits(data):
+                if not data:
+                    pass  # others have taken it along, or a batch has no answers
+                elif self._serving or patient or self._fits(data):
                     self._write(data)
                 else:  # a caller has a timeout to keep; a worker has the patience
                     with self._lock:

@@ -1036,6 +1036,20 @@ class Test4Peer(unittest.TestCase):
             < [{"id": 5, "result": {}}, {"id": 6, "error": {"code": -32600}}]
             """)
 
+    def test_a_batch_without_answers_writes_nothing(self):
+        # Fails where an empty write means the end, as on a datagram socket.
+        class Out(io.BytesIO):
+            def write(self, data):
+                written.append(bytes(data))
+                return len(data)
+
+        written = []
+        lines = [line(1, "initialize", protocolVersion="2025-03-26", capabilities={},
+                      clientInfo={"name": "x", "version": "1"}),
+                 b'[{"jsonrpc":"2.0","method":"notifications/x"}]']
+        Server("x").serve(io.BytesIO(b"\n".join(lines)), Out())
+        self.assertNotIn(b"", written)
+
     def test_what_a_batch_cancels_may_be_in_the_same_batch(self):
         """Fails if the thread that reads runs the elements one after the other."""
         play(self.waiter(), """

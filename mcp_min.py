@@ -696,7 +696,7 @@ class Incoming:
             data = encode({"jsonrpc": "2.0", "id": self.id, **reply})
         except (ValueError, TypeError, RecursionError) as error:
             fault = McpError(INTERNAL_ERROR, f"The result is not JSON: {error!s:.200}")
-            data = encode({"jsonrpc": "2.0", "id": self.id, "error": fault.wire()})
+            return self.answer(error=fault.wire())
         self.peer.tell(self, data, last=True)
 
 

@@ -725,6 +725,9 @@ class Call:
     future: a concurrent.futures.Future of the outcome, made when somebody needs one to
     wait with.  Who reads for itself does not (see Peer.wait), which makes a call a
     fifth shorter, and the start of a program that only calls and waits 6 ms.
+
+    stream: it has no deadline, and nobody waits for its answer: callers read for
+    themselves while streams are open.
     """
 
     __slots__ = ("id", "method", "outcome", "read", "on_progress", "timeout",
@@ -850,7 +853,7 @@ class Peer:
         self._leader: object | None = None  # who reads; each leader has its own object
         self._busy = False      # the leader runs a handler
         self._since = 0.0       # when it began to, or when the last leader stepped down
-        self._settled = False   # it has read an answer: a flood alone is no end
+        self._settled = False   # it has read an answer: no flood makes it step down
         self._aside = 0         # requests that other threads run, or are to run
         self._wakes_at: float | None = None  # when the timekeeper looks; None: not yet
 
@@ -1058,6 +1061,7 @@ class Peer:
     def _lead(self, me: object) -> None:
         """Read, and run what may run here, until another thread leads or it is over."""
         while self._leader is me and self._step():
+            # Not after each line: until another leads, nobody reads for GRACE.
             if self._settled and not (self._serving or self._awaited or self.closed):
                 self._step_down(me)  # whoever calls next need not wake this thread
 

@@ -840,8 +840,7 @@ class Peer:
         self._lines = Lines(reader, max_message_bytes)
         self._out = getattr(writer, "buffer", writer)
         self._writable = Readiness(self._out, reading=False)
-        target = os.environ.get("MCP_MIN_TRACE")
-        self.trace = Trace.to(target) if target else None
+        self.trace: Trace | None = None
 
         self._lock = threading.Lock()            # guards all to the next blank line
         self._active: dict[Any, Incoming] = {}   # their requests that are alive, by id
@@ -865,7 +864,10 @@ class Peer:
         self.done = threading.Event()            # set when nothing more will happen
 
     def start(self) -> None:
-        """Begin to read, on a thread of our own."""
+        """Begin to read, on a thread of our own.  OSError: there can be no trace."""
+        target = os.environ.get("MCP_MIN_TRACE")
+        if target and self.trace is None:
+            self.trace = Trace.to(target)
         with self._lock:
             self._new_leader()
 
@@ -3959,8 +3961,8 @@ class Server:
         """
         connection = Connection(self, reader, writer, own_reader)
         connection.adopt(connection.session)
-        connection.peer.start()
         try:
+            connection.peer.start()
             wait_until(connection.peer.done)
         finally:
             connection.peer.close()

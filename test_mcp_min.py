@@ -6208,6 +6208,12 @@ class Test10Process(unittest.TestCase):
                     self.assertIsInstance(error, kind)
                     self.assertIn(os.path.basename(command[0]), str(error))
 
+    def test_a_trace_that_cannot_be_written_leaves_no_process(self):
+        client = Client(fake(), mode="legacy")
+        with mock.patch.dict(os.environ, MCP_MIN_TRACE="/nowhere/at all"):
+            self.assertIsInstance(raised(client.connect), FileNotFoundError)
+        self.assertIsNotNone(client.exit_code)  # it was started, and has ended
+
     def test_a_server_that_ends_at_once_tells_why(self):  # F2
         for mode, starts in (("legacy", 1), ("auto", 2)):
             with self.subTest(mode):

@@ -1984,24 +1984,31 @@ def _dict(value: Any) -> Json:
     return value if type(value) is dict else {}
 
 
-class LegacyDialect:
+class Dialect:
+    """What a client's eras have in common.  link: the Link (section 10) it is spoken
+    over."""
+
+    def __init__(self, link: Any, version: str, info: Any, result: Json) -> None:
+        self._link, self.version, self.server_info = link, version, _dict(info)
+        self.capabilities = _dict(result.get("capabilities"))
+        self.instructions: str | None = result.get("instructions")
+
+
+class LegacyDialect(Dialect):
     """How a client speaks to a server of the handshake revisions."""
 
     answers = "requests"  # the server may ask; see Peer
 
-    def __init__(self, client: Any, result: Json) -> None:
-        if result.get("protocolVersion") not in LEGACY_VERSIONS:
-            raise _no_common_version([result.get("protocolVersion")])
-        self._client = client
-        self.version: str = result["protocolVersion"]
-        self.server_info = _dict(result.get("serverInfo"))
-        self.capabilities = _dict(result.get("capabilities"))
-        self.instructions: str | None = result.get("instructions")
+    def __init__(self, link: Any, result: Json) -> None:
+        version: Any = result.get("protocolVersion")
+        if version not in LEGACY_VERSIONS:
+            raise _no_common_version([version])
+        super().__init__(link, version, result.get("serverInfo"), result)
 
     def open(self) -> None:
-        self._client.notify(INITIALIZED)
-        if self._client.level and "logging" in self.capabilities:
-            self.set_level(self._client.level)
+        self._link.notify(INITIALIZED)
+        if self._link.client.level and "logging" in self.capabilities:
+            self.set_level(self._link.client.level)
 
     def stamp(self, params: Json | None) -> Json | None:
         return params
@@ -2010,19 +2017,19 @@ class LegacyDialect:
         return None
 
     def subscribe(self, uri: str) -> None:
-        self._client.request("resources/subscribe", {"uri": uri})
+        self._link.request("resources/subscribe", {"uri": uri})
 
     def unsubscribe(self, uri: str) -> None:
-        self._client.request("resources/unsubscribe", {"uri": uri})
+        self._link.request("resources/unsubscribe", {"uri": uri})
 
     def set_level(self, level: str) -> None:
-        self._client.request("logging/setLevel", {"level": level})
+        self._link.request("logging/setLevel", {"level": level})
 
     def ping(self) -> None:
-        self._client.request("ping")
+        self._link.request("ping")
 
     def roots_changed(self) -> None:
-        self._client.notify(ROOTS_CHANGED)
+        self._link.notify(ROOTS_CHANGED)
 
     def lifetime(self, method: str, result: Json) -> float:
         return 0.0
@@ -2031,16 +2038,14 @@ class LegacyDialect:
         return params
 
 
-class ModernDialect:
+class ModernDialect(Dialect):
     """How a client speaks to a server of the stateless revisions."""
 
     answers = "none"
 
-    def __init__(self, client: Any, version: str, result: Json) -> None:
-        self._client, self.version = client, version
-        self.server_info = _dict(_dict(result.get("_meta")).get(META_SERVER))
-        self.capabilities = _dict(result.get("capabilities"))
-        self.instructions: str | None = result.get("instructions")
+    def __init__(self, link: Any, version: str, result: Json) -> None:
+        info = _dict(result.get("_meta")).get(META_SERVER)
+        super().__init__(link, version, info, result)
         self._streams: dict[str, Call] = {}  # the listen request of each URI
         self._lock = threading.Lock()        # guards the next
         self._opening: dict[Any, Future[Json]] = {}  # streams to be acknowledged, by id
@@ -2050,12 +2055,12 @@ class ModernDialect:
                  if _dict(self.capabilities.get(kind)).get("listChanged")}
         try:
             if kinds:
-                self._listen(kinds, min(1.0, self._client.timeout))
+                self._listen(kinds, min(1.0, self._link.client.timeout))
         except McpError:
             pass  # it has no streams after all
 
     def stamp(self, params: Json | None) -> Json:
-        params, client = params or {}, self._client
+        params, client = params or {}, self._link.client
         meta = {META_VERSION: self.version, META_CLIENT: client.info,
                 META_CAPABILITIES: client.capabilities()}
         level = client.level or client.hears_logs and "info"  # as in a session unasked
@@ -2081,7 +2086,7 @@ class ModernDialect:
         raise malformed(fault)
 
     def subscribe(self, uri: str) -> None:
-        call, agreed = self._listen({UPDATES_WANTED: [uri]}, self._client.timeout)
+        call, agreed = self._listen({UPDATES_WANTED: [uri]}, self._link.client.timeout)
         if uri not in (agreed.get(UPDATES_WANTED) or ()):
             call.future.cancel()
             raise McpError(METHOD_NOT_FOUND,
@@ -2099,9 +2104,11 @@ class ModernDialect:
         from concurrent.futures import Future, wait
 
         acknowledged: Future[Json] = Future()
+        params, peer = self.stamp({"notifications": kinds}), self._link.peer
         with self._lock:  # the acknowledgement may come at once
-            call = self._client.post("subscriptions/listen", {"notifications": kinds})
+            call = peer.request("subscriptions/listen", params)
             self._opening[call.id] = acknowledged
+        peer.watched(call)
         wait([call.future, acknowledged], seconds, "FIRST_COMPLETED")
         with self._lock:
             del self._opening[call.id]
@@ -2115,7 +2122,7 @@ class ModernDialect:
         pass  # each request says it
 
     def ping(self) -> None:
-        self._client.request("server/discover")
+        self._link.request("server/discover")
 
     def roots_changed(self) -> None:
         pass  # the server asks anew each time
@@ -2139,26 +2146,26 @@ class ModernDialect:
         return {key: value for key, value in params.items() if key != "_meta"}
 
 
-def negotiate(client: Any, peer: Peer, mode: str, end: float) -> Any:
+def negotiate(link: Any, mode: str, end: float) -> Any:
     """Agree on an era and a revision; the dialect to speak.  Done by time `end`.
 
     basic/transports/stdio, "Backward Compatibility": probe, and fall back on any answer
     that is not a modern one.  Raises ConnectionClosed when the server dies of it.
     """
     if mode in UNPROBED:
-        return LegacyDialect(client, _initialize(client, peer, mode, end))
+        return LegacyDialect(link, _initialize(link, mode, end))
     version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
-    probe, pinned = _discover(client, peer, version), mode != "auto"
+    probe, pinned = _discover(link, version), mode != "auto"
     patience = end - time.monotonic()  # the probe may take half: a handshake needs time
     seconds = patience if pinned else min(PROBE_SECONDS, patience / 2)
     try:
-        return _read_probe(client, peer, probe, seconds)
+        return _read_probe(link, probe, seconds)
     except (McpError, RequestTimeout) as refusal:
         if pinned:
             raise
         offered = _offered(refusal)
     try:
-        result = _initialize(client, peer, mode, end)
+        result = _initialize(link, mode, end)
     except McpError as error:
         # Refused.  Modern after all if the probe has been answered meanwhile, whatever
         # the code of the refusal; or if the refusal says so.
@@ -2166,20 +2173,20 @@ def negotiate(client: Any, peer: Peer, mode: str, end: float) -> Any:
         if not late and error.code != UNSUPPORTED_VERSION:
             raise _no_common_version(offered, f" ({error})") if offered else error
     else:
-        return LegacyDialect(client, result)
-    probe = probe if late else _discover(client, peer, MODERN_VERSIONS[-1])
-    return _read_probe(client, peer, probe, end - time.monotonic())
+        return LegacyDialect(link, result)
+    probe = probe if late else _discover(link, MODERN_VERSIONS[-1])
+    return _read_probe(link, probe, end - time.monotonic())
 
 
-def _discover(client: Any, peer: Peer, version: str) -> Call:
-    dialect = ModernDialect(client, version, {})
-    return peer.request("server/discover", dialect.stamp(None))
+def _discover(link: Any, version: str) -> Any:
+    params = ModernDialect(link, version, {}).stamp(None)
+    return link.peer.request("server/discover", params)
 
 
-def _read_probe(client: Any, peer: Peer, probe: Call, seconds: float) -> ModernDialect:
+def _read_probe(link: Any, probe: Call, seconds: float) -> ModernDialect:
     """The dialect a probe's answer stands for; McpError, RequestTimeout if for none."""
     try:
-        result = peer.peek(probe, seconds)
+        result = link.peer.peek(probe, seconds)
         offered = result.get("supportedVersions")
     except McpError as error:
         offered, result = _offered(error), {}
@@ -2190,10 +2197,10 @@ def _read_probe(client: Any, peer: Peer, probe: Call, seconds: float) -> ModernD
         raise _no_common_version(offered)
     if not result:  # modern, but it refused this version: what does it offer in that?
         try:
-            result = peer.peek(_discover(client, peer, shared[-1]), seconds)
+            result = link.peer.peek(_discover(link, shared[-1]), seconds)
         except McpError:
             pass  # it still will not say; the requests themselves may work
-    return ModernDialect(client, shared[-1], result)
+    return ModernDialect(link, shared[-1], result)
 
 
 def _offered(error: Any) -> list[Any]:
@@ -2210,13 +2217,13 @@ def _no_common_version(offered: Any, reason: str = "") -> McpError:
         "supported": offered, "requested": ours})
 
 
-def _initialize(client: Any, peer: Peer, mode: str, end: float) -> Json:
-    capabilities = client.capabilities()
+def _initialize(link: Any, mode: str, end: float) -> Json:
+    capabilities = link.client.capabilities()
     if "roots" in capabilities:
         capabilities["roots"] = {"listChanged": True}
-    call = peer.request("initialize", {
+    call = link.peer.request("initialize", {
         "protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
-        "capabilities": capabilities, "clientInfo": client.info,
+        "capabilities": capabilities, "clientInfo": link.client.info,
     }, timeout=max(0.001, end - time.monotonic()))
     return call.future.result()  # type: ignore[no-any-return]
 
@@ -4347,6 +4354,26 @@ class Link:
         self._noise: deque[bytes] = deque(maxlen=20)  # lines that were no messages
         self._closing = threading.Lock()  # held for good by whoever closes
 
+    def request(self, method: str, params: Json | None = None,
+                timeout: float | None = None, progress_handler: Handler | None = None,
+                ) -> Any:
+        return self.peer.wait(self.send(method, params, timeout, progress_handler))
+
+    def send(self, method: str, params: Json | None, timeout: float | None,
+             progress_handler: Handler | None, read: Handler | None = None) -> Call:
+        client = self.client
+        return self.peer.request(
+            method, self.dialect.stamp(params), token=True,
+            read=Exchange(self, params or {}, read).read,
+            on_progress=progress_handler or client._progress_handler,
+            timeout=client.timeout if timeout is None else timeout,
+            cap=client._max_timeout)
+
+    def notify(self, method: str, params: Json | None = None) -> None:
+        if self.peer.closed:
+            raise self.closed_error()
+        self.peer.send(notification(method, params))
+
     def swift(self, method: str) -> bool:
         return method == "ping"
 
@@ -4460,7 +4487,7 @@ class Client:
 
         self._lock = threading.RLock()    # held while connecting
         self._link: Link | None = None
-        self._closed = self._opening = False
+        self._closed = False
         self._subscribed: dict[str, None] = {}
         self._caching = threading.Lock()  # guards the next
         self._cache: dict[tuple[str, str], tuple[float, bytes]] = {}
@@ -4507,7 +4534,7 @@ class Client:
 
     def _open(self) -> None:
         end = time.monotonic() + self.timeout
-        link, self._opening = self._launch(), True
+        link = self._launch()
         try:
             self._begin(link, self._mode, end)
         except ConnectionClosed:
@@ -4518,11 +4545,10 @@ class Client:
             link = self._launch()
             self._begin(link, HANDSHAKE, end)
         finally:
-            self._opening = False
             link.process.release(pass_on=True)  # it has failed, or this was said before
         for uri in list(self._subscribed):  # of the process before this one
             try:
-                self.subscribe(uri)
+                link.dialect.subscribe(uri)
             except McpError as error:  # no reason not to be connected
                 del self._subscribed[uri]
                 say(f"mcp_min: no longer subscribed to {uri}: {error}\n")
@@ -4538,7 +4564,7 @@ class Client:
             if mode in UNPROBED:
                 link.process.release(pass_on=True)
             link.peer.start()
-            link.dialect = dialect = negotiate(self, link.peer, mode, end)
+            link.dialect = dialect = negotiate(link, mode, end)
             link.peer.answers = dialect.answers
             self.server_info, self.server_capabilities, self.instructions = (
                 dialect.server_info, dialect.capabilities, dialect.instructions)
@@ -4575,7 +4601,7 @@ class Client:
         if link and link.dialect and not (self._auto_restart and link.dead()):
             return link
         with self._lock:  # another thread may be connecting right now
-            may_restart = self._auto_restart and not (self._closed or self._opening)
+            may_restart = self._auto_restart and not self._closed
             if may_restart and self._link and self._link.dead():
                 self._open()
             link = self._link
@@ -4590,8 +4616,7 @@ class Client:
                 timeout: float | None = None,
                 progress_handler: Handler | None = None) -> Any:
         """Send any request and wait for its result.  timeout: None for the client's."""
-        peer, call = self._send(method, params, timeout, progress_handler)
-        return peer.wait(call)
+        return self._connected().request(method, params, timeout, progress_handler)
 
     def submit(self, method: str, params: Json | None = None, *,
                timeout: float | None = None,
@@ -4601,32 +4626,12 @@ class Client:
         Its `cancel()` tells the server.  Questions on the way are answered by the
         handlers.  timeout: None for the client's.
         """
-        peer, call = self._send(method, params, timeout, progress_handler)
-        return peer.watched(call)
-
-    def _send(self, method: str, params: Json | None, timeout: float | None,
-              progress_handler: Handler | None, read: Handler | None = None,
-              ) -> tuple[Peer, Call]:
         link = self._connected()
-        return link.peer, link.peer.request(
-            method, link.dialect.stamp(params), token=True,
-            read=Exchange(self, link, params or {}, read).read,
-            on_progress=progress_handler or self._progress_handler,
-            timeout=self.timeout if timeout is None else timeout, cap=self._max_timeout)
-
-    def post(self, method: str, params: Json) -> Call:
-        """Send a request that stays open: no timeout."""
-        link = self._connected()
-        call = link.peer.request(method, link.dialect.stamp(params))
-        link.peer.watched(call)
-        return call
+        return link.peer.watched(link.send(method, params, timeout, progress_handler))
 
     def notify(self, method: str, params: Json | None = None) -> None:
         """Send any notification."""
-        link = self._connected()
-        if link.peer.closed:
-            raise link.closed_error()
-        link.peer.send(notification(method, params))
+        self._connected().notify(method, params)
 
     def ping(self) -> None:
         """Return when the server has answered."""
@@ -4638,9 +4643,10 @@ class Client:
                   timeout: float | None = None, progress_handler: Handler | None = None,
                   raise_on_error: bool = True, meta: Json | None = None) -> ToolResult:
         """Call a tool and wait for its result; ToolError if that `is_error`."""
-        peer, call = self._send_tool(name, arguments, timeout, progress_handler,
-                                     raise_on_error, meta)
-        return peer.wait(call)  # type: ignore[no-any-return]
+        link = self._connected()
+        call = self._send_tool(link, name, arguments, timeout, progress_handler,
+                               raise_on_error, meta)
+        return link.peer.wait(call)  # type: ignore[no-any-return]
 
     def submit_tool(self, name: str, arguments: Json | None = None, *,
                     timeout: float | None = None,
@@ -4648,17 +4654,18 @@ class Client:
                     raise_on_error: bool = True,
                     meta: Json | None = None) -> Future[ToolResult]:
         """Call a tool: a Future with result(timeout), cancel(), add_done_callback."""
-        peer, call = self._send_tool(name, arguments, timeout, progress_handler,
-                                     raise_on_error, meta)
-        return peer.watched(call)
+        link = self._connected()
+        call = self._send_tool(link, name, arguments, timeout, progress_handler,
+                               raise_on_error, meta)
+        return link.peer.watched(call)
 
-    def _send_tool(self, name: str, arguments: Json | None, timeout: float | None,
-                   progress_handler: Handler | None, raise_on_error: bool,
-                   meta: Json | None) -> tuple[Peer, Call]:
+    def _send_tool(self, link: Link, name: str, arguments: Json | None,
+                   timeout: float | None, progress_handler: Handler | None,
+                   raise_on_error: bool, meta: Json | None) -> Call:
         params: Json = {"name": name, "arguments": arguments or {}}
-        return self._send("tools/call", {**params, "_meta": meta} if meta else params,
-                          timeout, progress_handler,
-                          partial(self._read_tool, name, raise_on_error))
+        return link.send("tools/call", {**params, "_meta": meta} if meta else params,
+                         timeout, progress_handler,
+                         partial(self._read_tool, name, raise_on_error))
 
     def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
         if type(raw.get("content", [])) is not list:
@@ -4845,12 +4852,11 @@ class Client:
 class Exchange:
     """A request until its last result: each round that asks for input is sent anew."""
 
-    __slots__ = ("_client", "_link", "_params", "_read_last", "_rounds")
+    __slots__ = ("_link", "_params", "_read_last", "_rounds")
 
-    def __init__(self, client: Client, link: Link, params: Json,
-                 read_last: Handler | None) -> None:
-        self._client, self._link, self._params = client, link, params
-        self._read_last, self._rounds = read_last, 0
+    def __init__(self, link: Link, params: Json, read_last: Handler | None) -> None:
+        self._link, self._params, self._read_last = link, params, read_last
+        self._rounds = 0
 
     def read(self, call: Call, result: Json) -> Any:
         asked = self._link.dialect.questions(result)
@@ -4859,7 +4865,7 @@ class Exchange:
             # change may have been read meanwhile.
             lane = self._link.peer.lane
             if not (self._rounds or call.watched or lane.inside()):
-                self._client._keep(self._link, call.method, self._params, result)
+                self._link.client._keep(self._link, call.method, self._params, result)
             return self._read_last(result) if self._read_last else result
         self._rounds += 1
         row = METHODS.get(call.method)
@@ -4872,8 +4878,8 @@ class Exchange:
 
     def _go_on(self, call: Call, result: Json, asked: Json) -> None:
         try:
-            answers = {key: self._client._answer(question["method"],
-                                                 question.get("params") or {})
+            answer = self._link.client._answer
+            answers = {key: answer(question["method"], question.get("params") or {})
                        for key, question in asked.items()}
             params = {**self._params, **wire(inputResponses=answers or None,
                                              requestState=result.get("requestState"))}

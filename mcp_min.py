@@ -1984,6 +1984,11 @@ def _dict(value: Any) -> Json:
     return value if type(value) is dict else {}
 
 
+def seconds_to(end: float) -> float:
+    """A timeout that ends then, or at once; in milliseconds, as people will read it."""
+    return max(0.001, round(end - time.monotonic(), 3))
+
+
 class Dialect:
     """What a client's eras have in common.  link: the Link (section 10) it is spoken
     over."""
@@ -2005,10 +2010,10 @@ class LegacyDialect(Dialect):
             raise _no_common_version([version])
         super().__init__(link, version, result.get("serverInfo"), result)
 
-    def open(self) -> None:
+    def open(self, end: float) -> None:
         self._link.notify(INITIALIZED)
         if self._link.client.level and "logging" in self.capabilities:
-            self.set_level(self._link.client.level)
+            self.set_level(self._link.client.level, seconds_to(end))
 
     def stamp(self, params: Json | None) -> Json | None:
         return params
@@ -2016,14 +2021,14 @@ class LegacyDialect(Dialect):
     def questions(self, result: Json) -> Json | None:
         return None
 
-    def subscribe(self, uri: str) -> None:
-        self._link.request("resources/subscribe", {"uri": uri})
+    def subscribe(self, uri: str, seconds: float) -> None:
+        self._link.request("resources/subscribe", {"uri": uri}, seconds)
 
     def unsubscribe(self, uri: str) -> None:
         self._link.request("resources/unsubscribe", {"uri": uri})
 
-    def set_level(self, level: str) -> None:
-        self._link.request("logging/setLevel", {"level": level})
+    def set_level(self, level: str, seconds: float) -> None:
+        self._link.request("logging/setLevel", {"level": level}, seconds)
 
     def ping(self) -> None:
         self._link.request("ping")
@@ -2050,12 +2055,12 @@ class ModernDialect(Dialect):
         self._lock = threading.Lock()        # guards the next
         self._opening: dict[Any, Future[Json]] = {}  # streams to be acknowledged, by id
 
-    def open(self) -> None:
+    def open(self, end: float) -> None:
         kinds = {key: True for kind, (_, key, _) in CHANGES.items()
                  if _dict(self.capabilities.get(kind)).get("listChanged")}
         try:
             if kinds:
-                self._listen(kinds, min(1.0, self._link.client.timeout))
+                self._listen(kinds, min(1.0, seconds_to(end)))
         except McpError:
             pass  # it has no streams after all
 
@@ -2085,22 +2090,28 @@ class ModernDialect(Dialect):
             return _dict(requests)
         raise malformed(fault)
 
-    def subscribe(self, uri: str) -> None:
-        call, agreed = self._listen({UPDATES_WANTED: [uri]}, self._link.client.timeout)
-        if uri not in (agreed.get(UPDATES_WANTED) or ()):
-            call.future.cancel()
-            raise McpError(METHOD_NOT_FOUND,
-                           f"The server takes no subscription to {uri}")
-        self.unsubscribe(uri)
-        self._streams[uri] = call
+    def subscribe(self, uri: str, seconds: float) -> None:
+        call, agreed = self._listen({UPDATES_WANTED: [uri]}, seconds)
+        if agreed and uri in (agreed.get(UPDATES_WANTED) or ()):
+            self.unsubscribe(uri)
+            self._streams[uri] = call
+            return
+        call.future.cancel()
+        if agreed is None:
+            why = f"{call.method}: no acknowledgement within {seconds} s"
+            raise self._link.timeout_error(why)
+        raise McpError(METHOD_NOT_FOUND, f"The server takes no subscription to {uri}")
 
     def unsubscribe(self, uri: str) -> None:
         call = self._streams.pop(uri, None)
         if call:
             call.future.cancel()
 
-    def _listen(self, kinds: Json, seconds: float) -> tuple[Call, Json]:
-        """Open a stream: the call, and what its acknowledgement agrees to."""
+    def _listen(self, kinds: Json, seconds: float) -> tuple[Call, Json | None]:
+        """Open a stream: the call, and what its acknowledgement agrees to.
+
+        None: no acknowledgement came in time; one that comes later changes nothing.
+        """
         from concurrent.futures import Future, wait
 
         acknowledged: Future[Json] = Future()
@@ -2116,9 +2127,10 @@ class ModernDialect(Dialect):
             return call, acknowledged.result()
         if call.future.done():
             call.future.result()  # raises what the server said
-        return call, {}
+            return call, {}
+        return call, None
 
-    def set_level(self, level: str) -> None:
+    def set_level(self, level: str, seconds: float) -> None:
         pass  # each request says it
 
     def ping(self) -> None:
@@ -2156,10 +2168,10 @@ def negotiate(link: Any, mode: str, end: float) -> Any:
         return LegacyDialect(link, _initialize(link, mode, end))
     version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
     probe, pinned = _discover(link, version), mode != "auto"
-    patience = end - time.monotonic()  # the probe may take half: a handshake needs time
-    seconds = patience if pinned else min(PROBE_SECONDS, patience / 2)
+    now = time.monotonic()  # the probe may take half the time: a handshake needs some
+    until = end if pinned else min(now + PROBE_SECONDS, (now + end) / 2)
     try:
-        return _read_probe(link, probe, seconds)
+        return _read_probe(link, probe, until)
     except (McpError, RequestTimeout) as refusal:
         if pinned:
             raise
@@ -2175,7 +2187,7 @@ def negotiate(link: Any, mode: str, end: float) -> Any:
     else:
         return LegacyDialect(link, result)
     probe = probe if late else _discover(link, MODERN_VERSIONS[-1])
-    return _read_probe(link, probe, end - time.monotonic())
+    return _read_probe(link, probe, end)
 
 
 def _discover(link: Any, version: str) -> Any:
@@ -2183,10 +2195,10 @@ def _discover(link: Any, version: str) -> Any:
     return link.peer.request("server/discover", params)
 
 
-def _read_probe(link: Any, probe: Call, seconds: float) -> ModernDialect:
+def _read_probe(link: Any, probe: Call, end: float) -> ModernDialect:
     """The dialect a probe's answer stands for; McpError, RequestTimeout if for none."""
     try:
-        result = link.peer.peek(probe, seconds)
+        result = link.peer.peek(probe, seconds_to(end))
         offered = result.get("supportedVersions")
     except McpError as error:
         offered, result = _offered(error), {}
@@ -2197,7 +2209,7 @@ def _read_probe(link: Any, probe: Call, seconds: float) -> ModernDialect:
         raise _no_common_version(offered)
     if not result:  # modern, but it refused this version: what does it offer in that?
         try:
-            result = link.peer.peek(_discover(link, shared[-1]), seconds)
+            result = link.peer.peek(_discover(link, shared[-1]), seconds_to(end))
         except McpError:
             pass  # it still will not say; the requests themselves may work
     return ModernDialect(link, shared[-1], result)
@@ -2224,7 +2236,7 @@ def _initialize(link: Any, mode: str, end: float) -> Json:
     call = link.peer.request("initialize", {
         "protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
         "capabilities": capabilities, "clientInfo": link.client.info,
-    }, timeout=max(0.001, end - time.monotonic()))
+    }, timeout=seconds_to(end))
     return call.future.result()  # type: ignore[no-any-return]
 
 
@@ -4546,12 +4558,6 @@ class Client:
             self._begin(link, HANDSHAKE, end)
         finally:
             link.process.release(pass_on=True)  # it has failed, or this was said before
-        for uri in list(self._subscribed):  # of the process before this one
-            try:
-                link.dialect.subscribe(uri)
-            except McpError as error:  # no reason not to be connected
-                del self._subscribed[uri]
-                say(f"mcp_min: no longer subscribed to {uri}: {error}\n")
 
     def _begin(self, link: Link, mode: str, end: float) -> None:
         self._link = link
@@ -4571,10 +4577,19 @@ class Client:
             self.protocol_version = dialect.version
             # A probed server of the old era has complained for pages.
             link.process.release(pass_on=dialect.answers == "none")
-            dialect.open()
+            dialect.open(end)
+            self._subscribe_again(dialect, end)
         except BaseException:
             link.close()
             raise
+
+    def _subscribe_again(self, dialect: Any, end: float) -> None:
+        for uri in list(self._subscribed):  # of the process before this one
+            try:
+                dialect.subscribe(uri, seconds_to(end))
+            except (McpError, RequestTimeout) as error:  # it is connected all the same
+                self._subscribed.pop(uri, None)
+                say(f"mcp_min: no longer subscribed to {uri}: {error}\n")
 
     def _launch(self) -> Link:
         target = self._target
@@ -4755,7 +4770,7 @@ class Client:
 
     def subscribe(self, uri: str) -> None:
         """Hear of changes of a resource by message_handler, until `unsubscribe`."""
-        self._connected().dialect.subscribe(uri)
+        self._connected().dialect.subscribe(uri, self.timeout)
         self._subscribed[uri] = None
 
     def unsubscribe(self, uri: str) -> None:
@@ -4808,7 +4823,7 @@ class Client:
         """Have log messages of this level and above sent.  McpError: no such level."""
         if level not in LEVELS:
             raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
-        self._connected().dialect.set_level(level)
+        self._connected().dialect.set_level(level, self.timeout)
         self.level = level
 
     # -- what the server asks

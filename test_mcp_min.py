@@ -6069,6 +6069,22 @@ class Test10Probe(unittest.TestCase):
                 with self.subTest(row[:3]):
                     self.play(*row)
 
+    def test_the_timeout_is_that_of_connecting_as_a_whole(self):
+        """Fails if a later step of connecting has the whole timeout once more."""
+        refuse = ("silent = len(seen) > 1; time.sleep(0.2); silent or error(-32022, "
+                  "supported=['%s'])" % MODERN)
+        rows = [
+            ("legacy", {"initialize": "time.sleep(0.2); legacy(logging={})",
+                        "setLevel": ""}),
+            ("modern", {"discover": refuse})]
+        for mode, rules in rows:
+            with self.subTest(mode), hurried():
+                client = Client(fake(**rules), mode=mode, log_level="info", timeout=0.8)
+                error = raised(client.connect)
+                self.assertIsInstance(error, RequestTimeout)
+                seconds = float(re.search(r"([\d.]+) s", str(error))[1])
+                self.assertLess(seconds, 0.7)
+
     def test_what_a_legacy_server_says_of_the_probe_stays_in_the_tail(self):  # F30
         def play(answer, passed_on):
             grumble = "[err('warning %d' % n + 60 * 'x') for n in range(90)]; "
@@ -6312,6 +6328,47 @@ class Test10Process(unittest.TestCase):
         with patched(sys, stderr=heard):
             self.assertEqual(client.request("fake/fence")["fence"], True)
         self.assertIn("note://x", heard.getvalue())
+
+    def test_a_server_that_dies_of_a_subscription_is_not_started_for_ever(self):
+        """Fails if subscribing again may restart the server it subscribes to."""
+        story, dies = Story(self), "die(5) if open(diary[0]).read().count('+') > 1 else 0"
+        client = self.fake({"mode": "legacy", "auto_restart": True}, story,
+                           subscribe="result(); " + dies, call="die(5)")
+        client.subscribe("note://x")
+        client.subscribe("note://y")
+        raised(client.call_tool, "f")
+
+        def and_die(dialect, *args, subscribe=mcp_min.LegacyDialect.subscribe):
+            subscribe(dialect, *args)
+            soon(client._link.dead)
+            if str(story).count("+") > 3:
+                raise AssertionError("started again and again")
+
+        with mock.patch.object(mcp_min.LegacyDialect, "subscribe", and_die):
+            error = raised(client.request, "fake/fence")
+        self.assertIsInstance(error, ConnectionClosed)
+        self.assertEqual(str(story).count("+"), 2)
+
+    def test_a_subscription_that_is_not_answered_again_is_given_up(self):
+        """Fails if `connect` raises and leaves the process to run."""
+        story, heard = Story(self), io.StringIO()
+        client = self.fake(
+            {"mode": "legacy", "timeout": 0.5}, story,
+            subscribe="open(diary[0]).read().count('+') > 1 or result()")
+        client.subscribe("note://x")
+        client.close()
+        with patched(sys, stderr=heard):
+            client.connect()
+        self.assertIn("no longer subscribed to note://x", heard.getvalue())
+        self.assertEqual(client.request("fake/fence")["fence"], True)
+
+    def test_a_subscription_that_is_not_acknowledged_is_late(self):
+        """Fails if what was not said in time is taken for a no."""
+        client = self.fake({"mode": "modern", "timeout": 0.5}, discover="modern()",
+                           listen="")
+        self.assertIsInstance(raised(client.subscribe, "note://x"), RequestTimeout)
+        self.assertEqual(client.request("fake/seen")["seen"][-2]["method"],
+                         "notifications/cancelled")
 
     def test_without_auto_restart_the_dead_stay_dead(self):
         story = Story(self)

@@ -4395,8 +4395,8 @@ class Link:
     def handle(self, incoming: Incoming) -> Json:
         if incoming.method == "ping":
             return {}
-        return self.client._answer(incoming.method,
-                                   expect(incoming.params, dict, "params"))
+        params = expect(incoming.params, dict, "params")
+        return self.client._answer(incoming.method, params)
 
     def error_text(self, error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
@@ -4485,9 +4485,9 @@ class Client:
         self._cwd, self._mode, self._stderr = cwd, mode, stderr
         self.timeout, self._max_timeout = timeout, max_timeout
         self.info = client_info or {"name": "mcp_min", "version": __version__}
-        self._roots = None if roots is None else [root_of(root) for root in roots]
-        self._sampling_handler = sampling_handler
-        self._elicitation_handler = elicitation_handler
+        self._askable = wire(  # what answers, by capability: see ANSWERED
+            elicitation=elicitation_handler, sampling=sampling_handler,
+            roots=None if roots is None else [*map(root_of, roots)])
         self._log_handler, self._message_handler = log_handler, message_handler
         self.hears_logs, self.level = log_handler is not None, log_level
         self._progress_handler, self._auto_restart = progress_handler, auto_restart
@@ -4830,38 +4830,47 @@ class Client:
 
     def set_roots(self, roots: list[Any]) -> None:
         """The directories the server may work in: paths, file URIs or wire roots."""
-        told = self._roots is not None  # or else the server was never told of any
-        self._roots = [root_of(root) for root in roots]
+        told = "roots" in self._askable  # or else the server was never told of any
+        self._askable = {**self._askable, "roots": [*map(root_of, roots)]}
         if told and self._link and self._link.dialect and not self._link.peer.closed:
             self._link.dialect.roots_changed()
 
     def capabilities(self) -> Json:
         """What is declared: a capability for each handler that was given."""
-        table: Any = (
-            ("sampling", self._sampling_handler, {"tools": {}}),
-            ("elicitation", self._elicitation_handler, {"form": {}, "url": {}}),
-            ("roots", self._roots, {}))
-        return {name: details for name, given, details in table if given is not None}
+        return {feature: ANSWERED[feature][0] for feature in self._askable}
 
     def _answer(self, method: str, params: Json) -> Json:
         """Answer a question of the server's, in whichever way it came."""
-        if method == "roots/list" and self._roots is not None:
-            return {"roots": self._roots}
-        if method == "sampling/createMessage" and self._sampling_handler:
-            reply = self._sampling_handler(params.get("messages") or [], params)
-            return reply if isinstance(reply, dict) else {
-                "role": "assistant", "content": Text(str(reply)),
-                "model": "unknown", "stopReason": "endTurn"}
-        if method == "elicitation/create" and self._elicitation_handler:
-            url = params.get("mode") == "url"
-            form = None if url else params.get("requestedSchema")
-            reply = self._elicitation_handler(params.get("message", ""), form, params)
-            if not isinstance(reply, Elicited):
-                reply = Elicited("decline" if reply is None else "accept", reply)
-            filled = reply.action == "accept" and form is not None
-            content = {"content": reply.content or {}} if filled else {}
-            return {"action": reply.action, **content}
-        raise method_not_found(method)
+        feature = QUESTIONS.get(method)
+        if feature not in self._askable:
+            raise method_not_found(method)
+        _, answer = ANSWERED[feature]
+        return answer(self._askable[feature], params)  # type: ignore[no-any-return]
+
+
+def elicit(handler: Handler, params: Json) -> Json:
+    url = params.get("mode") == "url"
+    form = None if url else params.get("requestedSchema")
+    reply = handler(params.get("message", ""), form, params)
+    if not isinstance(reply, Elicited):
+        reply = Elicited("decline" if reply is None else "accept", reply)
+    filled = reply.action == "accept" and form is not None
+    content = {"content": reply.content or {}} if filled else {}
+    return {"action": reply.action, **content}
+
+
+def sample(handler: Handler, params: Json) -> Json:
+    reply = handler(params.get("messages") or [], params)
+    return reply if isinstance(reply, dict) else {
+        "role": "assistant", "content": Text(str(reply)),
+        "model": "unknown", "stopReason": "endTurn"}
+
+
+ANSWERED: dict[Any, Any] = {  # capability -> what is declared of it, what answers
+    "elicitation": ({"form": {}, "url": {}}, elicit),
+    "sampling":    ({"tools": {}}, sample),
+    "roots":       ({}, lambda roots, params: {"roots": roots}),
+}
 
 
 class Exchange:
@@ -5140,7 +5149,7 @@ class Program:
     def request(self) -> int:
         """Make a request, wait, and show its result; Ctrl-C cancels it."""
         with self.client() as client:
-            asks = client._elicitation_handler  # people take their time
+            asks = "elicitation" in client.capabilities()  # people take their time
             try:
                 result = client.request(*self.wanted(client), timeout=(
                     self.timeout or (float("inf") if asks else None)))

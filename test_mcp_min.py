@@ -5683,6 +5683,18 @@ class Test10Faults(unittest.TestCase):
                 "params": {"message": "?", "requestedSchema": OBJECT}}})["answer"]
             self.assertEqual(got["error"]["code"], -32603)
 
+    def test_a_handler_that_is_false_is_a_handler(self):
+        """Fails if what is declared is not what is answered."""
+        class Script(list):
+            def __call__(self, messages, params):
+                return "hi"
+
+        client = self.fake(options={"sampling_handler": Script()})
+        got = client.request("fake/ask", {"request": {
+            "method": "sampling/createMessage",
+            "params": {"messages": [], "maxTokens": 1}}})["answer"]
+        self.assertEqual(got["result"]["content"]["text"], "hi")
+
     def test_a_modern_server_is_not_answered(self):  # F13
         client = self.fake(options={"sampling_handler": lambda *a: "x"}, **MODERN_FAKE)
         for method in ("ping", "sampling/createMessage", "roots/list", "acme/ask"):

@@ -2068,9 +2068,8 @@ class ModernDialect(Dialect):
         params, client = params or {}, self._link.client
         meta = {META_VERSION: self.version, META_CLIENT: client.info,
                 META_CAPABILITIES: client.capabilities()}
-        level = client.level or client.hears_logs and "info"  # as in a session unasked
-        if level:
-            meta[META_LOG_LEVEL] = level
+        if client.level or client.log_handler is not None:
+            meta[META_LOG_LEVEL] = client.level or "info"  # as in a session unasked
         return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
 
     def questions(self, result: Json) -> Json | None:
@@ -2140,8 +2139,8 @@ class ModernDialect(Dialect):
         pass  # the server asks anew each time
 
     def lifetime(self, method: str, result: Json) -> float:
-        ttl = result.get("ttlMs")
-        cached = METHODS[method].cached and isinstance(ttl, (int, float))
+        row, ttl = METHODS.get(method), result.get("ttlMs")
+        cached = row and row.cached and isinstance(ttl, (int, float))
         return ttl / 1000 if cached else 0.0  # type: ignore[operator]
 
     def notified(self, method: str, params: Json) -> Json | None:
@@ -4365,6 +4364,8 @@ class Link:
         self.dialect: Any = None          # None until agreed on
         self._noise: deque[bytes] = deque(maxlen=20)  # lines that were no messages
         self._closing = threading.Lock()  # held for good by whoever closes
+        self._caching = threading.Lock()  # guards the next
+        self._cache: dict[tuple[str, str], tuple[float, bytes]] = {}
 
     def request(self, method: str, params: Json | None = None,
                 timeout: float | None = None, progress_handler: Handler | None = None,
@@ -4386,6 +4387,36 @@ class Link:
             raise self.closed_error()
         self.peer.send(notification(method, params))
 
+    def fetch(self, method: str, params: Json, timeout: float | None = None) -> Json:
+        """A result from the cache, or else from the server."""
+        with self._caching:
+            expires, kept = self._cache.get((method, json.dumps(params)), (0.0, b""))
+        result: Json = json.loads(kept) if time.monotonic() < expires else (
+            self.request(method, params, timeout))
+        return result
+
+    def keep(self, method: str, params: Json, result: Json) -> None:
+        """Cache a result for as long as its server allows (server/utilities/caching).
+
+        On the reading thread: a notification that comes later also finds it.
+        """
+        seconds = self.dialect.lifetime(method, result)
+        if seconds > 0:
+            with self._caching:
+                if len(self._cache) >= 1000:
+                    self._cache.clear()
+                key = method, json.dumps(params)
+                self._cache[key] = time.monotonic() + seconds, encode(result)
+
+    def _forget_stale(self, method: str, params: Json) -> None:
+        stale = [m for name, _, methods in CHANGES.values() if name == method
+                 for m in methods]
+        read = "resources/read", json.dumps({"uri": params.get("uri")})
+        with self._caching:
+            for key in list(self._cache):
+                if key[0] in stale or method == UPDATED and key == read:
+                    del self._cache[key]
+
     def swift(self, method: str) -> bool:
         return method == "ping"
 
@@ -4406,8 +4437,11 @@ class Link:
 
     def notified(self, method: str, params: Json) -> None:
         known = self.dialect.notified(method, params) if self.dialect else params
-        if known is not None:
-            self.client._notified(self, method, known)
+        if known is None:
+            return
+        self._forget_stale(method, known)
+        if self.peer.lane.waiting() <= BACKLOG:
+            self.client._tell(self.peer.lane, method, known)
 
     def hung_up(self) -> None:
         pass
@@ -4488,8 +4522,8 @@ class Client:
         self._askable = wire(  # what answers, by capability: see ANSWERED
             elicitation=elicitation_handler, sampling=sampling_handler,
             roots=None if roots is None else [*map(root_of, roots)])
-        self._log_handler, self._message_handler = log_handler, message_handler
-        self.hears_logs, self.level = log_handler is not None, log_level
+        self.log_handler, self.level = log_handler, log_level
+        self._message_handler = message_handler
         self._progress_handler, self._auto_restart = progress_handler, auto_restart
 
         self.server_info: Json = {}               # who it says it is: name, version
@@ -4501,8 +4535,6 @@ class Client:
         self._link: Link | None = None
         self._closed = False
         self._subscribed: dict[str, None] = {}
-        self._caching = threading.Lock()  # guards the next
-        self._cache: dict[tuple[str, str], tuple[float, bytes]] = {}
         self._outputs: dict[str, Output] = {}  # of the tools last listed
 
     # -- connecting
@@ -4561,8 +4593,6 @@ class Client:
 
     def _begin(self, link: Link, mode: str, end: float) -> None:
         self._link = link
-        with self._caching:
-            self._cache.clear()
         try:
             if self._closed:  # by another thread, which could not know of this link
                 link.close()
@@ -4706,8 +4736,9 @@ class Client:
         found: list[Json] = []
         params: Json = {}
         seen: set[str] = set()
+        link = self._connected()
         while True:
-            page = self._fetch(method, params)
+            page = link.fetch(method, params)
             found += objects_in(page, METHODS[method].page)
             cursor = page.get("nextCursor")
             if cursor is None:  # "" is a cursor
@@ -4742,7 +4773,7 @@ class Client:
     def read_resource(self, uri: str, *, timeout: float | None = None,
                       ) -> list[ResourceContents]:
         """The contents of a resource, each with `.text` and `.data`."""
-        result = self._fetch("resources/read", {"uri": uri}, timeout)
+        result = self._connected().fetch("resources/read", {"uri": uri}, timeout)
         return [*map(ResourceContents.of, objects_in(result, "contents"))]
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
@@ -4778,44 +4809,12 @@ class Client:
         self._subscribed.pop(uri, None)
         self._connected().dialect.unsubscribe(uri)
 
-    # -- what is cached
-
-    def _fetch(self, method: str, params: Json, timeout: float | None = None) -> Json:
-        with self._caching:
-            expires, kept = self._cache.get((method, json.dumps(params)), (0.0, b""))
-        result: Json = json.loads(kept) if time.monotonic() < expires else (
-            self.request(method, params, timeout=timeout))
-        return result
-
-    def _keep(self, link: Link, method: str, params: Json, result: Json) -> None:
-        """Cache a result for as long as its server allows (server/utilities/caching).
-
-        On the reading thread: a notification that comes later also finds it.
-        """
-        seconds = link.dialect.lifetime(method, result) if method in METHODS else 0.0
-        if seconds > 0:
-            with self._caching:
-                if len(self._cache) >= 1000:
-                    self._cache.clear()
-                key = method, json.dumps(params)
-                self._cache[key] = time.monotonic() + seconds, encode(result)
-
     # -- what the server tells
 
-    def _notified(self, link: Link, method: str, params: Json) -> None:
-        stale = [m for name, _, methods in CHANGES.values() if name == method
-                 for m in methods]
-        read = "resources/read", json.dumps({"uri": params.get("uri")})
-        with self._caching:
-            for key in list(self._cache):
-                if key[0] in stale or method == UPDATED and key == read:
-                    del self._cache[key]
-        lane = link.peer.lane
-        if lane.waiting() > BACKLOG:
-            return
-        if method == LOG_MESSAGE and self._log_handler:
-            lane.submit(partial(self._log_handler, params))
-        if self._message_handler:
+    def _tell(self, lane: Workers, method: str, params: Json) -> None:
+        if method == LOG_MESSAGE and self.log_handler is not None:
+            lane.submit(partial(self.log_handler, params))
+        if self._message_handler is not None:
             message = {"method": method, "params": params}
             lane.submit(partial(self._message_handler, message))
 
@@ -4889,7 +4888,7 @@ class Exchange:
             # change may have been read meanwhile.
             lane = self._link.peer.lane
             if not (self._rounds or call.watched or lane.inside()):
-                self._link.client._keep(self._link, call.method, self._params, result)
+                self._link.keep(call.method, self._params, result)
             return self._read_last(result) if self._read_last else result
         self._rounds += 1
         row = METHODS.get(call.method)

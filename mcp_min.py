@@ -313,6 +313,14 @@ def expect(value: Any, kind: type, name: str) -> Any:
     return value
 
 
+def error_text(error: BaseException) -> str:
+    """What the other end is told of an exception; the traceback stays on stderr."""
+    try:
+        return f"{type(error).__name__}: {error}".rstrip(": ")
+    except Exception:  # its own __str__ fails
+        return type(error).__name__
+
+
 def printable(text: str) -> str:
     """Text with all that a terminal might obey made visible, but newline and tab."""
     if text.isprintable():
@@ -3978,13 +3986,8 @@ class Server:
         return run_elsewhere(self._run_handler, run, ctx.incoming)
 
     def error_text(self, error: BaseException) -> str:
-        """What a client is told of an exception; the traceback stays on stderr."""
-        if self.mask_errors:
-            return "Internal error"
-        try:
-            return f"{type(error).__name__}: {error}".rstrip(": ")
-        except Exception:  # its own __str__ fails
-            return type(error).__name__
+        """What a client is told of an exception."""
+        return "Internal error" if self.mask_errors else error_text(error)
 
     # -- the method handlers
 
@@ -4430,7 +4433,7 @@ class Link:
         return self.client._answer(incoming.method, params)
 
     def error_text(self, error: BaseException) -> str:
-        return f"{type(error).__name__}: {error}"
+        return error_text(error)
 
     def noise(self, line: bytes) -> None:
         self._noise.append(line[:500])
@@ -4914,7 +4917,7 @@ class Exchange:
             call.finish(error=error)
         except BaseException as error:  # a handler's; the same as if asked by request
             report(f"mcp_min: answering {call.method} failed")
-            call.finish(error=McpError(INTERNAL_ERROR, self._link.error_text(error)))
+            call.finish(error=McpError(INTERNAL_ERROR, error_text(error)))
 
 
 def objects_in(result: Json, key: str) -> list[Json]:

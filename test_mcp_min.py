@@ -5683,6 +5683,26 @@ class Test10Faults(unittest.TestCase):
                 "params": {"message": "?", "requestedSchema": OBJECT}}})["answer"]
             self.assertEqual(got["error"]["code"], -32603)
 
+    def test_a_handler_whose_error_has_no_text_is_answered_for(self):
+        """Fails, by hanging, if saying what went wrong may go wrong itself."""
+        class Mute(Exception):
+            def __str__(self):
+                raise ValueError("no words")
+
+        def elicit(message, schema, params):
+            raise Mute
+
+        options = {"elicitation_handler": elicit, "max_timeout": 2.0}
+        with contextlib.redirect_stderr(io.StringIO()):
+            client = self.fake(options=options)
+            got = client.request("fake/ask", {"request": {
+                "method": "elicitation/create", "params": {"message": "?"}}})
+            self.assertEqual(got["answer"]["error"], {"code": -32603, "message": "Mute"})
+            client = self.fake(options=options, **MODERN_FAKE)
+            call = client.submit_tool("f", {"rounds": [INPUT % ASK, ""]})
+            error = raised(call.result, PATIENCE)
+            self.assertEqual((error.code, error.message), (-32603, "Mute"))
+
     def test_a_handler_that_is_false_is_a_handler(self):
         """Fails if what is declared is not what is answered."""
         class Script(list):

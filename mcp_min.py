@@ -2059,8 +2059,8 @@ class ModernDialect(Dialect):
     def __init__(self, link: Any, version: str, result: Json) -> None:
         info = _dict(result.get("_meta")).get(META_SERVER)
         super().__init__(link, version, info, result)
+        self._lock = threading.Lock()        # guards the rest
         self._streams: dict[str, Call] = {}  # the listen request of each URI
-        self._lock = threading.Lock()        # guards the next
         self._opening: dict[Any, Future[Json]] = {}  # streams to be acknowledged, by id
 
     def open(self, end: float) -> None:
@@ -2100,9 +2100,7 @@ class ModernDialect(Dialect):
     def subscribe(self, uri: str, seconds: float) -> None:
         call, agreed = self._listen({UPDATES_WANTED: [uri]}, seconds)
         if agreed and uri in (agreed.get(UPDATES_WANTED) or ()):
-            self.unsubscribe(uri)
-            self._streams[uri] = call
-            return
+            return self._listen_by(uri, call)
         call.future.cancel()
         if agreed is None:
             why = f"{call.method}: no acknowledgement within {seconds} s"
@@ -2110,9 +2108,16 @@ class ModernDialect(Dialect):
         raise McpError(METHOD_NOT_FOUND, f"The server takes no subscription to {uri}")
 
     def unsubscribe(self, uri: str) -> None:
-        call = self._streams.pop(uri, None)
-        if call:
-            call.future.cancel()
+        self._listen_by(uri, None)
+
+    def _listen_by(self, uri: str, call: Call | None) -> None:
+        """Hear of a resource by this stream only; by none, if None."""
+        with self._lock:
+            before = self._streams.pop(uri, None)
+            if call:
+                self._streams[uri] = call
+        if before:
+            before.future.cancel()
 
     def _listen(self, kinds: Json, seconds: float) -> tuple[Call, Json | None]:
         """Open a stream: the call, and what its acknowledgement agrees to.
@@ -2174,14 +2179,13 @@ def negotiate(link: Any, mode: str, end: float) -> Any:
     if mode in UNPROBED:
         return LegacyDialect(link, _initialize(link, mode, end))
     version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
-    probe, pinned = _discover(link, version), mode != "auto"
+    probe = _discover(link, version)
+    if mode != "auto":
+        return _read_probe(link, probe, end)
     now = time.monotonic()  # the probe may take half the time: a handshake needs some
-    until = end if pinned else min(now + PROBE_SECONDS, (now + end) / 2)
     try:
-        return _read_probe(link, probe, until)
+        return _read_probe(link, probe, min(now + PROBE_SECONDS, (now + end) / 2))
     except (McpError, RequestTimeout) as refusal:
-        if pinned:
-            raise
         offered = _offered(refusal)
     try:
         result = _initialize(link, mode, end)
@@ -2192,6 +2196,7 @@ def negotiate(link: Any, mode: str, end: float) -> Any:
         if not late and error.code != UNSUPPORTED_VERSION:
             raise _no_common_version(offered, f" ({error})") if offered else error
     else:
+        link.peer.claim(probe.id)  # one that stays pending keeps a thread reading
         return LegacyDialect(link, result)
     probe = probe if late else _discover(link, MODERN_VERSIONS[-1])
     return _read_probe(link, probe, end)

@@ -54,7 +54,7 @@ Locks, in the order in which they may be taken:
     Workers._ready   queued jobs and idle threads
 
 The others are outside this order.  Longer than a few lines are held: _streams_taken
-while a server runs, Link._closing for good, Trace._lock while a line is shown, and
+while a server runs, Link._ending while it ends, Trace._lock while a line is shown, and
 Process._telling while the `stderr` function is called.
 """
 # ruff: noqa: BLE001, ISC004, RUF022, RUF023
@@ -4371,7 +4371,8 @@ class Link:
                          own_reader=True, max_workers=1000)
         self.dialect: Any = None          # None until agreed on
         self._noise: deque[bytes] = deque(maxlen=20)  # lines that were no messages
-        self._closing = threading.Lock()  # held for good by whoever closes
+        self._closed = False              # by us
+        self._ending = threading.Lock()   # held while the process is ended
         self._caching = threading.Lock()  # guards the next
         self._cache: dict[tuple[str, str], tuple[float, bytes]] = {}
 
@@ -4458,7 +4459,7 @@ class Link:
         return RequestTimeout(reason + self._evidence(self.process.stderr_tail))
 
     def closed_error(self) -> ConnectionClosed:
-        if self._closing.locked():
+        if self._closed:
             return ConnectionClosed("The client is closed", self.process.exit_code,
                                     self.process.stderr_tail)
         code, words = self.process.last_words()
@@ -4478,11 +4479,10 @@ class Link:
 
     def close(self) -> None:
         """End the connection, and the process with it; waits, for a bounded time."""
-        if not self._closing.acquire(blocking=False):
-            self.peer.ended.wait(5)
-            return
-        self.peer.close()
-        self.process.close(self.peer.ended, self.peer.writing)
+        self._closed = True
+        self.peer.close()   # runs callbacks of futures, which may close, too
+        with self._ending:  # a second time there is nothing left to wait for
+            self.process.close(self.peer.ended, self.peer.writing)
 
 
 class Client:

@@ -5070,6 +5070,21 @@ class Test10Client(unittest.TestCase):
         self.assertIsInstance(error, (ConnectionClosed, type(None)))
         closed.wait()
 
+    def test_closing_again_waits_for_nothing_that_has_been_waited_for(self):
+        """Fails, 5 s late, if the second waits for a stream that does not end, or for
+        the first, which waits for it."""
+        (reader, theirs), (_, writer) = os.pipe(), os.pipe()
+        streams = os.fdopen(reader, "rb", 0), os.fdopen(writer, "wb", 0)
+        client = Client(streams, mode="legacy", timeout=0.05)
+        self.assertIsInstance(raised(client.connect), RequestTimeout)
+        begun = time.monotonic()
+        client.close()
+        call = self.client.submit_tool("hang")
+        call.add_done_callback(lambda call: self.client.close())
+        self.client.close()
+        self.assertLess(time.monotonic() - begun, 3)
+        os.close(theirs)
+
     def test_closing_fails_every_pending_call_at_once(self):  # F19
         calls = [self.client.submit_tool("hang") for _ in range(10)]
         soon(lambda: len(self.session.effects) == 10)

@@ -135,20 +135,19 @@ UNPROBED = (HANDSHAKE, *LEGACY_VERSIONS)          # those that begin with it at 
 class Method:
     """One request a server answers.
 
-    legacy, modern: the eras that have it.  feature: the capability that must be
+    eras: those that have it, L(egacy) and M(odern).  feature: the capability that must be
     advertised for it.  page: the key of the list in its result, if it is paged.
     cached: its result carries caching hints.  asks: its handler may ask the client
     ("input required").  swift: the reading thread settles it before it reads the next
     line: it changes how that line is understood, or is over at once.
     """
 
-    __slots__ = ("legacy", "modern", "feature", "page", "cached", "asks", "swift")
+    __slots__ = ("eras", "feature", "page", "cached", "asks", "swift")
 
     def __init__(self, eras: str, feature: str = "", page: str = "", asks: bool = False,
                  cached: bool = False, swift: bool = False) -> None:
-        self.legacy, self.modern = "L" in eras, "M" in eras
-        self.feature, self.page, self.asks = feature, page, asks
-        self.cached, self.swift = cached, swift
+        self.eras, self.feature, self.page = eras, feature, page
+        self.asks, self.cached, self.swift = asks, cached, swift
 
 
 # A new method is a row here, a function under @handles (section 9), a verb of Client.
@@ -1660,6 +1659,7 @@ class Unwind(BaseException):
 class Terms:
     """What a server's eras have in common."""
 
+    era: str      # in METHODS
     _server: Any  # the Server (section 9)
     peer: Peer
     version: str
@@ -1687,13 +1687,13 @@ class Terms:
         if wanted:
             self._tell(method, params)
 
-    def _row(self, method: str, legacy: bool) -> Method | None:
+    def _row(self, method: str) -> Method | None:
         """Its METHODS row, None if the user's own; McpError if not in this era."""
         row = METHODS.get(method)
         if row is None:
             known = self._server.has_method(method)
         else:
-            known = (row.legacy if legacy else row.modern) and (
+            known = self.era in row.eras and (
                 not row.feature or self._server.offers(row.feature))
         if not known:
             raise method_not_found(method)
@@ -1713,7 +1713,7 @@ class Terms:
 class LegacySession(Terms):
     """What a server knows of a connection of the handshake revisions."""
 
-    missing_resource = RESOURCE_NOT_FOUND
+    era, missing_resource = "L", RESOURCE_NOT_FOUND
 
     def __init__(self, server: Any, peer: Peer) -> None:
         self._server, self.peer = server, peer
@@ -1733,7 +1733,7 @@ class LegacySession(Terms):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
         if method == "initialize" and incoming.batch:  # basic/lifecycle: MUST NOT
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
-        self._row(method, legacy=True)
+        self._row(method)
 
     def introduce(self, params: Json) -> Json:
         """Answer `initialize` (basic/lifecycle)."""
@@ -1824,7 +1824,7 @@ class ModernRequest(Terms):
     A `subscriptions/listen` request stays open: an entry in a table, not a thread.
     """
 
-    missing_resource = INVALID_PARAMS
+    era, missing_resource = "M", INVALID_PARAMS
 
     def __init__(self, server: Any, incoming: Incoming) -> None:
         self._server, self._incoming = server, incoming
@@ -1845,7 +1845,7 @@ class ModernRequest(Terms):
         self.level = meta.get(META_LOG_LEVEL)
         if self.level not in (None, *LEVELS):
             raise invalid_params(f"{META_LOG_LEVEL} must be one of {', '.join(LEVELS)}")
-        row = self._row(incoming.method, legacy=False)
+        row = self._row(incoming.method)
         if row and row.asks:
             self._restore(incoming.params)
 

@@ -8650,7 +8650,7 @@ class TestReadme(unittest.TestCase):
         for name, method in mcp_min.METHODS.items():
             with self.subTest(name):
                 self.assertEqual(told.pop(name), [
-                    method.modern if revision.modern else method.legacy
+                    "LM"[revision.modern] in method.eras
                     for revision in mcp_min.REVISIONS.values()])
         self.assertLessEqual(set(mcp_min.QUESTIONS), set(told))
 

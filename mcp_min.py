@@ -2010,7 +2010,7 @@ class Dialect:
 class LegacyDialect(Dialect):
     """How a client speaks to a server of the handshake revisions."""
 
-    answers = "requests"  # the server may ask; see Peer
+    answers, ping = "requests", "ping"  # what is answered: see Peer
 
     def __init__(self, link: Any, result: Json) -> None:
         version: Any = result.get("protocolVersion")
@@ -2038,9 +2038,6 @@ class LegacyDialect(Dialect):
     def set_level(self, level: str, seconds: float) -> None:
         self._link.request("logging/setLevel", {"level": level}, seconds)
 
-    def ping(self) -> None:
-        self._link.request("ping")
-
     def roots_changed(self) -> None:
         self._link.notify(ROOTS_CHANGED)
 
@@ -2054,7 +2051,7 @@ class LegacyDialect(Dialect):
 class ModernDialect(Dialect):
     """How a client speaks to a server of the stateless revisions."""
 
-    answers = "none"
+    answers, ping = "none", "server/discover"
 
     def __init__(self, link: Any, version: str, result: Json) -> None:
         info = _dict(result.get("_meta")).get(META_SERVER)
@@ -2144,9 +2141,6 @@ class ModernDialect(Dialect):
 
     def set_level(self, level: str, seconds: float) -> None:
         pass  # each request says it
-
-    def ping(self) -> None:
-        self._link.request("server/discover")
 
     def roots_changed(self) -> None:
         pass  # the server asks anew each time
@@ -4688,7 +4682,8 @@ class Client:
 
     def ping(self) -> None:
         """Return when the server has answered."""
-        self._connected().dialect.ping()
+        link = self._connected()
+        link.request(link.dialect.ping)
 
     # -- tools
 

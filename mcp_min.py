@@ -1881,11 +1881,9 @@ class ModernRequest(Terms):
         if not requests:
             return answers
         misfits = {key: self._state["misfits"].get(key, 0) for key in requests}
-        token = self._server.sealer.seal({
-            **self._state, "misfits": misfits, "until": time.time() + STATE_SECONDS,
-        }, self._bound())
+        state = {**self._state, "misfits": misfits}
         raise Unwind({"resultType": "input_required", "inputRequests": requests,
-                      "requestState": token})
+                      "requestState": self._server.sealer.seal(state, self._bound())})
 
     def _misfit(self, key: str, error: ValueError) -> None:
         """Forget an answer, so that it is asked for again; but not for ever."""
@@ -1900,7 +1898,7 @@ class ModernRequest(Terms):
         if "requestState" not in params:
             return
         state = self._server.sealer.open(params["requestState"], self._bound())
-        if state is None or state["until"] < time.time():
+        if state is None:
             raise invalid_params("requestState is not valid for this request")
         # The keys of misfits are all that was asked last; other answers are ignored.
         asked = {key: given[key] for key in state["misfits"] if key in given}
@@ -1952,17 +1950,19 @@ class Sealer:
         self._secret = secret
 
     def seal(self, state: Json, bound: str) -> str:
-        return self._signed(encode(state).hex(), bound)
+        dated = {**state, "until": time.time() + STATE_SECONDS}
+        return self._signed(encode(dated).hex(), bound)
 
     def open(self, token: Any, bound: str) -> Json | None:
-        """The state, or None if this is not the token of one."""
+        """The state, or None if this is not the token of one, or no longer."""
         import hmac
 
         text = token if type(token) is str and token.isascii() else ""
         body = text.partition(".")[0]
         if not hmac.compare_digest(text, self._signed(body, bound)):
             return None
-        return json.loads(bytes.fromhex(body))  # type: ignore[no-any-return]
+        state: Json = json.loads(bytes.fromhex(body))
+        return state if state.pop("until") > time.time() else None
 
     def _signed(self, body: str, bound: str) -> str:
         import hmac

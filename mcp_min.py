@@ -2096,7 +2096,8 @@ class ModernDialect(Dialect):
 
     def subscribe(self, uri: str, seconds: float) -> None:
         call, agreed = self._listen({UPDATES_WANTED: [uri]}, seconds)
-        if agreed and uri in (agreed.get(UPDATES_WANTED) or ()):
+        uris = (agreed or {}).get(UPDATES_WANTED)
+        if type(uris) is list and uri in uris:
             return self._listen_by(uri, call)
         call.future.cancel()
         if agreed is None:

@@ -6419,6 +6419,16 @@ class Test10Process(unittest.TestCase):
         self.assertEqual(client.request("fake/seen")["seen"][-2]["method"],
                          "notifications/cancelled")
 
+    def test_an_acknowledgement_of_something_else_is_a_refusal(self):
+        for agreed in ("{}", "{'resourceSubscriptions': []}",
+                       "{'resourceSubscriptions': 5}",
+                       "{'resourceSubscriptions': 'note://x'}"):
+            with self.subTest(agreed):
+                client = self.fake({"mode": "modern"}, discover="modern()",
+                                   listen=ACKNOWLEDGE.replace(
+                                       'params["notifications"]', agreed))
+                self.assertIsInstance(raised(client.subscribe, "note://x"), McpError)
+
     def test_without_auto_restart_the_dead_stay_dead(self):
         story = Story(self)
         client = self.fake({}, story, call="die(5)")

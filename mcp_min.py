@@ -1645,6 +1645,25 @@ class Question:
         return {} if fits else {feature: {detail: {}} if detail else {}}
 
 
+def fitting(questions: dict[str, Question], given: Json,
+            misfits: dict[str, int]) -> Json:
+    """What the answers that fit their questions are read as.
+
+    Others are taken out of `given`, to be asked for again; but not for ever.
+    """
+    answers: Json = {}
+    for key in [key for key in questions if key in given]:
+        try:
+            answers[key] = questions[key].read(given[key])
+        except ValueError as error:
+            del given[key]
+            misfits[key] = misfits.get(key, 0) + 1
+            if misfits[key] >= MISFITS:
+                text = f"The answer to {key} does not fit: {error}"
+                raise invalid_params(text) from None
+    return answers
+
+
 class Unwind(BaseException):
     """Ends a handler that asks: `outcome`, a result ("input required") or a McpError.
 
@@ -1757,26 +1776,17 @@ class LegacySession(Terms):
         if missing:
             raise McpError(INVALID_REQUEST, UNDECLARED + ", ".join(missing), missing)
         answers: Json = {}
-        for _ in range(MISFITS):
+        misfits: dict[str, int] = {}
+        while len(answers) < len(questions):
             asked = {key: self._send(incoming, question)
                      for key, question in questions.items() if key not in answers}
             try:
-                answers.update(self._fitting(questions, asked))
+                given = {key: {**answer_of(future), **more}
+                         for key, (future, more) in asked.items()}
             finally:  # should one fail, nobody waits for the others
                 for future, _ in asked.values():
                     future.cancel()
-            if len(answers) == len(questions):
-                return answers
-        raise invalid_params("The answers do not fit the question",
-                             {"unanswered": [k for k in questions if k not in answers]})
-
-    def _fitting(self, questions: dict[str, Question], asked: Json) -> Json:
-        answers: Json = {}
-        for key, (future, more) in asked.items():
-            try:
-                answers[key] = questions[key].read({**answer_of(future), **more})
-            except ValueError:
-                pass  # it does not fit: ask again
+            answers.update(fitting(questions, given, misfits))
         return answers
 
     def _send(self, incoming: Incoming, question: Question) -> tuple[Future[Any], Json]:
@@ -1870,27 +1880,16 @@ class ModernRequest(Terms):
         if missing:  # `except Exception` must not catch it: the client is to hear of it
             raise Unwind(McpError(MISSING_CAPABILITY, UNDECLARED + ", ".join(missing),
                                   {"requiredCapabilities": missing}))
-        given, answers = self._state["answers"], {}
-        for key in [key for key in questions if key in given]:
-            try:
-                answers[key] = questions[key].read(given[key])
-            except ValueError as error:
-                self._misfit(key, error)
+        counted = self._state["misfits"]
+        answers = fitting(questions, self._state["answers"], counted)
         requests = {key: {"method": question.method, "params": question.params}
                     for key, question in questions.items() if key not in answers}
         if not requests:
             return answers
-        misfits = {key: self._state["misfits"].get(key, 0) for key in requests}
+        misfits = {key: counted.get(key, 0) for key in requests}
         state = {**self._state, "misfits": misfits}
         raise Unwind({"resultType": "input_required", "inputRequests": requests,
                       "requestState": self._server.sealer.seal(state, self._bound())})
-
-    def _misfit(self, key: str, error: ValueError) -> None:
-        """Forget an answer, so that it is asked for again; but not for ever."""
-        del self._state["answers"][key]
-        count = self._state["misfits"][key] = self._state["misfits"].get(key, 0) + 1
-        if count >= MISFITS:
-            raise invalid_params(f"The answer to {key} does not fit: {error}") from None
 
     def _restore(self, params: Json) -> None:
         """Take up where the last round ended, with the answers to what it asked."""

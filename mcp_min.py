@@ -1604,12 +1604,12 @@ class Process:
 #   end              with its connection               with a result
 #
 #   for a client     LegacyDialect                     ModernDialect
+#   ping             is its name                       is called server/discover
 #   open             `initialized`, logging/setLevel   listens for changes of lists
 #   stamp            as it is                          adds `_meta`
 #   questions        come as requests                  come in results
 #   subscribe        resources/subscribe               subscriptions/listen
 #   set_level        logging/setLevel                  is stamped from then on
-#   ping             ping                              server/discover
 #   roots_changed    tells                             is asked anew each time
 #   lifetime         results are not cached            for their ttlMs
 #   notified         as it is                          without tags and acknowledgements
@@ -1997,10 +1997,10 @@ def seconds_to(end: float) -> float:
 
 
 class Dialect:
-    """What a client's eras have in common.  link: the Link (section 10) it is spoken
-    over."""
+    """What a client's eras have in common."""
 
     def __init__(self, link: Any, version: str, info: Any, result: Json) -> None:
+        # A Link (section 10), and what the server says of itself.
         self._link, self.version, self.server_info = link, version, _dict(info)
         self.capabilities = _dict(result.get("capabilities"))
         self.instructions: str | None = result.get("instructions")

@@ -135,8 +135,8 @@ UNPROBED = (HANDSHAKE, *LEGACY_VERSIONS)          # those that begin with it at 
 class Method:
     """One request a server answers.
 
-    eras: those that have it, L(egacy) and M(odern).  feature: the capability that must be
-    advertised for it.  page: the key of the list in its result, if it is paged.
+    eras: those that have it, L(egacy) and M(odern).  feature: the capability that must
+    be advertised for it.  page: the key of the list in its result, if it is paged.
     cached: its result carries caching hints.  asks: its handler may ask the client
     ("input required").  swift: the reading thread settles it before it reads the next
     line: it changes how that line is understood, or is over at once.

@@ -54,7 +54,7 @@ Locks, in the order in which they may be taken:
     Workers._ready   queued jobs and idle threads
 
 The others are outside this order.  Longer than a few lines are held: _streams_taken
-while a server runs, Link._closing for good, Trace._lock while a line is shown, and
+while a server runs, Link._ending while it ends, Trace._lock while a line is shown, and
 Process._telling while the `stderr` function is called.
 """
 # ruff: noqa: BLE001, ISC004, RUF022, RUF023
@@ -135,20 +135,19 @@ UNPROBED = (HANDSHAKE, *LEGACY_VERSIONS)          # those that begin with it at 
 class Method:
     """One request a server answers.
 
-    legacy, modern: the eras that have it.  feature: the capability that must be
-    advertised for it.  page: the key of the list in its result, if it is paged.
+    eras: those that have it, L(egacy) and M(odern).  feature: the capability that must
+    be advertised for it.  page: the key of the list in its result, if it is paged.
     cached: its result carries caching hints.  asks: its handler may ask the client
     ("input required").  swift: the reading thread settles it before it reads the next
     line: it changes how that line is understood, or is over at once.
     """
 
-    __slots__ = ("legacy", "modern", "feature", "page", "cached", "asks", "swift")
+    __slots__ = ("eras", "feature", "page", "cached", "asks", "swift")
 
     def __init__(self, eras: str, feature: str = "", page: str = "", asks: bool = False,
                  cached: bool = False, swift: bool = False) -> None:
-        self.legacy, self.modern = "L" in eras, "M" in eras
-        self.feature, self.page, self.asks = feature, page, asks
-        self.cached, self.swift = cached, swift
+        self.eras, self.feature, self.page = eras, feature, page
+        self.asks, self.cached, self.swift = asks, cached, swift
 
 
 # A new method is a row here, a function under @handles (section 9), a verb of Client.
@@ -311,6 +310,14 @@ def expect(value: Any, kind: type, name: str) -> Any:
         words = wanted.get(kind.__name__, "a boolean")
         raise invalid_params(f'"{name}" must be {words}')
     return value
+
+
+def error_text(error: BaseException) -> str:
+    """What the other end is told of an exception; the traceback stays on stderr."""
+    try:
+        return f"{type(error).__name__}: {error}".rstrip(": ")
+    except Exception:  # its own __str__ fails
+        return type(error).__name__
 
 
 def printable(text: str) -> str:
@@ -1640,12 +1647,12 @@ class Process:
 #   end              with its connection               with a result
 #
 #   for a client     LegacyDialect                     ModernDialect
+#   ping             is its name                       is called server/discover
 #   open             `initialized`, logging/setLevel   listens for changes of lists
 #   stamp            as it is                          adds `_meta`
 #   questions        come as requests                  come in results
 #   subscribe        resources/subscribe               subscriptions/listen
 #   set_level        logging/setLevel                  is stamped from then on
-#   ping             ping                              server/discover
 #   roots_changed    tells                             is asked anew each time
 #   lifetime         results are not cached            for their ttlMs
 #   notified         as it is                          without tags and acknowledgements
@@ -1681,6 +1688,25 @@ class Question:
         return {} if fits else {feature: {detail: {}} if detail else {}}
 
 
+def fitting(questions: dict[str, Question], given: Json,
+            misfits: dict[str, int]) -> Json:
+    """What the answers that fit their questions are read as.
+
+    Others are taken out of `given`, to be asked for again; but not for ever.
+    """
+    answers: Json = {}
+    for key in [key for key in questions if key in given]:
+        try:
+            answers[key] = questions[key].read(given[key])
+        except ValueError as error:
+            del given[key]
+            misfits[key] = misfits.get(key, 0) + 1
+            if misfits[key] >= MISFITS:
+                text = f"The answer to {key} does not fit: {error}"
+                raise invalid_params(text) from None
+    return answers
+
+
 class Unwind(BaseException):
     """Ends a handler that asks: `outcome`, a result ("input required") or a McpError.
 
@@ -1695,6 +1721,7 @@ class Unwind(BaseException):
 class Terms:
     """What a server's eras have in common."""
 
+    era: str      # in METHODS
     _server: Any  # the Server (section 9)
     peer: Peer
     version: str
@@ -1722,13 +1749,13 @@ class Terms:
         if wanted:
             self._tell(method, params)
 
-    def _row(self, method: str, legacy: bool) -> Method | None:
+    def _row(self, method: str) -> Method | None:
         """Its METHODS row, None if the user's own; McpError if not in this era."""
         row = METHODS.get(method)
         if row is None:
             known = self._server.has_method(method)
         else:
-            known = (row.legacy if legacy else row.modern) and (
+            known = self.era in row.eras and (
                 not row.feature or self._server.offers(row.feature))
         if not known:
             raise method_not_found(method)
@@ -1748,7 +1775,7 @@ class Terms:
 class LegacySession(Terms):
     """What a server knows of a connection of the handshake revisions."""
 
-    missing_resource = RESOURCE_NOT_FOUND
+    era, missing_resource = "L", RESOURCE_NOT_FOUND
 
     def __init__(self, server: Any, peer: Peer) -> None:
         self._server, self.peer = server, peer
@@ -1768,7 +1795,7 @@ class LegacySession(Terms):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
         if method == "initialize" and incoming.batch:  # basic/lifecycle: MUST NOT
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
-        self._row(method, legacy=True)
+        self._row(method)
 
     def introduce(self, params: Json) -> Json:
         """Answer `initialize` (basic/lifecycle)."""
@@ -1792,26 +1819,17 @@ class LegacySession(Terms):
         if missing:
             raise McpError(INVALID_REQUEST, UNDECLARED + ", ".join(missing), missing)
         answers: Json = {}
-        for _ in range(MISFITS):
+        misfits: dict[str, int] = {}
+        while len(answers) < len(questions):
             asked = {key: self._send(incoming, question)
                      for key, question in questions.items() if key not in answers}
             try:
-                answers.update(self._fitting(questions, asked))
+                given = {key: {**answer_of(future), **more}
+                         for key, (future, more) in asked.items()}
             finally:  # should one fail, nobody waits for the others
                 for future, _ in asked.values():
                     future.cancel()
-            if len(answers) == len(questions):
-                return answers
-        raise invalid_params("The answers do not fit the question",
-                             {"unanswered": [k for k in questions if k not in answers]})
-
-    def _fitting(self, questions: dict[str, Question], asked: Json) -> Json:
-        answers: Json = {}
-        for key, (future, more) in asked.items():
-            try:
-                answers[key] = questions[key].read({**answer_of(future), **more})
-            except ValueError:
-                pass  # it does not fit: ask again
+            answers.update(fitting(questions, given, misfits))
         return answers
 
     def _send(self, incoming: Incoming, question: Question) -> tuple[Future[Any], Json]:
@@ -1859,7 +1877,7 @@ class ModernRequest(Terms):
     A `subscriptions/listen` request stays open: an entry in a table, not a thread.
     """
 
-    missing_resource = INVALID_PARAMS
+    era, missing_resource = "M", INVALID_PARAMS
 
     def __init__(self, server: Any, incoming: Incoming) -> None:
         self._server, self._incoming = server, incoming
@@ -1880,7 +1898,7 @@ class ModernRequest(Terms):
         self.level = meta.get(META_LOG_LEVEL)
         if self.level not in (None, *LEVELS):
             raise invalid_params(f"{META_LOG_LEVEL} must be one of {', '.join(LEVELS)}")
-        row = self._row(incoming.method, legacy=False)
+        row = self._row(incoming.method)
         if row and row.asks:
             self._restore(incoming.params)
 
@@ -1905,29 +1923,16 @@ class ModernRequest(Terms):
         if missing:  # `except Exception` must not catch it: the client is to hear of it
             raise Unwind(McpError(MISSING_CAPABILITY, UNDECLARED + ", ".join(missing),
                                   {"requiredCapabilities": missing}))
-        given, answers = self._state["answers"], {}
-        for key in [key for key in questions if key in given]:
-            try:
-                answers[key] = questions[key].read(given[key])
-            except ValueError as error:
-                self._misfit(key, error)
+        counted = self._state["misfits"]
+        answers = fitting(questions, self._state["answers"], counted)
         requests = {key: {"method": question.method, "params": question.params}
                     for key, question in questions.items() if key not in answers}
         if not requests:
             return answers
-        misfits = {key: self._state["misfits"].get(key, 0) for key in requests}
-        token = self._server.sealer.seal({
-            **self._state, "misfits": misfits, "until": time.time() + STATE_SECONDS,
-        }, self._bound())
+        misfits = {key: counted.get(key, 0) for key in requests}
+        state = {**self._state, "misfits": misfits}
         raise Unwind({"resultType": "input_required", "inputRequests": requests,
-                      "requestState": token})
-
-    def _misfit(self, key: str, error: ValueError) -> None:
-        """Forget an answer, so that it is asked for again; but not for ever."""
-        del self._state["answers"][key]
-        count = self._state["misfits"][key] = self._state["misfits"].get(key, 0) + 1
-        if count >= MISFITS:
-            raise invalid_params(f"The answer to {key} does not fit: {error}") from None
+                      "requestState": self._server.sealer.seal(state, self._bound())})
 
     def _restore(self, params: Json) -> None:
         """Take up where the last round ended, with the answers to what it asked."""
@@ -1935,7 +1940,7 @@ class ModernRequest(Terms):
         if "requestState" not in params:
             return
         state = self._server.sealer.open(params["requestState"], self._bound())
-        if state is None or state["until"] < time.time():
+        if state is None:
             raise invalid_params("requestState is not valid for this request")
         # The keys of misfits are all that was asked last; other answers are ignored.
         asked = {key: given[key] for key in state["misfits"] if key in given}
@@ -1987,17 +1992,19 @@ class Sealer:
         self._secret = secret
 
     def seal(self, state: Json, bound: str) -> str:
-        return self._signed(encode(state).hex(), bound)
+        dated = {**state, "until": time.time() + STATE_SECONDS}
+        return self._signed(encode(dated).hex(), bound)
 
     def open(self, token: Any, bound: str) -> Json | None:
-        """The state, or None if this is not the token of one."""
+        """The state, or None if this is not the token of one, or no longer."""
         import hmac
 
         text = token if type(token) is str and token.isascii() else ""
         body = text.partition(".")[0]
         if not hmac.compare_digest(text, self._signed(body, bound)):
             return None
-        return json.loads(bytes.fromhex(body))  # type: ignore[no-any-return]
+        state: Json = json.loads(bytes.fromhex(body))
+        return state if state.pop("until") > time.time() else None
 
     def _signed(self, body: str, bound: str) -> str:
         import hmac
@@ -2027,24 +2034,36 @@ def _dict(value: Any) -> Json:
     return value if type(value) is dict else {}
 
 
-class LegacyDialect:
-    """How a client speaks to a server of the handshake revisions."""
+def seconds_to(end: float) -> float:
+    """A timeout that ends then, or at once; in milliseconds, as people will read it."""
+    return max(0.001, round(end - time.monotonic(), 3))
 
-    answers = "requests"  # the server may ask; see Peer
 
-    def __init__(self, client: Any, result: Json) -> None:
-        if result.get("protocolVersion") not in LEGACY_VERSIONS:
-            raise _no_common_version([result.get("protocolVersion")])
-        self._client = client
-        self.version: str = result["protocolVersion"]
-        self.server_info = _dict(result.get("serverInfo"))
+class Dialect:
+    """What a client's eras have in common."""
+
+    def __init__(self, link: Any, version: str, info: Any, result: Json) -> None:
+        # A Link (section 10), and what the server says of itself.
+        self._link, self.version, self.server_info = link, version, _dict(info)
         self.capabilities = _dict(result.get("capabilities"))
         self.instructions: str | None = result.get("instructions")
 
-    def open(self) -> None:
-        self._client.notify(INITIALIZED)
-        if self._client.level and "logging" in self.capabilities:
-            self.set_level(self._client.level)
+
+class LegacyDialect(Dialect):
+    """How a client speaks to a server of the handshake revisions."""
+
+    answers, ping = "requests", "ping"  # what is answered: see Peer
+
+    def __init__(self, link: Any, result: Json) -> None:
+        version: Any = result.get("protocolVersion")
+        if version not in LEGACY_VERSIONS:
+            raise _no_common_version([version])
+        super().__init__(link, version, result.get("serverInfo"), result)
+
+    def open(self, end: float) -> None:
+        self._link.notify(INITIALIZED)
+        if self._link.client.level and "logging" in self.capabilities:
+            self.set_level(self._link.client.level, seconds_to(end))
 
     def stamp(self, params: Json | None) -> Json | None:
         return params
@@ -2052,20 +2071,17 @@ class LegacyDialect:
     def questions(self, result: Json) -> Json | None:
         return None
 
-    def subscribe(self, uri: str) -> None:
-        self._client.request("resources/subscribe", {"uri": uri})
+    def subscribe(self, uri: str, seconds: float) -> None:
+        self._link.request("resources/subscribe", {"uri": uri}, seconds)
 
     def unsubscribe(self, uri: str) -> None:
-        self._client.request("resources/unsubscribe", {"uri": uri})
+        self._link.request("resources/unsubscribe", {"uri": uri})
 
-    def set_level(self, level: str) -> None:
-        self._client.request("logging/setLevel", {"level": level})
-
-    def ping(self) -> None:
-        self._client.request("ping")
+    def set_level(self, level: str, seconds: float) -> None:
+        self._link.request("logging/setLevel", {"level": level}, seconds)
 
     def roots_changed(self) -> None:
-        self._client.notify(ROOTS_CHANGED)
+        self._link.notify(ROOTS_CHANGED)
 
     def lifetime(self, method: str, result: Json) -> float:
         return 0.0
@@ -2074,36 +2090,33 @@ class LegacyDialect:
         return params
 
 
-class ModernDialect:
+class ModernDialect(Dialect):
     """How a client speaks to a server of the stateless revisions."""
 
-    answers = "none"
+    answers, ping = "none", "server/discover"
 
-    def __init__(self, client: Any, version: str, result: Json) -> None:
-        self._client, self.version = client, version
-        self.server_info = _dict(_dict(result.get("_meta")).get(META_SERVER))
-        self.capabilities = _dict(result.get("capabilities"))
-        self.instructions: str | None = result.get("instructions")
+    def __init__(self, link: Any, version: str, result: Json) -> None:
+        info = _dict(result.get("_meta")).get(META_SERVER)
+        super().__init__(link, version, info, result)
+        self._lock = threading.Lock()        # guards the rest
         self._streams: dict[str, Call] = {}  # the listen request of each URI
-        self._lock = threading.Lock()        # guards the next
         self._opening: dict[Any, Future[Json]] = {}  # streams to be acknowledged, by id
 
-    def open(self) -> None:
+    def open(self, end: float) -> None:
         kinds = {key: True for kind, (_, key, _) in CHANGES.items()
                  if _dict(self.capabilities.get(kind)).get("listChanged")}
         try:
             if kinds:
-                self._listen(kinds, min(1.0, self._client.timeout))
+                self._listen(kinds, min(1.0, seconds_to(end)))
         except McpError:
             pass  # it has no streams after all
 
     def stamp(self, params: Json | None) -> Json:
-        params, client = params or {}, self._client
+        params, client = params or {}, self._link.client
         meta = {META_VERSION: self.version, META_CLIENT: client.info,
                 META_CAPABILITIES: client.capabilities()}
-        level = client.level or client.hears_logs and "info"  # as in a session unasked
-        if level:
-            meta[META_LOG_LEVEL] = level
+        if client.level or client.log_handler is not None:
+            meta[META_LOG_LEVEL] = client.level or "info"  # as in a session unasked
         return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
 
     def questions(self, result: Json) -> Json | None:
@@ -2123,28 +2136,42 @@ class ModernDialect:
             return _dict(requests)
         raise malformed(fault)
 
-    def subscribe(self, uri: str) -> None:
-        call, agreed = self._listen({UPDATES_WANTED: [uri]}, self._client.timeout)
-        if uri not in (agreed.get(UPDATES_WANTED) or ()):
-            call.future.cancel()
-            raise McpError(METHOD_NOT_FOUND,
-                           f"The server takes no subscription to {uri}")
-        self.unsubscribe(uri)
-        self._streams[uri] = call
+    def subscribe(self, uri: str, seconds: float) -> None:
+        call, agreed = self._listen({UPDATES_WANTED: [uri]}, seconds)
+        uris = (agreed or {}).get(UPDATES_WANTED)
+        if type(uris) is list and uri in uris:
+            return self._listen_by(uri, call)
+        call.future.cancel()
+        if agreed is None:
+            why = f"{call.method}: no acknowledgement within {seconds} s"
+            raise self._link.timeout_error(why)
+        raise McpError(METHOD_NOT_FOUND, f"The server takes no subscription to {uri}")
 
     def unsubscribe(self, uri: str) -> None:
-        call = self._streams.pop(uri, None)
-        if call:
-            call.future.cancel()
+        self._listen_by(uri, None)
 
-    def _listen(self, kinds: Json, seconds: float) -> tuple[Call, Json]:
-        """Open a stream: the call, and what its acknowledgement agrees to."""
+    def _listen_by(self, uri: str, call: Call | None) -> None:
+        """Hear of a resource by this stream only; by none, if None."""
+        with self._lock:
+            before = self._streams.pop(uri, None)
+            if call:
+                self._streams[uri] = call
+        if before:
+            before.future.cancel()
+
+    def _listen(self, kinds: Json, seconds: float) -> tuple[Call, Json | None]:
+        """Open a stream: the call, and what its acknowledgement agrees to.
+
+        None: no acknowledgement came in time; one that comes later changes nothing.
+        """
         from concurrent.futures import Future, wait
 
         acknowledged: Future[Json] = Future()
+        params, peer = self.stamp({"notifications": kinds}), self._link.peer
         with self._lock:  # the acknowledgement may come at once
-            call = self._client.post("subscriptions/listen", {"notifications": kinds})
+            call = peer.request("subscriptions/listen", params)
             self._opening[call.id] = acknowledged
+        peer.watched(call)
         wait([call.future, acknowledged], seconds, "FIRST_COMPLETED")
         with self._lock:
             del self._opening[call.id]
@@ -2152,20 +2179,18 @@ class ModernDialect:
             return call, acknowledged.result()
         if call.future.done():
             call.future.result()  # raises what the server said
-        return call, {}
+            return call, {}
+        return call, None
 
-    def set_level(self, level: str) -> None:
+    def set_level(self, level: str, seconds: float) -> None:
         pass  # each request says it
-
-    def ping(self) -> None:
-        self._client.request("server/discover")
 
     def roots_changed(self) -> None:
         pass  # the server asks anew each time
 
     def lifetime(self, method: str, result: Json) -> float:
-        ttl = result.get("ttlMs")
-        cached = METHODS[method].cached and isinstance(ttl, (int, float))
+        row, ttl = METHODS.get(method), result.get("ttlMs")
+        cached = row and row.cached and isinstance(ttl, (int, float))
         return ttl / 1000 if cached else 0.0  # type: ignore[operator]
 
     def notified(self, method: str, params: Json) -> Json | None:
@@ -2182,26 +2207,25 @@ class ModernDialect:
         return {key: value for key, value in params.items() if key != "_meta"}
 
 
-def negotiate(client: Any, peer: Peer, mode: str, end: float) -> Any:
+def negotiate(link: Any, mode: str, end: float) -> Any:
     """Agree on an era and a revision; the dialect to speak.  Done by time `end`.
 
     basic/transports/stdio, "Backward Compatibility": probe, and fall back on any answer
     that is not a modern one.  Raises ConnectionClosed when the server dies of it.
     """
     if mode in UNPROBED:
-        return LegacyDialect(client, _initialize(client, peer, mode, end))
+        return LegacyDialect(link, _initialize(link, mode, end))
     version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
-    probe, pinned = _discover(client, peer, version), mode != "auto"
-    patience = end - time.monotonic()  # the probe may take half: a handshake needs time
-    seconds = patience if pinned else min(PROBE_SECONDS, patience / 2)
+    probe = _discover(link, version)
+    if mode != "auto":
+        return _read_probe(link, probe, end)
+    now = time.monotonic()  # the probe may take half the time: a handshake needs some
     try:
-        return _read_probe(client, peer, probe, seconds)
+        return _read_probe(link, probe, min(now + PROBE_SECONDS, (now + end) / 2))
     except (McpError, RequestTimeout) as refusal:
-        if pinned:
-            raise
         offered = _offered(refusal)
     try:
-        result = _initialize(client, peer, mode, end)
+        result = _initialize(link, mode, end)
     except McpError as error:
         # Refused.  Modern after all if the probe has been answered meanwhile, whatever
         # the code of the refusal; or if the refusal says so.
@@ -2209,20 +2233,21 @@ def negotiate(client: Any, peer: Peer, mode: str, end: float) -> Any:
         if not late and error.code != UNSUPPORTED_VERSION:
             raise _no_common_version(offered, f" ({error})") if offered else error
     else:
-        return LegacyDialect(client, result)
-    probe = probe if late else _discover(client, peer, MODERN_VERSIONS[-1])
-    return _read_probe(client, peer, probe, end - time.monotonic())
+        link.peer.claim(probe.id)  # one that stays pending keeps a thread reading
+        return LegacyDialect(link, result)
+    probe = probe if late else _discover(link, MODERN_VERSIONS[-1])
+    return _read_probe(link, probe, end)
 
 
-def _discover(client: Any, peer: Peer, version: str) -> Call:
-    dialect = ModernDialect(client, version, {})
-    return peer.request("server/discover", dialect.stamp(None))
+def _discover(link: Any, version: str) -> Any:
+    params = ModernDialect(link, version, {}).stamp(None)
+    return link.peer.request("server/discover", params)
 
 
-def _read_probe(client: Any, peer: Peer, probe: Call, seconds: float) -> ModernDialect:
+def _read_probe(link: Any, probe: Call, end: float) -> ModernDialect:
     """The dialect a probe's answer stands for; McpError, RequestTimeout if for none."""
     try:
-        result = peer.peek(probe, seconds)
+        result = link.peer.peek(probe, seconds_to(end))
         offered = result.get("supportedVersions")
     except McpError as error:
         offered, result = _offered(error), {}
@@ -2233,10 +2258,10 @@ def _read_probe(client: Any, peer: Peer, probe: Call, seconds: float) -> ModernD
         raise _no_common_version(offered)
     if not result:  # modern, but it refused this version: what does it offer in that?
         try:
-            result = peer.peek(_discover(client, peer, shared[-1]), seconds)
+            result = link.peer.peek(_discover(link, shared[-1]), seconds_to(end))
         except McpError:
             pass  # it still will not say; the requests themselves may work
-    return ModernDialect(client, shared[-1], result)
+    return ModernDialect(link, shared[-1], result)
 
 
 def _offered(error: Any) -> list[Any]:
@@ -2253,14 +2278,14 @@ def _no_common_version(offered: Any, reason: str = "") -> McpError:
         "supported": offered, "requested": ours})
 
 
-def _initialize(client: Any, peer: Peer, mode: str, end: float) -> Json:
-    capabilities = client.capabilities()
+def _initialize(link: Any, mode: str, end: float) -> Json:
+    capabilities = link.client.capabilities()
     if "roots" in capabilities:
         capabilities["roots"] = {"listChanged": True}
-    call = peer.request("initialize", {
+    call = link.peer.request("initialize", {
         "protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
-        "capabilities": capabilities, "clientInfo": client.info,
-    }, timeout=max(0.001, end - time.monotonic()))
+        "capabilities": capabilities, "clientInfo": link.client.info,
+    }, timeout=seconds_to(end))
     return call.future.result()  # type: ignore[no-any-return]
 
 
@@ -4003,13 +4028,8 @@ class Server:
         return run_elsewhere(self._run_handler, run, ctx.incoming)
 
     def error_text(self, error: BaseException) -> str:
-        """What a client is told of an exception; the traceback stays on stderr."""
-        if self.mask_errors:
-            return "Internal error"
-        try:
-            return f"{type(error).__name__}: {error}".rstrip(": ")
-        except Exception:  # its own __str__ fails
-            return type(error).__name__
+        """What a client is told of an exception."""
+        return "Internal error" if self.mask_errors else error_text(error)
 
     # -- the method handlers
 
@@ -4388,7 +4408,60 @@ class Link:
                          own_reader=True, max_workers=1000)
         self.dialect: Any = None          # None until agreed on
         self._noise: deque[bytes] = deque(maxlen=20)  # lines that were no messages
-        self._closing = threading.Lock()  # held for good by whoever closes
+        self._closed = False              # by us
+        self._ending = threading.Lock()   # held while the process is ended
+        self._caching = threading.Lock()  # guards the next
+        self._cache: dict[tuple[str, str], tuple[float, bytes]] = {}
+
+    def request(self, method: str, params: Json | None = None,
+                timeout: float | None = None, progress_handler: Handler | None = None,
+                ) -> Any:
+        return self.peer.wait(self.send(method, params, timeout, progress_handler))
+
+    def send(self, method: str, params: Json | None, timeout: float | None,
+             progress_handler: Handler | None, read: Handler | None = None) -> Call:
+        client = self.client
+        return self.peer.request(
+            method, self.dialect.stamp(params), token=True,
+            read=Exchange(self, params or {}, read).read,
+            on_progress=progress_handler or client._progress_handler,
+            timeout=client.timeout if timeout is None else timeout,
+            cap=client._max_timeout)
+
+    def notify(self, method: str, params: Json | None = None) -> None:
+        if self.peer.closed:
+            raise self.closed_error()
+        self.peer.send(notification(method, params))
+
+    def fetch(self, method: str, params: Json, timeout: float | None = None) -> Json:
+        """A result from the cache, or else from the server."""
+        with self._caching:
+            expires, kept = self._cache.get((method, json.dumps(params)), (0.0, b""))
+        result: Json = json.loads(kept) if time.monotonic() < expires else (
+            self.request(method, params, timeout))
+        return result
+
+    def keep(self, method: str, params: Json, result: Json) -> None:
+        """Cache a result for as long as its server allows (server/utilities/caching).
+
+        On the reading thread: a notification that comes later also finds it.
+        """
+        seconds = self.dialect.lifetime(method, result)
+        if seconds > 0:
+            with self._caching:
+                if len(self._cache) >= 1000:
+                    self._cache.clear()
+                key = method, json.dumps(params)
+                self._cache[key] = time.monotonic() + seconds, encode(result)
+
+    def _forget_stale(self, method: str, params: Json) -> None:
+        stale = [m for name, _, methods in CHANGES.values() if name == method
+                 for m in methods]
+        read = "resources/read", json.dumps({"uri": params.get("uri")})
+        with self._caching:
+            for key in list(self._cache):
+                if key[0] in stale or method == UPDATED and key == read:
+                    del self._cache[key]
 
     def swift(self, method: str) -> bool:
         return method == "ping"
@@ -4399,19 +4472,22 @@ class Link:
     def handle(self, incoming: Incoming) -> Json:
         if incoming.method == "ping":
             return {}
-        return self.client._answer(incoming.method,
-                                   expect(incoming.params, dict, "params"))
+        params = expect(incoming.params, dict, "params")
+        return self.client._answer(incoming.method, params)
 
     def error_text(self, error: BaseException) -> str:
-        return f"{type(error).__name__}: {error}"
+        return error_text(error)
 
     def noise(self, line: bytes) -> None:
         self._noise.append(line[:500])
 
     def notified(self, method: str, params: Json) -> None:
         known = self.dialect.notified(method, params) if self.dialect else params
-        if known is not None:
-            self.client._notified(self, method, known)
+        if known is None:
+            return
+        self._forget_stale(method, known)
+        if not self.peer.lane.full():
+            self.client._tell(self.peer.lane, method, known)
 
     def hung_up(self) -> None:
         pass
@@ -4420,7 +4496,7 @@ class Link:
         return RequestTimeout(reason + self._evidence(self.process.stderr_tail))
 
     def closed_error(self) -> ConnectionClosed:
-        if self._closing.locked():
+        if self._closed:
             return ConnectionClosed("The client is closed", self.process.exit_code,
                                     self.process.stderr_tail)
         code, words = self.process.last_words()
@@ -4440,11 +4516,10 @@ class Link:
 
     def close(self) -> None:
         """End the connection, and the process with it; waits, for a bounded time."""
-        if not self._closing.acquire(blocking=False):
-            self.peer.ended.wait(5)
-            return
-        self.peer.close()
-        self.process.close(self.peer.ended, self.peer.writing)
+        self._closed = True
+        self.peer.close()   # runs callbacks of futures, which may close, too
+        with self._ending:  # a second time there is nothing left to wait for
+            self.process.close(self.peer.ended, self.peer.writing)
 
 
 class Client:
@@ -4489,11 +4564,11 @@ class Client:
         self._cwd, self._mode, self._stderr = cwd, mode, stderr
         self.timeout, self._max_timeout = timeout, max_timeout
         self.info = client_info or {"name": "mcp_min", "version": __version__}
-        self._roots = None if roots is None else [root_of(root) for root in roots]
-        self._sampling_handler = sampling_handler
-        self._elicitation_handler = elicitation_handler
-        self._log_handler, self._message_handler = log_handler, message_handler
-        self.hears_logs, self.level = log_handler is not None, log_level
+        self._askable = wire(  # what answers, by capability: see ANSWERED
+            elicitation=elicitation_handler, sampling=sampling_handler,
+            roots=None if roots is None else [*map(root_of, roots)])
+        self.log_handler, self.level = log_handler, log_level
+        self._message_handler = message_handler
         self._progress_handler, self._auto_restart = progress_handler, auto_restart
 
         self.server_info: Json = {}               # who it says it is: name, version
@@ -4503,10 +4578,8 @@ class Client:
 
         self._lock = threading.RLock()    # held while connecting
         self._link: Link | None = None
-        self._closed = self._opening = False
+        self._closed = False
         self._subscribed: dict[str, None] = {}
-        self._caching = threading.Lock()  # guards the next
-        self._cache: dict[tuple[str, str], tuple[float, bytes]] = {}
         self._outputs: dict[str, Output] = {}  # of the tools last listed
 
     # -- connecting
@@ -4550,7 +4623,7 @@ class Client:
 
     def _open(self) -> None:
         end = time.monotonic() + self.timeout
-        link, self._opening = self._launch(), True
+        link = self._launch()
         try:
             self._begin(link, self._mode, end)
         except ConnectionClosed:
@@ -4561,19 +4634,10 @@ class Client:
             link = self._launch()
             self._begin(link, HANDSHAKE, end)
         finally:
-            self._opening = False
             link.process.release(pass_on=True)  # it has failed, or this was said before
-        for uri in list(self._subscribed):  # of the process before this one
-            try:
-                self.subscribe(uri)
-            except McpError as error:  # no reason not to be connected
-                del self._subscribed[uri]
-                say(f"mcp_min: no longer subscribed to {uri}: {error}\n")
 
     def _begin(self, link: Link, mode: str, end: float) -> None:
         self._link = link
-        with self._caching:
-            self._cache.clear()
         try:
             if self._closed:  # by another thread, which could not know of this link
                 link.close()
@@ -4581,17 +4645,26 @@ class Client:
             if mode in UNPROBED:
                 link.process.release(pass_on=True)
             link.peer.start()
-            link.dialect = dialect = negotiate(self, link.peer, mode, end)
+            link.dialect = dialect = negotiate(link, mode, end)
             link.peer.answers = dialect.answers
             self.server_info, self.server_capabilities, self.instructions = (
                 dialect.server_info, dialect.capabilities, dialect.instructions)
             self.protocol_version = dialect.version
             # A probed server of the old era has complained for pages.
             link.process.release(pass_on=dialect.answers == "none")
-            dialect.open()
+            dialect.open(end)
+            self._subscribe_again(dialect, end)
         except BaseException:
             link.close()
             raise
+
+    def _subscribe_again(self, dialect: Any, end: float) -> None:
+        for uri in list(self._subscribed):  # of the process before this one
+            try:
+                dialect.subscribe(uri, seconds_to(end))
+            except (McpError, RequestTimeout) as error:  # it is connected all the same
+                self._subscribed.pop(uri, None)
+                say(f"mcp_min: no longer subscribed to {uri}: {error}\n")
 
     def _launch(self) -> Link:
         target = self._target
@@ -4618,7 +4691,7 @@ class Client:
         if link and link.dialect and not (self._auto_restart and link.dead()):
             return link
         with self._lock:  # another thread may be connecting right now
-            may_restart = self._auto_restart and not (self._closed or self._opening)
+            may_restart = self._auto_restart and not self._closed
             if may_restart and self._link and self._link.dead():
                 self._open()
             link = self._link
@@ -4633,8 +4706,7 @@ class Client:
                 timeout: float | None = None,
                 progress_handler: Handler | None = None) -> Any:
         """Send any request and wait for its result.  timeout: None for the client's."""
-        peer, call = self._send(method, params, timeout, progress_handler)
-        return peer.wait(call)
+        return self._connected().request(method, params, timeout, progress_handler)
 
     def submit(self, method: str, params: Json | None = None, *,
                timeout: float | None = None,
@@ -4644,36 +4716,17 @@ class Client:
         Its `cancel()` tells the server.  Questions on the way are answered by the
         handlers.  timeout: None for the client's.
         """
-        peer, call = self._send(method, params, timeout, progress_handler)
-        return peer.watched(call)
-
-    def _send(self, method: str, params: Json | None, timeout: float | None,
-              progress_handler: Handler | None, read: Handler | None = None,
-              ) -> tuple[Peer, Call]:
         link = self._connected()
-        return link.peer, link.peer.request(
-            method, link.dialect.stamp(params), token=True,
-            read=Exchange(self, link, params or {}, read).read,
-            on_progress=progress_handler or self._progress_handler,
-            timeout=self.timeout if timeout is None else timeout, cap=self._max_timeout)
-
-    def post(self, method: str, params: Json) -> Call:
-        """Send a request that stays open: no timeout."""
-        link = self._connected()
-        call = link.peer.request(method, link.dialect.stamp(params))
-        link.peer.watched(call)
-        return call
+        return link.peer.watched(link.send(method, params, timeout, progress_handler))
 
     def notify(self, method: str, params: Json | None = None) -> None:
         """Send any notification."""
-        link = self._connected()
-        if link.peer.closed:
-            raise link.closed_error()
-        link.peer.send(notification(method, params))
+        self._connected().notify(method, params)
 
     def ping(self) -> None:
         """Return when the server has answered."""
-        self._connected().dialect.ping()
+        link = self._connected()
+        link.request(link.dialect.ping)
 
     # -- tools
 
@@ -4681,9 +4734,10 @@ class Client:
                   timeout: float | None = None, progress_handler: Handler | None = None,
                   raise_on_error: bool = True, meta: Json | None = None) -> ToolResult:
         """Call a tool and wait for its result; ToolError if that `is_error`."""
-        peer, call = self._send_tool(name, arguments, timeout, progress_handler,
-                                     raise_on_error, meta)
-        return peer.wait(call)  # type: ignore[no-any-return]
+        link = self._connected()
+        call = self._send_tool(link, name, arguments, timeout, progress_handler,
+                               raise_on_error, meta)
+        return link.peer.wait(call)  # type: ignore[no-any-return]
 
     def submit_tool(self, name: str, arguments: Json | None = None, *,
                     timeout: float | None = None,
@@ -4691,17 +4745,18 @@ class Client:
                     raise_on_error: bool = True,
                     meta: Json | None = None) -> Future[ToolResult]:
         """Call a tool: a Future with result(timeout), cancel(), add_done_callback."""
-        peer, call = self._send_tool(name, arguments, timeout, progress_handler,
-                                     raise_on_error, meta)
-        return peer.watched(call)
+        link = self._connected()
+        call = self._send_tool(link, name, arguments, timeout, progress_handler,
+                               raise_on_error, meta)
+        return link.peer.watched(call)
 
-    def _send_tool(self, name: str, arguments: Json | None, timeout: float | None,
-                   progress_handler: Handler | None, raise_on_error: bool,
-                   meta: Json | None) -> tuple[Peer, Call]:
+    def _send_tool(self, link: Link, name: str, arguments: Json | None,
+                   timeout: float | None, progress_handler: Handler | None,
+                   raise_on_error: bool, meta: Json | None) -> Call:
         params: Json = {"name": name, "arguments": arguments or {}}
-        return self._send("tools/call", {**params, "_meta": meta} if meta else params,
-                          timeout, progress_handler,
-                          partial(self._read_tool, name, raise_on_error))
+        return link.send("tools/call", {**params, "_meta": meta} if meta else params,
+                         timeout, progress_handler,
+                         partial(self._read_tool, name, raise_on_error))
 
     def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
         if type(raw.get("content", [])) is not list:
@@ -4727,8 +4782,9 @@ class Client:
         found: list[Json] = []
         params: Json = {}
         seen: set[str] = set()
+        link = self._connected()
         while True:
-            page = self._fetch(method, params)
+            page = link.fetch(method, params)
             found += objects_in(page, METHODS[method].page)
             cursor = page.get("nextCursor")
             if cursor is None:  # "" is a cursor
@@ -4763,7 +4819,7 @@ class Client:
     def read_resource(self, uri: str, *, timeout: float | None = None,
                       ) -> list[ResourceContents]:
         """The contents of a resource, each with `.text` and `.data`."""
-        result = self._fetch("resources/read", {"uri": uri}, timeout)
+        result = self._connected().fetch("resources/read", {"uri": uri}, timeout)
         return [*map(ResourceContents.of, objects_in(result, "contents"))]
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
@@ -4791,7 +4847,7 @@ class Client:
 
     def subscribe(self, uri: str) -> None:
         """Hear of changes of a resource by message_handler, until `unsubscribe`."""
-        self._connected().dialect.subscribe(uri)
+        self._connected().dialect.subscribe(uri, self.timeout)
         self._subscribed[uri] = None
 
     def unsubscribe(self, uri: str) -> None:
@@ -4799,44 +4855,12 @@ class Client:
         self._subscribed.pop(uri, None)
         self._connected().dialect.unsubscribe(uri)
 
-    # -- what is cached
-
-    def _fetch(self, method: str, params: Json, timeout: float | None = None) -> Json:
-        with self._caching:
-            expires, kept = self._cache.get((method, json.dumps(params)), (0.0, b""))
-        result: Json = json.loads(kept) if time.monotonic() < expires else (
-            self.request(method, params, timeout=timeout))
-        return result
-
-    def _keep(self, link: Link, method: str, params: Json, result: Json) -> None:
-        """Cache a result for as long as its server allows (server/utilities/caching).
-
-        On the reading thread: a notification that comes later also finds it.
-        """
-        seconds = link.dialect.lifetime(method, result) if method in METHODS else 0.0
-        if seconds > 0:
-            with self._caching:
-                if len(self._cache) >= 1000:
-                    self._cache.clear()
-                key = method, json.dumps(params)
-                self._cache[key] = time.monotonic() + seconds, encode(result)
-
     # -- what the server tells
 
-    def _notified(self, link: Link, method: str, params: Json) -> None:
-        stale = [m for name, _, methods in CHANGES.values() if name == method
-                 for m in methods]
-        read = "resources/read", json.dumps({"uri": params.get("uri")})
-        with self._caching:
-            for key in list(self._cache):
-                if key[0] in stale or method == UPDATED and key == read:
-                    del self._cache[key]
-        lane = link.peer.lane
-        if lane.full():
-            return
-        if method == LOG_MESSAGE and self._log_handler:
-            lane.submit(partial(self._log_handler, params))
-        if self._message_handler:
+    def _tell(self, lane: Workers, method: str, params: Json) -> None:
+        if method == LOG_MESSAGE and self.log_handler is not None:
+            lane.submit(partial(self.log_handler, params))
+        if self._message_handler is not None:
             message = {"method": method, "params": params}
             lane.submit(partial(self._message_handler, message))
 
@@ -4844,56 +4868,64 @@ class Client:
         """Have log messages of this level and above sent.  McpError: no such level."""
         if level not in LEVELS:
             raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
-        self._connected().dialect.set_level(level)
+        self._connected().dialect.set_level(level, self.timeout)
         self.level = level
 
     # -- what the server asks
 
     def set_roots(self, roots: list[Any]) -> None:
         """The directories the server may work in: paths, file URIs or wire roots."""
-        told = self._roots is not None  # or else the server was never told of any
-        self._roots = [root_of(root) for root in roots]
+        told = "roots" in self._askable  # or else the server was never told of any
+        self._askable = {**self._askable, "roots": [*map(root_of, roots)]}
         if told and self._link and self._link.dialect and not self._link.peer.closed:
             self._link.dialect.roots_changed()
 
     def capabilities(self) -> Json:
         """What is declared: a capability for each handler that was given."""
-        table: Any = (
-            ("sampling", self._sampling_handler, {"tools": {}}),
-            ("elicitation", self._elicitation_handler, {"form": {}, "url": {}}),
-            ("roots", self._roots, {}))
-        return {name: details for name, given, details in table if given is not None}
+        return {feature: ANSWERED[feature][0] for feature in self._askable}
 
     def _answer(self, method: str, params: Json) -> Json:
         """Answer a question of the server's, in whichever way it came."""
-        if method == "roots/list" and self._roots is not None:
-            return {"roots": self._roots}
-        if method == "sampling/createMessage" and self._sampling_handler:
-            reply = self._sampling_handler(params.get("messages") or [], params)
-            return reply if isinstance(reply, dict) else {
-                "role": "assistant", "content": Text(str(reply)),
-                "model": "unknown", "stopReason": "endTurn"}
-        if method == "elicitation/create" and self._elicitation_handler:
-            url = params.get("mode") == "url"
-            form = None if url else params.get("requestedSchema")
-            reply = self._elicitation_handler(params.get("message", ""), form, params)
-            if not isinstance(reply, Elicited):
-                reply = Elicited("decline" if reply is None else "accept", reply)
-            filled = reply.action == "accept" and form is not None
-            content = {"content": reply.content or {}} if filled else {}
-            return {"action": reply.action, **content}
-        raise method_not_found(method)
+        feature = QUESTIONS.get(method)
+        if feature not in self._askable:
+            raise method_not_found(method)
+        _, answer = ANSWERED[feature]
+        return answer(self._askable[feature], params)  # type: ignore[no-any-return]
+
+
+def elicit(handler: Handler, params: Json) -> Json:
+    url = params.get("mode") == "url"
+    form = None if url else params.get("requestedSchema")
+    reply = handler(params.get("message", ""), form, params)
+    if not isinstance(reply, Elicited):
+        reply = Elicited("decline" if reply is None else "accept", reply)
+    filled = reply.action == "accept" and form is not None
+    content = {"content": reply.content or {}} if filled else {}
+    return {"action": reply.action, **content}
+
+
+def sample(handler: Handler, params: Json) -> Json:
+    reply = handler(params.get("messages") or [], params)
+    return reply if isinstance(reply, dict) else {
+        "role": "assistant", "content": Text(str(reply)),
+        "model": "unknown", "stopReason": "endTurn"}
+
+
+ANSWERED: dict[Any, Any] = {  # capability -> what is declared of it, what answers
+    "elicitation": ({"form": {}, "url": {}}, elicit),
+    "sampling":    ({"tools": {}}, sample),
+    "roots":       ({}, lambda roots, params: {"roots": roots}),
+}
 
 
 class Exchange:
     """A request until its last result: each round that asks for input is sent anew."""
 
-    __slots__ = ("_client", "_link", "_params", "_read_last", "_rounds")
+    __slots__ = ("_link", "_params", "_read_last", "_rounds")
 
-    def __init__(self, client: Client, link: Link, params: Json,
-                 read_last: Handler | None) -> None:
-        self._client, self._link, self._params = client, link, params
-        self._read_last, self._rounds = read_last, 0
+    def __init__(self, link: Link, params: Json, read_last: Handler | None) -> None:
+        self._link, self._params, self._read_last = link, params, read_last
+        self._rounds = 0
 
     def read(self, call: Call, result: Json) -> Any:
         asked = self._link.dialect.questions(result)
@@ -4902,7 +4934,7 @@ class Exchange:
             # change may have been read meanwhile.
             lane = self._link.peer.lane
             if not (self._rounds or call.watched or lane.inside()):
-                self._client._keep(self._link, call.method, self._params, result)
+                self._link.keep(call.method, self._params, result)
             return self._read_last(result) if self._read_last else result
         self._rounds += 1
         row = METHODS.get(call.method)
@@ -4915,8 +4947,8 @@ class Exchange:
 
     def _go_on(self, call: Call, result: Json, asked: Json) -> None:
         try:
-            answers = {key: self._client._answer(question["method"],
-                                                 question.get("params") or {})
+            answer = self._link.client._answer
+            answers = {key: answer(question["method"], question.get("params") or {})
                        for key, question in asked.items()}
             params = {**self._params, **wire(inputResponses=answers or None,
                                              requestState=result.get("requestState"))}
@@ -4928,7 +4960,7 @@ class Exchange:
             call.finish(error=error)
         except BaseException as error:  # a handler's; the same as if asked by request
             report(f"mcp_min: answering {call.method} failed")
-            call.finish(error=McpError(INTERNAL_ERROR, self._link.error_text(error)))
+            call.finish(error=McpError(INTERNAL_ERROR, error_text(error)))
 
 
 def objects_in(result: Json, key: str) -> list[Json]:
@@ -5162,7 +5194,7 @@ class Program:
     def request(self) -> int:
         """Make a request, wait, and show its result; Ctrl-C cancels it."""
         with self.client() as client:
-            asks = client._elicitation_handler  # people take their time
+            asks = "elicitation" in client.capabilities()  # people take their time
             try:
                 result = client.request(*self.wanted(client), timeout=(
                     self.timeout or (float("inf") if asks else None)))

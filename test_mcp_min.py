@@ -5124,6 +5124,21 @@ class Test10Client(unittest.TestCase):
         self.assertIsInstance(error, (ConnectionClosed, type(None)))
         closed.wait()
 
+    def test_closing_again_waits_for_nothing_that_has_been_waited_for(self):
+        """Fails, 5 s late, if the second waits for a stream that does not end, or for
+        the first, which waits for it."""
+        (reader, theirs), (_, writer) = os.pipe(), os.pipe()
+        streams = os.fdopen(reader, "rb", 0), os.fdopen(writer, "wb", 0)
+        client = Client(streams, mode="legacy", timeout=0.05)
+        self.assertIsInstance(raised(client.connect), RequestTimeout)
+        begun = time.monotonic()
+        client.close()
+        call = self.client.submit_tool("hang")
+        call.add_done_callback(lambda call: self.client.close())
+        self.client.close()
+        self.assertLess(time.monotonic() - begun, 3)
+        os.close(theirs)
+
     def test_closing_fails_every_pending_call_at_once(self):  # F19
         calls = [self.client.submit_tool("hang") for _ in range(10)]
         soon(lambda: len(self.session.effects) == 10)
@@ -5737,6 +5752,38 @@ class Test10Faults(unittest.TestCase):
                 "params": {"message": "?", "requestedSchema": OBJECT}}})["answer"]
             self.assertEqual(got["error"]["code"], -32603)
 
+    def test_a_handler_whose_error_has_no_text_is_answered_for(self):
+        """Fails, by hanging, if saying what went wrong may go wrong itself."""
+        class Mute(Exception):
+            def __str__(self):
+                raise ValueError("no words")
+
+        def elicit(message, schema, params):
+            raise Mute
+
+        options = {"elicitation_handler": elicit, "max_timeout": 2.0}
+        with contextlib.redirect_stderr(io.StringIO()):
+            client = self.fake(options=options)
+            got = client.request("fake/ask", {"request": {
+                "method": "elicitation/create", "params": {"message": "?"}}})
+            self.assertEqual(got["answer"]["error"], {"code": -32603, "message": "Mute"})
+            client = self.fake(options=options, **MODERN_FAKE)
+            call = client.submit_tool("f", {"rounds": [INPUT % ASK, ""]})
+            error = raised(call.result, PATIENCE)
+            self.assertEqual((error.code, error.message), (-32603, "Mute"))
+
+    def test_a_handler_that_is_false_is_a_handler(self):
+        """Fails if what is declared is not what is answered."""
+        class Script(list):
+            def __call__(self, messages, params):
+                return "hi"
+
+        client = self.fake(options={"sampling_handler": Script()})
+        got = client.request("fake/ask", {"request": {
+            "method": "sampling/createMessage",
+            "params": {"messages": [], "maxTokens": 1}}})["answer"]
+        self.assertEqual(got["result"]["content"]["text"], "hi")
+
     def test_a_modern_server_is_not_answered(self):  # F13
         client = self.fake(options={"sampling_handler": lambda *a: "x"}, **MODERN_FAKE)
         for method in ("ping", "sampling/createMessage", "roots/list", "acme/ask"):
@@ -6108,6 +6155,8 @@ class Test10Probe(unittest.TestCase):
                 self.assertIn(words, str(error))
             return
         client.connect()
+        if client.protocol_version != MODERN:  # fails if the probe is still waited for
+            self.assertEqual(client._link.peer._pending, {})
         self.assertEqual(client.call_tool("f").text, "ok")
         if wanted:
             self.assertEqual(client.protocol_version, wanted)
@@ -6140,6 +6189,22 @@ class Test10Probe(unittest.TestCase):
             for row in PINNED:
                 with self.subTest(row[:3]):
                     self.play(*row)
+
+    def test_the_timeout_is_that_of_connecting_as_a_whole(self):
+        """Fails if a later step of connecting has the whole timeout once more."""
+        refuse = ("silent = len(seen) > 1; time.sleep(0.2); silent or error(-32022, "
+                  "supported=['%s'])" % MODERN)
+        rows = [
+            ("legacy", {"initialize": "time.sleep(0.2); legacy(logging={})",
+                        "setLevel": ""}),
+            ("modern", {"discover": refuse})]
+        for mode, rules in rows:
+            with self.subTest(mode), hurried():
+                client = Client(fake(**rules), mode=mode, log_level="info", timeout=0.8)
+                error = raised(client.connect)
+                self.assertIsInstance(error, RequestTimeout)
+                seconds = float(re.search(r"([\d.]+) s", str(error))[1])
+                self.assertLess(seconds, 0.7)
 
     def test_what_a_legacy_server_says_of_the_probe_stays_in_the_tail(self):  # F30
         def play(answer, passed_on):
@@ -6401,6 +6466,57 @@ class Test10Process(unittest.TestCase):
             self.assertEqual(client.request("fake/fence")["fence"], True)
         self.assertIn("note://x", heard.getvalue())
 
+    def test_a_server_that_dies_of_a_subscription_is_not_started_for_ever(self):
+        """Fails if subscribing again may restart the server it subscribes to."""
+        story, dies = Story(self), "die(5) if open(diary[0]).read().count('+') > 1 else 0"
+        client = self.fake({"mode": "legacy", "auto_restart": True}, story,
+                           subscribe="result(); " + dies, call="die(5)")
+        client.subscribe("note://x")
+        client.subscribe("note://y")
+        raised(client.call_tool, "f")
+
+        def and_die(dialect, *args, subscribe=mcp_min.LegacyDialect.subscribe):
+            subscribe(dialect, *args)
+            soon(client._link.dead)
+            if str(story).count("+") > 3:
+                raise AssertionError("started again and again")
+
+        with mock.patch.object(mcp_min.LegacyDialect, "subscribe", and_die):
+            error = raised(client.request, "fake/fence")
+        self.assertIsInstance(error, ConnectionClosed)
+        self.assertEqual(str(story).count("+"), 2)
+
+    def test_a_subscription_that_is_not_answered_again_is_given_up(self):
+        """Fails if `connect` raises and leaves the process to run."""
+        story, heard = Story(self), io.StringIO()
+        client = self.fake(
+            {"mode": "legacy", "timeout": 0.5}, story,
+            subscribe="open(diary[0]).read().count('+') > 1 or result()")
+        client.subscribe("note://x")
+        client.close()
+        with patched(sys, stderr=heard):
+            client.connect()
+        self.assertIn("no longer subscribed to note://x", heard.getvalue())
+        self.assertEqual(client.request("fake/fence")["fence"], True)
+
+    def test_a_subscription_that_is_not_acknowledged_is_late(self):
+        """Fails if what was not said in time is taken for a no."""
+        client = self.fake({"mode": "modern", "timeout": 0.5}, discover="modern()",
+                           listen="")
+        self.assertIsInstance(raised(client.subscribe, "note://x"), RequestTimeout)
+        self.assertEqual(client.request("fake/seen")["seen"][-2]["method"],
+                         "notifications/cancelled")
+
+    def test_an_acknowledgement_of_something_else_is_a_refusal(self):
+        for agreed in ("{}", "{'resourceSubscriptions': []}",
+                       "{'resourceSubscriptions': 5}",
+                       "{'resourceSubscriptions': 'note://x'}"):
+            with self.subTest(agreed):
+                client = self.fake({"mode": "modern"}, discover="modern()",
+                                   listen=ACKNOWLEDGE.replace(
+                                       'params["notifications"]', agreed))
+                self.assertIsInstance(raised(client.subscribe, "note://x"), McpError)
+
     def test_without_auto_restart_the_dead_stay_dead(self):
         story = Story(self)
         client = self.fake({}, story, call="die(5)")
@@ -6486,6 +6602,16 @@ class TestRaces(unittest.TestCase):
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1e-5)
         self.addCleanup(sys.setswitchinterval, interval)
+
+    def test_threads_that_subscribe_at_once_share_one_stream(self):
+        # Fails if the stream of a resource is looked up and replaced in two steps.
+        server, _ = everything()
+        with Client(server, mode="modern") as client, restless():
+            for _ in range(100):
+                together(*[lambda: client.subscribe("note://x")] * 3)
+                client.unsubscribe("note://x")
+            # The session, and the stream of changes that was opened with it.
+            soon(lambda: len(server._listeners) == 2, "the end of the others")
 
     def test_fifty_threads_of_two_hundred_calls_get_their_own_answers(self):  # F18
         # Fails when two threads may write at once (the long words do not fit a pipe, so
@@ -8639,7 +8765,7 @@ class TestReadme(unittest.TestCase):
         for name, method in mcp_min.METHODS.items():
             with self.subTest(name):
                 self.assertEqual(told.pop(name), [
-                    method.modern if revision.modern else method.legacy
+                    "LM"[revision.modern] in method.eras
                     for revision in mcp_min.REVISIONS.values()])
         self.assertLessEqual(set(mcp_min.QUESTIONS), set(told))
 

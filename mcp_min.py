@@ -797,6 +797,13 @@ def pass_on(future: Future[Any], result: Any, error: BaseException | None) -> No
         future.set_result(result)
 
 
+def wait_for(seconds: float, *futures: Future[Any]) -> None:
+    """Wait until one of these is done, or the time is up."""
+    from concurrent.futures import wait
+
+    wait(futures, min(seconds, threading.TIMEOUT_MAX), "FIRST_COMPLETED")
+
+
 def read_answer(message: Json) -> Json:
     """The result of a response; its error raised, or McpError(-32603) if malformed."""
     error = message.get("error")
@@ -1034,9 +1041,8 @@ class Peer:
 
     def peek(self, call: Call, seconds: float) -> Any:
         """The outcome of a call without a timeout of its own, which stays pending."""
-        from concurrent.futures import wait
-
-        if wait([call.future], max(0.0, seconds)).done:
+        wait_for(seconds, call.future)
+        if call.future.done():
             return call.future.result()
         raise self._role.timeout_error(f"{call.method}: no answer in {seconds:.3g} s")
 
@@ -2164,7 +2170,7 @@ class ModernDialect(Dialect):
 
         None: no acknowledgement came in time; one that comes later changes nothing.
         """
-        from concurrent.futures import Future, wait
+        from concurrent.futures import Future
 
         acknowledged: Future[Json] = Future()
         params, peer = self.stamp({"notifications": kinds}), self._link.peer
@@ -2172,7 +2178,7 @@ class ModernDialect(Dialect):
             call = peer.request("subscriptions/listen", params)
             self._opening[call.id] = acknowledged
         peer.watched(call)
-        wait([call.future, acknowledged], seconds, "FIRST_COMPLETED")
+        wait_for(seconds, call.future, acknowledged)
         with self._lock:
             del self._opening[call.id]
         if acknowledged.done():
@@ -2233,7 +2239,7 @@ def negotiate(link: Any, mode: str, end: float) -> Any:
         if not late and error.code != UNSUPPORTED_VERSION:
             raise _no_common_version(offered, f" ({error})") if offered else error
     else:
-        link.peer.claim(probe.id)  # one that stays pending keeps a thread reading
+        link.peer.claim(probe.id)  # nobody waits for it any more
         return LegacyDialect(link, result)
     probe = probe if late else _discover(link, MODERN_VERSIONS[-1])
     return _read_probe(link, probe, end)

@@ -4932,6 +4932,14 @@ class Test10Client(unittest.TestCase):
         self.assertIsNotNone(raised(client.list_tools))
         client.close()
 
+    def test_a_timeout_may_be_infinite(self):
+        for mode in "auto", "legacy", "modern":
+            with self.subTest(mode), Client(
+                    everything()[0], mode=mode, timeout=math.inf) as client:
+                client.subscribe("note://x")
+                self.assertEqual(client.list_tools()[0]["name"],
+                                 client.submit("tools/list").result()["tools"][0]["name"])
+
     def test_time_does_not_run_while_the_user_is_asked(self):
         def think(*question):
             time.sleep(0.15)  # longer than the call may take

@@ -139,6 +139,56 @@ def restless():
         sys.setswitchinterval(before)
 
 
+def soon(wanted, what="what must come"):
+    """Wait until ``wanted()`` is true, and return it."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        got = wanted()
+        if got:
+            return got
+        assert time.monotonic() < until, f"{what}: not within {PATIENCE} s"
+        time.sleep(0.002)
+
+
+def together(*jobs):
+    """Run each job in a thread of its own; return what each returned or raised."""
+    outcomes = [None] * len(jobs)
+
+    def run(number, job):
+        try:
+            outcomes[number] = job()
+        except BaseException as error:  # noqa: BLE001
+            outcomes[number] = error
+
+    threads = [threading.Thread(target=run, args=pair, daemon=True)
+               for pair in enumerate(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "a thread hangs"
+    return outcomes
+
+
+def at_once(test, play, rows):
+    """Play every row, all of them at the same time: most of it is waiting for processes.
+    The first cell of a row names its subtest."""
+    outcomes = together(*[functools.partial(play, *row) for row in rows])
+    for row, outcome in zip(rows, outcomes):
+        with test.subTest(row[0]):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+
+def raised(job, *args, **kwargs):
+    """The exception of ``job(…)``, or None."""
+    try:
+        job(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001
+        return error
+    return None
+
+
 def quiet():
     """Tracebacks of handlers that fail on purpose go here, not to the terminal."""
     return contextlib.redirect_stderr(io.StringIO())
@@ -3556,13 +3606,23 @@ class Test5Stdio(unittest.TestCase):
 
     def test_calls_in_flight_are_answered_before_it_ends(self):
         """E3 A24"""
-        with process(RUN) as server:
-            server.say('1 modern tools/call '
-                       '{"name": "nap", "arguments": {"seconds": 0.2}}')
+        until, go = os.pipe()
+        with process(program("""
+                @server.tool
+                def hold() -> str:
+                    return os.read(%d, 4).decode()
+                """ % until), pass_fds=[until]) as server:
+            server.say('1 modern tools/call {"name": "hold"}')
             server.send(json.dumps(message("2 ping")).encode())   # and no newline
-            answers = server.hang_up()
-            self.assertEqual([answer["id"] for answer in answers], [2, 1])
+            play(server, """
+                > EOF
+                < 2 {}
+                ! go
+                < 1 {"content": [{"text": "done"}]}
+                """, go=lambda: os.write(go, b"done"))
             self.ended(server)
+        os.close(until)
+        os.close(go)
 
     def test_no_answer_is_lost_at_the_end_of_input(self):
         """E3: handlers end together, just when the input does.  Fails if whoever closes
@@ -3634,15 +3694,19 @@ class Test5Stdio(unittest.TestCase):
 
     def test_one_ctrl_c_or_sigterm_ends_it_quietly(self):
         """E5 E6: idle, and with a call in flight"""
-        for sig, status in (signal.SIGINT, 130), (signal.SIGTERM, 143):
-            for busy in False, True:
-                with self.subTest(sig, busy=busy), process(RUN) as server:
-                    if busy:
-                        server.say('1 modern tools/call '
-                                   '{"name": "nap", "arguments": {"seconds": 3600}}')
-                    server.fence()
-                    os.kill(server.pid, sig)
-                    self.ended(server, status)
+        def end(label, sig, status, busy):
+            with process(RUN) as server:
+                if busy:
+                    server.say('1 modern tools/call '
+                               '{"name": "nap", "arguments": {"seconds": 3600}}')
+                server.fence()
+                os.kill(server.pid, sig)
+                self.ended(server, status)
+
+        at_once(self, end, [("Ctrl-C, idle", signal.SIGINT, 130, False),
+                            ("Ctrl-C, busy", signal.SIGINT, 130, True),
+                            ("SIGTERM, idle", signal.SIGTERM, 143, False),
+                            ("SIGTERM, busy", signal.SIGTERM, 143, True)])
 
     @unittest.skipUnless(hasattr(os, "openpty"), "no terminals here")
     def test_ctrl_c_on_a_terminal(self):
@@ -3842,23 +3906,25 @@ class Test5Stdio(unittest.TestCase):
     def test_it_needs_no_standard_streams(self):
         """E10: sys.stdin and the others are None; `run` and `serve` with explicit
         streams"""
-        for run in ("server.run()",
-                    "server.serve(os.fdopen(0, 'rb'), os.fdopen(1, 'wb'))"):
-            with self.subTest(run), process(program("""
-                @server.tool
-                def fail():
-                    raise ValueError("x")
+        def serve(run):
+            with process(program("""
+                    @server.tool
+                    def fail():
+                        raise ValueError("x")
 
-                for name in "stdin", "stdout", "stderr":
-                    setattr(sys, name, None)
-                    setattr(sys, "__%s__" % name, None)
-                """, run)) as server:
+                    for name in "stdin", "stdout", "stderr":
+                        setattr(sys, name, None)
+                        setattr(sys, "__%s__" % name, None)
+                    """, run)) as server:
                 play(server, CALL_ADD + """
                     > 2 modern tools/call {"name": "fail"}
                     < 2 {"isError": true}
                     """)
                 server.hang_up()
                 self.assertEqual(server.exit(), 0)
+
+        at_once(self, serve, [
+            ["server.run()"], ["server.serve(os.fdopen(0, 'rb'), os.fdopen(1, 'wb'))"]])
 
     def test_it_runs_from_any_thread(self):
         """E16"""
@@ -3873,14 +3939,8 @@ class Test5Stdio(unittest.TestCase):
 
     def test_odd_interpreters_and_locales(self):
         """E15"""
-        plain = dict(os.environ)
-        for flags, env in (
-                (["-S", "-X", "utf8=0"], {"PYTHONIOENCODING": "cp932", "LC_ALL": "C"}),
-                (["-S"], {"PYTHONIOENCODING": "cp1252:strict", "LC_ALL": "POSIX",
-                          "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
-                (["-W", "error"], {}), (["-X", "dev"], {}), (["-O", "-O", "-B"], {})):
-            with self.subTest(" ".join(flags)), process(
-                    RUN, *flags, env=dict(plain, **env)) as server:
+        def serve(flags, env):
+            with process(RUN, *flags.split(), env=dict(os.environ, **env)) as server:
                 play(server, CALL_ADD + """
                     > 2 modern tools/call {"name": "echo", "arguments": {"text":
                         "é日😀\\u2028"}}
@@ -3890,6 +3950,12 @@ class Test5Stdio(unittest.TestCase):
                     """)
                 server.hang_up()
                 self.ended(server)
+
+        at_once(self, serve, [
+            ("-S -X utf8=0", {"PYTHONIOENCODING": "cp932", "LC_ALL": "C"}),
+            ("-S", {"PYTHONIOENCODING": "cp1252:strict", "LC_ALL": "POSIX",
+                    "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
+            ("-W error", {}), ("-X dev", {}), ("-O -O -B", {})])
 
     def test_importing_has_no_side_effect(self):
         with process("""
@@ -4243,17 +4309,6 @@ class Story:
             return file.read().strip()
 
 
-def soon(wanted, what="what must come"):
-    """Wait until ``wanted()`` is true, and return it."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        got = wanted()
-        if got:
-            return got
-        assert time.monotonic() < until, f"{what}: not within {PATIENCE} s"
-        time.sleep(0.002)
-
-
 def alive(pid):
     """Is there still a process ``pid``?  (A zombie is not.)"""
     try:
@@ -4273,56 +4328,14 @@ def gone(pid):
     soon(lambda: not alive(pid), f"the end of process {pid}")
 
 
-def together(*jobs):
-    """Run each job in a thread of its own; return what each returned or raised."""
-    outcomes = [None] * len(jobs)
-
-    def run(number, job):
-        try:
-            outcomes[number] = job()
-        except BaseException as error:  # noqa: BLE001
-            outcomes[number] = error
-
-    threads = [threading.Thread(target=run, args=pair, daemon=True)
-               for pair in enumerate(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive(), "a thread hangs"
-    return outcomes
-
-
-def raised(job, *args, **kwargs):
-    """The exception of ``job(…)``, or None."""
-    try:
-        job(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001
-        return error
-    return None
-
-
-@contextlib.contextmanager
-def patched(where, **values):
-    """Constants of the library, changed for a while: the suite has no time to wait."""
-    before = {name: getattr(where, name) for name in values}
-    try:
-        for name, value in values.items():
-            setattr(where, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(where, name, value)
-
-
 def quick_probe():
     """Silence after the probe is waited for 0.2 s instead of 5."""
-    return patched(mcp_min, PROBE_SECONDS=0.2)
+    return mock.patch.object(mcp_min, "PROBE_SECONDS", 0.2)
 
 
 def hurried():
     """Each step of ending a process has 0.15 s instead of 2."""
-    return patched(mcp_min.Process, PATIENCE=0.15)
+    return mock.patch.object(mcp_min.Process, "PATIENCE", 0.15)
 
 
 class Relay:
@@ -4918,10 +4931,12 @@ class Test10Client(unittest.TestCase):
         def ask(ctx: Context) -> str:
             return ctx.elicit("Well?", str).data
 
-        for mode in "legacy", "modern":
-            with self.subTest(mode), Client(server, mode=mode, timeout=0.1,
-                                            elicitation_handler=think) as client:
+        def call(mode):
+            with Client(server, mode=mode, timeout=0.1,
+                        elicitation_handler=think) as client:
                 self.assertEqual(client.call_tool("ask").text, "yes")
+
+        at_once(self, call, [["legacy"], ["modern"]])
 
     def test_the_id_of_a_url_question_lets_its_end_be_told(self):
         ended = gate("elicitation/complete")
@@ -5790,24 +5805,30 @@ class Test10Faults(unittest.TestCase):
         self.assertEqual(self.cancellations(client), ["tools/call"])
 
     def test_initialize_is_never_cancelled(self):  # F15, F3
-        for mode in ("legacy", "auto"):
-            with self.subTest(mode):
-                story = Story(self)
-                error = raised(self.fake, story, {"mode": mode, "timeout": 0.1},
-                               discover="", initialize="")
-                self.assertIsInstance(error, RequestTimeout)
-                self.assertNotIn("cancelled", str(story))
+        def wait(mode):
+            story = Story(self)
+            error = raised(self.fake, story, {"mode": mode, "timeout": 0.1},
+                           discover="", initialize="")
+            self.assertIsInstance(error, RequestTimeout)
+            self.assertNotIn("cancelled", str(story))
+
+        at_once(self, wait, [["legacy"], ["auto"]])
 
     def test_progress_extends_a_timeout_and_the_cap_ends_it(self):  # F15
         steps = ("[(time.sleep(0.05), send(method='notifications/progress', params={"
                  "'progressToken': token, 'progress': n})) for n in range(6)]; ")
-        client = self.fake(call=steps + "text('slow')")
-        self.assertEqual(client.call_tool("f", timeout=0.25).text, "slow")
-        client = self.fake(options={"max_timeout": 0.1}, call=steps)
-        started = time.monotonic()
-        with self.assertRaises(RequestTimeout):
-            client.call_tool("f", timeout=0.4)
-        self.assertLess(time.monotonic() - started, 2)
+
+        def extended():
+            client = self.fake(call=steps + "text('slow')")
+            return client.call_tool("f", timeout=0.25).text
+
+        def capped():
+            client = self.fake(options={"max_timeout": 0.1}, call=steps)
+            started = time.monotonic()
+            error = raised(client.call_tool, "f", timeout=0.4)
+            return type(error), time.monotonic() - started < 2
+
+        self.assertEqual(together(extended, capped), ["slow", (RequestTimeout, True)])
 
     def test_a_flood_of_notifications_does_not_hold_the_answer(self):  # F16
         flood, total = gate("the flood"), 20000
@@ -5875,17 +5896,19 @@ class Test10Faults(unittest.TestCase):
             ("legacy", "1999-01-01", None), ("auto", "1999-01-01", None),
             ("2025-06-18", "1999-01-01", None), ("legacy", "", None),
         ]
-        for mode, answer, wanted in rows:
-            with self.subTest(mode=mode, answer=answer):
-                rule = {"initialize": f"legacy({answer!r})"}
-                if wanted:
-                    client = self.fake(options={"mode": mode}, **rule)
-                    self.assertEqual(client.protocol_version, wanted)
-                else:
-                    error = raised(self.fake, None, {"mode": mode}, **rule)
-                    self.assertIsNotNone(error)
-                    self.assertIn(answer, str(error))
-                    self.assertIn(LATEST, str(error))
+
+        def shake_hands(mode, answer, wanted):
+            rule = {"initialize": f"legacy({answer!r})"}
+            if wanted:
+                client = self.fake(options={"mode": mode}, **rule)
+                self.assertEqual(client.protocol_version, wanted)
+            else:
+                error = raised(self.fake, None, {"mode": mode}, **rule)
+                self.assertIsNotNone(error)
+                self.assertIn(answer, str(error))
+                self.assertIn(LATEST, str(error))
+
+        at_once(self, shake_hands, rows)
 
     def test_a_date_asks_for_that_revision(self):
         for version in LEGACY:
@@ -6024,6 +6047,9 @@ PINNED = [  # mode, on discover, on initialize → story, version or words of th
 class Test10Probe(unittest.TestCase):
     """Which era a server speaks: found once, without starting or calling it twice."""
 
+    def probe(self, label, *row):
+        self.play("auto", *row)
+
     def play(self, mode, discover, initialize, story, wanted):
         lived = Story(self)
         command = fake(lived, discover=discover, initialize=initialize)
@@ -6050,24 +6076,14 @@ class Test10Probe(unittest.TestCase):
         quiet = [row for row in PROBES if row[1].startswith(SILENT)]
         rest = [row for row in PROBES if row not in quiet]
         with quick_probe(), hurried():
-            self.all(quiet)
+            at_once(self, self.probe, quiet)
         with hurried():
             for first in range(0, len(rest), 9):
-                self.all(rest[first:first + 9])
-
-    def all(self, rows):
-        outcomes = together(*[
-            lambda row=row: self.play("auto", *row[1:]) for row in rows])
-        for row, outcome in zip(rows, outcomes):
-            with self.subTest(row[0]):
-                if outcome:
-                    raise outcome
+                at_once(self, self.probe, rest[first:first + 9])
 
     def test_a_pinned_mode_does_not_negotiate(self):
-        with patched(mcp_min, PROBE_SECONDS=0.02):
-            for row in PINNED:
-                with self.subTest(row[:3]):
-                    self.play(*row)
+        with mock.patch.object(mcp_min, "PROBE_SECONDS", 0.02):
+            at_once(self, self.play, PINNED)
 
     def test_what_a_legacy_server_says_of_the_probe_stays_in_the_tail(self):  # F30
         def play(answer, passed_on):
@@ -6112,11 +6128,14 @@ class Test10Process(unittest.TestCase):
                     ("an entry", entry, "entry"),
                     ("load_config", loaded["ours"], "entry"),
                     ("an entry with cwd", loaded["relative"], None)]
-            for label, target, who in rows:
-                with self.subTest(label), Client(target) as client:
+
+            def start(label, target, who):
+                with Client(target) as client:
                     self.assertEqual(client.call_tool("env", {"key": "WHO"}).data,
                                      {"value": who})
                     self.assertEqual(client.protocol_version, MODERN)
+
+            at_once(self, start, rows)
 
     def test_a_command_that_cannot_be_started_is_named(self):  # F1
         with tempfile.TemporaryDirectory() as folder:
@@ -6214,15 +6233,17 @@ class Test10Process(unittest.TestCase):
         rows = [({}, None, None), ({"env": {"MINE": "1"}}, None, "1"),
                 ({"env": {}}, None, None), ({"inherit_env": True}, "s", None),
                 ({"inherit_env": True, "env": {"MCP_MIN_SECRET": "t"}}, "t", None)]
-        for options, secret, mine in rows:
-            with self.subTest(options=options):
-                env = self.fake(options, env="result(env=dict(os.environ))").request(
-                    "fake/env")["env"]
-                self.assertEqual((env.get("MCP_MIN_SECRET"), env.get("MINE")),
-                                 (secret, mine))
-                self.assertEqual(env["PATH"], os.environ["PATH"])
-                if not options.get("inherit_env"):
-                    self.assertNotIn("HOSTILE", env)
+
+        def start(options, secret, mine):
+            env = self.fake(options, env="result(env=dict(os.environ))").request(
+                "fake/env")["env"]
+            self.assertEqual((env.get("MCP_MIN_SECRET"), env.get("MINE")),
+                             (secret, mine))
+            self.assertEqual(env["PATH"], os.environ["PATH"])
+            if not options.get("inherit_env"):
+                self.assertNotIn("HOSTILE", env)
+
+        at_once(self, start, rows)
 
     def test_the_command_is_looked_up_in_the_childs_own_path(self):  # F23
         with tempfile.TemporaryDirectory() as folder:
@@ -6241,18 +6262,20 @@ class Test10Process(unittest.TestCase):
     def test_a_death_during_a_call_fails_it_with_code_and_last_words(self):  # F22, D11
         rows = [("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9),
                 ("os.kill(os.getpid(), 11)", -11)]
-        for act, code in rows:
-            with self.subTest(act):
-                client = self.fake(call="err('last words'); " + act,
-                                   options={"stderr": None})
-                calls = [client.submit("fake/say", {"lines": []}) for _ in range(3)]
-                with self.assertRaises(ConnectionClosed) as caught:
-                    client.call_tool("f")
-                self.assertEqual(caught.exception.exit_code, code)
-                self.assertIn("last words", caught.exception.stderr)
-                self.assertEqual(client.exit_code, code)
-                for call in calls:
-                    self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
+
+        def die(act, code):
+            client = self.fake(call="err('last words'); " + act,
+                               options={"stderr": None})
+            calls = [client.submit("fake/say", {"lines": []}) for _ in range(3)]
+            with self.assertRaises(ConnectionClosed) as caught:
+                client.call_tool("f")
+            self.assertEqual(caught.exception.exit_code, code)
+            self.assertIn("last words", caught.exception.stderr)
+            self.assertEqual(client.exit_code, code)
+            for call in calls:
+                self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
+
+        at_once(self, die, rows)
 
     def test_a_death_between_calls_fails_the_next_at_once(self):  # F22
         client = self.fake(call="text('bye'); os._exit(4)")
@@ -6309,7 +6332,7 @@ class Test10Process(unittest.TestCase):
             subscribe="error(-32002) if 'call' in open(diary[0]).read() else result()")
         client.subscribe("note://x")
         raised(client.call_tool, "f")
-        with patched(sys, stderr=heard):
+        with contextlib.redirect_stderr(heard):
             self.assertEqual(client.request("fake/fence")["fence"], True)
         self.assertIn("note://x", heard.getvalue())
 
@@ -6336,7 +6359,7 @@ class Test10Process(unittest.TestCase):
              child % ", start_new_session=True", "", 0),
         ]
 
-        def close(start, end, code):
+        def close(label, start, end, code):
             story = Story(self)
             client = self.fake({}, story, start=start, end=end)
             started = time.monotonic()
@@ -6351,25 +6374,23 @@ class Test10Process(unittest.TestCase):
                 gone(pid)
 
         with hurried():
-            outcomes = together(*[lambda row=row: close(*row[1:]) for row in rows])
-        for row, outcome in zip(rows, outcomes):
-            with self.subTest(row[0]):
-                if outcome:
-                    raise outcome
+            at_once(self, close, rows)
 
     def test_a_client_that_is_never_closed_does_not_hold_the_exit(self):  # F19
         code = ("import sys; sys.path.insert(0, %r); import mcp_min\n"
                 "client = mcp_min.Client(%r, mode='legacy').connect()\n"
                 "print(client.request('fake/pid')['pid'], flush=True)\n%s")
         close = "import atexit; atexit.register(client.close); "
-        for label, last in (("falls off the end", ""), ("atexit, twice", close * 2),
-                            ("sys.exit", "sys.exit(0)")):
-            with self.subTest(label):
-                done = subprocess.run(
-                    [sys.executable, "-I", "-c", code % (HERE, fake(), last)],
-                    capture_output=True, timeout=PATIENCE, check=False)
-                self.assertEqual((done.returncode, done.stderr), (0, b""))
-                gone(int(done.stdout))
+
+        def end(label, last):
+            done = subprocess.run(
+                [sys.executable, "-I", "-c", code % (HERE, fake(), last)],
+                capture_output=True, timeout=PATIENCE, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+            gone(int(done.stdout))
+
+        at_once(self, end, [("falls off the end", ""), ("atexit, twice", close * 2),
+                            ("sys.exit", "sys.exit(0)")])
 
     def test_nothing_is_left_open(self):
         def open_files():
@@ -6788,16 +6809,17 @@ class TestConformance(unittest.TestCase):
             return relay.lines
 
     def test_a_full_session_of_every_revision(self):
-        for revision in LEGACY + [MODERN]:
-            with self.subTest(revision):
-                judged = self.judge(revision, self.record(revision))
-                self.assertGreater(sum(judged.values()), 150)
-                for name in ("CallToolRequest", "CallToolResult",
-                             "ProgressNotification", "CancelledNotification",
-                             "LoggingMessageNotification",
-                             "ToolListChangedNotification", "CompleteResult",
-                             "ResourceUpdatedNotification", "GetPromptResult"):
-                    self.assertIn(name, judged)
+        def play(revision):
+            judged = self.judge(revision, self.record(revision))
+            self.assertGreater(sum(judged.values()), 150)
+            for name in ("CallToolRequest", "CallToolResult",
+                         "ProgressNotification", "CancelledNotification",
+                         "LoggingMessageNotification",
+                         "ToolListChangedNotification", "CompleteResult",
+                         "ResourceUpdatedNotification", "GetPromptResult"):
+                self.assertIn(name, judged)
+
+        at_once(self, play, [[revision] for revision in (*LEGACY, MODERN)])
 
     def test_auto_mode_is_the_modern_revision(self):
         judged = self.judge(MODERN, self.record("auto"))
@@ -7966,8 +7988,8 @@ class Test8TheValidatorSaysWhatIsWrong(unittest.TestCase):
             for schema in (deep, doubling, {"allOf": [{"$ref": "#"}] * 1000}):
                 with self.assertRaises(SchemaError):
                     validate(5, schema)
-        wide = {"allOf": [{"minimum": n} for n in range(10_000)]}
-        self.assertEqual(validate(10_000, wide), [])
+        wide = {"allOf": [{"minimum": n} for n in range(2000)]}
+        self.assertEqual(validate(2000, wide), [])
         self.assertEqual(len(validate(-1, wide)), 21)
         while deep:  # or the interpreter frees it by recursion
             deep = deep.pop("not")

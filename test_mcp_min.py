@@ -3694,19 +3694,15 @@ class Test5Stdio(unittest.TestCase):
 
     def test_one_ctrl_c_or_sigterm_ends_it_quietly(self):
         """E5 E6: idle, and with a call in flight"""
-        def end(label, sig, status, busy):
-            with process(RUN) as server:
-                if busy:
-                    server.say('1 modern tools/call '
-                               '{"name": "nap", "arguments": {"seconds": 3600}}')
-                server.fence()
-                os.kill(server.pid, sig)
-                self.ended(server, status)
-
-        at_once(self, end, [("Ctrl-C, idle", signal.SIGINT, 130, False),
-                            ("Ctrl-C, busy", signal.SIGINT, 130, True),
-                            ("SIGTERM, idle", signal.SIGTERM, 143, False),
-                            ("SIGTERM, busy", signal.SIGTERM, 143, True)])
+        for sig, status in (signal.SIGINT, 130), (signal.SIGTERM, 143):
+            for busy in False, True:
+                with self.subTest(sig, busy=busy), process(RUN) as server:
+                    if busy:
+                        server.say('1 modern tools/call '
+                                   '{"name": "nap", "arguments": {"seconds": 3600}}')
+                    server.fence()
+                    os.kill(server.pid, sig)
+                    self.ended(server, status)
 
     @unittest.skipUnless(hasattr(os, "openpty"), "no terminals here")
     def test_ctrl_c_on_a_terminal(self):
@@ -4424,7 +4420,7 @@ OBJECT = {"type": "object", "properties": {"name": {"type": "string"}},
 def everything(**options):
     """A server that uses every feature, and the list of what its handlers did."""
     server = Server("everything", version="3.1", instructions="be kind",
-                    **{"page_size": 4, "drain_seconds": 0.2, **options})
+                    **{"page_size": 4, "drain_seconds": 0.05, **options})
     effects = []
 
     @server.tool
@@ -6384,7 +6380,7 @@ class Test10Process(unittest.TestCase):
 
         def end(label, last):
             done = subprocess.run(
-                [sys.executable, "-I", "-c", code % (HERE, fake(), last)],
+                [sys.executable, "-I", "-S", "-c", code % (HERE, fake(), last)],
                 capture_output=True, timeout=PATIENCE, check=False)
             self.assertEqual((done.returncode, done.stderr), (0, b""))
             gone(int(done.stdout))
@@ -6539,7 +6535,7 @@ class TestRaces(unittest.TestCase):
         pause, counting = threading.Event(), threading.Lock()
 
         def slow(link, incoming, handle=mcp_min.Link.handle):
-            pause.wait(0.03)  # longer than a leader may be held up
+            pause.wait(0.015)  # longer than a leader may be held up
             return handle(link, incoming)
 
         def next_line(lines, next=mcp_min.Lines.next):
@@ -6555,7 +6551,7 @@ class TestRaces(unittest.TestCase):
         @server.tool
         def pinging(ctx: Context) -> str:
             ctx.incoming.peer.request("ping")
-            pause.wait(0.1)  # the caller is back by then, and the answer is not
+            pause.wait(0.04)  # the caller is back by then, and the answer is not
             return "ok"
 
         with mock.patch.object(mcp_min.Link, "handle", slow), Client(
@@ -6828,10 +6824,12 @@ class TestConformance(unittest.TestCase):
         self.assertIn("SubscriptionsListenRequest", judged)
 
     def test_paged_and_cached_lists(self):
-        for revision in (LATEST, MODERN):
+        def play(revision):
             judged = self.judge(revision, self.record(
                 revision, page_size=2, cache_ttl=60, cache_scope="public"))
             self.assertIn("ListToolsResult", judged)
+
+        at_once(self, play, [[LATEST], [MODERN]])
 
     def test_a_client_that_can_do_nothing(self):
         for revision in (LATEST, MODERN):
@@ -8153,9 +8151,15 @@ PROGRAM = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r)
 
 def cli(*args, **options):
     """Run the command line to its end: stdout, stderr as text, and the exit status."""
-    options = {"stdin": subprocess.DEVNULL, "timeout": 3 * PATIENCE, **options}
-    done = subprocess.run([*PROGRAM, *args], capture_output=True, check=False, **options)
+    options = {"stdin": subprocess.DEVNULL, "timeout": PATIENCE, **options}
+    done = subprocess.run([*PROGRAM, *args], capture_output=True, check=False,
+                          **options)
     return done.stdout.decode(), done.stderr.decode(), done.returncode
+
+
+def clis(*commands, **options):
+    """The same for several command lines, at the same time."""
+    return together(*[functools.partial(cli, *args, **options) for args in commands])
 
 
 def usage(*args):
@@ -8203,7 +8207,8 @@ class Terminal:
 
 
 class Test11CommandLine(unittest.TestCase):
-    """Results on stdout, the rest on stderr, never a traceback; 0 done, 1 failed, 2 usage."""
+    """Results on stdout, the rest on stderr, never a traceback; status 0 for done, 1 for
+    failed, 2 for wrong usage."""
 
     SERVER = (*PROGRAM, "serve")
 
@@ -8252,14 +8257,15 @@ class Test11CommandLine(unittest.TestCase):
         return found
 
     def test_list_says_what_a_server_offers_for_people_and_for_machines(self):
-        out, err, status = cli("list", *self.SERVER)
+        (out, err, status), for_machines = clis(
+            ["list", *self.SERVER],
+            ["list", "--mode", "2025-06-18", "--json", "--", *self.SERVER])
         self.assertEqual((err, status), ("", 0))
         for line in ("demo %s, revision 2026-07-28" % mcp_min.__version__, "tools (2)",
                      "  count", "    Count, ten numbers a second.", "      to: integer",
                      "  demo://hello/{name}", "  review", "      language: string"):
             self.assertIn(line, out.splitlines())
-        out = cli("list", "--mode", "2025-06-18", "--json", "--", *self.SERVER)[0]
-        about = json.loads(out)
+        about = json.loads(for_machines[0])
         self.assertEqual(about["protocolVersion"], "2025-06-18")
         self.assertEqual([tool["name"] for tool in about["tools"]], ["count", "order"])
         self.assertEqual(set(about), {
@@ -8283,26 +8289,29 @@ class Test11CommandLine(unittest.TestCase):
             def fails():
                 raise ValueError("no \\33[5mluck")
             """)
-        out, err, status = cli("call", "kinds", "text=5", "whole=5", "real=5", "yes=true",
-                               "many=[1, 2]", "--", *PROGRAM, "run", path)
+        server = ("--", *PROGRAM, "run", path)
+        kinds, colours, fails = clis(
+            ["call", "kinds", "text=5", "whole=5", "real=5", "yes=true", "many=[1, 2]",
+             *server],
+            ["call", "colours", *server], ["call", "fails", *server])
+        out, err, status = kinds
         self.assertEqual((out, status), ("('5', 5, 5.0, True, [1, 2])\n", 0))
         self.assertEqual(sorted(err.splitlines()), ["log info: a remark",
                                                     "stderr: a murmur"])
-        out, err, _ = cli("call", "colours", "--", *PROGRAM, "run", path)
-        self.assertEqual(out, "\\x1b[31mred\\x07\\u202e\n")
-        out, err, status = cli("call", "fails", "--", *PROGRAM, "run", path)
+        self.assertEqual(colours[0], "\\x1b[31mred\\x07\\u202e\n")
+        out, err, status = fails
         self.assertEqual((out, status), ("", 1))
         self.assertEqual(err.splitlines()[-1], "ValueError: no \\x1b[5mluck")
         self.assertNotIn("\33", err)
 
     def test_read_and_prompt_print_what_a_server_gives(self):
-        self.assertEqual(cli("read", "demo://hello/Ada", "--", *self.SERVER),
-                         ("Hello, Ada!\n", "", 0))
-        self.assertEqual(cli("prompt", "review", "language=C", "--", *self.SERVER),
-                         ("user: Review this C code.\n", "", 0))
-        out, err, status = cli("read", "--json", "demo://bye", "--", *self.SERVER)
-        self.assertEqual((out, status), ("", 1))
-        self.assertEqual(err, "mcp_min: McpError: Resource not found: demo://bye (-32602)\n")
+        self.assertEqual(clis(
+            ["read", "demo://hello/Ada", "--", *self.SERVER],
+            ["prompt", "review", "language=C", "--", *self.SERVER],
+            ["read", "--json", "demo://bye", "--", *self.SERVER],
+        ), [("Hello, Ada!\n", "", 0),
+            ("user: Review this C code.\n", "", 0),
+            ("", "mcp_min: McpError: Resource not found: demo://bye (-32602)\n", 1)])
 
     def test_a_server_of_a_hosts_configuration_is_named(self):
         path = self.file("mcp.json", json.dumps({"mcpServers": {
@@ -8317,8 +8326,8 @@ class Test11CommandLine(unittest.TestCase):
         self.assertEqual(usage("list", "--config", path + "x", "demo")[2], 2)
 
     def test_wrong_usage_is_one_line_and_status_2(self):
-        for args in ([], ["nope"], ["list"], ["call"], ["call", "count"], ["run", "no.py"],
-                     ["call", "count", "to=1", "--frob", "--", "x"], ["demo", "x"],
+        for args in ([], ["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
+                     ["call", "count", "to=1", "--frob", "--", "x"], ["run", "no.py"],
                      ["list", "--mode", "1999-01-01", "x"], ["trace"]):
             with self.subTest(args):
                 out, err, status = usage(*args)
@@ -8340,10 +8349,10 @@ class Test11CommandLine(unittest.TestCase):
         self.assertEqual((out, status, err.count("\n")), ("", 1, 1))
         self.assertIn("no-such-program", err)
         out, err, status = usage("list", "--mode", "2025-11-25", "--", sys.executable,
-                                 "-c", "import sys; sys.exit('no licence')")
+                                 "-S", "-c", "import sys; sys.exit('no licence')")
         self.assertEqual((out, status), ("", 1))
-        self.assertEqual(err, "stderr: no licence\nmcp_min: ConnectionClosed: The server "
-                         "has closed the connection (exit code 1)\n")
+        self.assertEqual(err, "stderr: no licence\nmcp_min: ConnectionClosed: "
+                         "The server has closed the connection (exit code 1)\n")
 
     def test_the_environment_is_small_unless_told_otherwise(self):
         path = self.file("env.py", """
@@ -8354,10 +8363,11 @@ class Test11CommandLine(unittest.TestCase):
             """)
         env = {**os.environ, "B": "b", "SECRET": "s"}
         server = ("--", *PROGRAM, "run", path)
-        self.assertEqual(cli("call", "variables", "--env", "A=1=2", "--env", "B", *server,
-                             env=env)[0], '["1=2", "b", null]\n')
-        self.assertEqual(cli("call", "variables", "--inherit-env", *server, env=env)[0],
-                         '[null, "b", "s"]\n')
+        told, inherited = clis(
+            ["call", "variables", "--env", "A=1=2", "--env", "B", *server],
+            ["call", "variables", "--inherit-env", *server], env=env)
+        self.assertEqual(told[0], '["1=2", "b", null]\n')
+        self.assertEqual(inherited[0], '[null, "b", "s"]\n')
 
     @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
     def test_at_a_terminal_the_user_is_asked_until_the_answer_fits(self):
@@ -8399,13 +8409,14 @@ class Test11CommandLine(unittest.TestCase):
             def _hidden():
                 pass
             ''')
-        out, err, _ = cli("list", "--json", "--", *PROGRAM, "run", path)
+        (out, err, _), (same, _, _) = clis(
+            ["list", "--json", "--", *PROGRAM, "run", path],
+            ["call", "same", "--", sys.executable, FILE, "run", path])
         about = json.loads(out)
         self.assertEqual([tool["name"] for tool in about["tools"]], ["same"])
         self.assertEqual(about["instructions"], "Made of noise.")
         self.assertEqual(err, "stderr: a banner\nstderr: a child\n")
-        self.assertEqual(cli("call", "same", "--", sys.executable, FILE, "run", path)[0],
-                         "true\n")
+        self.assertEqual(same, "true\n")
 
     def test_run_serves_the_server_it_is_told(self):
         path = self.file("two.py", """
@@ -8423,22 +8434,26 @@ class Test11CommandLine(unittest.TestCase):
         self.assertIn("one, two", err)
 
     def test_run_names_the_line_a_file_fails_at(self):
-        for text, error in (("x = 1\nimport no_such_thing\n", "ModuleNotFoundError"),
-                            ("x = 1\ndef f(:\n", "SyntaxError")):
-            path = self.file("bad%d.py" % len(text), text)
+        def run(error, text):
+            path = self.file(error + ".py", text)
             out, err, status = cli("run", path)
             self.assertEqual((out, status, err.count("\n")), ("", 1, 1))
             self.assertTrue(err.startswith("mcp_min: %s:2: %s" % (path, error)), err)
+
+        at_once(self, run, [("ModuleNotFoundError", "x = 1\nimport no_such_thing\n"),
+                            ("SyntaxError", "x = 1\ndef f(:\n")])
 
     def test_trace_passes_bytes_and_the_exit_status_and_writes_down_each_line(self):
         log = os.path.join(self.folder, "log")
         echo = "import sys, os; data = sys.stdin.buffer.read(); os.write(1, data); " \
                "sys.stderr.write('beside'); sys.exit(7)"
-        data = b'\xff\xfe{"id": 1\r\n\n{"jsonrpc":"2.0","id":2,"method":"a/b"}\n' + b"x" * 70000
+        data = (b'\xff\xfe{"id": 1\r\n\n{"jsonrpc":"2.0","id":2,"method":"a/b"}\n'
+                + b"x" * 70000)
         done = subprocess.run(
-            [*PROGRAM, "trace", "--to", log, "--", sys.executable, "-c", echo],
+            [*PROGRAM, "trace", "--to", log, "--", sys.executable, "-S", "-c", echo],
             input=data, capture_output=True, check=False, timeout=PATIENCE)
-        self.assertEqual((done.stdout, done.stderr, done.returncode), (data, b"beside", 7))
+        self.assertEqual((done.stdout, done.stderr, done.returncode),
+                         (data, b"beside", 7))
         with open(log, encoding="utf-8") as file:
             lines = file.read().splitlines()
         self.assertRegex(lines[0], r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1$')
@@ -8450,16 +8465,18 @@ class Test11CommandLine(unittest.TestCase):
     @unittest.skipUnless(os.name == "posix", "signals")
     def test_trace_passes_signals_on_and_dies_as_its_server_did(self):
         wait = "import signal, sys, time; %s; print('up', flush=True); time.sleep(60)"
-        for handler, expected in (
-                ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))", 9),
-                ("pass", -signal.SIGTERM)):
-            with self.subTest(expected), subprocess.Popen(
-                    [*PROGRAM, "trace", "--to", os.devnull, "--",
-                     sys.executable, "-S", "-c", wait % handler],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE) as proxy:
+
+        def end(handler, expected):
+            with subprocess.Popen([*PROGRAM, "trace", "--to", os.devnull, "--",
+                                   sys.executable, "-S", "-c", wait % handler],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE) as proxy:
                 self.assertEqual(proxy.stdout.readline(), b"up\n")
                 proxy.send_signal(signal.SIGTERM)
                 self.assertEqual(proxy.wait(PATIENCE), expected)
+
+        at_once(self, end, [
+            ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))", 9),
+            ("pass", -signal.SIGTERM)])
 
 
 class TestReadme(unittest.TestCase):
@@ -8527,15 +8544,17 @@ class TestReadme(unittest.TestCase):
             file.write('#!/bin/sh\nexec "%s" "$@"\n' % sys.executable)
         os.chmod(shim, 0o755)
         env = {**os.environ, "PATH": programs.name + os.pathsep + os.environ["PATH"]}
-        for _, _, text in (block for block in self.blocks if block[0] == "console"):
-            for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-                command, _, said = part.partition("\n")
-                with self.subTest(command):
-                    done = subprocess.run(
-                        command, shell=True, check=False, cwd=self.folder.name, env=env,
-                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
-                    pattern = re.escape(said).replace(r"\.\.\.", ".*")
-                    self.assertRegex(done.stdout.decode(), "^(?s:%s)$" % pattern)
+
+        def run(command, _, said):
+            done = subprocess.run(
+                command, shell=True, check=False, cwd=self.folder.name, env=env,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
+            pattern = re.escape(said).replace(r"\.\.\.", ".*")
+            self.assertRegex(done.stdout.decode(), "^(?s:%s)$" % pattern)
+
+        shown = "".join(text for kind, _, text in self.blocks if kind == "console")
+        at_once(self, run, [part.partition("\n") for part in
+                            re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]])
 
     def test_the_configuration_it_shows_can_be_loaded(self):
         for _, _, text in (block for block in self.blocks if block[0] == "json"):

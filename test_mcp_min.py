@@ -1601,7 +1601,7 @@ class Test4Peer(unittest.TestCase):
 
 
 # ======================================================================================
-# 5  Eras
+# 6  Eras: the server's side of them
 # ======================================================================================
 
 class Test6Handshake(unittest.TestCase):
@@ -2402,7 +2402,7 @@ class Test6Stateless(unittest.TestCase):
 
 
 # ======================================================================================
-# 7  Server
+# 9  Server
 # ======================================================================================
 
 @dataclasses.dataclass
@@ -3552,7 +3552,7 @@ class Test9Questions(unittest.TestCase):
 
 
 # ======================================================================================
-# 9  Stdio: real processes
+# 5  Stdio: a server that is a real process
 # ======================================================================================
 
 def program(extra="", run="server.run()", **options):
@@ -4029,7 +4029,7 @@ class Test5Stdio(unittest.TestCase):
 
 
 # ======================================================================================
-# The fuzzer
+# Whatever comes: the fuzzer, and the sentences of the specification
 # ======================================================================================
 
 class TestFuzz(unittest.TestCase):
@@ -4198,9 +4198,9 @@ class TestClauses(unittest.TestCase):
                 self.assertIn(quote, " ".join(text.read().split()))
 
 
-# ==================================================================================
-# Helpers of the client's half
-# ==================================================================================
+# ======================================================================================
+# Both ends: a server that acts by a script, a tap between the two, a server of everything
+# ======================================================================================
 
 FAKE = r"""
 import json, os, sys, time
@@ -4615,9 +4615,9 @@ class Session:
         self.client.close()
 
 
-# ==================================================================================
-# 8  Client
-# ==================================================================================
+# ======================================================================================
+# 10  Client
+# ======================================================================================
 
 class Test10Client(unittest.TestCase):
     """What a caller sees, with both ends in this process."""
@@ -5151,6 +5151,10 @@ class Test10Client(unittest.TestCase):
                 self.assertEqual(got["structuredContent"], {"traceparent": parent})
 
 
+# ======================================================================================
+# 6, 10  Every feature in both eras
+# ======================================================================================
+
 def names(listed, key="name"):
     return [one[key] for one in listed]
 
@@ -5375,9 +5379,9 @@ class TestBothEras(unittest.TestCase):
         self.assertEqual(effects, ["Ann"])
 
 
-# ==================================================================================
-# 8  Client: servers that misbehave
-# ==================================================================================
+# ======================================================================================
+# 10  Client: servers that misbehave
+# ======================================================================================
 
 OK = '{"jsonrpc":"2.0","id":$id,"result":{"ok":true}}'
 NOTE = '{"jsonrpc":"2.0","method":"notifications/%s"%s}'
@@ -5954,6 +5958,10 @@ class Test10Faults(unittest.TestCase):
         soon(lambda: len(steps) == 2)
 
 
+# ======================================================================================
+# 6, 10  Which era a server speaks
+# ======================================================================================
+
 # F30: what a server does with the probe and with `initialize` → what it lives through
 # ("+" is a start, then the word of each message), and the revision, or words of the
 # error.  A call follows in the rows that connect: "call" stands there exactly once.
@@ -6097,6 +6105,10 @@ class Test10Probe(unittest.TestCase):
             with self.subTest(row[0]):
                 play(*row)
 
+
+# ======================================================================================
+# 5, 10  The client of a real process
+# ======================================================================================
 
 class Test10Process(unittest.TestCase):
     """The client and a real process: starting it, its end, its last words."""
@@ -6406,6 +6418,10 @@ class Test10Process(unittest.TestCase):
         soon(lambda: threading.active_count() <= threads, "ended threads")
 
 
+# ======================================================================================
+# 4, 10  Races
+# ======================================================================================
+
 class TestRaces(unittest.TestCase):
     """Each of these must be able to fail: the comment says what to remove for that."""
 
@@ -6626,9 +6642,9 @@ class TestRaces(unittest.TestCase):
                 battle(session)
 
 
-# ==================================================================================
+# ======================================================================================
 # Conformance: every message of ours against the schema of its revision
-# ==================================================================================
+# ======================================================================================
 
 NO_SKIP = os.environ.get("MCP_MIN_NO_SKIP") == "1"
 SCHEMAS = os.environ.get("MCP_MIN_SCHEMAS") or os.path.join(
@@ -6864,9 +6880,9 @@ class TestConformance(unittest.TestCase):
         self.assertIn("InitializeRequest", judge.judged)
 
 
-# ==================================================================================
+# ======================================================================================
 # Interoperability: the official SDK at the other end
-# ==================================================================================
+# ======================================================================================
 
 SDK_SERVER = """
 import anyio
@@ -7346,6 +7362,10 @@ class TestInterop(unittest.TestCase):
 
         self.run_async(main())
 
+
+# ======================================================================================
+# 7, 8  Content and schema
+# ======================================================================================
 
 class Color(enum.Enum):
     RED = "red"
@@ -8144,6 +8164,10 @@ print(*{{*costly}} & sys.modules.keys())
         self.assertEqual((run.stdout.strip(), run.stderr), ("", ""))
 
 
+# ======================================================================================
+# 11  Command line
+# ======================================================================================
+
 FILE = os.path.join(HERE, "mcp_min.py")
 PROGRAM = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r); "
            "import mcp_min; sys.exit(mcp_min.main())" % HERE]  # as FILE, but compiled
@@ -8478,6 +8502,10 @@ class Test11CommandLine(unittest.TestCase):
             ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))", 9),
             ("pass", -signal.SIGTERM)])
 
+
+# ======================================================================================
+# The README
+# ======================================================================================
 
 class TestReadme(unittest.TestCase):
     """Every block of the README is run, and shows what it says."""

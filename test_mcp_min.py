@@ -828,7 +828,7 @@ class Test4Peer(unittest.TestCase):
         return server
 
     def holder(self, **options):
-        """A server whose tool `hold` keeps its n, in `ran`, until `server.go` is set."""
+        """A server whose tool `hold` keeps its n, in `ran`, until `go` is set."""
         server = Server("s", **options)
         server.go, server.ran = gate("go"), queue.Queue()
 
@@ -4582,6 +4582,18 @@ def everything(**options):
     return server, effects
 
 
+def overheard(server):
+    """The methods of the requests that come to a server from now on."""
+    methods = []
+
+    @server.middleware
+    def listen(ctx, method, params, call_next):
+        methods.append(method)
+        return call_next(ctx, method, params)
+
+    return methods
+
+
 class Session:
     """A Client of `everything`: it answers every question and keeps what it heard."""
 
@@ -4742,7 +4754,7 @@ class Test10Client(unittest.TestCase):
         with self.assertRaises(TimeoutError) as caught:
             self.client.call_tool("hang", timeout=0.05)
         self.assertIsInstance(caught.exception, RequestTimeout)
-        soon(lambda: self.session.effects == ["hanging", "cancelled"])
+        soon(lambda: self.session.effects != ["hanging"])  # or it had not begun yet
 
     def test_progress_goes_to_the_handler_of_the_call_or_of_the_client(self):
         steps = [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
@@ -5095,13 +5107,7 @@ class Test10Client(unittest.TestCase):
 
     def test_cached_lists_are_fresh_until_the_server_says_otherwise(self):
         server, _ = everything(cache_ttl=60, page_size=1000)
-        asked = []
-
-        @server.middleware
-        def spy(ctx, method, params, call_next):
-            asked.append(method)
-            return call_next(ctx, method, params)
-
+        asked = overheard(server)
         with Session("modern", server) as session:
             client = session.client
             for _ in range(3):
@@ -5220,7 +5226,7 @@ def outcome_of_cancelling(session):
 
 def outcome_of_timeout(session):
     error = raised(session.client.call_tool, "hang", timeout=0.05)
-    soon(lambda: session.effects == ["hanging", "cancelled"])
+    soon(lambda: session.effects != ["hanging"])  # ended, or had not begun yet
     return type(error), session.client.call_tool("add", {"a": 1}).data
 
 
@@ -5337,13 +5343,7 @@ class TestBothEras(unittest.TestCase):
         counts = {}
         for mode in ("legacy", "modern"):
             server, _ = everything(cache_ttl=60, page_size=1000)
-            asked = counts.setdefault(mode, [])
-
-            @server.middleware
-            def spy(ctx, method, params, call_next, asked=asked):
-                asked.append(method)
-                return call_next(ctx, method, params)
-
+            counts[mode] = overheard(server)
             with Session(mode, server) as session:
                 for _ in range(3):
                     session.client.list_tools()
@@ -5759,13 +5759,16 @@ class Test10Faults(FakeServers, unittest.TestCase):
                          [listens[0]["id"]])
 
     def test_a_subscription_that_the_server_does_not_take_is_an_error(self):
-        refused = ACKNOWLEDGE.replace('params["notifications"]', "{}")
-        for rules in ({"subscribe": "error(-32601)"}, {
-                "discover": "modern()", "listen": "error(-32601)"}, {
-                "discover": "modern()", "listen": refused}):
+        def subscribe(rules):
             client = self.fake(**rules)
             self.assertIsInstance(raised(client.subscribe, "note://x"), McpError)
             self.fence(client)
+
+        unacknowledged = ACKNOWLEDGE.replace('params["notifications"]', "{}")
+        at_once(self, subscribe, [
+            [{"subscribe": "error(-32601)"}],
+            [{"discover": "modern()", "listen": "error(-32601)"}],
+            [{"discover": "modern()", "listen": unacknowledged}]])
 
     def test_control_characters_of_the_server_are_shown_escaped(self):  # G7
         client = self.fake(call="err('\\x1b[31mred'); say('\\x1b[2Jclear'); die(1)",
@@ -5899,10 +5902,12 @@ class Test10Faults(FakeServers, unittest.TestCase):
         at_once(self, shake_hands, rows)
 
     def test_a_date_asks_for_that_revision(self):
-        for version in LEGACY:
-            client = self.fake(options={"mode": version},
+        def ask(version):
+            client = self.fake({"mode": version},
                                initialize="legacy(params['protocolVersion'])")
             self.assertEqual(client.protocol_version, version)
+
+        at_once(self, ask, [[version] for version in LEGACY])
 
     def test_a_broken_promise_of_structure_still_gives_the_content(self):  # F32
         tool = {"name": "f", "inputSchema": {"type": "object"},
@@ -6278,8 +6283,8 @@ class Test10Process(FakeServers, unittest.TestCase):
 
     def test_a_server_that_closes_its_stdout_has_ended(self):
         client = self.fake(call="os.close(1)")
+        self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
         with hurried():
-            self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
             client.close()
 
     def test_auto_restart_starts_a_fresh_process_and_repeats_nothing(self):  # F22

@@ -790,9 +790,10 @@ class Test3Wire(unittest.TestCase):
         with open(into, "rb") as reader, open(out, "wb") as writer:
             thread = threading.Thread(target=zoo().serve, args=(reader, writer))
             thread.start()
-            got = bytearray()
-            while got.count(b"\n") < 3:
+            got, ends = bytearray(), 0
+            while ends < 3:
                 got += os.read(mine, 1)
+                ends += got.endswith(b"\n")
             thread.join()
         os.close(mine)
         answers = [checked(bytes(one))["result"] for one in got.splitlines(True)]

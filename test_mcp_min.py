@@ -192,7 +192,7 @@ def raised(job, *args, **kwargs):
 
 
 def quiet():
-    """Tracebacks of handlers that fail on purpose go here, not to the terminal."""
+    """What is said on stderr goes here (``as said``), not to the terminal."""
     return contextlib.redirect_stderr(io.StringIO())
 
 
@@ -4836,7 +4836,7 @@ class Test10Client(unittest.TestCase):
         def broken(*anything):
             raise ValueError("broken callback")
 
-        with contextlib.redirect_stderr(io.StringIO()) as said, Client(
+        with quiet() as said, Client(
                 self.session.server, progress_handler=broken, log_handler=broken,
                 message_handler=broken, log_level="info") as client:
             self.assertEqual(client.call_tool("count", {"n": 2}).text, "counted")
@@ -5679,7 +5679,7 @@ class Test10Faults(FakeServers, unittest.TestCase):
         def elicit(message, schema, params):
             raise ValueError("secret")
 
-        with contextlib.redirect_stderr(io.StringIO()):
+        with quiet():
             client = self.fake(options={"sampling_handler": sample,
                                         "elicitation_handler": elicit})
             got = client.request("fake/ask", {"request": {
@@ -6190,7 +6190,7 @@ class Test10Process(FakeServers, unittest.TestCase):
         words = "one\ntwo \u00e9\n"
 
         def play(target, said):
-            with contextlib.redirect_stderr(io.StringIO()) as ours:
+            with quiet() as ours:
                 client = self.fake({"stderr": target},
                                    call="err('one'); err('two \u00e9'); text('ok')")
                 client.call_tool("f")
@@ -6208,7 +6208,7 @@ class Test10Process(FakeServers, unittest.TestCase):
         self.assertTrue(all(chunk.endswith("\n") for chunk in chunks))
 
     def test_sys_stderr_is_looked_up_at_the_start_and_needs_no_descriptor(self):  # F24
-        with contextlib.redirect_stderr(io.StringIO()) as ours:
+        with quiet() as ours:
             client = self.fake(call="err('hello'); text('ok')")
         client.call_tool("f")
         soon(lambda: ours.getvalue() == "hello\n")
@@ -6329,15 +6329,15 @@ class Test10Process(FakeServers, unittest.TestCase):
                     if "note://x" in json.dumps(one)])), 1)
 
     def test_a_subscription_that_ends_with_a_restart_is_no_reason_to_fail(self):
-        story, heard = Story(self), io.StringIO()
+        story = Story(self)
         client = self.fake(
             {"mode": "legacy", "auto_restart": True}, story, call="die(5)",
             subscribe="error(-32002) if 'call' in open(diary[0]).read() else result()")
         client.subscribe("note://x")
         raised(client.call_tool, "f")
-        with contextlib.redirect_stderr(heard):
+        with quiet() as said:
             self.fence(client)
-        self.assertIn("note://x", heard.getvalue())
+        self.assertIn("note://x", said.getvalue())
 
     def test_without_auto_restart_the_dead_stay_dead(self):
         story = Story(self)
@@ -6456,8 +6456,7 @@ class TestRaces(unittest.TestCase):
             else:
                 self.assertEqual(call.result().text, str(turn))
 
-        with contextlib.redirect_stderr(io.StringIO()) as said, Client(
-                self.server) as client:
+        with quiet() as said, Client(self.server) as client:
             for turn in range(300):
                 race(client, turn)
             self.assertEqual(client.call_tool("echo", {"word": "alive"}).text, "alive")

@@ -129,18 +129,70 @@ def gate(name):
 
 
 @contextlib.contextmanager
-def restless():
+def restless(seconds=1e-6):
     """Threads change places at every opportunity, so that a race has its chance."""
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
+    if sys.implementation.name == "pypy":  # where a change of places costs more
+        seconds = 1e-4
+    sys.setswitchinterval(seconds)
     try:
         yield
     finally:
         sys.setswitchinterval(before)
 
 
+def soon(wanted, what="what must come"):
+    """Wait until ``wanted()`` is true, and return it."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        got = wanted()
+        if got:
+            return got
+        assert time.monotonic() < until, f"{what}: not within {PATIENCE} s"
+        time.sleep(0.002)
+
+
+def together(*jobs):
+    """Run each job in a thread of its own; return what each returned or raised."""
+    outcomes = [None] * len(jobs)
+
+    def run(number, job):
+        try:
+            outcomes[number] = job()
+        except BaseException as error:  # noqa: BLE001
+            outcomes[number] = error
+
+    threads = [threading.Thread(target=run, args=pair, daemon=True)
+               for pair in enumerate(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "a thread hangs"
+    return outcomes
+
+
+def at_once(test, play, rows):
+    """Play every row, all of them at the same time: most of that is waiting.  A row is
+    what ``play`` is given; the first of it names the subtest."""
+    outcomes = together(*[functools.partial(play, *row) for row in rows])
+    for row, outcome in zip(rows, outcomes):
+        with test.subTest(row[0]):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+
+def raised(job, *args, **kwargs):
+    """The exception of ``job(…)``, or None."""
+    try:
+        job(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001
+        return error
+    return None
+
+
 def quiet():
-    """Tracebacks of handlers that fail on purpose go here, not to the terminal."""
+    """What is said on stderr goes here (``as said``), not to the terminal."""
     return contextlib.redirect_stderr(io.StringIO())
 
 
@@ -738,9 +790,10 @@ class Test3Wire(unittest.TestCase):
         with open(into, "rb") as reader, open(out, "wb") as writer:
             thread = threading.Thread(target=zoo().serve, args=(reader, writer))
             thread.start()
-            got = bytearray()
-            while got.count(b"\n") < 3:
+            got, ends = bytearray(), 0
+            while ends < 3:
                 got += os.read(mine, 1)
+                ends += got.endswith(b"\n")
             thread.join()
         os.close(mine)
         answers = [checked(bytes(one))["result"] for one in got.splitlines(True)]
@@ -775,6 +828,18 @@ class Test4Peer(unittest.TestCase):
                 server.seen.set()
                 raise
             return "was not cancelled"
+        return server
+
+    def holder(self, **options):
+        """A server whose tool `hold` keeps its n, in `ran`, until `go` is set."""
+        server = Server("s", **options)
+        server.go, server.ran = gate("go"), queue.Queue()
+
+        @server.tool
+        def hold(n: int) -> int:
+            server.ran.put(n)
+            server.go.wait()
+            return n
         return server
 
     # -- the envelope ------------------------------------------------------------------
@@ -940,26 +1005,19 @@ class Test4Peer(unittest.TestCase):
     def test_an_id_in_flight_cannot_be_used_again(self, era):
         """B17. Without the look at the table of requests in flight, both would be
         answered."""
-        server, go, calls = Server("s"), gate("go"), []
-
-        @server.tool
-        def wait(n: int) -> int:
-            calls.append(n)
-            go.wait()
-            return n
-
+        server = self.holder()
         play(server, """
-            > 1 tools/call {"name": "wait", "arguments": {"n": 1}}
-            > 1 tools/call {"name": "wait", "arguments": {"n": 2}}
+            > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
+            > 1 tools/call {"name": "hold", "arguments": {"n": 2}}
             < 1 -32600
-            > 1.0 tools/call {"name": "wait", "arguments": {"n": 3}}
+            > 1.0 tools/call {"name": "hold", "arguments": {"n": 3}}
             < 1.0 -32600
             > {"id": 1, "method": "ping"}
             < 1 -32600
             ! go
             < 1 {"content": [{"text": "1"}]}
-            """, era=era, go=go.set)
-        self.assertEqual(calls, [1])
+            """, era=era, go=server.go.set)
+        self.assertEqual(list(server.ran.queue), [1])
 
     @both_eras
     def test_the_first_of_two_with_one_id_can_still_be_cancelled(self, era):
@@ -1159,15 +1217,9 @@ class Test4Peer(unittest.TestCase):
     @both_eras
     def test_a_cancellation_of_nothing_is_ignored(self, era):
         """D20"""
-        server, go = Server("s"), gate("go")
-
-        @server.tool
-        def wait() -> str:
-            go.wait()
-            return "done"
-
+        server = self.holder()
         play(server, """
-            > 1 tools/call {"name": "wait"}
+            > 1 tools/call {"name": "hold", "arguments": {"n": 7}}
             > notifications/cancelled {"requestId": 2}
             > notifications/cancelled {"requestId": "1"}
             > notifications/cancelled {"requestId": true}
@@ -1183,9 +1235,9 @@ class Test4Peer(unittest.TestCase):
             > {"method": "notifications/cancelled", "params": 1}
             < fence
             ! go
-            < 1 {"content": [{"text": "done"}]}
+            < 1 {"content": [{"text": "7"}]}
             > notifications/cancelled {"requestId": 1}
-            """, era=era, go=go.set)
+            """, era=era, go=server.go.set)
 
     @clause("2025-11-25/basic/utilities/cancellation",
             "The `initialize` request **MUST NOT** be cancelled by clients")
@@ -1200,25 +1252,18 @@ class Test4Peer(unittest.TestCase):
     def test_a_request_cancelled_while_it_queues_never_runs(self, era):
         """D20. Fails if a worker does not look whether the id it is given is still in
         flight."""
-        server, go, ran = Server("s", max_workers=1), gate("go"), []
-
-        @server.tool
-        def wait(n: int) -> int:
-            ran.append(n)
-            go.wait()
-            return n
-
+        server = self.holder(max_workers=1)
         play(server, """
-            > 1 tools/call {"name": "wait", "arguments": {"n": 1}}
-            > 2 tools/call {"name": "wait", "arguments": {"n": 2}}
-            > 3 tools/call {"name": "wait", "arguments": {"n": 3}}
+            > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
+            > 2 tools/call {"name": "hold", "arguments": {"n": 2}}
+            > 3 tools/call {"name": "hold", "arguments": {"n": 3}}
             > notifications/cancelled {"requestId": 2}
             < fence
             ! go
             <* 1 {}
             <* 3 {}
-            """, era=era, go=go.set)
-        self.assertEqual(ran, [1, 3])
+            """, era=era, go=server.go.set)
+        self.assertEqual(list(server.ran.queue), [1, 3])
 
     @both_eras
     def test_an_async_handler_is_cancelled_too(self, era):
@@ -1525,27 +1570,18 @@ class Test4Peer(unittest.TestCase):
         self.assertLess(max(threads) - before, 16)
 
     def test_beyond_max_workers_requests_queue_and_reading_goes_on(self):
-        server, go, ran = Server("s", max_workers=3), gate("go"), []
-        both = threading.Semaphore(0)
-
-        @server.tool
-        def wait(n: int) -> int:
-            ran.append(n)
-            both.release()
-            go.wait()
-            return n
-
+        server = self.holder(max_workers=3)
         with wire(server) as client:
             play(client, "> handshake")
             for n in range(10):
-                client.say('%d tools/call {"name": "wait", "arguments": {"n": %d}}'
+                client.say('%d tools/call {"name": "hold", "arguments": {"n": %d}}'
                            % (n, n))
             for _ in range(3):
-                self.assertTrue(both.acquire(timeout=PATIENCE))
+                server.ran.get(timeout=PATIENCE)
             client.fence()
             client.fence()
-            self.assertEqual(len(ran), 3)
-            go.set()
+            self.assertEqual(server.ran.qsize(), 0)
+            server.go.set()
             self.assertEqual({client.recv()["id"] for _ in range(10)}, set(range(10)))
 
     def test_a_client_that_stops_reading_stops_nobody_else(self):
@@ -1576,7 +1612,7 @@ class Test4Peer(unittest.TestCase):
 
 
 # ======================================================================================
-# 5  Eras
+# 6  Eras: the server's side of them
 # ======================================================================================
 
 class Test6Handshake(unittest.TestCase):
@@ -2122,10 +2158,12 @@ class Test6Stateless(unittest.TestCase):
         server.tool(lambda: "", name="t")
         free.set()
         play(server, """
-            > 1 modern subscriptions/listen {"notifications": {"toolsListChanged": true}}
+            > 1 modern subscriptions/listen {"notifications":
+                {"toolsListChanged": true}}
             < notifications/subscriptions/acknowledged {}
             ! hesitate
-            > 2 modern subscriptions/listen {"notifications": {"toolsListChanged": true}}
+            > 2 modern subscriptions/listen {"notifications":
+                {"toolsListChanged": true}}
             > EOF
             < 1 {"resultType": "complete"}
             ! go
@@ -2377,7 +2415,7 @@ class Test6Stateless(unittest.TestCase):
 
 
 # ======================================================================================
-# 7  Server
+# 9  Server
 # ======================================================================================
 
 @dataclasses.dataclass
@@ -2625,7 +2663,6 @@ class Test9Tools(unittest.TestCase):
     @both_eras
     def test_tools_come_and_go(self, era):
         server = zoo()
-        change = server.notify_resource_updated
         play(server, """
             > 1 tools/list
             < 1 {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}, {"name":
@@ -2636,7 +2673,7 @@ class Test9Tools(unittest.TestCase):
             < 2 {"tools": [{"name": "same"}]}
             > 3 tools/call {"name": "echo", "arguments": {"text": "x"}}
             < 3 -32602 {"name": "echo"}
-            """, era=era, away=lambda: server.remove_tool("echo"), change=change)
+            """, era=era, away=lambda: server.remove_tool("echo"))
 
     def test_what_is_declared_is_listed(self):
         server = Server("s")
@@ -3178,38 +3215,41 @@ class Test9Questions(unittest.TestCase):
             self.assertEqual(got["id"], "late")
             client.say('%s {"action": "decline"}' % json.dumps(names["q"]))
 
-    def test_whoever_asks_a_client_that_hung_up_is_told_at_once(self):
-        """Whether the question was asked before the end of input or is asked after it,
-        which the final result of a stream shows to have been read."""
-        self.told_at_once(early=True)
-        self.told_at_once(early=False)
-
-    def told_at_once(self, early):
-        server, go = Server("s", drain_seconds=60), gate("go")
-        told = gate("the handler was told")
+    def test_whoever_waits_for_a_client_that_hangs_up_is_told_at_once(self):
+        server = Server("s", drain_seconds=60)
 
         @server.tool
         def ask(ctx: Context):
-            if not early:
-                go.wait()
-            try:
-                ctx.elicit("Well?", str)
-            finally:
-                told.set()
+            ctx.elicit("Well?", str)
+
+        with quiet():
+            play(server, """
+                > 1 tools/call {"name": "ask"}
+                < $q elicitation/create {}
+                > EOF
+                < 1 {"isError": true}
+                """, era="legacy")
+
+    def test_whoever_asks_a_client_that_has_hung_up_is_told_at_once(self):
+        """The final result of a stream shows that the end of input has been read."""
+        server, go = Server("s", drain_seconds=60), gate("go")
+
+        @server.tool
+        def ask(ctx: Context):
+            go.wait()
+            ctx.elicit("Well?", str)
 
         with quiet():
             play(server, """
                 > 1 modern subscriptions/listen {"notifications": {}}
                 < notifications/subscriptions/acknowledged {}
                 > 2 tools/call {"name": "ask"}
-                %s
+                < fence
                 > EOF
                 < 1 {"resultType": "complete"}
                 ! go
-                ! told
                 < 2 {"isError": true}
-                """ % ("< $q elicitation/create {}" if early else "< fence"),
-                 era="legacy", go=go.set, told=told.wait)
+                """, era="legacy", go=go.set)
 
     # -- where there is no session -----------------------------------------------------
 
@@ -3527,7 +3567,7 @@ class Test9Questions(unittest.TestCase):
 
 
 # ======================================================================================
-# 9  Stdio: real processes
+# 5  Stdio: a server that is a real process
 # ======================================================================================
 
 def program(extra="", run="server.run()", **options):
@@ -3581,13 +3621,23 @@ class Test5Stdio(unittest.TestCase):
 
     def test_calls_in_flight_are_answered_before_it_ends(self):
         """E3 A24"""
-        with process(RUN) as server:
-            server.say('1 modern tools/call '
-                       '{"name": "nap", "arguments": {"seconds": 0.2}}')
+        until, go = os.pipe()
+        with process(program("""
+                @server.tool
+                def hold() -> str:
+                    return os.read(%d, 4).decode()
+                """ % until), pass_fds=[until]) as server:
+            server.say('1 modern tools/call {"name": "hold"}')
             server.send(json.dumps(message("2 ping")).encode())   # and no newline
-            answers = server.hang_up()
-            self.assertEqual([answer["id"] for answer in answers], [2, 1])
+            play(server, """
+                > EOF
+                < 2 {}
+                ! go
+                < 1 {"content": [{"text": "done"}]}
+                """, go=lambda: os.write(go, b"done"))
             self.ended(server)
+        os.close(until)
+        os.close(go)
 
     def test_no_answer_is_lost_at_the_end_of_input(self):
         """E3: handlers end together, just when the input does.  Fails if whoever closes
@@ -3867,23 +3917,25 @@ class Test5Stdio(unittest.TestCase):
     def test_it_needs_no_standard_streams(self):
         """E10: sys.stdin and the others are None; `run` and `serve` with explicit
         streams"""
-        for run in ("server.run()",
-                    "server.serve(os.fdopen(0, 'rb'), os.fdopen(1, 'wb'))"):
-            with self.subTest(run), process(program("""
-                @server.tool
-                def fail():
-                    raise ValueError("x")
+        def serve(run):
+            with process(program("""
+                    @server.tool
+                    def fail():
+                        raise ValueError("x")
 
-                for name in "stdin", "stdout", "stderr":
-                    setattr(sys, name, None)
-                    setattr(sys, "__%s__" % name, None)
-                """, run)) as server:
+                    for name in "stdin", "stdout", "stderr":
+                        setattr(sys, name, None)
+                        setattr(sys, "__%s__" % name, None)
+                    """, run)) as server:
                 play(server, CALL_ADD + """
                     > 2 modern tools/call {"name": "fail"}
                     < 2 {"isError": true}
                     """)
                 server.hang_up()
                 self.assertEqual(server.exit(), 0)
+
+        at_once(self, serve, [
+            ["server.run()"], ["server.serve(os.fdopen(0, 'rb'), os.fdopen(1, 'wb'))"]])
 
     def test_it_runs_from_any_thread(self):
         """E16"""
@@ -3898,14 +3950,8 @@ class Test5Stdio(unittest.TestCase):
 
     def test_odd_interpreters_and_locales(self):
         """E15"""
-        plain = dict(os.environ)
-        for flags, env in (
-                (["-S", "-X", "utf8=0"], {"PYTHONIOENCODING": "cp932", "LC_ALL": "C"}),
-                (["-S"], {"PYTHONIOENCODING": "cp1252:strict", "LC_ALL": "POSIX",
-                          "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
-                (["-W", "error"], {}), (["-X", "dev"], {}), (["-O", "-O", "-B"], {})):
-            with self.subTest(" ".join(flags)), process(
-                    RUN, *flags, env=dict(plain, **env)) as server:
+        def serve(flags, env):
+            with process(RUN, *flags.split(), env=dict(os.environ, **env)) as server:
                 play(server, CALL_ADD + """
                     > 2 modern tools/call {"name": "echo", "arguments": {"text":
                         "é日😀\\u2028"}}
@@ -3915,6 +3961,12 @@ class Test5Stdio(unittest.TestCase):
                     """)
                 server.hang_up()
                 self.ended(server)
+
+        at_once(self, serve, [
+            ("-S -X utf8=0", {"PYTHONIOENCODING": "cp932", "LC_ALL": "C"}),
+            ("-S", {"PYTHONIOENCODING": "cp1252:strict", "LC_ALL": "POSIX",
+                    "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
+            ("-W error", {}), ("-X dev", {}), ("-O -O -B", {})])
 
     def test_importing_has_no_side_effect(self):
         with process("""
@@ -3939,16 +3991,17 @@ class Test5Stdio(unittest.TestCase):
                 def peak() -> int:
                     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
                 """, max_message_bytes=1 << 20)) as server:
-            peaks = []
-            for _ in range(2):
-                peak = server.ask('1 modern tools/call {"name": "peak"}')
-                peaks.append(int(peak["result"]["content"][0]["text"]))
-                for _ in range(100):
-                    server.send(b"x" * (1 << 20))
-                server.send(b"\n")
-                play(server, "< null -32801")
+            def peak():
+                got = server.ask('1 modern tools/call {"name": "peak"}')
+                return int(got["result"]["content"][0]["text"])
+
+            before = peak()
+            for _ in range(100):
+                server.send(b"x" * (1 << 20))
+            server.send(b"\n")
+            play(server, "< null -32801")
             unit = 1 if sys.platform == "darwin" else 1 << 10
-            self.assertLess((peaks[1] - peaks[0]) * unit, 20 << 20)
+            self.assertLess((peak() - before) * unit, 20 << 20)
             server.hang_up()
             self.ended(server)
 
@@ -3992,7 +4045,7 @@ class Test5Stdio(unittest.TestCase):
 
 
 # ======================================================================================
-# The fuzzer
+# Whatever comes: the fuzzer, and the sentences of the specification
 # ======================================================================================
 
 class TestFuzz(unittest.TestCase):
@@ -4087,7 +4140,7 @@ class TestFuzz(unittest.TestCase):
             yield sent.replace(b"\n", b" ") + b"\n"
 
     def answers_to(self, sent):
-        """(id, sure) of each answer that this line must get, or may get and may lose."""
+        """(id, sure) of each answer that this line must get, or may get or lose."""
         def refuse(word):
             raise ValueError(word)
         try:
@@ -4100,8 +4153,9 @@ class TestFuzz(unittest.TestCase):
                 continue
             answer = "method" not in one and ("result" in one or "error" in one)
             yield one.get("id"), flat and one is got and not answer
-            if "ancel" in str(one.get("method")) and isinstance(one.get("params"), dict):
-                for cancelled in one["params"].values():
+            params = one.get("params")
+            if "ancel" in str(one.get("method")) and isinstance(params, dict):
+                for cancelled in params.values():
                     yield cancelled, False
 
     def test_mutated_sessions(self):
@@ -4161,9 +4215,9 @@ class TestClauses(unittest.TestCase):
                 self.assertIn(quote, " ".join(text.read().split()))
 
 
-# ==================================================================================
-# Helpers of the client's half
-# ==================================================================================
+# ======================================================================================
+# Both ends: a server that acts by a script, a tap on the wire, a server of everything
+# ======================================================================================
 
 FAKE = r"""
 import json, os, sys, time
@@ -4255,6 +4309,26 @@ def fake(story=None, **rules):
     return command + ([story.path] if story else [])
 
 
+class FakeServers:
+    """For tests of clients, each connected to a `fake` server of its own."""
+
+    MODE = "auto"
+
+    def fake(self, options=None, story=None, **rules):
+        options = {"timeout": PATIENCE, "mode": self.MODE, **(options or {})}
+        client = Client(fake(story, **rules), **options)
+        self.addCleanup(client.close)
+        return client.connect()
+
+    def fence(self, client):
+        """The session goes on."""
+        self.assertEqual(client.request("fake/fence")["fence"], True)
+
+    def seen(self, client):
+        """Every message that has come to the server so far."""
+        return client.request("fake/seen")["seen"]
+
+
 class Story:
     """What fake servers lived through, as one line of words."""
 
@@ -4266,17 +4340,6 @@ class Story:
     def __str__(self):
         with open(self.path) as file:
             return file.read().strip()
-
-
-def soon(wanted, what="what must come"):
-    """Wait until ``wanted()`` is true, and return it."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        got = wanted()
-        if got:
-            return got
-        assert time.monotonic() < until, f"{what}: not within {PATIENCE} s"
-        time.sleep(0.002)
 
 
 def alive(pid):
@@ -4298,56 +4361,14 @@ def gone(pid):
     soon(lambda: not alive(pid), f"the end of process {pid}")
 
 
-def together(*jobs):
-    """Run each job in a thread of its own; return what each returned or raised."""
-    outcomes = [None] * len(jobs)
-
-    def run(number, job):
-        try:
-            outcomes[number] = job()
-        except BaseException as error:  # noqa: BLE001
-            outcomes[number] = error
-
-    threads = [threading.Thread(target=run, args=pair, daemon=True)
-               for pair in enumerate(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive(), "a thread hangs"
-    return outcomes
-
-
-def raised(job, *args, **kwargs):
-    """The exception of ``job(…)``, or None."""
-    try:
-        job(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001
-        return error
-    return None
-
-
-@contextlib.contextmanager
-def patched(where, **values):
-    """Constants of the library, changed for a while: the suite has no time to wait."""
-    before = {name: getattr(where, name) for name in values}
-    try:
-        for name, value in values.items():
-            setattr(where, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(where, name, value)
-
-
-def quick_probe():
-    """Silence after the probe is waited for 0.2 s instead of 5."""
-    return patched(mcp_min, PROBE_SECONDS=0.2)
+def quick_probe(seconds):
+    """Silence after the probe is waited for so long, instead of 5 s."""
+    return mock.patch.object(mcp_min, "PROBE_SECONDS", seconds)
 
 
 def hurried():
     """Each step of ending a process has 0.15 s instead of 2."""
-    return patched(mcp_min.Process, PATIENCE=0.15)
+    return mock.patch.object(mcp_min.Process, "PATIENCE", 0.15)
 
 
 class Relay:
@@ -4436,7 +4457,7 @@ OBJECT = {"type": "object", "properties": {"name": {"type": "string"}},
 def everything(**options):
     """A server that uses every feature, and the list of what its handlers did."""
     server = Server("everything", version="3.1", instructions="be kind",
-                    **{"page_size": 4, "drain_seconds": 0.2, **options})
+                    **{"page_size": 4, "drain_seconds": 0.05, **options})
     effects = []
 
     @server.tool
@@ -4593,6 +4614,18 @@ def everything(**options):
     return server, effects
 
 
+def overheard(server):
+    """The methods of the requests that come to a server from now on."""
+    methods = []
+
+    @server.middleware
+    def listen(ctx, method, params, call_next):
+        methods.append(method)
+        return call_next(ctx, method, params)
+
+    return methods
+
+
 class Session:
     """A Client of `everything`: it answers every question and keeps what it heard."""
 
@@ -4631,9 +4664,9 @@ class Session:
         self.client.close()
 
 
-# ==================================================================================
-# 8  Client
-# ==================================================================================
+# ======================================================================================
+# 10  Client
+# ======================================================================================
 
 class Test10Client(unittest.TestCase):
     """What a caller sees, with both ends in this process."""
@@ -4753,7 +4786,7 @@ class Test10Client(unittest.TestCase):
         with self.assertRaises(TimeoutError) as caught:
             self.client.call_tool("hang", timeout=0.05)
         self.assertIsInstance(caught.exception, RequestTimeout)
-        soon(lambda: self.session.effects == ["hanging", "cancelled"])
+        soon(lambda: self.session.effects != ["hanging"])  # or it had not begun yet
 
     def test_progress_goes_to_the_handler_of_the_call_or_of_the_client(self):
         steps = [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
@@ -4831,7 +4864,7 @@ class Test10Client(unittest.TestCase):
         def broken(*anything):
             raise ValueError("broken callback")
 
-        with contextlib.redirect_stderr(io.StringIO()) as said, Client(
+        with quiet() as said, Client(
                 self.session.server, progress_handler=broken, log_handler=broken,
                 message_handler=broken, log_level="info") as client:
             self.assertEqual(client.call_tool("count", {"n": 2}).text, "counted")
@@ -4951,10 +4984,12 @@ class Test10Client(unittest.TestCase):
         def ask(ctx: Context) -> str:
             return ctx.elicit("Well?", str).data
 
-        for mode in "legacy", "modern":
-            with self.subTest(mode), Client(server, mode=mode, timeout=0.1,
-                                            elicitation_handler=think) as client:
+        def call(mode):
+            with Client(server, mode=mode, timeout=0.1,
+                        elicitation_handler=think) as client:
                 self.assertEqual(client.call_tool("ask").text, "yes")
+
+        at_once(self, call, [["legacy"], ["modern"]])
 
     def test_the_id_of_a_url_question_lets_its_end_be_told(self):
         ended = gate("elicitation/complete")
@@ -5156,13 +5191,7 @@ class Test10Client(unittest.TestCase):
 
     def test_cached_lists_are_fresh_until_the_server_says_otherwise(self):
         server, _ = everything(cache_ttl=60, page_size=1000)
-        asked = []
-
-        @server.middleware
-        def spy(ctx, method, params, call_next):
-            asked.append(method)
-            return call_next(ctx, method, params)
-
+        asked = overheard(server)
         with Session("modern", server) as session:
             client = session.client
             for _ in range(3):
@@ -5217,13 +5246,12 @@ class Test10Client(unittest.TestCase):
                 self.assertEqual(got["structuredContent"], {"traceparent": parent})
 
 
+# ======================================================================================
+# 6, 10  Every feature in both eras
+# ======================================================================================
+
 def names(listed, key="name"):
     return [one[key] for one in listed]
-
-
-def question(client, tool, arguments=None):
-    """The outcome of a call whose handler asks the client something."""
-    return client.call_tool(tool, arguments or {}).data
 
 
 def failure(error):
@@ -5282,12 +5310,12 @@ def outcome_of_cancelling(session):
 
 def outcome_of_timeout(session):
     error = raised(session.client.call_tool, "hang", timeout=0.05)
-    soon(lambda: session.effects == ["hanging", "cancelled"])
+    soon(lambda: session.effects != ["hanging"])  # ended, or had not begun yet
     return type(error), session.client.call_tool("add", {"a": 1}).data
 
 
 def outcome_of_two_questions(session):
-    got = question(session.client, "pay", {"amount": 7})
+    got = session.client.call_tool("pay", {"amount": 7}).data
     return got, session.asked, session.effects
 
 
@@ -5346,13 +5374,13 @@ FEATURES = [  # feature, what the caller does, the outcome: the same in both era
     ("elicitation, twice, and once()", outcome_of_two_questions,
      ({"name": "Ann", "sure": True, "receipt": "receipt 1"},
       [("your name?", None), ("sure?", None)], [7])),
-    ("elicitation, url", lambda s: (question(s.client, "visit"), s.asked),
+    ("elicitation, url", lambda s: (s.client.call_tool("visit").data, s.asked),
      ("accept", [("sign in", "https://example.org/in")])),
-    ("sampling", lambda s: (question(s.client, "recite"), s.asked),
+    ("sampling", lambda s: (s.client.call_tool("recite").data, s.asked),
      ("roses are red", [("sampling", "user", 7)])),
-    ("roots", lambda s: question(s.client, "where"),
+    ("roots", lambda s: s.client.call_tool("where").data,
      [{"uri": "file:///a", "name": "a"}]),
-    ("several questions at once", lambda s: question(s.client, "several"),
+    ("several questions at once", lambda s: s.client.call_tool("several").data,
      {"who": {"name": "Ann"}, "dirs": [{"uri": "file:///a", "name": "a"}]}),
     ("a resource that asks", lambda s: s.client.read_resource("asked://tea")[0].text,
      "tea for Ann"),
@@ -5373,15 +5401,14 @@ class TestBothEras(unittest.TestCase):
     """The same server and the same client, through every feature, in both eras:
     neither the caller nor the handlers can tell them apart."""
 
-    def compare(self, target=None):
-        for feature, act, wanted in FEATURES:
-            for mode, version in (("legacy", LATEST), ("modern", MODERN)):
-                with self.subTest(feature, mode=mode), Session(mode) as session:
-                    self.assertEqual(session.client.protocol_version, version)
-                    self.assertEqual(act(session), wanted)
-
     def test_every_feature_has_the_same_outcome(self):
-        self.compare()
+        def use(mode, version):
+            for feature, act, wanted in FEATURES:
+                with Session(mode) as session:
+                    self.assertEqual(session.client.protocol_version, version)
+                    self.assertEqual(act(session), wanted, feature)
+
+        at_once(self, use, [("legacy", LATEST), ("modern", MODERN)])
 
     def test_both_eras_interleave_on_one_server(self):
         server, _ = everything()
@@ -5402,13 +5429,7 @@ class TestBothEras(unittest.TestCase):
         counts = {}
         for mode in ("legacy", "modern"):
             server, _ = everything(cache_ttl=60, page_size=1000)
-            asked = counts.setdefault(mode, [])
-
-            @server.middleware
-            def spy(ctx, method, params, call_next, asked=asked):
-                asked.append(method)
-                return call_next(ctx, method, params)
-
+            counts[mode] = overheard(server)
             with Session(mode, server) as session:
                 for _ in range(3):
                     session.client.list_tools()
@@ -5441,9 +5462,9 @@ class TestBothEras(unittest.TestCase):
         self.assertEqual(effects, ["Ann"])
 
 
-# ==================================================================================
-# 8  Client: servers that misbehave
-# ==================================================================================
+# ======================================================================================
+# 10  Client: servers that misbehave
+# ======================================================================================
 
 OK = '{"jsonrpc":"2.0","id":$id,"result":{"ok":true}}'
 NOTE = '{"jsonrpc":"2.0","method":"notifications/%s"%s}'
@@ -5551,17 +5572,8 @@ ROUNDS = [  # F12: the answers of one call, round by round → its text, or its 
 ]
 
 
-class Test10Faults(unittest.TestCase):
+class Test10Faults(FakeServers, unittest.TestCase):
     """Every row of the list of client faults, against servers that act by a script."""
-
-    def fake(self, story=None, options=None, **rules):
-        options = {"timeout": PATIENCE, **(options or {})}
-        client = Client(fake(story, **rules), **options)
-        self.addCleanup(client.close)
-        return client.connect()
-
-    def fence(self, client):
-        self.assertEqual(client.request("fake/fence")["fence"], True)
 
     def test_noise_before_an_answer_is_skipped(self):
         steps, notes = [], []
@@ -5594,12 +5606,12 @@ class Test10Faults(unittest.TestCase):
         able = "modern(tools={'listChanged': True}, logging={})"
         client = self.fake(options={"message_handler": heard.append, "timeout": 3},
                            discover=tell + able, listen=tell + ACKNOWLEDGE)
-        self.assertEqual(client.request("fake/fence")["fence"], True)
+        self.fence(client)
 
     def test_a_modern_server_without_listen_is_a_server_still(self):
         able = "modern(tools={'listChanged': True})"
         client = self.fake(discover=able, listen="error(-32601)")
-        self.assertEqual(client.request("fake/fence")["fence"], True)
+        self.fence(client)
 
     def test_noise_is_kept_for_the_diagnosis(self):  # F4, F6
         client = self.fake(call="say('half a li'); die(3)")
@@ -5681,7 +5693,7 @@ class Test10Faults(unittest.TestCase):
         rounds = [INPUT % (ASK + f',"requestState":"{state}"'), INPUT % ASK, DONE]
         client.call_tool("f", {"rounds": rounds})
         client.call_tool("f", {"rounds": [DONE]})
-        calls = [message for message in client.request("fake/seen")["seen"]
+        calls = [message for message in self.seen(client)
                  if message["method"] == "tools/call"]
         self.assertEqual(len({call["id"] for call in calls}), 4)
         first, second, third, other = [call["params"] for call in calls]
@@ -5709,7 +5721,7 @@ class Test10Faults(unittest.TestCase):
         call = client.submit_tool("f", {"rounds": [INPUT % ASK, ""]})
         with self.assertRaises(concurrent.futures.CancelledError):
             call.result(PATIENCE)
-        soon(lambda: client.request("fake/seen")["seen"][-2]["method"]
+        soon(lambda: self.seen(client)[-2]["method"]
              == "notifications/cancelled")
 
     def test_input_required_where_it_may_not_be_is_an_error(self):  # F12
@@ -5747,7 +5759,7 @@ class Test10Faults(unittest.TestCase):
         def elicit(message, schema, params):
             raise ValueError("secret")
 
-        with contextlib.redirect_stderr(io.StringIO()):
+        with quiet():
             client = self.fake(options={"sampling_handler": sample,
                                         "elicitation_handler": elicit})
             got = client.request("fake/ask", {"request": {
@@ -5798,7 +5810,7 @@ class Test10Faults(unittest.TestCase):
             say(client, json.dumps({"jsonrpc": "2.0", "id": "s1", "method": method,
                                     "params": {"messages": [], "maxTokens": 1}}), OK)
         self.fence(client)
-        seen = client.request("fake/seen")["seen"]
+        seen = self.seen(client)
         self.assertEqual([one for one in seen if "method" not in one], [])
 
     def test_progress_of_a_finished_call_is_dropped(self):  # F14
@@ -5815,9 +5827,9 @@ class Test10Faults(unittest.TestCase):
         for rules in ({}, MODERN_FAKE):
             client = self.fake(**rules)
             client.list_tools()
-            client.request("acme/x" if False else "fake/fence")
+            self.fence(client)
             client.call_tool("f", {"rounds": [DONE]})
-            seen = [one for one in client.request("fake/seen")["seen"]
+            seen = [one for one in self.seen(client)
                     if "id" in one and one["method"] not in ("initialize",
                                                              "server/discover")]
             tokens = [one["params"]["_meta"]["progressToken"] for one in seen]
@@ -5839,14 +5851,14 @@ class Test10Faults(unittest.TestCase):
         for able, said in (("", []), ("logging={}", ["logging/setLevel"])):
             client = self.fake(options={"log_level": "info"}, setLevel="result()",
                                initialize=f"legacy({able})")
-            seen = client.request("fake/seen")["seen"]
+            seen = self.seen(client)
             self.assertEqual([one["method"] for one in seen
                               if "setLevel" in one["method"]], said)
 
     def told(self, client):
         """The notifications that the client has sent after the handshake."""
-        said = [one["method"].partition("/")[2] for one in client.request(
-            "fake/seen")["seen"] if "id" not in one]
+        said = [one["method"].partition("/")[2] for one in self.seen(client)
+                if "id" not in one]
         return [word for word in said if word != "initialized"]
 
     def test_subscribing_to_a_modern_server_is_listening(self):
@@ -5855,7 +5867,7 @@ class Test10Faults(unittest.TestCase):
         client.subscribe("note://x")
         client.subscribe("note://y")
         client.unsubscribe("note://x")
-        seen = client.request("fake/seen")["seen"]
+        seen = self.seen(client)
         listens = [one for one in seen if one["method"] == "subscriptions/listen"]
         self.assertEqual([one["params"]["notifications"] for one in listens], [
             {"resourceSubscriptions": ["note://x"]},
@@ -5865,13 +5877,16 @@ class Test10Faults(unittest.TestCase):
                          [listens[0]["id"]])
 
     def test_a_subscription_that_the_server_does_not_take_is_an_error(self):
-        refused = ACKNOWLEDGE.replace('params["notifications"]', "{}")
-        for rules in ({"subscribe": "error(-32601)"}, {
-                "discover": "modern()", "listen": "error(-32601)"}, {
-                "discover": "modern()", "listen": refused}):
+        def subscribe(rules):
             client = self.fake(**rules)
             self.assertIsInstance(raised(client.subscribe, "note://x"), McpError)
             self.fence(client)
+
+        unacknowledged = ACKNOWLEDGE.replace('params["notifications"]', "{}")
+        at_once(self, subscribe, [
+            [{"subscribe": "error(-32601)"}],
+            [{"discover": "modern()", "listen": "error(-32601)"}],
+            [{"discover": "modern()", "listen": unacknowledged}]])
 
     def test_control_characters_of_the_server_are_shown_escaped(self):  # G7
         client = self.fake(call="err('\\x1b[31mred'); say('\\x1b[2Jclear'); die(1)",
@@ -5884,7 +5899,7 @@ class Test10Faults(unittest.TestCase):
 
     def cancellations(self, client):
         """The methods of the requests that the client has cancelled."""
-        seen = client.request("fake/seen")["seen"]
+        seen = self.seen(client)
         asked = {one.get("id"): one["method"] for one in seen if "id" in one}
         return [asked[one["params"]["requestId"]] for one in seen
                 if one["method"] == "notifications/cancelled"]
@@ -5893,30 +5908,36 @@ class Test10Faults(unittest.TestCase):
         client = self.fake(call="")
         call = client.submit_tool("f")
         soon(lambda: any(one["method"] == "tools/call"
-                         for one in client.request("fake/seen")["seen"]))
+                         for one in self.seen(client)))
         self.assertTrue(call.cancel())
         call.cancel()
         self.assertEqual(self.cancellations(client), ["tools/call"])
 
     def test_initialize_is_never_cancelled(self):  # F15, F3
-        for mode in ("legacy", "auto"):
-            with self.subTest(mode):
-                story = Story(self)
-                error = raised(self.fake, story, {"mode": mode, "timeout": 0.1},
-                               discover="", initialize="")
-                self.assertIsInstance(error, RequestTimeout)
-                self.assertNotIn("cancelled", str(story))
+        def wait(mode):
+            story = Story(self)
+            error = raised(self.fake, {"mode": mode, "timeout": 0.1}, story,
+                           discover="", initialize="")
+            self.assertIsInstance(error, RequestTimeout)
+            self.assertNotIn("cancelled", str(story))
+
+        at_once(self, wait, [["legacy"], ["auto"]])
 
     def test_progress_extends_a_timeout_and_the_cap_ends_it(self):  # F15
         steps = ("[(time.sleep(0.05), send(method='notifications/progress', params={"
                  "'progressToken': token, 'progress': n})) for n in range(6)]; ")
-        client = self.fake(call=steps + "text('slow')")
-        self.assertEqual(client.call_tool("f", timeout=0.25).text, "slow")
-        client = self.fake(options={"max_timeout": 0.1}, call=steps)
-        started = time.monotonic()
-        with self.assertRaises(RequestTimeout):
-            client.call_tool("f", timeout=0.4)
-        self.assertLess(time.monotonic() - started, 2)
+
+        def extended():
+            client = self.fake(call=steps + "text('slow')")
+            return client.call_tool("f", timeout=0.25).text
+
+        def capped():
+            client = self.fake(options={"max_timeout": 0.1}, call=steps)
+            started = time.monotonic()
+            error = raised(client.call_tool, "f", timeout=0.4)
+            return type(error), time.monotonic() - started < 2
+
+        self.assertEqual(together(extended, capped), ["slow", (RequestTimeout, True)])
 
     def test_a_flood_of_notifications_does_not_hold_the_answer(self):  # F16
         flood, total = gate("the flood"), 20000
@@ -5975,7 +5996,7 @@ class Test10Faults(unittest.TestCase):
         client = self.fake(deaf="result(); [time.sleep(0.01) for _ in range(1000)"
                                 f" if not os.path.getsize({release.path!r})]")
         client.request("fake/deaf")
-        big = {"blob": "x" * 10_000_000}
+        big = {"blob": "x" * 1_000_000}
         errors = together(*[lambda: client.request("fake/fence", big, timeout=0.1)] * 2,
                           *[lambda: client.request("fake/fence", timeout=0.1)] * 2)
         self.assertEqual([type(error) for error in errors], [RequestTimeout] * 4)
@@ -5987,7 +6008,7 @@ class Test10Faults(unittest.TestCase):
     def test_closing_while_the_server_does_not_read(self):  # F21
         client = self.fake(deaf="result(); time.sleep(60)")
         client.request("fake/deaf")
-        call = client.submit("fake/fence", {"blob": "x" * 10_000_000})
+        call = client.submit("fake/fence", {"blob": "x" * 1_000_000})
         with hurried():
             self.assertEqual(together(client.close), [None])
         self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
@@ -6002,23 +6023,27 @@ class Test10Faults(unittest.TestCase):
             ("legacy", "1999-01-01", None), ("auto", "1999-01-01", None),
             ("2025-06-18", "1999-01-01", None), ("legacy", "", None),
         ]
-        for mode, answer, wanted in rows:
-            with self.subTest(mode=mode, answer=answer):
-                rule = {"initialize": f"legacy({answer!r})"}
-                if wanted:
-                    client = self.fake(options={"mode": mode}, **rule)
-                    self.assertEqual(client.protocol_version, wanted)
-                else:
-                    error = raised(self.fake, None, {"mode": mode}, **rule)
-                    self.assertIsNotNone(error)
-                    self.assertIn(answer, str(error))
-                    self.assertIn(LATEST, str(error))
+
+        def shake_hands(mode, answer, wanted):
+            rule = {"initialize": f"legacy({answer!r})"}
+            if wanted:
+                client = self.fake(options={"mode": mode}, **rule)
+                self.assertEqual(client.protocol_version, wanted)
+            else:
+                error = raised(self.fake, {"mode": mode}, **rule)
+                self.assertIsNotNone(error)
+                self.assertIn(answer, str(error))
+                self.assertIn(LATEST, str(error))
+
+        at_once(self, shake_hands, rows)
 
     def test_a_date_asks_for_that_revision(self):
-        for version in LEGACY:
-            client = self.fake(options={"mode": version},
+        def ask(version):
+            client = self.fake({"mode": version},
                                initialize="legacy(params['protocolVersion'])")
             self.assertEqual(client.protocol_version, version)
+
+        at_once(self, ask, [[version] for version in LEGACY])
 
     def test_a_broken_promise_of_structure_still_gives_the_content(self):  # F32
         tool = {"name": "f", "inputSchema": {"type": "object"},
@@ -6061,6 +6086,10 @@ class Test10Faults(unittest.TestCase):
                          "notifications/tools/list_changed")
         soon(lambda: len(steps) == 2)
 
+
+# ======================================================================================
+# 6, 10  Which era a server speaks
+# ======================================================================================
 
 # F30: what a server does with the probe and with `initialize` → what it lives through
 # ("+" is a start, then the word of each message), and the revision, or words of the
@@ -6151,6 +6180,9 @@ PINNED = [  # mode, on discover, on initialize → story, version or words of th
 class Test10Probe(unittest.TestCase):
     """Which era a server speaks: found once, without starting or calling it twice."""
 
+    def probe(self, label, *row):
+        self.play("auto", *row)
+
     def play(self, mode, discover, initialize, story, wanted):
         lived = Story(self)
         command = fake(lived, discover=discover, initialize=initialize)
@@ -6178,25 +6210,15 @@ class Test10Probe(unittest.TestCase):
     def test_the_probe_matrix(self):  # F30
         quiet = [row for row in PROBES if row[1].startswith(SILENT)]
         rest = [row for row in PROBES if row not in quiet]
-        with quick_probe(), hurried():
-            self.all(quiet)
+        with quick_probe(0.2), hurried():
+            at_once(self, self.probe, quiet)
         with hurried():
             for first in range(0, len(rest), 9):
-                self.all(rest[first:first + 9])
-
-    def all(self, rows):
-        outcomes = together(*[
-            lambda row=row: self.play("auto", *row[1:]) for row in rows])
-        for row, outcome in zip(rows, outcomes):
-            with self.subTest(row[0]):
-                if outcome:
-                    raise outcome
+                at_once(self, self.probe, rest[first:first + 9])
 
     def test_a_pinned_mode_does_not_negotiate(self):
-        with patched(mcp_min, PROBE_SECONDS=0.02):
-            for row in PINNED:
-                with self.subTest(row[:3]):
-                    self.play(*row)
+        with quick_probe(0.02):
+            at_once(self, self.play, PINNED)
 
     def test_the_timeout_is_that_of_connecting_as_a_whole(self):
         """Fails if a later step of connecting has the whole timeout once more."""
@@ -6231,14 +6253,14 @@ class Test10Probe(unittest.TestCase):
                 play(*row)
 
 
-class Test10Process(unittest.TestCase):
+# ======================================================================================
+# 5, 10  The client of a real process
+# ======================================================================================
+
+class Test10Process(FakeServers, unittest.TestCase):
     """The client and a real process: starting it, its end, its last words."""
 
-    def fake(self, options=None, story=None, **rules):
-        options = {"timeout": PATIENCE, "mode": "legacy", **(options or {})}
-        client = Client(fake(story, **rules), **options)
-        self.addCleanup(client.close)
-        return client.connect()
+    MODE = "legacy"
 
     def test_every_way_to_name_a_server(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -6257,11 +6279,14 @@ class Test10Process(unittest.TestCase):
                     ("an entry", entry, "entry"),
                     ("load_config", loaded["ours"], "entry"),
                     ("an entry with cwd", loaded["relative"], None)]
-            for label, target, who in rows:
-                with self.subTest(label), Client(target) as client:
+
+            def start(label, target, who):
+                with Client(target) as client:
                     self.assertEqual(client.call_tool("env", {"key": "WHO"}).data,
                                      {"value": who})
                     self.assertEqual(client.protocol_version, MODERN)
+
+            at_once(self, start, rows)
 
     def test_a_command_that_cannot_be_started_is_named(self):  # F1
         with tempfile.TemporaryDirectory() as folder:
@@ -6303,7 +6328,7 @@ class Test10Process(unittest.TestCase):
     def test_a_server_that_never_speaks_is_ended(self):  # F3
         story = Story(self)
         with self.assertRaises(RequestTimeout) as caught:
-            self.fake({"timeout": 0.4, "stderr": None}, story, initialize="",
+            self.fake({"timeout": 0.3, "stderr": None}, story, initialize="",
                       start="note(str(os.getpid())); err('loading')")
         self.assertIn("loading", str(caught.exception))
         gone(int(str(story).split()[1]))
@@ -6319,7 +6344,7 @@ class Test10Process(unittest.TestCase):
         words = "one\ntwo \u00e9\n"
 
         def play(target, said):
-            with contextlib.redirect_stderr(io.StringIO()) as ours:
+            with quiet() as ours:
                 client = self.fake({"stderr": target},
                                    call="err('one'); err('two \u00e9'); text('ok')")
                 client.call_tool("f")
@@ -6337,7 +6362,7 @@ class Test10Process(unittest.TestCase):
         self.assertTrue(all(chunk.endswith("\n") for chunk in chunks))
 
     def test_sys_stderr_is_looked_up_at_the_start_and_needs_no_descriptor(self):  # F24
-        with contextlib.redirect_stderr(io.StringIO()) as ours:
+        with quiet() as ours:
             client = self.fake(call="err('hello'); text('ok')")
         client.call_tool("f")
         soon(lambda: ours.getvalue() == "hello\n")
@@ -6365,15 +6390,17 @@ class Test10Process(unittest.TestCase):
         rows = [({}, None, None), ({"env": {"MINE": "1"}}, None, "1"),
                 ({"env": {}}, None, None), ({"inherit_env": True}, "s", None),
                 ({"inherit_env": True, "env": {"MCP_MIN_SECRET": "t"}}, "t", None)]
-        for options, secret, mine in rows:
-            with self.subTest(options=options):
-                env = self.fake(options, env="result(env=dict(os.environ))").request(
-                    "fake/env")["env"]
-                self.assertEqual((env.get("MCP_MIN_SECRET"), env.get("MINE")),
-                                 (secret, mine))
-                self.assertEqual(env["PATH"], os.environ["PATH"])
-                if not options.get("inherit_env"):
-                    self.assertNotIn("HOSTILE", env)
+
+        def start(options, secret, mine):
+            env = self.fake(options, env="result(env=dict(os.environ))").request(
+                "fake/env")["env"]
+            self.assertEqual((env.get("MCP_MIN_SECRET"), env.get("MINE")),
+                             (secret, mine))
+            self.assertEqual(env["PATH"], os.environ["PATH"])
+            if not options.get("inherit_env"):
+                self.assertNotIn("HOSTILE", env)
+
+        at_once(self, start, rows)
 
     def test_the_command_is_looked_up_in_the_childs_own_path(self):  # F23
         with tempfile.TemporaryDirectory() as folder:
@@ -6392,18 +6419,20 @@ class Test10Process(unittest.TestCase):
     def test_a_death_during_a_call_fails_it_with_code_and_last_words(self):  # F22, D11
         rows = [("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9),
                 ("os.kill(os.getpid(), 11)", -11)]
-        for act, code in rows:
-            with self.subTest(act):
-                client = self.fake(call="err('last words'); " + act,
-                                   options={"stderr": None})
-                calls = [client.submit("fake/say", {"lines": []}) for _ in range(3)]
-                with self.assertRaises(ConnectionClosed) as caught:
-                    client.call_tool("f")
-                self.assertEqual(caught.exception.exit_code, code)
-                self.assertIn("last words", caught.exception.stderr)
-                self.assertEqual(client.exit_code, code)
-                for call in calls:
-                    self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
+
+        def die(act, code):
+            client = self.fake(call="err('last words'); " + act,
+                               options={"stderr": None})
+            calls = [client.submit("fake/say", {"lines": []}) for _ in range(3)]
+            with self.assertRaises(ConnectionClosed) as caught:
+                client.call_tool("f")
+            self.assertEqual(caught.exception.exit_code, code)
+            self.assertIn("last words", caught.exception.stderr)
+            self.assertEqual(client.exit_code, code)
+            for call in calls:
+                self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
+
+        at_once(self, die, rows)
 
     def test_a_death_between_calls_fails_the_next_at_once(self):  # F22
         client = self.fake(call="text('bye'); os._exit(4)")
@@ -6434,9 +6463,9 @@ class Test10Process(unittest.TestCase):
                 story = Story(self)
                 client = self.fake({"mode": mode, "auto_restart": True}, story,
                                    discover="modern()", call="die(5)")
-                self.assertEqual(client.request("fake/fence")["fence"], True)
+                self.fence(client)
                 self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
-                self.assertEqual(client.request("fake/fence")["fence"], True)
+                self.fence(client)
                 lived = str(story)
                 self.assertEqual((lived.count("+"), lived.count("call")), (2, 1))
                 if again:
@@ -6460,19 +6489,19 @@ class Test10Process(unittest.TestCase):
                 raised(client.call_tool, "f")
                 client.request("fake/fence")
                 self.assertEqual(len(soon(lambda client=client: [
-                    one for one in client.request("fake/seen")["seen"]
+                    one for one in self.seen(client)
                     if "note://x" in json.dumps(one)])), 1)
 
     def test_a_subscription_that_ends_with_a_restart_is_no_reason_to_fail(self):
-        story, heard = Story(self), io.StringIO()
+        story = Story(self)
         client = self.fake(
             {"mode": "legacy", "auto_restart": True}, story, call="die(5)",
             subscribe="error(-32002) if 'call' in open(diary[0]).read() else result()")
         client.subscribe("note://x")
         raised(client.call_tool, "f")
-        with patched(sys, stderr=heard):
-            self.assertEqual(client.request("fake/fence")["fence"], True)
-        self.assertIn("note://x", heard.getvalue())
+        with quiet() as said:
+            self.fence(client)
+        self.assertIn("note://x", said.getvalue())
 
     def test_a_server_that_dies_of_a_subscription_is_not_started_for_ever(self):
         """Fails if subscribing again may restart the server it subscribes to."""
@@ -6548,7 +6577,7 @@ class Test10Process(unittest.TestCase):
              child % ", start_new_session=True", "", 0),
         ]
 
-        def close(start, end, code):
+        def close(label, start, end, code):
             story = Story(self)
             client = self.fake({}, story, start=start, end=end)
             started = time.monotonic()
@@ -6563,25 +6592,23 @@ class Test10Process(unittest.TestCase):
                 gone(pid)
 
         with hurried():
-            outcomes = together(*[lambda row=row: close(*row[1:]) for row in rows])
-        for row, outcome in zip(rows, outcomes):
-            with self.subTest(row[0]):
-                if outcome:
-                    raise outcome
+            at_once(self, close, rows)
 
     def test_a_client_that_is_never_closed_does_not_hold_the_exit(self):  # F19
         code = ("import sys; sys.path.insert(0, %r); import mcp_min\n"
                 "client = mcp_min.Client(%r, mode='legacy').connect()\n"
                 "print(client.request('fake/pid')['pid'], flush=True)\n%s")
         close = "import atexit; atexit.register(client.close); "
-        for label, last in (("falls off the end", ""), ("atexit, twice", close * 2),
-                            ("sys.exit", "sys.exit(0)")):
-            with self.subTest(label):
-                done = subprocess.run(
-                    [sys.executable, "-I", "-c", code % (HERE, fake(), last)],
-                    capture_output=True, timeout=PATIENCE, check=False)
-                self.assertEqual((done.returncode, done.stderr), (0, b""))
-                gone(int(done.stdout))
+
+        def end(label, last):
+            done = subprocess.run(
+                [sys.executable, "-I", "-S", "-c", code % (HERE, fake(), last)],
+                capture_output=True, timeout=PATIENCE, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+            gone(int(done.stdout))
+
+        at_once(self, end, [("falls off the end", ""), ("atexit, twice", close * 2),
+                            ("sys.exit", "sys.exit(0)")])
 
     def test_nothing_is_left_open(self):
         def open_files():
@@ -6601,15 +6628,19 @@ class Test10Process(unittest.TestCase):
         soon(lambda: threading.active_count() <= threads, "ended threads")
 
 
+# ======================================================================================
+# 4, 10  Races
+# ======================================================================================
+
 class TestRaces(unittest.TestCase):
     """Each of these must be able to fail: the comment says what to remove for that."""
 
     def setUp(self):
         self.server = Server("echo")
         self.server.add_tool(lambda word: word, name="echo")
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(1e-5)
-        self.addCleanup(sys.setswitchinterval, interval)
+        hurry = restless(1e-5)
+        hurry.__enter__()
+        self.addCleanup(hurry.__exit__, None, None, None)
 
     def test_threads_that_subscribe_at_once_share_one_stream(self):
         # Fails if the stream of a resource is looked up and replaced in two steps.
@@ -6650,8 +6681,7 @@ class TestRaces(unittest.TestCase):
             else:
                 self.assertEqual(call.result().text, str(turn))
 
-        with contextlib.redirect_stderr(io.StringIO()) as said, Client(
-                self.server) as client:
+        with quiet() as said, Client(self.server) as client:
             for turn in range(300):
                 race(client, turn)
             self.assertEqual(client.call_tool("echo", {"word": "alive"}).text, "alive")
@@ -6734,13 +6764,13 @@ class TestRaces(unittest.TestCase):
             battle(Client(self.server).connect())
 
     def test_only_one_thread_reads_when_a_caller_is_held_up_by_a_ping(self):
-        # Fails (two in one stream) when the caller does not look, after the ping, whether
-        # the timekeeper has meanwhile made another thread leader.
+        # Fails (two in one stream) when the caller steps down, after the ping, without
+        # a look whether the timekeeper has meanwhile made another thread leader.
         server, inside, most = everything()[0], collections.Counter(), set()
         pause, counting = threading.Event(), threading.Lock()
 
         def slow(link, incoming, handle=mcp_min.Link.handle):
-            pause.wait(0.03)  # longer than a leader may be held up
+            pause.wait(0.015)  # longer than a leader may be held up
             return handle(link, incoming)
 
         def next_line(lines, next=mcp_min.Lines.next):
@@ -6756,7 +6786,7 @@ class TestRaces(unittest.TestCase):
         @server.tool
         def pinging(ctx: Context) -> str:
             ctx.incoming.peer.request("ping")
-            pause.wait(0.1)  # the caller is back by then, and the answer is not
+            pause.wait(0.04)  # the caller is back by then, and the answer is not
             return "ok"
 
         with mock.patch.object(mcp_min.Link, "handle", slow), Client(
@@ -6848,9 +6878,9 @@ class TestRaces(unittest.TestCase):
                 battle(session)
 
 
-# ==================================================================================
+# ======================================================================================
 # Conformance: every message of ours against the schema of its revision
-# ==================================================================================
+# ======================================================================================
 
 NO_SKIP = os.environ.get("MCP_MIN_NO_SKIP") == "1"
 SCHEMAS = os.environ.get("MCP_MIN_SCHEMAS") or os.path.join(
@@ -7027,16 +7057,17 @@ class TestConformance(unittest.TestCase):
             return relay.lines
 
     def test_a_full_session_of_every_revision(self):
-        for revision in LEGACY + [MODERN]:
-            with self.subTest(revision):
-                judged = self.judge(revision, self.record(revision))
-                self.assertGreater(sum(judged.values()), 150)
-                for name in ("CallToolRequest", "CallToolResult",
-                             "ProgressNotification", "CancelledNotification",
-                             "LoggingMessageNotification",
-                             "ToolListChangedNotification", "CompleteResult",
-                             "ResourceUpdatedNotification", "GetPromptResult"):
-                    self.assertIn(name, judged)
+        def play(revision):
+            judged = self.judge(revision, self.record(revision))
+            self.assertGreater(sum(judged.values()), 150)
+            for name in ("CallToolRequest", "CallToolResult",
+                         "ProgressNotification", "CancelledNotification",
+                         "LoggingMessageNotification",
+                         "ToolListChangedNotification", "CompleteResult",
+                         "ResourceUpdatedNotification", "GetPromptResult"):
+                self.assertIn(name, judged)
+
+        at_once(self, play, [[revision] for revision in (*LEGACY, MODERN)])
 
     def test_auto_mode_is_the_modern_revision(self):
         judged = self.judge(MODERN, self.record("auto"))
@@ -7045,10 +7076,12 @@ class TestConformance(unittest.TestCase):
         self.assertIn("SubscriptionsListenRequest", judged)
 
     def test_paged_and_cached_lists(self):
-        for revision in (LATEST, MODERN):
+        def play(revision):
             judged = self.judge(revision, self.record(
                 revision, page_size=2, cache_ttl=60, cache_scope="public"))
             self.assertIn("ListToolsResult", judged)
+
+        at_once(self, play, [[LATEST], [MODERN]])
 
     def test_a_client_that_can_do_nothing(self):
         for revision in (LATEST, MODERN):
@@ -7083,9 +7116,9 @@ class TestConformance(unittest.TestCase):
         self.assertIn("InitializeRequest", judge.judged)
 
 
-# ==================================================================================
+# ======================================================================================
 # Interoperability: the official SDK at the other end
-# ==================================================================================
+# ======================================================================================
 
 SDK_SERVER = """
 import anyio
@@ -7566,6 +7599,10 @@ class TestInterop(unittest.TestCase):
         self.run_async(main())
 
 
+# ======================================================================================
+# 7, 8  Content and schema
+# ======================================================================================
+
 class Color(enum.Enum):
     RED = "red"
     BLUE = "blue"
@@ -7630,10 +7667,6 @@ NO = object()
 def point(**more):
     return {"type": "object", "properties": {"x": {"type": "integer"}, "y": {
         "type": "integer", "default": 0}}, "required": ["x"], **CLOSED, **more}
-
-
-def nothing(**fields):
-    return {"type": "object", "properties": fields}
 
 
 # (hint, schema, [(JSON, what the handler gets)], [(JSON, the problem)])
@@ -7873,17 +7906,14 @@ class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
                 (function(typing.TypeVar("T")), "parameter x: ~T cannot be described"),
                 (function("Nowhere"),
                  "parameter x: 'Nowhere': name 'Nowhere' is not defined"),
-                (function(Annotated[int, {"minimum": "1"}]),
-                 'parameter x: properties'),
-                (function(Literal[b"x", object]), "x"),
                 (tool, "parameter args: *args and **kwargs cannot be described"),
                 (options, "parameter more: *args and **kwargs cannot be described")]
-        for fn, message in rows[:6] + rows[8:]:
+        for fn, message in rows:
             with self.subTest(message), self.assertRaises(TypeError) as caught:
                 Signature(fn)
             self.assertIn(message, str(caught.exception))
         with self.assertRaisesRegex(TypeError, "x: minimum: expected number, got"):
-            Signature(rows[6][0])
+            Signature(function(Annotated[int, {"minimum": "1"}]))
 
     def test_annotations_may_be_strings(self):
         rows = [("int", {"type": "integer"}), ("list[int]", HINTS[8][1]),
@@ -8201,12 +8231,12 @@ class Test8TheValidatorSaysWhatIsWrong(unittest.TestCase):
         doubling = {"$defs": {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2}
                               for n in range(60)}, "$ref": "#/$defs/a0"}
         doubling["$defs"]["a60"] = {"type": "string"}
-        with mock.patch.object(mcp_min, "MAX_STEPS", 20_000):  # real: a second
+        with mock.patch.object(mcp_min, "MAX_STEPS", 5000):  # real: a second
             for schema in (deep, doubling, {"allOf": [{"$ref": "#"}] * 1000}):
                 with self.assertRaises(SchemaError):
                     validate(5, schema)
-        wide = {"allOf": [{"minimum": n} for n in range(10_000)]}
-        self.assertEqual(validate(10_000, wide), [])
+        wide = {"allOf": [{"minimum": n} for n in range(2000)]}
+        self.assertEqual(validate(2000, wide), [])
         self.assertEqual(len(validate(-1, wide)), 21)
         while deep:  # or the interpreter frees it by recursion
             deep = deep.pop("not")
@@ -8363,6 +8393,10 @@ print(*{{*costly}} & sys.modules.keys())
         self.assertEqual((run.stdout.strip(), run.stderr), ("", ""))
 
 
+# ======================================================================================
+# 11  Command line
+# ======================================================================================
+
 FILE = os.path.join(HERE, "mcp_min.py")
 PROGRAM = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r); "
            "import mcp_min; sys.exit(mcp_min.main())" % HERE]  # as FILE, but compiled
@@ -8370,9 +8404,15 @@ PROGRAM = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r)
 
 def cli(*args, **options):
     """Run the command line to its end: stdout, stderr as text, and the exit status."""
-    options = {"stdin": subprocess.DEVNULL, "timeout": 3 * PATIENCE, **options}
-    done = subprocess.run([*PROGRAM, *args], capture_output=True, check=False, **options)
+    options = {"stdin": subprocess.DEVNULL, "timeout": PATIENCE, **options}
+    done = subprocess.run([*PROGRAM, *args], capture_output=True, check=False,
+                          **options)
     return done.stdout.decode(), done.stderr.decode(), done.returncode
+
+
+def clis(*commands, **options):
+    """The same for several command lines, at the same time."""
+    return together(*[functools.partial(cli, *args, **options) for args in commands])
 
 
 def usage(*args):
@@ -8420,7 +8460,8 @@ class Terminal:
 
 
 class Test11CommandLine(unittest.TestCase):
-    """Results on stdout, the rest on stderr, never a traceback; 0 done, 1 failed, 2 usage."""
+    """Results on stdout, the rest on stderr, never a traceback; the exit status is 0
+    for done, 1 for failed, 2 for wrong usage."""
 
     SERVER = (*PROGRAM, "serve")
 
@@ -8469,14 +8510,15 @@ class Test11CommandLine(unittest.TestCase):
         return found
 
     def test_list_says_what_a_server_offers_for_people_and_for_machines(self):
-        out, err, status = cli("list", *self.SERVER)
+        (out, err, status), for_machines = clis(
+            ["list", *self.SERVER],
+            ["list", "--mode", "2025-06-18", "--json", "--", *self.SERVER])
         self.assertEqual((err, status), ("", 0))
         for line in ("demo %s, revision 2026-07-28" % mcp_min.__version__, "tools (2)",
                      "  count", "    Count, ten numbers a second.", "      to: integer",
                      "  demo://hello/{name}", "  review", "      language: string"):
             self.assertIn(line, out.splitlines())
-        out = cli("list", "--mode", "2025-06-18", "--json", "--", *self.SERVER)[0]
-        about = json.loads(out)
+        about = json.loads(for_machines[0])
         self.assertEqual(about["protocolVersion"], "2025-06-18")
         self.assertEqual([tool["name"] for tool in about["tools"]], ["count", "order"])
         self.assertEqual(set(about), {
@@ -8500,26 +8542,29 @@ class Test11CommandLine(unittest.TestCase):
             def fails():
                 raise ValueError("no \\33[5mluck")
             """)
-        out, err, status = cli("call", "kinds", "text=5", "whole=5", "real=5", "yes=true",
-                               "many=[1, 2]", "--", *PROGRAM, "run", path)
+        server = ("--", *PROGRAM, "run", path)
+        kinds, colours, fails = clis(
+            ["call", "kinds", "text=5", "whole=5", "real=5", "yes=true", "many=[1, 2]",
+             *server],
+            ["call", "colours", *server], ["call", "fails", *server])
+        out, err, status = kinds
         self.assertEqual((out, status), ("('5', 5, 5.0, True, [1, 2])\n", 0))
         self.assertEqual(sorted(err.splitlines()), ["log info: a remark",
                                                     "stderr: a murmur"])
-        out, err, _ = cli("call", "colours", "--", *PROGRAM, "run", path)
-        self.assertEqual(out, "\\x1b[31mred\\x07\\u202e\n")
-        out, err, status = cli("call", "fails", "--", *PROGRAM, "run", path)
+        self.assertEqual(colours[0], "\\x1b[31mred\\x07\\u202e\n")
+        out, err, status = fails
         self.assertEqual((out, status), ("", 1))
         self.assertEqual(err.splitlines()[-1], "ValueError: no \\x1b[5mluck")
         self.assertNotIn("\33", err)
 
     def test_read_and_prompt_print_what_a_server_gives(self):
-        self.assertEqual(cli("read", "demo://hello/Ada", "--", *self.SERVER),
-                         ("Hello, Ada!\n", "", 0))
-        self.assertEqual(cli("prompt", "review", "language=C", "--", *self.SERVER),
-                         ("user: Review this C code.\n", "", 0))
-        out, err, status = cli("read", "--json", "demo://bye", "--", *self.SERVER)
-        self.assertEqual((out, status), ("", 1))
-        self.assertEqual(err, "mcp_min: McpError: Resource not found: demo://bye (-32602)\n")
+        self.assertEqual(clis(
+            ["read", "demo://hello/Ada", "--", *self.SERVER],
+            ["prompt", "review", "language=C", "--", *self.SERVER],
+            ["read", "--json", "demo://bye", "--", *self.SERVER],
+        ), [("Hello, Ada!\n", "", 0),
+            ("user: Review this C code.\n", "", 0),
+            ("", "mcp_min: McpError: Resource not found: demo://bye (-32602)\n", 1)])
 
     def test_a_server_of_a_hosts_configuration_is_named(self):
         path = self.file("mcp.json", json.dumps({"mcpServers": {
@@ -8534,8 +8579,8 @@ class Test11CommandLine(unittest.TestCase):
         self.assertEqual(usage("list", "--config", path + "x", "demo")[2], 2)
 
     def test_wrong_usage_is_one_line_and_status_2(self):
-        for args in ([], ["nope"], ["list"], ["call"], ["call", "count"], ["run", "no.py"],
-                     ["call", "count", "to=1", "--frob", "--", "x"], ["demo", "x"],
+        for args in ([], ["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
+                     ["call", "count", "to=1", "--frob", "--", "x"], ["run", "no.py"],
                      ["list", "--mode", "1999-01-01", "x"], ["trace"]):
             with self.subTest(args):
                 out, err, status = usage(*args)
@@ -8557,10 +8602,10 @@ class Test11CommandLine(unittest.TestCase):
         self.assertEqual((out, status, err.count("\n")), ("", 1, 1))
         self.assertIn("no-such-program", err)
         out, err, status = usage("list", "--mode", "2025-11-25", "--", sys.executable,
-                                 "-c", "import sys; sys.exit('no licence')")
+                                 "-S", "-c", "import sys; sys.exit('no licence')")
         self.assertEqual((out, status), ("", 1))
-        self.assertEqual(err, "stderr: no licence\nmcp_min: ConnectionClosed: The server "
-                         "has closed the connection (exit code 1)\n")
+        self.assertEqual(err, "stderr: no licence\nmcp_min: ConnectionClosed: "
+                         "The server has closed the connection (exit code 1)\n")
 
     def test_the_environment_is_small_unless_told_otherwise(self):
         path = self.file("env.py", """
@@ -8571,10 +8616,11 @@ class Test11CommandLine(unittest.TestCase):
             """)
         env = {**os.environ, "B": "b", "SECRET": "s"}
         server = ("--", *PROGRAM, "run", path)
-        self.assertEqual(cli("call", "variables", "--env", "A=1=2", "--env", "B", *server,
-                             env=env)[0], '["1=2", "b", null]\n')
-        self.assertEqual(cli("call", "variables", "--inherit-env", *server, env=env)[0],
-                         '[null, "b", "s"]\n')
+        told, inherited = clis(
+            ["call", "variables", "--env", "A=1=2", "--env", "B", *server],
+            ["call", "variables", "--inherit-env", *server], env=env)
+        self.assertEqual(told[0], '["1=2", "b", null]\n')
+        self.assertEqual(inherited[0], '[null, "b", "s"]\n')
 
     @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
     def test_at_a_terminal_the_user_is_asked_until_the_answer_fits(self):
@@ -8616,13 +8662,14 @@ class Test11CommandLine(unittest.TestCase):
             def _hidden():
                 pass
             ''')
-        out, err, _ = cli("list", "--json", "--", *PROGRAM, "run", path)
+        (out, err, _), (same, _, _) = clis(
+            ["list", "--json", "--", *PROGRAM, "run", path],
+            ["call", "same", "--", sys.executable, FILE, "run", path])
         about = json.loads(out)
         self.assertEqual([tool["name"] for tool in about["tools"]], ["same"])
         self.assertEqual(about["instructions"], "Made of noise.")
         self.assertEqual(err, "stderr: a banner\nstderr: a child\n")
-        self.assertEqual(cli("call", "same", "--", sys.executable, FILE, "run", path)[0],
-                         "true\n")
+        self.assertEqual(same, "true\n")
 
     def test_run_serves_the_server_it_is_told(self):
         path = self.file("two.py", """
@@ -8640,22 +8687,26 @@ class Test11CommandLine(unittest.TestCase):
         self.assertIn("one, two", err)
 
     def test_run_names_the_line_a_file_fails_at(self):
-        for text, error in (("x = 1\nimport no_such_thing\n", "ModuleNotFoundError"),
-                            ("x = 1\ndef f(:\n", "SyntaxError")):
-            path = self.file("bad%d.py" % len(text), text)
+        def run(error, text):
+            path = self.file(error + ".py", text)
             out, err, status = cli("run", path)
             self.assertEqual((out, status, err.count("\n")), ("", 1, 1))
             self.assertTrue(err.startswith("mcp_min: %s:2: %s" % (path, error)), err)
+
+        at_once(self, run, [("ModuleNotFoundError", "x = 1\nimport no_such_thing\n"),
+                            ("SyntaxError", "x = 1\ndef f(:\n")])
 
     def test_trace_passes_bytes_and_the_exit_status_and_writes_down_each_line(self):
         log = os.path.join(self.folder, "log")
         echo = "import sys, os; data = sys.stdin.buffer.read(); os.write(1, data); " \
                "sys.stderr.write('beside'); sys.exit(7)"
-        data = b'\xff\xfe{"id": 1\r\n\n{"jsonrpc":"2.0","id":2,"method":"a/b"}\n' + b"x" * 70000
+        data = (b'\xff\xfe{"id": 1\r\n\n{"jsonrpc":"2.0","id":2,"method":"a/b"}\n'
+                + b"x" * 70000)
         done = subprocess.run(
-            [*PROGRAM, "trace", "--to", log, "--", sys.executable, "-c", echo],
+            [*PROGRAM, "trace", "--to", log, "--", sys.executable, "-S", "-c", echo],
             input=data, capture_output=True, check=False, timeout=PATIENCE)
-        self.assertEqual((done.stdout, done.stderr, done.returncode), (data, b"beside", 7))
+        self.assertEqual((done.stdout, done.stderr, done.returncode),
+                         (data, b"beside", 7))
         with open(log, encoding="utf-8") as file:
             lines = file.read().splitlines()
         self.assertRegex(lines[0], r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1$')
@@ -8667,10 +8718,9 @@ class Test11CommandLine(unittest.TestCase):
     @unittest.skipUnless(os.name == "posix", "signals")
     def test_trace_passes_signals_on_and_dies_as_its_server_did(self):
         wait = "import signal, sys, time; %s; print('up', flush=True); time.sleep(60)"
-        for handler, expected in (
-                ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))", 9),
-                ("pass", -signal.SIGTERM)):
-            with self.subTest(expected), subprocess.Popen(
+
+        def end(handler, expected):
+            with subprocess.Popen(
                     [*PROGRAM, "trace", "--to", os.devnull, "--",
                      sys.executable, "-S", "-c", wait % handler],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE) as proxy:
@@ -8678,6 +8728,14 @@ class Test11CommandLine(unittest.TestCase):
                 proxy.send_signal(signal.SIGTERM)
                 self.assertEqual(proxy.wait(PATIENCE), expected)
 
+        at_once(self, end, [
+            ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))", 9),
+            ("pass", -signal.SIGTERM)])
+
+
+# ======================================================================================
+# The README
+# ======================================================================================
 
 class TestReadme(unittest.TestCase):
     """Every block of the README is run, and shows what it says."""
@@ -8696,7 +8754,8 @@ class TestReadme(unittest.TestCase):
         with open(FILE, encoding="utf-8") as file:
             files = [("mcp_min.py", file.read())]
         for name, text in files + [block[1:] for block in cls.blocks if block[1]]:
-            with open(os.path.join(cls.folder.name, name), "w", encoding="utf-8") as file:
+            path = os.path.join(cls.folder.name, name)
+            with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
 
     def test_it_has_fewer_than_300_lines_and_only_kinds_of_blocks_that_are_run(self):
@@ -8716,7 +8775,8 @@ class TestReadme(unittest.TestCase):
         sys.path.insert(0, self.folder.name)
         self.addCleanup(sys.path.remove, self.folder.name)
         self.addCleanup(os.chdir, here)
-        for number, text in enumerate(t for kind, _, t in self.blocks if kind == "python"):
+        blocks = [text for kind, _, text in self.blocks if kind == "python"]
+        for number, text in enumerate(blocks):
             with self.subTest(number, text=text.split("\n\n")[0]):
                 said = re.findall(r"^ *print\(.*\) *# (.*)$", text, re.MULTILINE)
                 self.assertEqual(len(said), text.count("print("))
@@ -8744,15 +8804,17 @@ class TestReadme(unittest.TestCase):
             file.write('#!/bin/sh\nexec "%s" "$@"\n' % sys.executable)
         os.chmod(shim, 0o755)
         env = {**os.environ, "PATH": programs.name + os.pathsep + os.environ["PATH"]}
-        for _, _, text in (block for block in self.blocks if block[0] == "console"):
-            for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-                command, _, said = part.partition("\n")
-                with self.subTest(command):
-                    done = subprocess.run(
-                        command, shell=True, check=False, cwd=self.folder.name, env=env,
-                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
-                    pattern = re.escape(said).replace(r"\.\.\.", ".*")
-                    self.assertRegex(done.stdout.decode(), "^(?s:%s)$" % pattern)
+
+        def run(command, _, said):
+            done = subprocess.run(
+                command, shell=True, check=False, cwd=self.folder.name, env=env,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
+            pattern = re.escape(said).replace(r"\.\.\.", ".*")
+            self.assertRegex(done.stdout.decode(), "^(?s:%s)$" % pattern)
+
+        shown = "".join(text for kind, _, text in self.blocks if kind == "console")
+        at_once(self, run, [part.partition("\n") for part in
+                            re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]])
 
     def test_the_configuration_it_shows_can_be_loaded(self):
         for _, _, text in (block for block in self.blocks if block[0] == "json"):
@@ -8767,8 +8829,8 @@ class TestReadme(unittest.TestCase):
         head = next(row for row in rows if "2024-11-05" in row)
         self.assertEqual(head[1:], list(mcp_min.REVISIONS))
         told = {}
-        for row in rows:
-            for name in re.findall("`([^`]+)`", row[0]) if len(row) == len(head) else ():
+        for row in (row for row in rows if len(row) == len(head)):
+            for name in re.findall("`([^`]+)`", row[0]):
                 told[name] = [cell[:1] == "✓" for cell in row[1:]]
         for name, method in mcp_min.METHODS.items():
             with self.subTest(name):
@@ -8800,24 +8862,27 @@ class TestHouse(unittest.TestCase):
             cls.source = file.read()
         cls.tree = ast.parse(cls.source)
         cls.sections = sections(cls.source)
+        cls.code = cls.what_runs()
 
     def section_of(self, line):
         return next((number for number, (_, start, end) in self.sections.items()
                      if start <= line < end), 0)
 
-    def code(self):
-        """Every node that runs: no docstrings, no annotations."""
+    @classmethod
+    def what_runs(cls):
+        """Every node but docstrings and annotations."""
         passed_over = set()
-        for node in ast.walk(self.tree):
+        for node in ast.walk(cls.tree):
             for field in ("annotation", "returns"):
                 passed_over |= set(map(id, ast.walk(getattr(node, field, None) or node)
                                        if getattr(node, field, None) else ()))
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 passed_over.add(id(node.value))
-        return [n for n in ast.walk(self.tree) if id(n) not in passed_over]
+        return [n for n in ast.walk(cls.tree) if id(n) not in passed_over]
 
     def test_the_docstring_lists_the_sections_in_their_order(self):
-        listed = re.findall(r"^    (\d+) +([A-Z][\w ]+?)  ", mcp_min.__doc__, re.MULTILINE)
+        listed = re.findall(r"^    (\d+) +([A-Z][\w ]+?)  ", mcp_min.__doc__,
+                            re.MULTILINE)
         self.assertEqual([(int(n), title) for n, title in listed],
                          [(n, title) for n, (title, _, _) in self.sections.items()])
 
@@ -8829,21 +8894,21 @@ class TestHouse(unittest.TestCase):
             targets = getattr(node, "targets", [getattr(node, "target", None)])
             for name in (t for t in targets if isinstance(t, ast.Name)):
                 home[name.id] = self.section_of(name.lineno)
-        upward = sorted({(node.id, node.lineno) for node in self.code()
-                         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-                         and home.get(node.id, 0)
-                         > self.section_of(node.lineno)})
+        named = [node for node in self.code
+                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+        upward = sorted({(node.id, node.lineno) for node in named
+                         if home.get(node.id, 0) > self.section_of(node.lineno)})
         self.assertEqual(upward, [])
 
     def test_eras_and_dates_stand_in_their_sections_only(self):
         allowed = {n for n, (title, _, _) in self.sections.items()
                    if title in ("Vocabulary", "Eras")}
         strays = []
-        for node in self.code():
+        for node in self.code:
             text = str(getattr(node, "id", getattr(node, "attr", getattr(
                 node, "value", ""))) if not isinstance(node, ast.Expr) else "")
-            era = re.search(r"\b20\d\d-\d\d-\d\d\b|^(legacy|modern)$|(Legacy|Modern)[A-Z]",
-                            text)
+            era = re.search(r"\b20\d\d-\d\d-\d\d\b|^(legacy|modern)$|"
+                            r"(Legacy|Modern)[A-Z]", text)
             if era and hasattr(node, "lineno") and (
                     self.section_of(node.lineno) not in allowed):
                 strays.append((node.lineno, text[:60]))
@@ -8876,14 +8941,6 @@ class TestHouse(unittest.TestCase):
         long = [(n.name, n.end_lineno - n.lineno + 1) for n in ast.walk(self.tree)
                 if isinstance(n, ast.FunctionDef) and n.end_lineno - n.lineno >= 40]
         self.assertEqual(long, [])
-
-    def test_importing_it_has_no_side_effect(self):
-        code = ("import sys, threading, signal, logging; a = signal.getsignal(2); "
-                "sys.path.insert(0, %r); import mcp_min; "
-                "assert threading.active_count() == 1 and signal.getsignal(2) is a; "
-                "assert not logging.getLogger().handlers") % HERE
-        done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True)
-        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
 
     def test_a_start_does_not_pay_for_what_it_does_not_use(self):
         code = ("import sys; sys.path.insert(0, %r); import mcp_min; "

@@ -1433,8 +1433,11 @@ class Signals:
 
 
 def wait_until(event: threading.Event) -> None:
-    """Wait, but let the main thread take signals: a long wait on Windows gets none."""
-    while not event.wait(0.5 if os.name == "nt" else None):
+    """Wait, but let the main thread take signals.
+
+    One that comes just before a wait does not end it, and on Windows none does.
+    """
+    while not event.wait(0.5):
         pass
 
 
@@ -1583,10 +1586,10 @@ class Process:
 
         Waits for them, 0.5 s each, but not anew for each call that fails.
         """
-        now = time.monotonic()
-        end = self._patient_until = self._patient_until or now + 0.5
+        now, patience = time.monotonic(), self.PATIENCE / 4
+        end = self._patient_until = self._patient_until or now + patience
         if self._ended(max(0.0, end - now)):
-            self._stderr_read.wait(max(0.0, end + 0.5 - time.monotonic()))
+            self._stderr_read.wait(max(0.0, end + patience - time.monotonic()))
         return self.exit_code, self.stderr_tail
 
     def close(self, closed: threading.Event, writing: threading.Lock) -> None:

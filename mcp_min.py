@@ -3239,7 +3239,7 @@ class Signature:
         try:
             for judge in self._judges:
                 arguments = judge.fit(arguments, strict)
-            return arguments
+            return dict(arguments)
         except SchemaError as error:  # the schema is sound: these are too much work
             raise Misfit([((), str(error), "")]) from None
 

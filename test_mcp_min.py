@@ -7791,9 +7791,12 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
         with self.assertRaisesRegex(Misfit, "no pattern is tried on over"):
             Signature(function(pattern)).bind({"x": "a" * 30_000})
 
-    def test_an_argument_is_never_seen_by_a_parameter_of_another_name(self):
-        given = {"x": 1}
-        self.assertIsNot(Signature(function(int)).bind(given), given)
+    def test_what_is_bound_is_never_the_request_itself(self):
+        # The context is added to it, and what a question is bound to is the request.
+        for hint in (int, Optional[int], Any, Literal[1]):
+            given = {"x": 1}
+            with self.subTest(hint=hint):
+                self.assertIsNot(Signature(function(hint)).bind(given), given)
 
     def test_descriptions_come_from_annotated_first_then_from_the_docstring(self):
         google = '''Do a thing.

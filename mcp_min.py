@@ -2692,9 +2692,10 @@ class _Step:
         elif node.make and not self.found and not self.lenient:
             try:
                 self.result = node.make(self.result)
-            except (ValueError, TypeError, ArithmeticError) as error:
+            except Exception as error:  # the author's own: an assert, say
                 what = node.get("format", node.get("contentEncoding"))
-                self.must(False, what) if what else self.bad(str(error)[:200])
+                said = str(error)[:200] or type(error).__name__
+                self.must(False, what) if what else self.bad(said)
 
     # The keywords: `words` is self.schema.
 
@@ -2968,6 +2969,9 @@ def hint_schema(hint: Any, output: bool = False, trail: tuple[Any, ...] = ()) ->
     """The schema of a hint, for input or for output. TypeError for what has none."""
     if (hint is None or type(hint) is type) and hint in _PLAIN:
         return _PLAIN[hint]
+    if hint in trail:
+        name = getattr(hint, "__qualname__", hint)
+        raise TypeError(f"{name} is recursive, and a schema here is inline")
     name, read = _name(hint), partial(hint_schema, output=output, trail=(*trail, hint))
     if hasattr(hint, "__metadata__"):
         node = read(hint.__origin__)
@@ -2979,22 +2983,20 @@ def hint_schema(hint: Any, output: bool = False, trail: tuple[Any, ...] = ()) ->
     if name in _READERS:
         return _READERS[name](getattr(hint, "__args__", ()), read)
     if isinstance(hint, type):
-        return _class(hint, read, output, trail)
-    for inner in ("__supertype__", "__value__"):  # NewType; `type X = …`
+        return _class(hint, read, output)
+    for inner in ("__supertype__", "__value__", "type"):  # NewType; type X = …; InitVar
         if hasattr(hint, inner):
             return read(getattr(hint, inner))
     raise TypeError(f"{hint!r} cannot be described as JSON Schema")
 
 
-def _class(cls: Any, read: Any, output: bool, trail: tuple[Any, ...]) -> _Node:
+def _class(cls: Any, read: Any, output: bool) -> _Node:
     if issubclass(cls, enum.Enum):
         return _choice(cls)
     format = next((name for name in map(_name, cls.__mro__) if name in _FORMATS), "")
     if format:
         return _Node({"type": "string", **_FORMATS[format]},
                      lambda value: _revived(cls, str(value)))
-    if cls in trail:
-        raise TypeError(f"{cls.__qualname__} is recursive, and a schema here is inline")
     return _object(_fields(cls, output), read, output, make=lambda value: cls(**value))
 
 
@@ -3003,9 +3005,12 @@ def _fields(cls: Any, output: bool) -> list[Any]:
     hints = _hints_of(cls)
     if hasattr(cls, "__dataclass_fields__"):
         from dataclasses import MISSING, fields
+
+        taken = [f for f in cls.__dataclass_fields__.values()  # with every InitVar
+                 if f.init and _name(hints[f.name]) != "typing.ClassVar"]
         return [(f.name, hints[f.name], f.default if f.default is not MISSING else
                  _MISSING if f.default_factory is MISSING else ...)
-                for f in fields(cls) if f.init or output]
+                for f in (fields(cls) if output else taken)]
     if hasattr(cls, "__required_keys__"):
         marks = {"typing.Required": _MISSING, "typing.NotRequired": ...}
         needed = {name: _MISSING for name in cls.__required_keys__}
@@ -3024,7 +3029,7 @@ def _object(rows: list[Any], read: Any, output: bool = False, loose: bool = Fals
     for name, hint, default in rows:
         try:
             part = _part(read(hint), ... if output else default)
-        except (TypeError, ValueError, RecursionError) as error:
+        except (TypeError, ValueError) as error:
             if not loose:
                 raise TypeError(f"{name}: {error}") from None
             part = _PLAIN[object]
@@ -3096,7 +3101,7 @@ def output_of(hint: Any) -> tuple[Any, bool]:
     where nothing is promised: text, content blocks, Any, what cannot be described."""
     try:
         node = hint_schema(hint, output=True)
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError):
         return None, False
     bare = node.keys() <= {"type", "description"}
     if bare and node.get("type") in (None, "string", "null", "array"):
@@ -3166,8 +3171,13 @@ def _parameters(fn: Any, home: Any) -> list[Any]:
     """(name, kind as inspect counts, default); inspect itself only for the odd ones."""
     if fn is not home:
         import inspect
+
+        try:
+            found = inspect.signature(fn).parameters.values()
+        except ValueError as error:  # some that are built in do not tell
+            raise TypeError(f"list: {error}") from None
         return [(p.name, p.kind, _MISSING if p.default is p.empty else p.default)
-                for p in inspect.signature(fn).parameters.values()]
+                for p in found]
     code, count = fn.__code__, fn.__code__.co_argcount
     defaults = dict(zip(code.co_varnames[:count][::-1], (fn.__defaults__ or ())[::-1]))
     defaults.update(fn.__kwdefaults__ or {})

@@ -52,6 +52,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Dict,
     FrozenSet,
     List,
@@ -7364,6 +7365,19 @@ class User:
 
 
 @dataclasses.dataclass
+class Account:
+    kind: ClassVar[str] = "account"
+    owner: str = dataclasses.field(init=False)
+    first: dataclasses.InitVar[str]
+    last: dataclasses.InitVar[str] = "Doe"
+
+    def __post_init__(self, first, last):
+        assert first, "nobody"
+        assert last
+        self.owner = {"Jane": "Jane " + last}[first]
+
+
+@dataclasses.dataclass
 class Tree:
     leaf: int
     below: "List[Tree]"
@@ -7516,6 +7530,13 @@ HINTS = [
       ({"name": "Al", "home": {"street": 5}}, "x.home.street: expected string, got 5"),
       ({"name": "Al", "home": {"street": "a"}, "born": "soon"},
        'x.born: expected date, got "soon"')]),
+    (Account, {"type": "object", "properties": {
+        "first": {"type": "string"}, "last": {"type": "string", "default": "Doe"}},
+        "required": ["first"], **CLOSED},
+     [({"first": "Jane"}, Account("Jane", "Doe"))],
+     [({"first": ""}, "x: nobody"), ({"first": "Jane", "last": ""}, "x: AssertionError"),
+      ({"first": "Al"}, "x: 'Al'"),
+      ({"first": "Jane", "owner": "Al"}, "x.owner: unknown; known are: first, last")]),
     (UserId, {"type": "integer"}, [(5, 5)], []),
     (Annotated[int, "How many", {"minimum": 1}],
      {"type": "integer", "description": "How many", "minimum": 1}, [(1, 1), ("2", 2)],
@@ -7638,13 +7659,24 @@ class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
                  'parameter x: properties'),
                 (function(Literal[b"x", object]), "x"),
                 (tool, "parameter args: *args and **kwargs cannot be described"),
-                (options, "parameter more: *args and **kwargs cannot be described")]
+                (options, "parameter more: *args and **kwargs cannot be described"),
+                (dict, "parameter list: no signature found")]
         for fn, message in rows[:6] + rows[8:]:
             with self.subTest(message), self.assertRaises(TypeError) as caught:
                 Signature(fn)
             self.assertIn(message, str(caught.exception))
         with self.assertRaisesRegex(TypeError, "x: minimum: expected number, got"):
             Signature(rows[6][0])
+
+    @unittest.skipIf(sys.version_info < (3, 12), "`type X = …` is of Python 3.12")
+    def test_an_alias_stands_for_its_hint_and_must_not_be_part_of_itself(self):
+        names = {}
+        exec("type Ids = list[int]\ntype Nest = list[Nest] | int",  # noqa: S102
+             names)  # a syntax error before
+        told = Signature(function(names["Ids"])).schema["properties"]["x"]
+        self.assertEqual(told, {"type": "array", "items": {"type": "integer"}})
+        with self.assertRaisesRegex(TypeError, "x: Nest is recursive"):
+            Signature(function(names["Nest"]))
 
     def test_annotations_may_be_strings(self):
         rows = [("int", {"type": "integer"}), ("list[int]", HINTS[8][1]),

@@ -2523,11 +2523,17 @@ class _Validator:
         self.document = document
         self.bases: dict[int, str] = {}  # the base URI of what stands in it, by id()
         self.anchors: dict[str, Any] = {}  # URI or URI#anchor: schema
-        if document is not _METASCHEMA:
+        self.sound: set[int] = set()  # what is known to be a schema, by id()
+        try:
+            encode(document)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SchemaError(f"not JSON: {error}") from None
+        if document is _METASCHEMA:
+            self.sound.add(id(document))
+        else:
             self.bases.update(_metaschema().bases)  # which may be referred to
             self.anchors.update(_metaschema().anchors)
-            for problem in Misfit(_metaschema().check(document).found).problems[:1]:
-                raise SchemaError(problem)
+        self.vouch(document)
         self.anchors[""] = document
         for base, reference in self.read():
             self.find(base, reference)
@@ -2555,20 +2561,29 @@ class _Validator:
                      if word not in ("enum", "const", "default", "examples")]
         return references
 
+    def vouch(self, schema: Any) -> Any:
+        """The schema, if it is one; a reference may lead to anything."""
+        if id(schema) not in self.sound:
+            problems = Misfit(_metaschema().check(schema).found).problems
+            if problems:
+                raise SchemaError(problems[0])
+            self.sound.add(id(schema))
+        return schema
+
     def find(self, base: str, reference: str) -> Any:
         try:
             uri, _, fragment = _join(base, reference).partition("#")
             fragment = _unquote(fragment)
             if fragment and fragment[0] != "/":
-                return self.anchors[f"{uri}#{fragment}"]
+                uri, fragment = f"{uri}#{fragment}", ""
             target = self.anchors[uri]
             for step in fragment.split("/")[1:]:
                 step = step.replace("~1", "/").replace("~0", "~")
                 target = target[int(step) if isinstance(target, list) else step]
-            return target
         except (LookupError, ValueError, TypeError):
             raise SchemaError(f"{_quote(reference)} is not in the document, "
                               "and nothing is fetched") from None
+        return self.vouch(target)
 
     def find_dynamic(self, scope: tuple[str, ...], reference: str) -> Any:
         """As find(), but an anchor that is dynamic is looked for from the outermost."""
@@ -2823,8 +2838,12 @@ _RULES: Any = {  # kind: its keywords, and that for what none of them has seen
 def _is_multiple(value: Any, unit: Any) -> bool:
     if isinstance(value, int) and isinstance(unit, int):
         return value % unit == 0
-    from fractions import Fraction  # of the digits as written: 0.1 is a tenth
-    return abs(value) < float("inf") and Fraction(str(value)) % Fraction(str(unit)) == 0
+    from fractions import Fraction
+
+    def exact(number: Any) -> Fraction:  # of the digits as written: 0.1 is a tenth
+        return Fraction(number if isinstance(number, int) else str(number))
+
+    return abs(value) < float("inf") and exact(value) % exact(unit) == 0
 
 
 def _match(pattern: str, text: str) -> bool:

@@ -7929,6 +7929,8 @@ PROBLEMS = [
     (0.3, {"multipleOf": 0.1}, []),
     (19.99, {"multipleOf": 0.01}, []),
     (float("inf"), {"multipleOf": 0.5}, ["expected a multiple of 0.5, got Infinity"]),
+    (10 ** 5000 + 1, {"multipleOf": 2.5},
+     ["expected a multiple of 2.5, got a huge integer"]),
     ("a\n", {"pattern": "a$"}, ['expected text like "a$", got "a\\n"']),
     ("\u0665", {"pattern": r"^\d$"},
      [r'expected text like "^\\d$", got "' + "\u0665" + '"']),
@@ -7974,6 +7976,11 @@ UNUSABLE = [
      'pattern "["'),
     ({"pattern": "a" * 1001}, "longer than 1000 characters"),
     ({"pattern": r"[\p{L}]"}, "bad escape"),
+    ({"multipleOf": float("inf")}, "not JSON: "), ({"default": {1}}, "not JSON: "),
+    ({"$ref": "#/required/0", "required": ["a"]}, 'expected object or boolean, got "a"'),
+    ({"$ref": "#/x", "x": {"multipleOf": 0}}, "multipleOf: expected more than 0, got 0"),
+    ({"$ref": "#/enum/0", "enum": [{"$ref": "#/enum/1"}, {"minimum": "a"}]},
+     'minimum: expected number, got "a"'),
 ]
 
 

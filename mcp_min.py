@@ -2420,7 +2420,7 @@ class Sampled(dict):  # type: ignore[type-arg]
 
 MAX_NESTING, MAX_STEPS = 200, 500_000  # of applying schemas: within each other, in all
 MAX_PATTERN, MAX_SUBJECT = 1_000, 20_000  # characters; validate() says why
-MAX_PROBLEMS = 20  # told to the peer; the rest is counted
+MAX_PROBLEMS, MAX_CHOICES = 20, 100  # told to the peer; the rest is counted
 
 
 class SchemaError(ValueError):
@@ -2474,6 +2474,13 @@ def _quote(value: Any) -> str:
     value = value[:80] if isinstance(value, str) else value
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _listed(choices: Iterable[Any], show: Any = _quote) -> str:
+    choices = [*choices]
+    more = len(choices) - MAX_CHOICES
+    told = ", ".join(map(show, choices[:MAX_CHOICES])) or "none"
+    return told if more <= 0 else f"{told} and {more} more"
 
 
 def _frozen(value: Any) -> Any:
@@ -2697,7 +2704,7 @@ class _Step:
         keys = [key for key in every if key not in self.seen]
         if schema is not False or not named:
             return self.each(dict.fromkeys(keys, schema))
-        known = ", ".join(self.schema.get("properties", ())) or "none"
+        known = _listed(self.schema.get("properties", ()), show=str)
         for key in keys:
             self.bad(f"unknown; known are: {known}", key)
 
@@ -2785,8 +2792,9 @@ class _Step:
         for word in ("enum", "const"):
             if word in words and not self.found:
                 members = words["enum"] if word == "enum" else [words["const"]]
-                what = "one of " * (len(members) > 1) + ", ".join(map(_quote, members))
-                self.must(_frozen(self.value) in map(_frozen, members), what)
+                if _frozen(self.value) not in map(_frozen, members):
+                    several = "one of " if len(members) > 1 else ""
+                    self.must(False, several + _listed(members))
 
     def combine(self, words: Any) -> None:
         if "allOf" in words:
@@ -3326,6 +3334,15 @@ def _split_doc(doc: str) -> tuple[str, dict[str, str]]:
     return text.strip(), told
 
 
+def _up_to(literal: str, name: str, value: str) -> str:
+    """A variable and the literal that first follows it, whatever comes then.
+
+    If the next variable takes in at least as much, no match is lost by never trying a
+    later one, and a URI of a few thousand dashes is no work for `{y}-{m}-{d}`.
+    """
+    return f"(?=(?P<{name}>{value}){literal})(?P={name}){literal}"
+
+
 class UriTemplate:
     """An RFC 6570 template, levels 1 to 3, read backwards: from a URI to its variables.
 
@@ -3343,9 +3360,10 @@ class UriTemplate:
         twice = len({*self.names}) < len(self.names)
         if twice or re.search("[{}]", "".join(parts[::3])):
             raise ValueError(f"{text!r} is not a URI template of level 1 to 3")
-        pattern = re.escape(parts[0])
-        for kind, names, literal in zip(parts[1::3], parts[2::3], parts[3::3]):
-            pattern += self._pattern(kind, names.split(",")) + re.escape(literal)
+        pattern, following = re.escape(parts[0]), [*parts[4::3], "end"]
+        for kind, names, literal, after in zip(
+                parts[1::3], parts[2::3], parts[3::3], following):
+            pattern += self._pattern(kind, names.split(","), re.escape(literal), after)
         self._regex = re.compile(pattern, re.DOTALL)
 
     _SHAPES = {  # noqa: RUF012  before the first, before the others, what each takes in
@@ -3354,19 +3372,26 @@ class UriTemplate:
         "#": ("#", ",", ".+?"),       ";": (";", ";", "[^/?#;]*?"),
     }
 
-    def _pattern(self, kind: str, names: list[str]) -> str:
+    def _pattern(self, kind: str, names: list[str], literal: str, after: str) -> str:
+        """The regular expression of an expression and the literal text after it."""
         if kind in ("?", "&"):
             self._asked += names
-            return rf"(?:\{kind}([^#]*))?"
+            return rf"(?:\{kind}([^#]*))?" + literal
         self._deep += names if kind in ("+", "#") else []
-        pattern = ""
         lead, other, value = self._SHAPES[kind]
+        if kind in ("", "+"):
+            *some, last = names
+            pattern = "".join(_up_to(other, name, value) for name in some)
+            if after == "+" or after == kind == "":
+                return pattern + _up_to(literal, last, value)
+            return f"{pattern}(?P<{last}>{value}){literal}"
+        pattern = ""
         for name in names:
             one = f"(?P<{name}>{value})"
             one = lead + (f"{name}(?:={one})?" if kind == ";" else one)
-            pattern += one if kind in ("", "+") else f"(?:{one})?"
+            pattern += f"(?:{one})?"
             lead = other
-        return pattern
+        return pattern + literal
 
     def match(self, uri: str) -> dict[str, Any] | None:
         """The variables, decoded, a list for one asked for twice; None if no match."""

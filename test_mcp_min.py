@@ -7748,6 +7748,16 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
             Signature(function(int)).bind({"a\nb": 1, "x": 1})
         self.assertEqual(caught.exception.problems, ["a b: unknown; known are: x"])
 
+    def test_of_many_choices_only_the_first_are_told(self):
+        rows = [({"enum": [*range(5000)]}, "expected one of 0, 1, 2", "99 and 4900 more"),
+                ({"properties": {f"p{n}": True for n in range(5000)},
+                  "additionalProperties": False}, "known are: p0, p1", "p99 and 4900 mor")]
+        for schema, start, end in rows:
+            (problem,) = validate({"z": 1}, schema)
+            self.assertIn(start, problem)
+            self.assertIn(end, problem)
+            self.assertLess(len(problem), 700)
+
     def test_every_kind_of_callable_is_a_handler(self):
         class Tool:
             def method(self, a: int, b: str = "x"):
@@ -8105,6 +8115,10 @@ URIS = [
     ("w://{city}", "w://..a", {"city": "..a"}), ("w://{city}", "w://a?b", None),
     ("w://{a,b}", "w://1,2", {"a": "1", "b": "2"}), ("w://{a}-{b}", "w://1-2",
      {"a": "1", "b": "2"}),
+    ("w://{a}-{b}.md", "w://1-2.md-3.md", {"a": "1", "b": "2.md-3"}),
+    ("w://{a}{.b}", "w://12.md", {"a": "12", "b": "md"}),
+    ("w://{+a}-{b}", "w://1-2/3-4", {"a": "1-2/3", "b": "4"}),
+    ("w://{a}{+b}-", "w://1/2-3-", {"a": "1", "b": "/2-3"}),
     ("f:///{+path}", "f:///a/b%20c.txt", {"path": "a/b c.txt"}),
     ("f:///{+path}", "f:///a/../b", None), ("f:///{+path}", "f:///a/%2e%2e/b", None),
     ("f:///{+path}", "f:///a%2f..", None), ("f:///{+path}", "f:///a\\..\\b", None),
@@ -8134,6 +8148,13 @@ class Test8UriTemplatesReadBackwards(unittest.TestCase):
         for template, uri, variables in URIS:
             with self.subTest(template=template, uri=uri):
                 self.assertEqual(UriTemplate(template).match(uri), variables)
+
+    def test_many_variables_cost_no_more_than_one(self):
+        for template in ("w://{y}-{m}-{d}", "w://{y,m,d}", "w://{+y}-{+m}-{+d}#"):
+            started, uri = time.monotonic(), "w://" + "-," * 2000 + "/"
+            with self.subTest(template):
+                self.assertIsNone(UriTemplate(template).match(uri))
+                self.assertLess(time.monotonic() - started, PATIENCE / 5)
 
     def test_names_and_the_most_literal_wins(self):
         general = UriTemplate("w://{city}/{when}")

@@ -2414,43 +2414,55 @@ class Sampled(dict):  # type: ignore[type-arg]
 
 
 # -- 8. Schema -------------------------------------------------------------------------
-# Signatures become JSON Schema, arguments become objects, results become JSON. Hints
-# are read by __origin__, __args__ and name: a server that starts must not import
-# typing, inspect or dataclasses to say that a parameter is an optional list of strings.
+# Signatures become JSON Schema, arguments become objects, results become JSON.  A server
+# that starts must not import typing, inspect or dataclasses to say that a parameter is
+# an optional list of strings: hints are read by __origin__, __args__ and name.
 
-MAX_NESTING, MAX_STEPS = 200, 500_000  # of applying schemas: within each other, in all
-MAX_PATTERN, MAX_SUBJECT = 1_000, 20_000  # characters; validate() says why
-MAX_PROBLEMS, MAX_CHOICES = 20, 100  # told to the peer; the rest is counted
+MAX_NESTING = 200     # schemas applied within each other; levels of a result
+MAX_STEPS = 500_000   # schemas applied to one value, in all
+MAX_PATTERN = 1_000   # characters of a regular expression; validate() says why
+MAX_SUBJECT = 20_000  # characters it is tried on
+MAX_PROBLEMS = 20     # told to the peer; the rest is counted
+MAX_CHOICES = 100     # named in a problem; the rest is counted
 
 
 class SchemaError(ValueError):
-    """A schema that cannot be used: malformed, of another dialect, with a reference out
-    of the document, or more work than the limits above allow."""
+    """A schema that cannot be used.
+
+    It is malformed or of another dialect, a reference leads out of the document, or it
+    is more work than the limits above allow.
+    """
 
 
 class Misfit(ValueError):
     """A value that does not fit: `problems` has one readable line for each reason."""
 
     def __init__(self, found: list[Problem]) -> None:
-        self.problems = []
-        for path, text, _ in found[:MAX_PROBLEMS]:
-            keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}"
-                    for key in path)
-            line = " ".join(f"{''.join(keys).lstrip('.')}: {text}".split())
-            self.problems.append(line if path else text)
+        self.problems = [_line(path, text) for path, text, _ in found[:MAX_PROBLEMS]]
         if len(found) > MAX_PROBLEMS:
             self.problems.append(f"… and {len(found) - MAX_PROBLEMS} more")
         super().__init__("\n".join(self.problems))
+
+
+def _line(path: tuple[Any, ...], text: str) -> str:
+    """A problem, after the way to where it is: `user.tags[1]: expected …`."""
+    keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}" for key in path)
+    way = "".join(keys).lstrip(".")
+    return " ".join(f"{way}: {text}".split()) if path else text
 
 
 def validate(value: Any, schema: Any) -> list[str]:
     """What is wrong with `value`, one readable line per problem; empty when it fits.
 
     All of JSON Schema 2020-12 validation; `format` only annotates, nothing is fetched.
-    Raises SchemaError. Work is bounded, except that Python's `re` cannot be stopped:
+    Raises SchemaError.  Work is bounded, except that Python's `re` cannot be stopped:
     limits on pattern and subject tame polynomial blow-up, but (a+)+$ stays exponential.
     """
     return Misfit(_Validator(schema).check(value).found).problems
+
+
+# The validator.  A document is read whole before use (_Validator) and then applied: one
+# _Step for each schema and value that meet, with what each found, saw and made of it.
 
 
 _KINDS = {type(None): "null", bool: "boolean", int: "integer number", float: "number",
@@ -2493,14 +2505,18 @@ def _frozen(value: Any) -> Any:
 
 
 def _unquote(text: str) -> str:
-    return re.sub("(?:%[0-9A-Fa-f]{2})+", lambda run: bytes.fromhex(
-        run[0].replace("%", "")).decode("utf-8", "replace"), text)
+    """Text of a URI without its %XX; urllib.parse is slow to import."""
+    def decoded(run: re.Match[str]) -> str:
+        return bytes.fromhex(run[0].replace("%", "")).decode("utf-8", "replace")
+
+    return re.sub("(?:%[0-9A-Fa-f]{2})+", decoded, text)
 
 
 def _join(base: str, reference: str) -> str:
     if not base or reference[:1] == "#":
         return base + reference
     from urllib.parse import urljoin
+
     try:
         return urljoin(base, reference)
     except ValueError:  # no URI: nothing has this name
@@ -2546,8 +2562,10 @@ class _Validator:
             self.find(base, reference)
 
     def read(self) -> list[tuple[str, str]]:
-        """Note bases and anchors; give every (base, reference). Only strings count, for
-        what is no schema may use the words otherwise."""
+        """Note bases and anchors; give every (base, reference).
+
+        Only strings count, for what is no schema may use the words otherwise.
+        """
         references: list[tuple[str, str]] = []
         todo = [("", self.document)]  # recursion would end too early
         while todo:
@@ -2557,8 +2575,9 @@ class _Validator:
             words = node if isinstance(node, dict) else dict(enumerate(node))
             told = {word: want for word, want in words.items() if isinstance(want, str)}
             if "$id" in told:
-                self.anchors[_join(base, told["$id"])] = node  # "#name" in draft-07
-                base = _join(base, told["$id"]).partition("#")[0]
+                uri = _join(base, told["$id"])
+                self.anchors[uri] = node  # in draft-07 an anchor is an $id: "#name"
+                base = uri.partition("#")[0]
             self.bases[id(node)] = base
             for word in told.keys() & {"$anchor", "$dynamicAnchor"}:
                 self.anchors[f"{base}#{told[word]}"] = node
@@ -2578,6 +2597,7 @@ class _Validator:
         return schema
 
     def find(self, base: str, reference: str) -> Any:
+        """The schema a reference names: by URI, anchor or JSON pointer."""
         try:
             uri, _, fragment = _join(base, reference).partition("#")
             fragment = _unquote(fragment)
@@ -2597,10 +2617,14 @@ class _Validator:
         target, name = self.find(scope[-1], reference), reference.partition("#")[2]
         if not isinstance(target, dict) or target.get("$dynamicAnchor") != name:
             return target
-        outer = (self.anchors.get(f"{base}#{name}", {}) for base in scope)
-        return next((it for it in outer if it.get("$dynamicAnchor") == name), target)
+        for base in scope:
+            outer = self.anchors.get(f"{base}#{name}", {})
+            if outer.get("$dynamicAnchor") == name:
+                return outer
+        return target
 
     def check(self, value: Any, lenient: bool = False) -> _Step:
+        """The document applied to a value.  SchemaError if that is too much work."""
         budget = iter(range(MAX_STEPS))
         try:
             return _Step(self, self.document, value, (), ("",), budget, lenient)
@@ -2623,7 +2647,9 @@ _MISSING: Any = object()
 
 class _Node(dict):  # type: ignore[type-arg]
     """A schema whose fitting values become `make(value)`, once their parts are made.
-    Where it is `optional`, null says that the property is left out."""
+
+    Where it is `optional`, null says that the property is left out.
+    """
 
     def __init__(self, words: Any, make: Any = None, optional: bool = False) -> None:
         super().__init__(words)
@@ -2633,22 +2659,28 @@ class _Node(dict):  # type: ignore[type-arg]
         return _Node({**self, **words}, self.make, self.optional)
 
 
-class _Step:
-    """One schema applied to one value. `found`: the problems; `seen`: names or indices
-    spoken for, so that others can ask for the rest; `result`: what the value becomes,
-    or if `lenient` the JSON it should rather have been. `scope`: the base URIs on the
-    way here; `budget`: yields as often as there may be steps."""
+_BOOLEAN: Any = {True: {}, False: {"not": {}}}  # the schemas that are no objects
 
-    def __init__(self, doc: _Validator, schema: Any, value: Any, path: Any,
+
+class _Step:
+    """One schema applied to one value.
+
+    found: the problems.  seen: names or indices spoken for, so that others can ask for
+    the rest.  result: what the value becomes, or if `lenient` the JSON it should rather
+    have been.  scope: the base URIs on the way here.  budget: yields as often as there
+    may be steps.
+    """
+
+    def __init__(self, validator: _Validator, schema: Any, value: Any, path: Any,
                  scope: tuple[str, ...], budget: Iterator[int], lenient: bool) -> None:
         if len(scope) > MAX_NESTING or next(budget, None) is None:
             raise RecursionError
-        self.doc, self.path, self.budget, self.lenient = doc, path, budget, lenient
-        self.scope = (*scope, doc.bases.get(id(schema), scope[-1]))
+        self.validator, self.path = validator, path
+        self.budget, self.lenient = budget, lenient
+        self.scope = (*scope, validator.bases.get(id(schema), scope[-1]))
         self.found: list[Problem] = []  # (path, text, what was expected)
         self.seen: set[Any] = set()
-        bare: Any = ({"not": {}}, {})
-        self.schema = words = schema if isinstance(schema, dict) else bare[schema]
+        self.schema = words = schema if isinstance(schema, dict) else _BOOLEAN[schema]
         self.value = self.result = _moved(value, words) if lenient else value
         kind = _kind(self.value)
         rules, unevaluated = _RULES.get(kind, (None, ""))
@@ -2663,30 +2695,34 @@ class _Step:
             self.make(schema)
 
     def bad(self, text: str, *key: Any) -> None:
+        """A problem of the value, or of its part under a key."""
         self.found.append(((*self.path, *key), text, ""))
 
     def must(self, fits: Any, what: str, got: Any = None) -> None:
+        """A problem unless it fits: what was expected, and got instead."""
         if not fits:
             got = _quote(self.value) if got is None else got
             self.found.append((self.path, f"expected {what}, got {got}", what))
 
-    def of(self, schema: Any, value: Any, *key: Any) -> _Step:
-        return _Step(self.doc, schema, value, (*self.path, *key), self.scope,
+    def apply(self, schema: Any, value: Any, *key: Any) -> _Step:
+        return _Step(self.validator, schema, value, (*self.path, *key), self.scope,
                      self.budget, self.lenient)
 
     def beside(self, *schemas: Any) -> None:
         """Schemas for the same value: their problems, or what they see and make."""
         for schema in schemas:
-            step = self.of(schema, self.value)
+            step = self.apply(schema, self.value)
             self.found += step.found
-            self.seen |= set() if step.found else step.seen
-            self.result = self.result if step.result is self.value else step.result
+            if not step.found:
+                self.seen |= step.seen
+            if step.result is not self.value:
+                self.result = step.result
 
     def each(self, schemas: Any) -> None:
         """Schemas for parts of the value, by name or index; what has one is seen."""
         made = {}
         for key in schemas:
-            step = self.of(schemas[key], self.value[key], key)
+            step = self.apply(schemas[key], self.value[key], key)
             self.seen.add(key)
             self.found += step.found
             if step.result is not self.value[key]:
@@ -2719,13 +2755,13 @@ class _Step:
                 said = str(error)[:200] or type(error).__name__
                 self.must(False, what) if what else self.bad(said)
 
-    # The keywords: `words` is self.schema.
+    # -- the keywords; `words` is self.schema
 
     def within(self, size: Any, words: Any, unit: str, *bounds: str) -> None:
         """At most, at least, less than, more than what each of `bounds` says."""
-        for word, (what, fits) in zip(bounds, _BOUNDS):
+        for word, (relation, fits) in zip(bounds, _BOUNDS):
             if word in words:
-                what = f"{what} {_quote(words[word])} {unit}".strip()
+                what = f"{relation} {_quote(words[word])} {unit}".strip()
                 self.must(fits(size, words[word]), what, _quote(size))
 
     def number(self, words: Any) -> None:
@@ -2755,7 +2791,7 @@ class _Step:
             self.rest(words["items"])
         if "contains" in words:
             hits = [index for index, item in enumerate(self.value)
-                    if not self.of(words["contains"], item).found]
+                    if not self.apply(words["contains"], item).found]
             self.seen.update(hits)
             least, most = words.get("minContains", 1), words.get("maxContains", size)
             what = f"{least} to {most} items of a certain kind"
@@ -2766,7 +2802,7 @@ class _Step:
                     "minProperties")
         self.require(words.get("required", ()), "required")
         for name in self.value if "propertyNames" in words else ():
-            self.found += self.of(words["propertyNames"], name, name).found
+            self.found += self.apply(words["propertyNames"], name, name).found
         named = words.get("properties", {})
         self.each({name: named[name] for name in named if name in self.value})
         for pattern, schema in words.get("patternProperties", {}).items():
@@ -2802,20 +2838,23 @@ class _Step:
         for word, most in (("anyOf", sys.maxsize), ("oneOf", 1)):
             if word in words:
                 self.either(words[word], most)
-        if "not" in words and not self.of(words["not"], self.value).found:
+        if "not" in words and not self.apply(words["not"], self.value).found:
             self.bad("not allowed")
         if "if" in words:
-            step = self.of(words["if"], self.value)
-            self.seen |= set() if step.found else step.seen
-            self.beside(words.get("else" if step.found else "then", True))
+            step = self.apply(words["if"], self.value)
+            if step.found:
+                self.beside(words.get("else", True))
+            else:
+                self.seen |= step.seen
+                self.beside(words.get("then", True))
         if "$ref" in words:
-            self.beside(self.doc.find(self.scope[-1], words["$ref"]))
+            self.beside(self.validator.find(self.scope[-1], words["$ref"]))
         if "$dynamicRef" in words:
-            self.beside(self.doc.find_dynamic(self.scope, words["$dynamicRef"]))
+            self.beside(self.validator.find_dynamic(self.scope, words["$dynamicRef"]))
 
     def either(self, schemas: list[Any], most: int) -> None:
         """The first that fits; or else the complaint of the one of the right kind."""
-        steps = [self.of(schema, self.value) for schema in schemas]
+        steps = [self.apply(schema, self.value) for schema in schemas]
         fits = [step for step in steps if not step.found]
         if self.lenient:  # text stays where it is welcome, and what fits as it is
             text = isinstance(self.value, str)
@@ -2825,13 +2864,23 @@ class _Step:
         if fits:
             self.seen.update(*(step.seen for step in fits))
             self.result = fits[0].result
-            return self.must(len(fits) <= most, "one alternative to fit", len(fits))
-        firsts = [step.found[0] for step in steps]
-        own = [what if path == self.path else "" for path, _, what in firsts]
-        if all(own):
-            return self.must(False, " or ".join(dict.fromkeys(own)))
-        others = [step for step, what in zip(steps, own) if not what]
-        self.found += min(others, key=lambda step: len(step.found)).found
+            self.must(len(fits) <= most, "one alternative to fit", len(fits))
+        else:
+            self.complain(steps)
+
+    def complain(self, steps: list[_Step]) -> None:
+        """None fits: say what all expect, or what is wrong with the parts of one."""
+        others, wanted = [], {}
+        for step in steps:
+            path, _, what = step.found[0]
+            if what and path == self.path:
+                wanted[what] = True
+            else:  # its kind is right, or it is not so simple
+                others.append(step)
+        if others:
+            self.found += min(others, key=lambda step: len(step.found)).found
+        else:
+            self.must(False, " or ".join(wanted))
 
 
 _COMBINING = {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef"}
@@ -2873,34 +2922,49 @@ def _moved(value: Any, schema: Any) -> Any:
     return spelt if any(name in names for name in kind.split()) else value
 
 
-_SELF, _TEXT, _NUMBER = {"$ref": "#"}, {"type": "string"}, {"type": "number"}
-_SELVES, _TEXTS = ({"type": "array", "items": item} for item in (_SELF, _TEXT))
-_NAMED, _NAMED_TEXTS, _NAMED_EITHER = (
-    {"type": "object", "additionalProperties": item}
-    for item in (_SELF, _TEXTS, {"anyOf": [_SELF, _TEXTS]}))
+# The schema of schemas, which is how a bad one is refused with a readable line.
+
+
+def _list_of(item: Any) -> Json:
+    return {"type": "array", "items": item}
+
+
+def _map_of(item: Any) -> Json:
+    return {"type": "object", "additionalProperties": item}
+
+
+_SCHEMA, _TEXT, _NUMBER = {"$ref": "#"}, {"type": "string"}, {"type": "number"}
 _PATTERN = _Node(_TEXT, _regex)
 _TYPE = {"enum": ["null", "boolean", "integer", "number", "string", "array", "object"]}
-_METASCHEMA: Any = {"$id": "https://json-schema.org/draft/2020-12/schema",
-              "type": ["object", "boolean"], "properties": {
-    word: schema for schema, words in (  # what the value of a keyword must be
-        (_SELF, "not if then else contains additionalItems unevaluatedItems "
-                "propertyNames additionalProperties unevaluatedProperties"),
-        (_SELVES, "allOf anyOf oneOf prefixItems"),
-        ({"anyOf": [_SELF, _SELVES]}, "items"),
-        (_NAMED, "properties dependentSchemas $defs definitions"),
-        ({**_NAMED, "propertyNames": _PATTERN}, "patternProperties"),
-        (_NAMED_TEXTS, "dependentRequired"), (_NAMED_EITHER, "dependencies"),
-        (_TEXT, "$ref $dynamicRef $id $anchor $dynamicAnchor"), (_PATTERN, "pattern"),
-        (_NUMBER, "maximum exclusiveMaximum minimum exclusiveMinimum"),
-        ({**_NUMBER, "exclusiveMinimum": 0}, "multipleOf"),
-        ({"type": "integer", "minimum": 0}, "maxLength minLength maxItems minItems "
-                "maxProperties minProperties maxContains minContains"),
-        ({"anyOf": [_TYPE, {"type": "array", "items": _TYPE}]}, "type"),
-        (_TEXTS, "required"), ({"type": "array"}, "enum"),
-        ({"type": "boolean"}, "uniqueItems"),
-        ({"pattern": r"^https?://json-schema\.org/(draft/2020-12|draft-07)/schema#?$"},
-         "$schema"),
-    ) for word in words.split()}}
+_KEYWORDS: Any = (  # what the value of a keyword must be
+    (_SCHEMA, "not if then else contains additionalItems unevaluatedItems "
+              "propertyNames additionalProperties unevaluatedProperties"),
+    (_list_of(_SCHEMA), "allOf anyOf oneOf prefixItems"),
+    ({"anyOf": [_SCHEMA, _list_of(_SCHEMA)]}, "items"),
+    (_map_of(_SCHEMA), "properties dependentSchemas $defs definitions"),
+    ({**_map_of(_SCHEMA), "propertyNames": _PATTERN}, "patternProperties"),
+    (_map_of(_list_of(_TEXT)), "dependentRequired"),
+    (_map_of({"anyOf": [_SCHEMA, _list_of(_TEXT)]}), "dependencies"),
+    (_TEXT, "$ref $dynamicRef $id $anchor $dynamicAnchor"),
+    (_PATTERN, "pattern"),
+    (_NUMBER, "maximum exclusiveMaximum minimum exclusiveMinimum"),
+    ({**_NUMBER, "exclusiveMinimum": 0}, "multipleOf"),
+    ({"type": "integer", "minimum": 0}, "maxLength minLength maxItems minItems "
+                                        "maxProperties minProperties "
+                                        "maxContains minContains"),
+    ({"anyOf": [_TYPE, _list_of(_TYPE)]}, "type"),
+    (_list_of(_TEXT), "required"),
+    ({"type": "array"}, "enum"),
+    ({"type": "boolean"}, "uniqueItems"),
+    ({"pattern": r"^https?://json-schema\.org/(draft/2020-12|draft-07)/schema#?$"},
+     "$schema"),
+)
+_METASCHEMA: Any = {
+    "$id": "https://json-schema.org/draft/2020-12/schema",
+    "type": ["object", "boolean"],
+    "properties": {word: schema for schema, words in _KEYWORDS
+                   for word in words.split()},
+}
 
 
 @lru_cache(maxsize=1)
@@ -2908,27 +2972,29 @@ def _metaschema() -> _Validator:
     return _Validator(_METASCHEMA)
 
 
-# Hints. Each becomes a _Node: a schema, and what to make of a value that fits it.
+# Hints.  Each becomes a _Node: a schema, and what to make of a value that fits it.
 
 
 _NULL = _Node({"type": "null"})
-_PLAIN = {str: _Node({"type": "string"}), bool: _Node({"type": "boolean"}),
-          int: _Node({"type": "integer"}, int), float: _Node({"type": "number"}, float),
+_PLAIN = {str: _Node(_TEXT), bool: _Node({"type": "boolean"}),
+          int: _Node({"type": "integer"}, int), float: _Node(_NUMBER, float),
           object: _Node({}), None: _NULL, type(None): _NULL}
-
-
 _FORMATS: Any = {  # by name: not imported
-    "datetime.datetime": {"format": "date-time"}, "datetime.date": {"format": "date"},
-    "datetime.time": {"format": "time"}, "uuid.UUID": {"format": "uuid"},
-    "decimal.Decimal": {"type": ["string", "number"], "format": "decimal"},
-    "pathlib.PurePath": {"format": "path"},
-    "builtins.bytes": {"contentEncoding": "base64"},
+    "datetime.datetime": {"format": "date-time"},
+    "datetime.date":     {"format": "date"},
+    "datetime.time":     {"format": "time"},
+    "uuid.UUID":         {"format": "uuid"},
+    "decimal.Decimal":   {"type": ["string", "number"], "format": "decimal"},
+    "pathlib.PurePath":  {"format": "path"},
+    "builtins.bytes":    {"contentEncoding": "base64"},
 }
 
 
 def _revived(cls: Any, text: str) -> Any:
+    """The object of one of these formats that a text stands for."""
     if issubclass(cls, bytes):
         from base64 import b64decode
+
         return b64decode(text, validate=True)
     if not hasattr(cls, "fromisoformat"):
         return cls(text)
@@ -2975,21 +3041,35 @@ def _mapping(args: Any, read: Any) -> _Node:
     return _Node({"type": "object", **more})
 
 
+def _union(args: Any, read: Any) -> _Node:
+    return _Node({"anyOf": [*map(read, args)]})
+
+
+def _inner(args: Any, read: Any) -> _Node:
+    return read(args[0])  # type: ignore[no-any-return]
+
+
 _READERS: dict[str, Callable[[Any, Any], _Node]] = {  # of (arguments, what reads them)
-    name: reader for names, reader in (
-        ("typing.Any", lambda args, read: _PLAIN[object]),
-        ("typing.Union", lambda args, read: _Node({"anyOf": [*map(read, args)]})),
-        ("typing.Literal", lambda args, read: _choice(args)),
-        ("typing.Required typing.NotRequired typing.ReadOnly",
-         lambda args, read: read(args[0])),
-        ("builtins.list collections.Sequence collections.MutableSequence "
-         "collections.Iterable collections.Collection", _array),
-        ("builtins.tuple", partial(_array, make=tuple)),
-        ("builtins.set collections.Set collections.MutableSet",
-         partial(_array, make=set)),
-        ("builtins.frozenset", partial(_array, make=frozenset)),
-        ("builtins.dict collections.Mapping collections.MutableMapping", _mapping),
-    ) for name in names.split()}
+    "typing.Any":                 lambda args, read: _PLAIN[object],
+    "typing.Union":               _union,
+    "typing.Literal":             lambda args, read: _choice(args),
+    "typing.Required":            _inner,
+    "typing.NotRequired":         _inner,
+    "typing.ReadOnly":            _inner,
+    "builtins.list":              _array,
+    "collections.Sequence":       _array,
+    "collections.MutableSequence": _array,
+    "collections.Iterable":       _array,
+    "collections.Collection":     _array,
+    "builtins.tuple":             partial(_array, make=tuple),
+    "builtins.set":               partial(_array, make=set),
+    "collections.Set":            partial(_array, make=set),
+    "collections.MutableSet":     partial(_array, make=set),
+    "builtins.frozenset":         partial(_array, make=frozenset),
+    "builtins.dict":              _mapping,
+    "collections.Mapping":        _mapping,
+    "collections.MutableMapping": _mapping,
+}
 
 
 def hint_schema(hint: Any, output: bool = False, trail: tuple[Any, ...] = ()) -> _Node:

@@ -2414,9 +2414,9 @@ class Sampled(dict):  # type: ignore[type-arg]
 
 
 # -- 8. Schema -------------------------------------------------------------------------
-# Signatures become JSON Schema, arguments become objects, results become JSON.  A server
-# that starts must not import typing, inspect or dataclasses to say that a parameter is
-# an optional list of strings: hints are read by __origin__, __args__ and name.
+# Signatures become JSON Schema, arguments become objects, results become JSON.  Hints
+# are read by __origin__, __args__ and name: a server that starts must not import
+# typing, inspect or dataclasses to say that a parameter is an optional list of strings.
 
 MAX_NESTING = 200     # schemas applied within each other; levels of a result
 MAX_STEPS = 500_000   # schemas applied to one value, in all
@@ -2462,8 +2462,7 @@ def validate(value: Any, schema: Any) -> list[str]:
 
 
 # The validator.  A document is read whole before use (_Validator) and then applied: one
-# _Step for each schema and value that meet, with what each found, saw and made of it.
-
+# _Step for each schema and value that meet, with what it found, saw and made of them.
 
 _KINDS = {type(None): "null", bool: "boolean", int: "integer number", float: "number",
           str: "string", list: "array", tuple: "array", dict: "object"}
@@ -2489,10 +2488,17 @@ def _quote(value: Any) -> str:
 
 
 def _listed(choices: Iterable[Any], show: Any = _quote) -> str:
+    """One after the other; of very many only the first."""
     choices = [*choices]
     more = len(choices) - MAX_CHOICES
     told = ", ".join(map(show, choices[:MAX_CHOICES])) or "none"
     return told if more <= 0 else f"{told} and {more} more"
+
+
+def _types(schema: Json) -> list[str]:
+    """The names under `type`, one or several; none if it takes any."""
+    names = schema.get("type", [])
+    return [names] if isinstance(names, str) else names
 
 
 def _frozen(value: Any) -> Any:
@@ -2548,7 +2554,7 @@ class _Validator:
         self.anchors: dict[str, Any] = {}  # URI or URI#anchor: schema
         self.sound: set[int] = set()  # what is known to be a schema, by id()
         try:
-            encode(document)
+            encode(document)  # a list of tools must be; and no JSON is infinite
         except (TypeError, ValueError, RecursionError) as error:
             raise SchemaError(f"not JSON: {error}") from None
         if document is _METASCHEMA:
@@ -2642,9 +2648,6 @@ class _Validator:
         return step.result
 
 
-_MISSING: Any = object()
-
-
 class _Node(dict):  # type: ignore[type-arg]
     """A schema whose fitting values become `make(value)`, once their parts are made.
 
@@ -2659,6 +2662,8 @@ class _Node(dict):  # type: ignore[type-arg]
         return _Node({**self, **words}, self.make, self.optional)
 
 
+_MISSING: Any = object()  # no default; no such property
+_UNTOLD: Any = object()   # a default that stands in no schema
 _BOOLEAN: Any = {True: {}, False: {"not": {}}}  # the schemas that are no objects
 
 
@@ -2823,7 +2828,7 @@ class _Step:
 
     def compare(self, words: Any, kind: str) -> None:
         if "type" in words:
-            names = [words["type"]] if isinstance(words["type"], str) else words["type"]
+            names = _types(words)
             self.must({*names}.intersection(kind.split()), " or ".join(names))
         for word in ("enum", "const"):
             if word in words and not self.found:
@@ -2858,7 +2863,7 @@ class _Step:
         fits = [step for step in steps if not step.found]
         if self.lenient:  # text stays where it is welcome, and what fits as it is
             text = isinstance(self.value, str)
-            if text and any("string" in step.schema.get("type", ()) for step in steps):
+            if text and any("string" in _types(step.schema) for step in steps):
                 return
             fits.sort(key=lambda step: step.result is not self.value)
         if fits:
@@ -2911,15 +2916,15 @@ def _match(pattern: str, text: str) -> bool:
 
 def _moved(value: Any, schema: Any) -> Any:
     """Text as the JSON it spells, if `schema` asks for that; never if it takes text."""
-    names = schema.get("type", "string")
-    if not isinstance(value, str) or "string" in names or value != value.strip():
+    wanted = _types(schema)
+    if not isinstance(value, str) or "string" in wanted or value != value.strip():
         return value
     try:
         spelt = parse_json(value)
     except ValueError:
         return value
-    kind = _KINDS[type(spelt)].replace("null", "?")  # 5.0 is an integer, "5.0" is not
-    return spelt if any(name in names for name in kind.split()) else value
+    kinds = _KINDS[type(spelt)].split()  # not _kind: 5.0 is an integer, "5.0" is not
+    return value if spelt is None or not {*wanted}.intersection(kinds) else spelt
 
 
 # The schema of schemas, which is how a bad one is refused with a readable line.
@@ -2973,7 +2978,6 @@ def _metaschema() -> _Validator:
 
 
 # Hints.  Each becomes a _Node: a schema, and what to make of a value that fits it.
-
 
 _NULL = _Node({"type": "null"})
 _PLAIN = {str: _Node(_TEXT), bool: _Node({"type": "boolean"}),
@@ -3058,7 +3062,7 @@ _READERS: dict[str, Callable[[Any, Any], _Node]] = {  # of (arguments, what read
     "typing.ReadOnly":            _inner,
     "builtins.list":              _array,
     "collections.Sequence":       _array,
-    "collections.MutableSequence": _array,
+    "collections.MutableSequence":_array,
     "collections.Iterable":       _array,
     "collections.Collection":     _array,
     "builtins.tuple":             partial(_array, make=tuple),
@@ -3073,28 +3077,39 @@ _READERS: dict[str, Callable[[Any, Any], _Node]] = {  # of (arguments, what read
 
 
 def hint_schema(hint: Any, output: bool = False, trail: tuple[Any, ...] = ()) -> _Node:
-    """The schema of a hint, for input or for output. TypeError for what has none."""
+    """The schema of a hint, for input or for output.  TypeError for what has none.
+
+    trail: the hints that this one is part of.
+    """
     if (hint is None or type(hint) is type) and hint in _PLAIN:
         return _PLAIN[hint]
     if hint in trail:
         name = getattr(hint, "__qualname__", hint)
         raise TypeError(f"{name} is recursive, and a schema here is inline")
-    name, read = _name(hint), partial(hint_schema, output=output, trail=(*trail, hint))
+    read = partial(hint_schema, output=output, trail=(*trail, hint))
     if hasattr(hint, "__metadata__"):
-        node = read(hint.__origin__)
-        for extra in hint.__metadata__:
-            words = {"description": extra} if isinstance(extra, str) else extra
-            node = node.plus(words) if isinstance(words, dict) else node
-        _Validator(node)  # a keyword of the author's that makes no sense shows now
-        return node
-    if name in _READERS:
-        return _READERS[name](getattr(hint, "__args__", ()), read)
+        return _annotated(read(hint.__origin__), hint.__metadata__)
+    reader = _READERS.get(_name(hint))
+    if reader:
+        return reader(getattr(hint, "__args__", ()), read)
     if isinstance(hint, type):
         return _class(hint, read, output)
     for inner in ("__supertype__", "__value__", "type"):  # NewType; type X = …; InitVar
         if hasattr(hint, inner):
             return read(getattr(hint, inner))
     raise TypeError(f"{hint!r} cannot be described as JSON Schema")
+
+
+def _annotated(node: _Node, metadata: Any) -> _Node:
+    """With what Annotated adds: a description, keywords, or an object that has one."""
+    for extra in metadata:
+        words = extra
+        if not isinstance(extra, dict):
+            told = extra if isinstance(extra, str) else getattr(extra, "description", 0)
+            words = {"description": told} if isinstance(told, str) else {}
+        node = node.plus(words)
+    _Validator(node)  # a keyword of the author's that makes no sense shows now
+    return node
 
 
 def _class(cls: Any, read: Any, output: bool) -> _Node:
@@ -3108,20 +3123,14 @@ def _class(cls: Any, read: Any, output: bool) -> _Node:
 
 
 def _fields(cls: Any, output: bool) -> list[Any]:
-    """(name, hint, default) of each: _MISSING for none, `...` for one left untold."""
+    """(name, hint, default) of each, the default _MISSING or _UNTOLD where it is."""
     hints = _hints_of(cls)
     if hasattr(cls, "__dataclass_fields__"):
-        from dataclasses import MISSING, fields
-
-        taken = [f for f in cls.__dataclass_fields__.values()  # with every InitVar
-                 if f.init and _name(hints[f.name]) != "typing.ClassVar"]
-        return [(f.name, hints[f.name], f.default if f.default is not MISSING else
-                 _MISSING if f.default_factory is MISSING else ...)
-                for f in (fields(cls) if output else taken)]
+        return _dataclass_fields(cls, hints, output)
     if hasattr(cls, "__required_keys__"):
-        marks = {"typing.Required": _MISSING, "typing.NotRequired": ...}
+        marks = {"typing.Required": _MISSING, "typing.NotRequired": _UNTOLD}
         needed = {name: _MISSING for name in cls.__required_keys__}
-        return [(name, hint, marks.get(_name(hint), needed.get(name, ...)))
+        return [(name, hint, marks.get(_name(hint), needed.get(name, _UNTOLD)))
                 for name, hint in hints.items()]
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return [(name, hints.get(name, object), cls._field_defaults.get(name, _MISSING))
@@ -3129,36 +3138,61 @@ def _fields(cls: Any, output: bool) -> list[Any]:
     raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema")
 
 
+def _dataclass_fields(cls: Any, hints: Any, output: bool) -> list[Any]:
+    """What its constructor takes, with every InitVar; or what an object of it has."""
+    from dataclasses import MISSING, fields
+
+    taken = [field for field in cls.__dataclass_fields__.values()
+             if field.init and _name(hints[field.name]) != "typing.ClassVar"]
+    rows = []
+    for field in fields(cls) if output else taken:
+        default = _MISSING if field.default_factory is MISSING else _UNTOLD
+        default = default if field.default is MISSING else field.default
+        rows.append((field.name, hints[field.name], default))
+    return rows
+
+
 def _object(rows: list[Any], read: Any, output: bool = False, loose: bool = False,
             make: Any = None) -> _Node:
-    """The schema of what has named parts, as _fields() gives them."""
-    node, needed = _Node({"type": "object", "properties": {}}, make), []
+    """The schema of what has named parts, as _fields() gives them.
+
+    loose: a part that cannot be described may be anything.
+    """
+    parts, needed = {}, []
     for name, hint, default in rows:
         try:
-            part = _part(read(hint), ... if output else default)
+            parts[name] = _part(read(hint), _UNTOLD if output else default)
         except (TypeError, ValueError) as error:
             if not loose:
                 raise TypeError(f"{name}: {error}") from None
-            part = _PLAIN[object]
-        node["properties"][name] = part
-        needed += [name] if default is _MISSING else []
-    node.update({"required": needed} if needed else {})
+            parts[name] = _PLAIN[object]
+        if default is _MISSING:
+            needed.append(name)
+    words: Json = {"type": "object", "properties": parts}
+    if needed:
+        words["required"] = needed
     if not output:  # where a subclass may have more
-        node["additionalProperties"] = False
-    return node
+        words["additionalProperties"] = False
+    return _Node(words, make)
 
 
 def _part(node: _Node, default: Any) -> _Node:
-    if default is None:  # Optional[X] = None reads as X, and null as left out
-        others = [one for one in node.get("anyOf", ()) if one != _NULL] or [node]
-        rest = {word: node[word] for word in node if word != "anyOf"}
-        first = others[0] if len(others) == 1 else _Node({"anyOf": others}, node.make)
-        return _Node({**first, **rest}, first.make, True)
-    try:
-        told = default is not _MISSING and default is not ...
-        return node.plus({"default": jsonable(default)}) if told else node
-    except (TypeError, ValueError):
+    if default is _MISSING or default is _UNTOLD:
         return node
+    if default is None:
+        return _or_left_out(node)
+    try:
+        return node.plus({"default": jsonable(default)})
+    except (TypeError, ValueError):  # JSON cannot say it
+        return node
+
+
+def _or_left_out(node: _Node) -> _Node:
+    """Optional[X] = None reads as X, and null as left out."""
+    others = [one for one in node.get("anyOf", ()) if one != _NULL] or [node]
+    rest = {word: node[word] for word in node if word != "anyOf"}
+    first = others[0] if len(others) == 1 else _Node({"anyOf": others}, node.make)
+    return _Node({**first, **rest}, first.make, optional=True)
 
 
 def _hints_of(thing: Any, **names: Any) -> dict[str, Any]:
@@ -3169,22 +3203,28 @@ def _hints_of(thing: Any, **names: Any) -> dict[str, Any]:
     if not any(type(hint) is not type and "'" in repr(hint) for hint in hints.values()):
         return hints
     import typing
+
     names.update(vars(typing))  # also what was imported for type checkers only
     for part in parts:
         names.update(getattr(sys.modules.get(part.__module__), "__dict__", {}))
     told = {}
     for name, hint in hints.items():
         try:
-            for _ in ("once", "and again for what was quoted within quotes"):
-                if sys.version_info < (3, 10):  # noqa: UP036
-                    hint = _without_bars(hint)
-                holder = type("", (), {"__annotations__": {name: hint}})
-                hint = typing.get_type_hints(holder, names, include_extras=True)[name]
-            told[name] = hint
+            once = _evaluated(hint, names)
+            told[name] = _evaluated(once, names)  # what was quoted within quotes
         except Exception as error:
             if name != "return":  # a result may be of a type nobody knows
                 raise TypeError(f"{name}: {hint!r}: {error}") from None
     return told
+
+
+def _evaluated(hint: Any, names: dict[str, Any]) -> Any:
+    import typing
+
+    if sys.version_info < (3, 10):  # noqa: UP036
+        hint = _without_bars(hint)
+    holder = type("", (), {"__annotations__": {"it": hint}})
+    return typing.get_type_hints(holder, names, include_extras=True)["it"]
 
 
 def _without_bars(hint: Any) -> Any:
@@ -3195,17 +3235,35 @@ def _without_bars(hint: Any) -> Any:
         def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
             both = [self.visit(node.left), self.visit(node.right)]
             return ast.Subscript(ast.Name("Union"), ast.Tuple(both))
+
     text = getattr(hint, "__forward_arg__", hint)
-    tree = Bars().visit(ast.parse(text, mode="eval")) if isinstance(text, str) else None
-    return ast.unparse(tree) if tree else hint
+    if not isinstance(text, str):
+        return hint
+    return ast.unparse(Bars().visit(ast.parse(text, mode="eval")))
 
 
-# Results.
+# Results.  A return hint promises a schema, and what is returned must keep the promise.
+
+class Output:
+    """What a tool's results look like, if it says so.  problems: why one does not."""
+
+    def __init__(self, schema: Json | None, wrapped: bool = False) -> None:
+        self.schema, self.wrapped = schema, wrapped
+        self._validator: _Validator | None = None  # made when first needed
+
+    def problems(self, value: Any) -> list[str]:
+        try:
+            self._validator = self._validator or _Validator(self.schema)
+            return Misfit(self._validator.check(value).found).problems
+        except SchemaError as error:
+            return [str(error)]
 
 
 def output_of(hint: Any) -> tuple[Any, bool]:
-    """The outputSchema for a return hint, and whether it wraps as {"result": …}. None
-    where nothing is promised: text, content blocks, Any, what cannot be described."""
+    """The outputSchema for a return hint, and whether it wraps as {"result": …}.
+
+    None where nothing is promised: text, content blocks, Any, what has no schema.
+    """
     try:
         node = hint_schema(hint, output=True)
     except (TypeError, ValueError):
@@ -3224,9 +3282,12 @@ _HUGE = 10 ** 4300  # Python does not write longer integers, and other readers c
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
-    """`value` as JSON data: a dataclass or NamedTuple as object, an Enum as its value,
-    a set as array, bytes as base64, dates, UUIDs, paths, decimals as text. TypeError if
-    it has no such form; ValueError for NaN and its like, cycles, too deep nesting."""
+    """`value` as JSON data.
+
+    A dataclass or NamedTuple as object, an Enum as its value, a set as array, bytes as
+    base64, dates, UUIDs, paths, decimals as text.  TypeError if it has no such form;
+    ValueError for NaN and its like, cycles, too deep nesting.
+    """
     if depth > MAX_NESTING:
         raise ValueError(f"nested over {MAX_NESTING} levels, or a part of itself")
     if isinstance(value, enum.Enum):
@@ -3256,14 +3317,19 @@ def _key(key: Any) -> str:
 
 def _spelt(value: Any) -> str:
     if isinstance(value, (bytes, bytearray)):
-        from base64 import b64encode
-        return b64encode(value).decode()
+        return _base64(bytes(value))
     if any(name in _FORMATS for name in map(_name, type(value).__mro__)):
         return str(value.isoformat() if hasattr(value, "isoformat") else value)
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
-# Signatures.
+# Signatures.  What a function's parameters tell a client, and how arguments reach them.
+
+POSITIONAL_ONLY = 0        # the kinds of parameters, as inspect counts them
+POSITIONAL_OR_KEYWORD = 1
+VAR_POSITIONAL = 2
+KEYWORD_ONLY = 3
+VAR_KEYWORD = 4
 
 
 def _home(fn: Any) -> Any:
@@ -3275,7 +3341,7 @@ def _home(fn: Any) -> Any:
 
 
 def _parameters(fn: Any, home: Any) -> list[Any]:
-    """(name, kind as inspect counts, default); inspect itself only for the odd ones."""
+    """(name, kind, default) of each; inspect itself only for the odd functions."""
     if fn is not home:
         import inspect
 
@@ -3286,11 +3352,13 @@ def _parameters(fn: Any, home: Any) -> list[Any]:
         return [(p.name, p.kind, _MISSING if p.default is p.empty else p.default)
                 for p in found]
     code, count = fn.__code__, fn.__code__.co_argcount
+    kinds = [POSITIONAL_ONLY] * code.co_posonlyargcount
+    kinds += [POSITIONAL_OR_KEYWORD] * (count - code.co_posonlyargcount)
+    kinds += [KEYWORD_ONLY] * code.co_kwonlyargcount
+    kinds += [VAR_POSITIONAL] * bool(code.co_flags & 4)
+    kinds += [VAR_KEYWORD] * bool(code.co_flags & 8)
     defaults = dict(zip(code.co_varnames[:count][::-1], (fn.__defaults__ or ())[::-1]))
     defaults.update(fn.__kwdefaults__ or {})
-    kinds = [0] * code.co_posonlyargcount + [1] * (count - code.co_posonlyargcount)
-    kinds += [3] * code.co_kwonlyargcount + [2] * bool(code.co_flags & 4)
-    kinds += [4] * bool(code.co_flags & 8)
     return [(name, kind, defaults.get(name, _MISSING))
             for name, kind in zip(code.co_varnames, kinds)]
 
@@ -3302,8 +3370,8 @@ _EXACT = {"string": str, "boolean": bool, "integer": int, "number": float,
 class Signature:
     """What a function's signature tells a client, and how arguments come to it.
 
-    `context` names the parameter of `context_type`, or is ""; `returns` is a hint.
-    A `schema` by hand is told instead of the hints, and arguments must fit both. Raises
+    context: the name of the parameter of `context_type`, or "".  returns: a hint.
+    by_hand: a `schema` told instead of the hints; arguments must fit both.  Raises
     TypeError for what cannot be described, SchemaError for a schema of no use.
     """
 
@@ -3326,27 +3394,32 @@ class Signature:
 
     def _describe(self, context_type: Any) -> _Node:
         context = {context_type.__name__: context_type} if context_type else {}
-        hints, rows, more = _hints_of(self.home, **context), [], {}
+        hints = _hints_of(self.home, **context)
         self.returns = hints.get("return", object)
+        rows, more = [], {}
         for name, kind, default in _parameters(self.fn, self.home):
             hint = hints.get(name, object)
             inner = hint, getattr(hint, "__origin__", 0), *getattr(hint, "__args__", ())
-            self._first += [(name, default)] if kind == 0 else []
-            if kind == 2 or kind == 4 and self.by_hand is None:
-                raise TypeError(f"{name}: *args and **kwargs cannot be described")
+            if kind == POSITIONAL_ONLY:
+                self._first.append((name, default))
             if context and context_type in inner:
                 if self.context:
                     raise TypeError(f"{name}: a second Context")
                 self.context = name
-            elif kind == 4:
+            elif kind == VAR_KEYWORD and self.by_hand is not None:
                 more = {"additionalProperties": True}
+            elif kind in (VAR_POSITIONAL, VAR_KEYWORD):
+                raise TypeError(f"{name}: *args and **kwargs cannot be described")
             else:
                 rows.append((name, hint, default))
         return _object(rows, hint_schema, loose=self.by_hand is not None).plus(more)
 
     def bind(self, arguments: dict[str, Any], strict: bool = False) -> dict[str, Any]:
-        """The keyword arguments to call with; raises Misfit. Unless `strict`, what does
-        not fit moves to its type: "5" to 5, "true" to True, JSON text to a list."""
+        """The keyword arguments to call with; raises Misfit.
+
+        Unless `strict`, what does not fit moves to its type: "5" to 5, "true" to True,
+        JSON text to a list.
+        """
         if self._plain is not None and self._needed <= arguments.keys():
             for name, value in arguments.items():
                 if self._plain.get(name) is not type(value):
@@ -3414,6 +3487,18 @@ def _split_doc(doc: str) -> tuple[str, dict[str, str]]:
     return text.strip(), told
 
 
+# URI templates, read backwards.
+
+_SHAPES = {  # before the first, before the others, what each takes in
+    "":  ("",    ",",   "[^/?#]+?"),
+    "+": ("",    ",",   "[^?#]+?"),
+    "#": ("#",   ",",   ".+?"),
+    ".": ("[.]", "[.]", "[^/?#.]+?"),
+    "/": ("/",   "/",   "[^/?#]+?"),
+    ";": (";",   ";",   "[^/?#;]*?"),
+}
+
+
 def _up_to(literal: str, name: str, value: str) -> str:
     """A variable and the literal that first follows it, whatever comes then.
 
@@ -3427,7 +3512,7 @@ class UriTemplate:
     """An RFC 6570 template, levels 1 to 3, read backwards: from a URI to its variables.
 
     `{x}` never takes in a slash, however it is written, and no variable a segment `..`.
-    Of several that match, the one with the largest `literal` says the most. A template
+    Of several that match, the one with the largest `literal` says the most.  A template
     that is malformed or of level 4 is a ValueError.
     """
 
@@ -3446,19 +3531,14 @@ class UriTemplate:
             pattern += self._pattern(kind, names.split(","), re.escape(literal), after)
         self._regex = re.compile(pattern, re.DOTALL)
 
-    _SHAPES = {  # noqa: RUF012  before the first, before the others, what each takes in
-        "":  ("", ",", "[^/?#]+?"),   ".": ("[.]", "[.]", "[^/?#.]+?"),
-        "+": ("", ",", "[^?#]+?"),    "/": ("/", "/", "[^/?#]+?"),
-        "#": ("#", ",", ".+?"),       ";": (";", ";", "[^/?#;]*?"),
-    }
-
     def _pattern(self, kind: str, names: list[str], literal: str, after: str) -> str:
         """The regular expression of an expression and the literal text after it."""
         if kind in ("?", "&"):
             self._asked += names
             return rf"(?:\{kind}([^#]*))?" + literal
-        self._deep += names if kind in ("+", "#") else []
-        lead, other, value = self._SHAPES[kind]
+        if kind in ("+", "#"):
+            self._deep += names
+        lead, other, value = _SHAPES[kind]
         if kind in ("", "+"):
             *some, last = names
             pattern = "".join(_up_to(other, name, value) for name in some)
@@ -3466,10 +3546,10 @@ class UriTemplate:
                 return pattern + _up_to(literal, last, value)
             return f"{pattern}(?P<{last}>{value}){literal}"
         pattern = ""
-        for name in names:
+        for name in names:  # each may be left out, with what stands before it
             one = f"(?P<{name}>{value})"
-            one = lead + (f"{name}(?:={one})?" if kind == ";" else one)
-            pattern += f"(?:{one})?"
+            one = f"{name}(?:={one})?" if kind == ";" else one
+            pattern += f"(?:{lead}{one})?"
             lead = other
         return pattern + literal
 
@@ -3493,21 +3573,6 @@ class UriTemplate:
             return None
         values.update((name, got if got[1:] else got[0]) for name, got in asked.items())
         return values
-
-
-class Output:
-    """What a tool's results look like, if it says so.  problems: why one does not."""
-
-    def __init__(self, schema: Json | None, wrapped: bool = False) -> None:
-        self.schema, self.wrapped = schema, wrapped
-        self._validator: _Validator | None = None  # made when first needed
-
-    def problems(self, value: Any) -> list[str]:
-        try:
-            self._validator = self._validator or _Validator(self.schema)
-            return Misfit(self._validator.check(value).found).problems
-        except SchemaError as error:
-            return [str(error)]
 
 
 # -- 9. Server -------------------------------------------------------------------------

@@ -2458,7 +2458,7 @@ def validate(value: Any, schema: Any) -> list[str]:
     Raises SchemaError.  Work is bounded, except that Python's `re` cannot be stopped:
     limits on pattern and subject tame polynomial blow-up, but (a+)+$ stays exponential.
     """
-    return Misfit(_Validator(schema).check(value).found).problems
+    return _Validator(schema).problems(value)
 
 
 # The validator.  A document is read whole before use (_Validator) and then applied: one
@@ -2596,7 +2596,7 @@ class _Validator:
     def vouch(self, schema: Any) -> Any:
         """The schema, if it is one; a reference may lead to anything."""
         if id(schema) not in self.sound:
-            problems = Misfit(_metaschema().check(schema).found).problems
+            problems = _metaschema().problems(schema)
             if problems:
                 raise SchemaError(problems[0])
             self.sound.add(id(schema))
@@ -2637,6 +2637,9 @@ class _Validator:
         except RecursionError:
             raise SchemaError("checking nests too deeply (a $ref loop?) "
                               "or is too much") from None
+
+    def problems(self, value: Any) -> list[str]:
+        return Misfit(self.check(value).found).problems
 
     def fit(self, value: Any, strict: bool = True) -> Any:
         """What `value` becomes, at a lenient second look unless `strict`; or Misfit."""
@@ -3054,25 +3057,25 @@ def _inner(args: Any, read: Any) -> _Node:
 
 
 _READERS: dict[str, Callable[[Any, Any], _Node]] = {  # of (arguments, what reads them)
-    "typing.Any":                 lambda args, read: _PLAIN[object],
-    "typing.Union":               _union,
-    "typing.Literal":             lambda args, read: _choice(args),
-    "typing.Required":            _inner,
-    "typing.NotRequired":         _inner,
-    "typing.ReadOnly":            _inner,
-    "builtins.list":              _array,
-    "collections.Sequence":       _array,
-    "collections.MutableSequence":_array,
-    "collections.Iterable":       _array,
-    "collections.Collection":     _array,
-    "builtins.tuple":             partial(_array, make=tuple),
-    "builtins.set":               partial(_array, make=set),
-    "collections.Set":            partial(_array, make=set),
-    "collections.MutableSet":     partial(_array, make=set),
-    "builtins.frozenset":         partial(_array, make=frozenset),
-    "builtins.dict":              _mapping,
-    "collections.Mapping":        _mapping,
-    "collections.MutableMapping": _mapping,
+    "typing.Any":                  lambda args, read: _PLAIN[object],
+    "typing.Union":                _union,
+    "typing.Literal":              lambda args, read: _choice(args),
+    "typing.Required":             _inner,
+    "typing.NotRequired":          _inner,
+    "typing.ReadOnly":             _inner,
+    "builtins.list":               _array,
+    "collections.Sequence":        _array,
+    "collections.MutableSequence": _array,
+    "collections.Iterable":        _array,
+    "collections.Collection":      _array,
+    "builtins.tuple":              partial(_array, make=tuple),
+    "builtins.set":                partial(_array, make=set),
+    "collections.Set":             partial(_array, make=set),
+    "collections.MutableSet":      partial(_array, make=set),
+    "builtins.frozenset":          partial(_array, make=frozenset),
+    "builtins.dict":               _mapping,
+    "collections.Mapping":         _mapping,
+    "collections.MutableMapping":  _mapping,
 }
 
 
@@ -3103,11 +3106,11 @@ def hint_schema(hint: Any, output: bool = False, trail: tuple[Any, ...] = ()) ->
 def _annotated(node: _Node, metadata: Any) -> _Node:
     """With what Annotated adds: a description, keywords, or an object that has one."""
     for extra in metadata:
-        words = extra
-        if not isinstance(extra, dict):
-            told = extra if isinstance(extra, str) else getattr(extra, "description", 0)
-            words = {"description": told} if isinstance(told, str) else {}
-        node = node.plus(words)
+        told = getattr(extra, "description", extra)  # pydantic's Field, say
+        if isinstance(told, str):
+            node = node.plus({"description": told})
+        elif isinstance(told, dict):
+            node = node.plus(told)
     _Validator(node)  # a keyword of the author's that makes no sense shows now
     return node
 
@@ -3146,8 +3149,9 @@ def _dataclass_fields(cls: Any, hints: Any, output: bool) -> list[Any]:
              if field.init and _name(hints[field.name]) != "typing.ClassVar"]
     rows = []
     for field in fields(cls) if output else taken:
-        default = _MISSING if field.default_factory is MISSING else _UNTOLD
-        default = default if field.default is MISSING else field.default
+        default = field.default
+        if default is MISSING:
+            default = _MISSING if field.default_factory is MISSING else _UNTOLD
         rows.append((field.name, hints[field.name], default))
     return rows
 
@@ -3244,17 +3248,20 @@ def _without_bars(hint: Any) -> Any:
 
 # Results.  A return hint promises a schema, and what is returned must keep the promise.
 
+
 class Output:
     """What a tool's results look like, if it says so.  problems: why one does not."""
 
     def __init__(self, schema: Json | None, wrapped: bool = False) -> None:
         self.schema, self.wrapped = schema, wrapped
-        self._validator: _Validator | None = None  # made when first needed
+
+    @cached_property
+    def _validator(self) -> _Validator:
+        return _Validator(self.schema)
 
     def problems(self, value: Any) -> list[str]:
         try:
-            self._validator = self._validator or _Validator(self.schema)
-            return Misfit(self._validator.check(value).found).problems
+            return self._validator.problems(value)
         except SchemaError as error:
             return [str(error)]
 

@@ -7645,6 +7645,7 @@ class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
     def test_what_cannot_be_described_is_refused_by_name(self):
         def tool(*args): ...
         def options(**more): ...
+        def contexts(one: Context, two: Optional[Context] = None): ...
         local = dataclasses.make_dataclass("Local", [("z", complex)])
         rows = [(function(complex),
             "handler(): parameter x: complex cannot be described"),
@@ -7660,13 +7661,29 @@ class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
                 (function(Literal[b"x", object]), "x"),
                 (tool, "parameter args: *args and **kwargs cannot be described"),
                 (options, "parameter more: *args and **kwargs cannot be described"),
-                (dict, "parameter list: no signature found")]
+                (dict, "parameter list: no signature found"),
+                (contexts, "parameter two: a second Context")]
         for fn, message in rows[:6] + rows[8:]:
             with self.subTest(message), self.assertRaises(TypeError) as caught:
-                Signature(fn)
+                Signature(fn, Context)
             self.assertIn(message, str(caught.exception))
         with self.assertRaisesRegex(TypeError, "x: minimum: expected number, got"):
             Signature(rows[6][0])
+
+    def test_an_object_in_annotated_may_hold_the_description(self):
+        field = mock.Mock(spec=["description", "ge"], description="How many", ge=1)
+        for metadata in ([field], [object(), field], [mock.Mock(description=1), field]):
+            told = Signature(function(Annotated[(int, *metadata)])).schema["properties"]
+            self.assertEqual(told["x"], {"type": "integer", "description": "How many"})
+
+    @unittest.skipIf(sys.version_info < (3, 11), "Required is of Python 3.11")
+    def test_keys_may_be_marked_as_required_or_not(self):
+        book = TypedDict("book", {
+            "title": typing.Required[str], "year": typing.NotRequired["int"]}, total=False)
+        told = Signature(function(book)).schema["properties"]["x"]
+        self.assertEqual(told, {"type": "object", "properties": {
+            "title": {"type": "string"}, "year": {"type": "integer"}},
+            "required": ["title"], **CLOSED})
 
     @unittest.skipIf(sys.version_info < (3, 12), "`type X = …` is of Python 3.12")
     def test_an_alias_stands_for_its_hint_and_must_not_be_part_of_itself(self):
@@ -7976,6 +7993,8 @@ UNUSABLE = [
     ({"properties": {"a": {"$ref": "#/$defs/none"}}},
      '"#/$defs/none" is not in the document'),
     ({"$ref": "http://[bad"}, "is not in the document"),
+    ({"$id": "http://x/y", "$defs": {"a": {"$id": "http://[bad"}}, "$ref": "[bad"},
+     "is not in the document"),
     ({"$ref": "#/a/b", "a": 1}, "is not in the document"),
     ({"$dynamicRef": "#none"}, "is not in the document"),
     ({"$ref": "#"}, "a $ref loop?"),

@@ -2716,14 +2716,20 @@ class _Step:
         return _Step(self.validator, schema, value, (*self.path, *key), self.scope,
                      self.budget, self.lenient)
 
+    @property
+    def current(self) -> Any:
+        """What the next schema is applied to: JSON as moved, no object made of it."""
+        return self.result if self.lenient else self.value
+
     def beside(self, *schemas: Any) -> None:
         """Schemas for the same value: their problems, or what they see and make."""
         for schema in schemas:
-            step = self.apply(schema, self.value)
+            value = self.current
+            step = self.apply(schema, value)
             self.found += step.found
             if not step.found:
                 self.seen |= step.seen
-            if step.result is not self.value:
+            if step.result is not value:
                 self.result = step.result
 
     def each(self, schemas: Any) -> None:
@@ -2862,16 +2868,18 @@ class _Step:
 
     def either(self, schemas: list[Any], most: int) -> None:
         """The first that fits; or else the complaint of the one of the right kind."""
-        steps = [self.apply(schema, self.value) for schema in schemas]
+        value = self.current
+        steps = [self.apply(schema, value) for schema in schemas]
         fits = [step for step in steps if not step.found]
         if self.lenient:  # text stays where it is welcome, and what fits as it is
-            text = isinstance(self.value, str)
+            text = isinstance(value, str)
             if text and any("string" in _types(step.schema) for step in steps):
                 return
-            fits.sort(key=lambda step: step.result is not self.value)
+            fits.sort(key=lambda step: step.result is not value)
         if fits:
             self.seen.update(*(step.seen for step in fits))
-            self.result = fits[0].result
+            if fits[0].result is not value:
+                self.result = fits[0].result
             self.must(len(fits) <= most, "one alternative to fit", len(fits))
         else:
             self.complain(steps)

@@ -7842,6 +7842,22 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
         with self.assertRaisesRegex(Misfit, "zz: unknown; known are: x"):
             Signature(function(int), schema={"type": "object"}).bind({"x": 1, "zz": 1})
 
+    def test_what_one_schema_makes_of_a_value_the_next_does_not_undo(self):
+        def fn(**more): ...
+        either = {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
+        b = {"properties": {"b": {"type": "integer"}}}
+        rows = [(either, {"a": "1"}, {"a": 1}),
+                ({"allOf": [b]}, {"a": "1", "b": "2"}, {"a": 1, "b": 2}),
+                ({"oneOf": [b]}, {"a": "1", "b": "2"}, {"a": 1, "b": 2})]
+        for more, given, bound in rows:
+            schema = {"type": "object", "properties": {"a": {"type": "integer"}}, **more}
+            with self.subTest(more):
+                self.assertEqual(Signature(fn, schema=schema).bind(given), bound)
+        dated = {"anyOf": [{"required": ["name"]}, {"required": ["born"]}]}
+        user = {"name": "Al", "home": {"street": "a"}, "born": "2000-01-02"}
+        bound = Signature(function(Annotated[User, dated])).bind({"x": user})
+        self.assertEqual(bound["x"].born, datetime.date(2000, 1, 2))
+
     def test_arguments_that_cost_too_much_are_a_misfit_not_a_crash(self):
         with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
                 Misfit, "is too much"):

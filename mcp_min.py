@@ -2491,44 +2491,55 @@ class Sampled(dict):  # type: ignore[type-arg]
 
 
 # -- 8. Schema -------------------------------------------------------------------------
-# Signatures become JSON Schema, arguments become objects, results become JSON. Hints
+# Signatures become JSON Schema, arguments become objects, results become JSON.  Hints
 # are read by __origin__, __args__ and name: a server that starts must not import
 # typing, inspect or dataclasses to say that a parameter is an optional list of strings.
 
-MAX_NESTING, MAX_STEPS = 200, 500_000  # of applying schemas: within each other, in all
-MAX_PATTERN, MAX_SUBJECT = 1_000, 20_000  # characters; validate() says why
-MAX_PROBLEMS = 20  # told to the peer; the rest is counted
+MAX_NESTING = 200     # schemas applied within each other; levels of a result
+MAX_STEPS = 500_000   # schemas applied to one value, in all
+MAX_PATTERN = 1_000   # characters of a regular expression; validate() says why
+MAX_SUBJECT = 20_000  # characters it is tried on
+MAX_PROBLEMS = 20     # told to the peer; the rest is counted
+MAX_CHOICES = 100     # named in a problem; the rest is counted
 
 
 class SchemaError(ValueError):
-    """A schema that cannot be used: malformed, of another dialect, with a reference out
-    of the document, or more work than the limits above allow."""
+    """A schema that cannot be used.
+
+    It is malformed or of another dialect, a reference leads out of the document, or it
+    is more work than the limits above allow.
+    """
 
 
 class Misfit(ValueError):
     """A value that does not fit: `problems` has one readable line for each reason."""
 
     def __init__(self, found: list[Problem]) -> None:
-        self.problems = []
-        for path, text, _ in found[:MAX_PROBLEMS]:
-            keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}"
-                    for key in path)
-            line = " ".join(f"{''.join(keys).lstrip('.')}: {text}".split())
-            self.problems.append(line if path else text)
+        self.problems = [_line(path, text) for path, text, _ in found[:MAX_PROBLEMS]]
         if len(found) > MAX_PROBLEMS:
             self.problems.append(f"… and {len(found) - MAX_PROBLEMS} more")
         super().__init__("\n".join(self.problems))
+
+
+def _line(path: tuple[Any, ...], text: str) -> str:
+    """A problem, after the way to where it is: `user.tags[1]: expected …`."""
+    keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}" for key in path)
+    way = "".join(keys).lstrip(".")
+    return " ".join(f"{way}: {text}".split()) if path else text
 
 
 def validate(value: Any, schema: Any) -> list[str]:
     """What is wrong with `value`, one readable line per problem; empty when it fits.
 
     All of JSON Schema 2020-12 validation; `format` only annotates, nothing is fetched.
-    Raises SchemaError. Work is bounded, except that Python's `re` cannot be stopped:
+    Raises SchemaError.  Work is bounded, except that Python's `re` cannot be stopped:
     limits on pattern and subject tame polynomial blow-up, but (a+)+$ stays exponential.
     """
-    return Misfit(_Validator(schema).check(value).found).problems
+    return _Validator(schema).problems(value)
 
+
+# The validator.  A document is read whole before use (_Validator) and then applied: one
+# _Step for each schema and value that meet, with what it found, saw and made of them.
 
 _KINDS = {type(None): "null", bool: "boolean", int: "integer number", float: "number",
           str: "string", list: "array", tuple: "array", dict: "object"}
@@ -2553,6 +2564,20 @@ def _quote(value: Any) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
+def _listed(choices: Iterable[Any], show: Any = _quote) -> str:
+    """One after the other; of very many only the first."""
+    choices = [*choices]
+    more = len(choices) - MAX_CHOICES
+    told = ", ".join(map(show, choices[:MAX_CHOICES])) or "none"
+    return told if more <= 0 else f"{told} and {more} more"
+
+
+def _types(schema: Json) -> list[str]:
+    """The names under `type`, one or several; none if it takes any."""
+    names = schema.get("type", [])
+    return [names] if isinstance(names, str) else names
+
+
 def _frozen(value: Any) -> Any:
     """Hashable, and equal where JSON Schema says so: 1 is 1.0, but neither is true."""
     if isinstance(value, dict):
@@ -2563,14 +2588,18 @@ def _frozen(value: Any) -> Any:
 
 
 def _unquote(text: str) -> str:
-    return re.sub("(?:%[0-9A-Fa-f]{2})+", lambda run: bytes.fromhex(
-        run[0].replace("%", "")).decode("utf-8", "replace"), text)
+    """Text of a URI without its %XX; urllib.parse is slow to import."""
+    def decoded(run: re.Match[str]) -> str:
+        return bytes.fromhex(run[0].replace("%", "")).decode("utf-8", "replace")
+
+    return re.sub("(?:%[0-9A-Fa-f]{2})+", decoded, text)
 
 
 def _join(base: str, reference: str) -> str:
     if not base or reference[:1] == "#":
         return base + reference
     from urllib.parse import urljoin
+
     try:
         return urljoin(base, reference)
     except ValueError:  # no URI: nothing has this name
@@ -2600,18 +2629,26 @@ class _Validator:
         self.document = document
         self.bases: dict[int, str] = {}  # the base URI of what stands in it, by id()
         self.anchors: dict[str, Any] = {}  # URI or URI#anchor: schema
-        if document is not _METASCHEMA:
+        self.sound: set[int] = set()  # what is known to be a schema, by id()
+        try:
+            encode(document)  # a list of tools must be; and no JSON is infinite
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SchemaError(f"not JSON: {error}") from None
+        if document is _METASCHEMA:
+            self.sound.add(id(document))
+        else:
             self.bases.update(_metaschema().bases)  # which may be referred to
             self.anchors.update(_metaschema().anchors)
-            for problem in Misfit(_metaschema().check(document).found).problems[:1]:
-                raise SchemaError(problem)
+        self.vouch(document)
         self.anchors[""] = document
         for base, reference in self.read():
             self.find(base, reference)
 
     def read(self) -> list[tuple[str, str]]:
-        """Note bases and anchors; give every (base, reference). Only strings count, for
-        what is no schema may use the words otherwise."""
+        """Note bases and anchors; give every (base, reference).
+
+        Only strings count, for what is no schema may use the words otherwise.
+        """
         references: list[tuple[str, str]] = []
         todo = [("", self.document)]  # recursion would end too early
         while todo:
@@ -2621,8 +2658,9 @@ class _Validator:
             words = node if isinstance(node, dict) else dict(enumerate(node))
             told = {word: want for word, want in words.items() if isinstance(want, str)}
             if "$id" in told:
-                self.anchors[_join(base, told["$id"])] = node  # "#name" in draft-07
-                base = _join(base, told["$id"]).partition("#")[0]
+                uri = _join(base, told["$id"])
+                self.anchors[uri] = node  # in draft-07 an anchor is an $id: "#name"
+                base = uri.partition("#")[0]
             self.bases[id(node)] = base
             for word in told.keys() & {"$anchor", "$dynamicAnchor"}:
                 self.anchors[f"{base}#{told[word]}"] = node
@@ -2632,36 +2670,53 @@ class _Validator:
                      if word not in ("enum", "const", "default", "examples")]
         return references
 
+    def vouch(self, schema: Any) -> Any:
+        """The schema, if it is one; a reference may lead to anything."""
+        if id(schema) not in self.sound:
+            problems = _metaschema().problems(schema)
+            if problems:
+                raise SchemaError(problems[0])
+            self.sound.add(id(schema))
+        return schema
+
     def find(self, base: str, reference: str) -> Any:
+        """The schema a reference names: by URI, anchor or JSON pointer."""
         try:
             uri, _, fragment = _join(base, reference).partition("#")
             fragment = _unquote(fragment)
             if fragment and fragment[0] != "/":
-                return self.anchors[f"{uri}#{fragment}"]
+                uri, fragment = f"{uri}#{fragment}", ""
             target = self.anchors[uri]
             for step in fragment.split("/")[1:]:
                 step = step.replace("~1", "/").replace("~0", "~")
                 target = target[int(step) if isinstance(target, list) else step]
-            return target
         except (LookupError, ValueError, TypeError):
             raise SchemaError(f"{_quote(reference)} is not in the document, "
                               "and nothing is fetched") from None
+        return self.vouch(target)
 
     def find_dynamic(self, scope: tuple[str, ...], reference: str) -> Any:
         """As find(), but an anchor that is dynamic is looked for from the outermost."""
         target, name = self.find(scope[-1], reference), reference.partition("#")[2]
         if not isinstance(target, dict) or target.get("$dynamicAnchor") != name:
             return target
-        outer = (self.anchors.get(f"{base}#{name}", {}) for base in scope)
-        return next((it for it in outer if it.get("$dynamicAnchor") == name), target)
+        for base in scope:
+            outer = self.anchors.get(f"{base}#{name}", {})
+            if outer.get("$dynamicAnchor") == name:
+                return outer
+        return target
 
     def check(self, value: Any, lenient: bool = False) -> _Step:
+        """The document applied to a value.  SchemaError if that is too much work."""
         budget = iter(range(MAX_STEPS))
         try:
             return _Step(self, self.document, value, (), ("",), budget, lenient)
         except RecursionError:
             raise SchemaError("checking nests too deeply (a $ref loop?) "
                               "or is too much") from None
+
+    def problems(self, value: Any) -> list[str]:
+        return Misfit(self.check(value).found).problems
 
     def fit(self, value: Any, strict: bool = True) -> Any:
         """What `value` becomes, at a lenient second look unless `strict`; or Misfit."""
@@ -2673,12 +2728,11 @@ class _Validator:
         return step.result
 
 
-_MISSING: Any = object()
-
-
 class _Node(dict):  # type: ignore[type-arg]
     """A schema whose fitting values become `make(value)`, once their parts are made.
-    Where it is `optional`, null says that the property is left out."""
+
+    Where it is `optional`, null says that the property is left out.
+    """
 
     def __init__(self, words: Any, make: Any = None, optional: bool = False) -> None:
         super().__init__(words)
@@ -2688,22 +2742,30 @@ class _Node(dict):  # type: ignore[type-arg]
         return _Node({**self, **words}, self.make, self.optional)
 
 
-class _Step:
-    """One schema applied to one value. `found`: the problems; `seen`: names or indices
-    spoken for, so that others can ask for the rest; `result`: what the value becomes,
-    or if `lenient` the JSON it should rather have been. `scope`: the base URIs on the
-    way here; `budget`: yields as often as there may be steps."""
+_MISSING: Any = object()  # no default; no such property
+_UNTOLD: Any = object()   # a default that stands in no schema
+_BOOLEAN: Any = {True: {}, False: {"not": {}}}  # the schemas that are no objects
 
-    def __init__(self, doc: _Validator, schema: Any, value: Any, path: Any,
+
+class _Step:
+    """One schema applied to one value.
+
+    found: the problems.  seen: names or indices spoken for, so that others can ask for
+    the rest.  result: what the value becomes, or if `lenient` the JSON it should rather
+    have been.  scope: the base URIs on the way here.  budget: yields as often as there
+    may be steps.
+    """
+
+    def __init__(self, validator: _Validator, schema: Any, value: Any, path: Any,
                  scope: tuple[str, ...], budget: Iterator[int], lenient: bool) -> None:
         if len(scope) > MAX_NESTING or next(budget, None) is None:
             raise RecursionError
-        self.doc, self.path, self.budget, self.lenient = doc, path, budget, lenient
-        self.scope = (*scope, doc.bases.get(id(schema), scope[-1]))
+        self.validator, self.path = validator, path
+        self.budget, self.lenient = budget, lenient
+        self.scope = (*scope, validator.bases.get(id(schema), scope[-1]))
         self.found: list[Problem] = []  # (path, text, what was expected)
         self.seen: set[Any] = set()
-        bare: Any = ({"not": {}}, {})
-        self.schema = words = schema if isinstance(schema, dict) else bare[schema]
+        self.schema = words = schema if isinstance(schema, dict) else _BOOLEAN[schema]
         self.value = self.result = _moved(value, words) if lenient else value
         kind = _kind(self.value)
         rules, unevaluated = _RULES.get(kind, (None, ""))
@@ -2718,30 +2780,40 @@ class _Step:
             self.make(schema)
 
     def bad(self, text: str, *key: Any) -> None:
+        """A problem of the value, or of its part under a key."""
         self.found.append(((*self.path, *key), text, ""))
 
     def must(self, fits: Any, what: str, got: Any = None) -> None:
+        """A problem unless it fits: what was expected, and got instead."""
         if not fits:
             got = _quote(self.value) if got is None else got
             self.found.append((self.path, f"expected {what}, got {got}", what))
 
-    def of(self, schema: Any, value: Any, *key: Any) -> _Step:
-        return _Step(self.doc, schema, value, (*self.path, *key), self.scope,
+    def apply(self, schema: Any, value: Any, *key: Any) -> _Step:
+        return _Step(self.validator, schema, value, (*self.path, *key), self.scope,
                      self.budget, self.lenient)
+
+    @property
+    def current(self) -> Any:
+        """What the next schema is applied to: JSON as moved, no object made of it."""
+        return self.result if self.lenient else self.value
 
     def beside(self, *schemas: Any) -> None:
         """Schemas for the same value: their problems, or what they see and make."""
         for schema in schemas:
-            step = self.of(schema, self.value)
+            value = self.current
+            step = self.apply(schema, value)
             self.found += step.found
-            self.seen |= set() if step.found else step.seen
-            self.result = self.result if step.result is self.value else step.result
+            if not step.found:
+                self.seen |= step.seen
+            if step.result is not value:
+                self.result = step.result
 
     def each(self, schemas: Any) -> None:
         """Schemas for parts of the value, by name or index; what has one is seen."""
         made = {}
         for key in schemas:
-            step = self.of(schemas[key], self.value[key], key)
+            step = self.apply(schemas[key], self.value[key], key)
             self.seen.add(key)
             self.found += step.found
             if step.result is not self.value[key]:
@@ -2759,7 +2831,7 @@ class _Step:
         keys = [key for key in every if key not in self.seen]
         if schema is not False or not named:
             return self.each(dict.fromkeys(keys, schema))
-        known = ", ".join(self.schema.get("properties", ())) or "none"
+        known = _listed(self.schema.get("properties", ()), show=str)
         for key in keys:
             self.bad(f"unknown; known are: {known}", key)
 
@@ -2769,17 +2841,18 @@ class _Step:
         elif node.make and not self.found and not self.lenient:
             try:
                 self.result = node.make(self.result)
-            except (ValueError, TypeError, ArithmeticError) as error:
+            except Exception as error:  # the author's own: an assert, say
                 what = node.get("format", node.get("contentEncoding"))
-                self.must(False, what) if what else self.bad(str(error)[:200])
+                said = str(error)[:200] or type(error).__name__
+                self.must(False, what) if what else self.bad(said)
 
-    # The keywords: `words` is self.schema.
+    # -- the keywords; `words` is self.schema
 
     def within(self, size: Any, words: Any, unit: str, *bounds: str) -> None:
         """At most, at least, less than, more than what each of `bounds` says."""
-        for word, (what, fits) in zip(bounds, _BOUNDS):
+        for word, (relation, fits) in zip(bounds, _BOUNDS):
             if word in words:
-                what = f"{what} {_quote(words[word])} {unit}".strip()
+                what = f"{relation} {_quote(words[word])} {unit}".strip()
                 self.must(fits(size, words[word]), what, _quote(size))
 
     def number(self, words: Any) -> None:
@@ -2809,7 +2882,7 @@ class _Step:
             self.rest(words["items"])
         if "contains" in words:
             hits = [index for index, item in enumerate(self.value)
-                    if not self.of(words["contains"], item).found]
+                    if not self.apply(words["contains"], item).found]
             self.seen.update(hits)
             least, most = words.get("minContains", 1), words.get("maxContains", size)
             what = f"{least} to {most} items of a certain kind"
@@ -2820,7 +2893,7 @@ class _Step:
                     "minProperties")
         self.require(words.get("required", ()), "required")
         for name in self.value if "propertyNames" in words else ():
-            self.found += self.of(words["propertyNames"], name, name).found
+            self.found += self.apply(words["propertyNames"], name, name).found
         named = words.get("properties", {})
         self.each({name: named[name] for name in named if name in self.value})
         for pattern, schema in words.get("patternProperties", {}).items():
@@ -2841,13 +2914,14 @@ class _Step:
 
     def compare(self, words: Any, kind: str) -> None:
         if "type" in words:
-            names = [words["type"]] if isinstance(words["type"], str) else words["type"]
+            names = _types(words)
             self.must({*names}.intersection(kind.split()), " or ".join(names))
         for word in ("enum", "const"):
             if word in words and not self.found:
                 members = words["enum"] if word == "enum" else [words["const"]]
-                what = "one of " * (len(members) > 1) + ", ".join(map(_quote, members))
-                self.must(_frozen(self.value) in map(_frozen, members), what)
+                if _frozen(self.value) not in map(_frozen, members):
+                    several = "one of " if len(members) > 1 else ""
+                    self.must(False, several + _listed(members))
 
     def combine(self, words: Any) -> None:
         if "allOf" in words:
@@ -2855,36 +2929,51 @@ class _Step:
         for word, most in (("anyOf", sys.maxsize), ("oneOf", 1)):
             if word in words:
                 self.either(words[word], most)
-        if "not" in words and not self.of(words["not"], self.value).found:
+        if "not" in words and not self.apply(words["not"], self.value).found:
             self.bad("not allowed")
         if "if" in words:
-            step = self.of(words["if"], self.value)
-            self.seen |= set() if step.found else step.seen
-            self.beside(words.get("else" if step.found else "then", True))
+            step = self.apply(words["if"], self.value)
+            if step.found:
+                self.beside(words.get("else", True))
+            else:
+                self.seen |= step.seen
+                self.beside(words.get("then", True))
         if "$ref" in words:
-            self.beside(self.doc.find(self.scope[-1], words["$ref"]))
+            self.beside(self.validator.find(self.scope[-1], words["$ref"]))
         if "$dynamicRef" in words:
-            self.beside(self.doc.find_dynamic(self.scope, words["$dynamicRef"]))
+            self.beside(self.validator.find_dynamic(self.scope, words["$dynamicRef"]))
 
     def either(self, schemas: list[Any], most: int) -> None:
         """The first that fits; or else the complaint of the one of the right kind."""
-        steps = [self.of(schema, self.value) for schema in schemas]
+        value = self.current
+        steps = [self.apply(schema, value) for schema in schemas]
         fits = [step for step in steps if not step.found]
         if self.lenient:  # text stays where it is welcome, and what fits as it is
-            text = isinstance(self.value, str)
-            if text and any("string" in step.schema.get("type", ()) for step in steps):
+            text = isinstance(value, str)
+            if text and any("string" in _types(step.schema) for step in steps):
                 return
-            fits.sort(key=lambda step: step.result is not self.value)
+            fits.sort(key=lambda step: step.result is not value)
         if fits:
             self.seen.update(*(step.seen for step in fits))
-            self.result = fits[0].result
-            return self.must(len(fits) <= most, "one alternative to fit", len(fits))
-        firsts = [step.found[0] for step in steps]
-        own = [what if path == self.path else "" for path, _, what in firsts]
-        if all(own):
-            return self.must(False, " or ".join(dict.fromkeys(own)))
-        others = [step for step, what in zip(steps, own) if not what]
-        self.found += min(others, key=lambda step: len(step.found)).found
+            if fits[0].result is not value:
+                self.result = fits[0].result
+            self.must(len(fits) <= most, "one alternative to fit", len(fits))
+        else:
+            self.complain(steps)
+
+    def complain(self, steps: list[_Step]) -> None:
+        """None fits: say what all expect, or what is wrong with the parts of one."""
+        others, wanted = [], {}
+        for step in steps:
+            path, _, what = step.found[0]
+            if what and path == self.path:
+                wanted[what] = True
+            else:  # its kind is right, or it is not so simple
+                others.append(step)
+        if others:
+            self.found += min(others, key=lambda step: len(step.found)).found
+        else:
+            self.must(False, " or ".join(wanted))
 
 
 _COMBINING = {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef"}
@@ -2899,8 +2988,12 @@ _RULES: Any = {  # kind: its keywords, and that for what none of them has seen
 def _is_multiple(value: Any, unit: Any) -> bool:
     if isinstance(value, int) and isinstance(unit, int):
         return value % unit == 0
-    from fractions import Fraction  # of the digits as written: 0.1 is a tenth
-    return abs(value) < float("inf") and Fraction(str(value)) % Fraction(str(unit)) == 0
+    from fractions import Fraction
+
+    def exact(number: Any) -> Fraction:  # of the digits as written: 0.1 is a tenth
+        return Fraction(number if isinstance(number, int) else str(number))
+
+    return abs(value) < float("inf") and exact(value) % exact(unit) == 0
 
 
 def _match(pattern: str, text: str) -> bool:
@@ -2911,45 +3004,60 @@ def _match(pattern: str, text: str) -> bool:
 
 def _moved(value: Any, schema: Any) -> Any:
     """Text as the JSON it spells, if `schema` asks for that; never if it takes text."""
-    names = schema.get("type", "string")
-    if not isinstance(value, str) or "string" in names or value != value.strip():
+    wanted = _types(schema)
+    if not isinstance(value, str) or "string" in wanted or value != value.strip():
         return value
     try:
         spelt = parse_json(value)
     except ValueError:
         return value
-    kind = _KINDS[type(spelt)].replace("null", "?")  # 5.0 is an integer, "5.0" is not
-    return spelt if any(name in names for name in kind.split()) else value
+    kinds = _KINDS[type(spelt)].split()  # not _kind: 5.0 is an integer, "5.0" is not
+    return value if spelt is None or not {*wanted}.intersection(kinds) else spelt
 
 
-_SELF, _TEXT, _NUMBER = {"$ref": "#"}, {"type": "string"}, {"type": "number"}
-_SELVES, _TEXTS = ({"type": "array", "items": item} for item in (_SELF, _TEXT))
-_NAMED, _NAMED_TEXTS, _NAMED_EITHER = (
-    {"type": "object", "additionalProperties": item}
-    for item in (_SELF, _TEXTS, {"anyOf": [_SELF, _TEXTS]}))
+# The schema of schemas, which is how a bad one is refused with a readable line.
+
+
+def _list_of(item: Any) -> Json:
+    return {"type": "array", "items": item}
+
+
+def _map_of(item: Any) -> Json:
+    return {"type": "object", "additionalProperties": item}
+
+
+_SCHEMA, _TEXT, _NUMBER = {"$ref": "#"}, {"type": "string"}, {"type": "number"}
 _PATTERN = _Node(_TEXT, _regex)
 _TYPE = {"enum": ["null", "boolean", "integer", "number", "string", "array", "object"]}
-_METASCHEMA: Any = {"$id": "https://json-schema.org/draft/2020-12/schema",
-              "type": ["object", "boolean"], "properties": {
-    word: schema for schema, words in (  # what the value of a keyword must be
-        (_SELF, "not if then else contains additionalItems unevaluatedItems "
-                "propertyNames additionalProperties unevaluatedProperties"),
-        (_SELVES, "allOf anyOf oneOf prefixItems"),
-        ({"anyOf": [_SELF, _SELVES]}, "items"),
-        (_NAMED, "properties dependentSchemas $defs definitions"),
-        ({**_NAMED, "propertyNames": _PATTERN}, "patternProperties"),
-        (_NAMED_TEXTS, "dependentRequired"), (_NAMED_EITHER, "dependencies"),
-        (_TEXT, "$ref $dynamicRef $id $anchor $dynamicAnchor"), (_PATTERN, "pattern"),
-        (_NUMBER, "maximum exclusiveMaximum minimum exclusiveMinimum"),
-        ({**_NUMBER, "exclusiveMinimum": 0}, "multipleOf"),
-        ({"type": "integer", "minimum": 0}, "maxLength minLength maxItems minItems "
-                "maxProperties minProperties maxContains minContains"),
-        ({"anyOf": [_TYPE, {"type": "array", "items": _TYPE}]}, "type"),
-        (_TEXTS, "required"), ({"type": "array"}, "enum"),
-        ({"type": "boolean"}, "uniqueItems"),
-        ({"pattern": r"^https?://json-schema\.org/(draft/2020-12|draft-07)/schema#?$"},
-         "$schema"),
-    ) for word in words.split()}}
+_KEYWORDS: Any = (  # what the value of a keyword must be
+    (_SCHEMA, "not if then else contains additionalItems unevaluatedItems "
+              "propertyNames additionalProperties unevaluatedProperties"),
+    (_list_of(_SCHEMA), "allOf anyOf oneOf prefixItems"),
+    ({"anyOf": [_SCHEMA, _list_of(_SCHEMA)]}, "items"),
+    (_map_of(_SCHEMA), "properties dependentSchemas $defs definitions"),
+    ({**_map_of(_SCHEMA), "propertyNames": _PATTERN}, "patternProperties"),
+    (_map_of(_list_of(_TEXT)), "dependentRequired"),
+    (_map_of({"anyOf": [_SCHEMA, _list_of(_TEXT)]}), "dependencies"),
+    (_TEXT, "$ref $dynamicRef $id $anchor $dynamicAnchor"),
+    (_PATTERN, "pattern"),
+    (_NUMBER, "maximum exclusiveMaximum minimum exclusiveMinimum"),
+    ({**_NUMBER, "exclusiveMinimum": 0}, "multipleOf"),
+    ({"type": "integer", "minimum": 0}, "maxLength minLength maxItems minItems "
+                                        "maxProperties minProperties "
+                                        "maxContains minContains"),
+    ({"anyOf": [_TYPE, _list_of(_TYPE)]}, "type"),
+    (_list_of(_TEXT), "required"),
+    ({"type": "array"}, "enum"),
+    ({"type": "boolean"}, "uniqueItems"),
+    ({"pattern": r"^https?://json-schema\.org/(draft/2020-12|draft-07)/schema#?$"},
+     "$schema"),
+)
+_METASCHEMA: Any = {
+    "$id": "https://json-schema.org/draft/2020-12/schema",
+    "type": ["object", "boolean"],
+    "properties": {word: schema for schema, words in _KEYWORDS
+                   for word in words.split()},
+}
 
 
 @lru_cache(maxsize=1)
@@ -2957,27 +3065,28 @@ def _metaschema() -> _Validator:
     return _Validator(_METASCHEMA)
 
 
-# Hints. Each becomes a _Node: a schema, and what to make of a value that fits it.
-
+# Hints.  Each becomes a _Node: a schema, and what to make of a value that fits it.
 
 _NULL = _Node({"type": "null"})
-_PLAIN = {str: _Node({"type": "string"}), bool: _Node({"type": "boolean"}),
-          int: _Node({"type": "integer"}, int), float: _Node({"type": "number"}, float),
+_PLAIN = {str: _Node(_TEXT), bool: _Node({"type": "boolean"}),
+          int: _Node({"type": "integer"}, int), float: _Node(_NUMBER, float),
           object: _Node({}), None: _NULL, type(None): _NULL}
-
-
 _FORMATS: Any = {  # by name: not imported
-    "datetime.datetime": {"format": "date-time"}, "datetime.date": {"format": "date"},
-    "datetime.time": {"format": "time"}, "uuid.UUID": {"format": "uuid"},
-    "decimal.Decimal": {"type": ["string", "number"], "format": "decimal"},
-    "pathlib.PurePath": {"format": "path"},
-    "builtins.bytes": {"contentEncoding": "base64"},
+    "datetime.datetime": {"format": "date-time"},
+    "datetime.date":     {"format": "date"},
+    "datetime.time":     {"format": "time"},
+    "uuid.UUID":         {"format": "uuid"},
+    "decimal.Decimal":   {"type": ["string", "number"], "format": "decimal"},
+    "pathlib.PurePath":  {"format": "path"},
+    "builtins.bytes":    {"contentEncoding": "base64"},
 }
 
 
 def _revived(cls: Any, text: str) -> Any:
+    """The object of one of these formats that a text stands for."""
     if issubclass(cls, bytes):
         from base64 import b64decode
+
         return b64decode(text, validate=True)
     if not hasattr(cls, "fromisoformat"):
         return cls(text)
@@ -3024,69 +3133,92 @@ def _mapping(args: Any, read: Any) -> _Node:
     return _Node({"type": "object", **more})
 
 
+def _union(args: Any, read: Any) -> _Node:
+    return _Node({"anyOf": [*map(read, args)]})
+
+
+def _inner(args: Any, read: Any) -> _Node:
+    return read(args[0])  # type: ignore[no-any-return]
+
+
 _READERS: dict[str, Callable[[Any, Any], _Node]] = {  # of (arguments, what reads them)
-    name: reader for names, reader in (
-        ("typing.Any", lambda args, read: _PLAIN[object]),
-        ("typing.Union", lambda args, read: _Node({"anyOf": [*map(read, args)]})),
-        ("typing.Literal", lambda args, read: _choice(args)),
-        ("typing.Required typing.NotRequired typing.ReadOnly",
-         lambda args, read: read(args[0])),
-        ("builtins.list collections.Sequence collections.MutableSequence "
-         "collections.Iterable collections.Collection", _array),
-        ("builtins.tuple", partial(_array, make=tuple)),
-        ("builtins.set collections.Set collections.MutableSet",
-         partial(_array, make=set)),
-        ("builtins.frozenset", partial(_array, make=frozenset)),
-        ("builtins.dict collections.Mapping collections.MutableMapping", _mapping),
-    ) for name in names.split()}
+    "typing.Any":                  lambda args, read: _PLAIN[object],
+    "typing.Union":                _union,
+    "typing.Literal":              lambda args, read: _choice(args),
+    "typing.Required":             _inner,
+    "typing.NotRequired":          _inner,
+    "typing.ReadOnly":             _inner,
+    "builtins.list":               _array,
+    "collections.Sequence":        _array,
+    "collections.MutableSequence": _array,
+    "collections.Iterable":        _array,
+    "collections.Collection":      _array,
+    "builtins.tuple":              partial(_array, make=tuple),
+    "builtins.set":                partial(_array, make=set),
+    "collections.Set":             partial(_array, make=set),
+    "collections.MutableSet":      partial(_array, make=set),
+    "builtins.frozenset":          partial(_array, make=frozenset),
+    "builtins.dict":               _mapping,
+    "collections.Mapping":         _mapping,
+    "collections.MutableMapping":  _mapping,
+}
 
 
 def hint_schema(hint: Any, output: bool = False, trail: tuple[Any, ...] = ()) -> _Node:
-    """The schema of a hint, for input or for output. TypeError for what has none."""
+    """The schema of a hint, for input or for output.  TypeError for what has none.
+
+    trail: the hints that this one is part of.
+    """
     if (hint is None or type(hint) is type) and hint in _PLAIN:
         return _PLAIN[hint]
-    name, read = _name(hint), partial(hint_schema, output=output, trail=(*trail, hint))
+    if hint in trail:
+        name = getattr(hint, "__qualname__", hint)
+        raise TypeError(f"{name} is recursive, and a schema here is inline")
+    read = partial(hint_schema, output=output, trail=(*trail, hint))
     if hasattr(hint, "__metadata__"):
-        node = read(hint.__origin__)
-        for extra in hint.__metadata__:
-            words = {"description": extra} if isinstance(extra, str) else extra
-            node = node.plus(words) if isinstance(words, dict) else node
-        _Validator(node)  # a keyword of the author's that makes no sense shows now
-        return node
-    if name in _READERS:
-        return _READERS[name](getattr(hint, "__args__", ()), read)
+        return _annotated(read(hint.__origin__), hint.__metadata__)
+    reader = _READERS.get(_name(hint))
+    if reader:
+        return reader(getattr(hint, "__args__", ()), read)
     if isinstance(hint, type):
-        return _class(hint, read, output, trail)
-    for inner in ("__supertype__", "__value__"):  # NewType; `type X = …`
+        return _class(hint, read, output)
+    for inner in ("__supertype__", "__value__", "type"):  # NewType; type X = …; InitVar
         if hasattr(hint, inner):
             return read(getattr(hint, inner))
     raise TypeError(f"{hint!r} cannot be described as JSON Schema")
 
 
-def _class(cls: Any, read: Any, output: bool, trail: tuple[Any, ...]) -> _Node:
+def _annotated(node: _Node, metadata: Any) -> _Node:
+    """With what Annotated adds: a description, keywords, or an object that has one."""
+    for extra in metadata:
+        told = getattr(extra, "description", extra)  # pydantic's Field, say
+        if isinstance(told, str):
+            node = node.plus({"description": told})
+        elif isinstance(told, dict):
+            node = node.plus(told)
+    _Validator(node)  # a keyword of the author's that makes no sense shows now
+    return node
+
+
+def _class(cls: Any, read: Any, output: bool) -> _Node:
     if issubclass(cls, enum.Enum):
         return _choice(cls)
     format = next((name for name in map(_name, cls.__mro__) if name in _FORMATS), "")
     if format:
         return _Node({"type": "string", **_FORMATS[format]},
                      lambda value: _revived(cls, str(value)))
-    if cls in trail:
-        raise TypeError(f"{cls.__qualname__} is recursive, and a schema here is inline")
     return _object(_fields(cls, output), read, output, make=lambda value: cls(**value))
 
 
 def _fields(cls: Any, output: bool) -> list[Any]:
-    """(name, hint, default) of each: _MISSING for none, `...` for one left untold."""
+    """(name, hint, default) of each, the default _MISSING or _UNTOLD where it is."""
     hints = _hints_of(cls)
     if hasattr(cls, "__dataclass_fields__"):
-        from dataclasses import MISSING, fields
-        return [(f.name, hints[f.name], f.default if f.default is not MISSING else
-                 _MISSING if f.default_factory is MISSING else ...)
-                for f in fields(cls) if f.init or output]
+        return _dataclass_fields(cls, hints, output)
     if hasattr(cls, "__required_keys__"):
-        marks = {"typing.Required": _MISSING, "typing.NotRequired": ...}
+        marks = {"typing.Required": _MISSING, "typing.NotRequired": _UNTOLD}
         needed = {name: _MISSING for name in cls.__required_keys__}
-        return [(name, hint, marks.get(_name(hint), needed.get(name, ...)))
+        return [(name, hint, marks.get(_name(hint), needed.get(name, _UNTOLD)))
                 for name, hint in hints.items()]
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return [(name, hints.get(name, object), cls._field_defaults.get(name, _MISSING))
@@ -3094,36 +3226,62 @@ def _fields(cls: Any, output: bool) -> list[Any]:
     raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema")
 
 
+def _dataclass_fields(cls: Any, hints: Any, output: bool) -> list[Any]:
+    """What its constructor takes, with every InitVar; or what an object of it has."""
+    from dataclasses import MISSING, fields
+
+    taken = [field for field in cls.__dataclass_fields__.values()
+             if field.init and _name(hints[field.name]) != "typing.ClassVar"]
+    rows = []
+    for field in fields(cls) if output else taken:
+        default = field.default
+        if default is MISSING:
+            default = _MISSING if field.default_factory is MISSING else _UNTOLD
+        rows.append((field.name, hints[field.name], default))
+    return rows
+
+
 def _object(rows: list[Any], read: Any, output: bool = False, loose: bool = False,
             make: Any = None) -> _Node:
-    """The schema of what has named parts, as _fields() gives them."""
-    node, needed = _Node({"type": "object", "properties": {}}, make), []
+    """The schema of what has named parts, as _fields() gives them.
+
+    loose: a part that cannot be described may be anything.
+    """
+    parts, needed = {}, []
     for name, hint, default in rows:
         try:
-            part = _part(read(hint), ... if output else default)
-        except (TypeError, ValueError, RecursionError) as error:
+            parts[name] = _part(read(hint), _UNTOLD if output else default)
+        except (TypeError, ValueError) as error:
             if not loose:
                 raise TypeError(f"{name}: {error}") from None
-            part = _PLAIN[object]
-        node["properties"][name] = part
-        needed += [name] if default is _MISSING else []
-    node.update({"required": needed} if needed else {})
+            parts[name] = _PLAIN[object]
+        if default is _MISSING:
+            needed.append(name)
+    words: Json = {"type": "object", "properties": parts}
+    if needed:
+        words["required"] = needed
     if not output:  # where a subclass may have more
-        node["additionalProperties"] = False
-    return node
+        words["additionalProperties"] = False
+    return _Node(words, make)
 
 
 def _part(node: _Node, default: Any) -> _Node:
-    if default is None:  # Optional[X] = None reads as X, and null as left out
-        others = [one for one in node.get("anyOf", ()) if one != _NULL] or [node]
-        rest = {word: node[word] for word in node if word != "anyOf"}
-        first = others[0] if len(others) == 1 else _Node({"anyOf": others}, node.make)
-        return _Node({**first, **rest}, first.make, True)
-    try:
-        told = default is not _MISSING and default is not ...
-        return node.plus({"default": jsonable(default)}) if told else node
-    except (TypeError, ValueError):
+    if default is _MISSING or default is _UNTOLD:
         return node
+    if default is None:
+        return _or_left_out(node)
+    try:
+        return node.plus({"default": jsonable(default)})
+    except (TypeError, ValueError):  # JSON cannot say it
+        return node
+
+
+def _or_left_out(node: _Node) -> _Node:
+    """Optional[X] = None reads as X, and null as left out."""
+    others = [one for one in node.get("anyOf", ()) if one != _NULL] or [node]
+    rest = {word: node[word] for word in node if word != "anyOf"}
+    first = others[0] if len(others) == 1 else _Node({"anyOf": others}, node.make)
+    return _Node({**first, **rest}, first.make, optional=True)
 
 
 def _hints_of(thing: Any, **names: Any) -> dict[str, Any]:
@@ -3134,22 +3292,28 @@ def _hints_of(thing: Any, **names: Any) -> dict[str, Any]:
     if not any(type(hint) is not type and "'" in repr(hint) for hint in hints.values()):
         return hints
     import typing
+
     names.update(vars(typing))  # also what was imported for type checkers only
     for part in parts:
         names.update(getattr(sys.modules.get(part.__module__), "__dict__", {}))
     told = {}
     for name, hint in hints.items():
         try:
-            for _ in ("once", "and again for what was quoted within quotes"):
-                if sys.version_info < (3, 10):  # noqa: UP036
-                    hint = _without_bars(hint)
-                holder = type("", (), {"__annotations__": {name: hint}})
-                hint = typing.get_type_hints(holder, names, include_extras=True)[name]
-            told[name] = hint
+            once = _evaluated(hint, names)
+            told[name] = _evaluated(once, names)  # what was quoted within quotes
         except Exception as error:
             if name != "return":  # a result may be of a type nobody knows
                 raise TypeError(f"{name}: {hint!r}: {error}") from None
     return told
+
+
+def _evaluated(hint: Any, names: dict[str, Any]) -> Any:
+    import typing
+
+    if sys.version_info < (3, 10):  # noqa: UP036
+        hint = _without_bars(hint)
+    holder = type("", (), {"__annotations__": {"it": hint}})
+    return typing.get_type_hints(holder, names, include_extras=True)["it"]
 
 
 def _without_bars(hint: Any) -> Any:
@@ -3160,20 +3324,41 @@ def _without_bars(hint: Any) -> Any:
         def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
             both = [self.visit(node.left), self.visit(node.right)]
             return ast.Subscript(ast.Name("Union"), ast.Tuple(both))
+
     text = getattr(hint, "__forward_arg__", hint)
-    tree = Bars().visit(ast.parse(text, mode="eval")) if isinstance(text, str) else None
-    return ast.unparse(tree) if tree else hint
+    if not isinstance(text, str):
+        return hint
+    return ast.unparse(Bars().visit(ast.parse(text, mode="eval")))
 
 
-# Results.
+# Results.  A return hint promises a schema, and what is returned must keep the promise.
+
+
+class Output:
+    """What a tool's results look like, if it says so.  problems: why one does not."""
+
+    def __init__(self, schema: Json | None, wrapped: bool = False) -> None:
+        self.schema, self.wrapped = schema, wrapped
+
+    @cached_property
+    def _validator(self) -> _Validator:
+        return _Validator(self.schema)
+
+    def problems(self, value: Any) -> list[str]:
+        try:
+            return self._validator.problems(value)
+        except SchemaError as error:
+            return [str(error)]
 
 
 def output_of(hint: Any) -> tuple[Any, bool]:
-    """The outputSchema for a return hint, and whether it wraps as {"result": …}. None
-    where nothing is promised: text, content blocks, Any, what cannot be described."""
+    """The outputSchema for a return hint, and whether it wraps as {"result": …}.
+
+    None where nothing is promised: text, content blocks, Any, what has no schema.
+    """
     try:
         node = hint_schema(hint, output=True)
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError):
         return None, False
     bare = node.keys() <= {"type", "description"}
     if bare and node.get("type") in (None, "string", "null", "array"):
@@ -3189,9 +3374,12 @@ _HUGE = 10 ** 4300  # Python does not write longer integers, and other readers c
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
-    """`value` as JSON data: a dataclass or NamedTuple as object, an Enum as its value,
-    a set as array, bytes as base64, dates, UUIDs, paths, decimals as text. TypeError if
-    it has no such form; ValueError for NaN and its like, cycles, too deep nesting."""
+    """`value` as JSON data.
+
+    A dataclass or NamedTuple as object, an Enum as its value, a set as array, bytes as
+    base64, dates, UUIDs, paths, decimals as text.  TypeError if it has no such form;
+    ValueError for NaN and its like, cycles, too deep nesting.
+    """
     if depth > MAX_NESTING:
         raise ValueError(f"nested over {MAX_NESTING} levels, or a part of itself")
     if isinstance(value, enum.Enum):
@@ -3221,14 +3409,19 @@ def _key(key: Any) -> str:
 
 def _spelt(value: Any) -> str:
     if isinstance(value, (bytes, bytearray)):
-        from base64 import b64encode
-        return b64encode(value).decode()
+        return _base64(bytes(value))
     if any(name in _FORMATS for name in map(_name, type(value).__mro__)):
         return str(value.isoformat() if hasattr(value, "isoformat") else value)
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
-# Signatures.
+# Signatures.  What a function's parameters tell a client, and how arguments reach them.
+
+POSITIONAL_ONLY = 0        # the kinds of parameters, as inspect counts them
+POSITIONAL_OR_KEYWORD = 1
+VAR_POSITIONAL = 2
+KEYWORD_ONLY = 3
+VAR_KEYWORD = 4
 
 
 def _home(fn: Any) -> Any:
@@ -3240,17 +3433,24 @@ def _home(fn: Any) -> Any:
 
 
 def _parameters(fn: Any, home: Any) -> list[Any]:
-    """(name, kind as inspect counts, default); inspect itself only for the odd ones."""
+    """(name, kind, default) of each; inspect itself only for the odd functions."""
     if fn is not home:
         import inspect
+
+        try:
+            found = inspect.signature(fn).parameters.values()
+        except ValueError as error:  # some that are built in do not tell
+            raise TypeError(f"list: {error}") from None
         return [(p.name, p.kind, _MISSING if p.default is p.empty else p.default)
-                for p in inspect.signature(fn).parameters.values()]
+                for p in found]
     code, count = fn.__code__, fn.__code__.co_argcount
+    kinds = [POSITIONAL_ONLY] * code.co_posonlyargcount
+    kinds += [POSITIONAL_OR_KEYWORD] * (count - code.co_posonlyargcount)
+    kinds += [KEYWORD_ONLY] * code.co_kwonlyargcount
+    kinds += [VAR_POSITIONAL] * bool(code.co_flags & 4)
+    kinds += [VAR_KEYWORD] * bool(code.co_flags & 8)
     defaults = dict(zip(code.co_varnames[:count][::-1], (fn.__defaults__ or ())[::-1]))
     defaults.update(fn.__kwdefaults__ or {})
-    kinds = [0] * code.co_posonlyargcount + [1] * (count - code.co_posonlyargcount)
-    kinds += [3] * code.co_kwonlyargcount + [2] * bool(code.co_flags & 4)
-    kinds += [4] * bool(code.co_flags & 8)
     return [(name, kind, defaults.get(name, _MISSING))
             for name, kind in zip(code.co_varnames, kinds)]
 
@@ -3262,8 +3462,8 @@ _EXACT = {"string": str, "boolean": bool, "integer": int, "number": float,
 class Signature:
     """What a function's signature tells a client, and how arguments come to it.
 
-    `context` names the parameter of `context_type`, or is ""; `returns` is a hint.
-    A `schema` by hand is told instead of the hints, and arguments must fit both. Raises
+    context: the name of the parameter of `context_type`, or "".  returns: a hint.
+    by_hand: a `schema` told instead of the hints; arguments must fit both.  Raises
     TypeError for what cannot be described, SchemaError for a schema of no use.
     """
 
@@ -3286,27 +3486,32 @@ class Signature:
 
     def _describe(self, context_type: Any) -> _Node:
         context = {context_type.__name__: context_type} if context_type else {}
-        hints, rows, more = _hints_of(self.home, **context), [], {}
+        hints = _hints_of(self.home, **context)
         self.returns = hints.get("return", object)
+        rows, more = [], {}
         for name, kind, default in _parameters(self.fn, self.home):
             hint = hints.get(name, object)
             inner = hint, getattr(hint, "__origin__", 0), *getattr(hint, "__args__", ())
-            self._first += [(name, default)] if kind == 0 else []
-            if kind == 2 or kind == 4 and self.by_hand is None:
-                raise TypeError(f"{name}: *args and **kwargs cannot be described")
+            if kind == POSITIONAL_ONLY:
+                self._first.append((name, default))
             if context and context_type in inner:
                 if self.context:
                     raise TypeError(f"{name}: a second Context")
                 self.context = name
-            elif kind == 4:
+            elif kind == VAR_KEYWORD and self.by_hand is not None:
                 more = {"additionalProperties": True}
+            elif kind in (VAR_POSITIONAL, VAR_KEYWORD):
+                raise TypeError(f"{name}: *args and **kwargs cannot be described")
             else:
                 rows.append((name, hint, default))
         return _object(rows, hint_schema, loose=self.by_hand is not None).plus(more)
 
     def bind(self, arguments: dict[str, Any], strict: bool = False) -> dict[str, Any]:
-        """The keyword arguments to call with; raises Misfit. Unless `strict`, what does
-        not fit moves to its type: "5" to 5, "true" to True, JSON text to a list."""
+        """The keyword arguments to call with; raises Misfit.
+
+        Unless `strict`, what does not fit moves to its type: "5" to 5, "true" to True,
+        JSON text to a list.
+        """
         if self._plain is not None and self._needed <= arguments.keys():
             for name, value in arguments.items():
                 if self._plain.get(name) is not type(value):
@@ -3316,7 +3521,7 @@ class Signature:
         try:
             for judge in self._judges:
                 arguments = judge.fit(arguments, strict)
-            return arguments
+            return dict(arguments)
         except SchemaError as error:  # the schema is sound: these are too much work
             raise Misfit([((), str(error), "")]) from None
 
@@ -3374,11 +3579,32 @@ def _split_doc(doc: str) -> tuple[str, dict[str, str]]:
     return text.strip(), told
 
 
+# URI templates, read backwards.
+
+_SHAPES = {  # before the first, before the others, what each takes in
+    "":  ("",    ",",   "[^/?#]+?"),
+    "+": ("",    ",",   "[^?#]+?"),
+    "#": ("#",   ",",   ".+?"),
+    ".": ("[.]", "[.]", "[^/?#.]+?"),
+    "/": ("/",   "/",   "[^/?#]+?"),
+    ";": (";",   ";",   "[^/?#;]*?"),
+}
+
+
+def _up_to(literal: str, name: str, value: str) -> str:
+    """A variable and the literal that first follows it, whatever comes then.
+
+    If the next variable takes in at least as much, no match is lost by never trying a
+    later one, and a URI of a few thousand dashes is no work for `{y}-{m}-{d}`.
+    """
+    return f"(?=(?P<{name}>{value}){literal})(?P={name}){literal}"
+
+
 class UriTemplate:
     """An RFC 6570 template, levels 1 to 3, read backwards: from a URI to its variables.
 
     `{x}` never takes in a slash, however it is written, and no variable a segment `..`.
-    Of several that match, the one with the largest `literal` says the most. A template
+    Of several that match, the one with the largest `literal` says the most.  A template
     that is malformed or of level 4 is a ValueError.
     """
 
@@ -3391,30 +3617,33 @@ class UriTemplate:
         twice = len({*self.names}) < len(self.names)
         if twice or re.search("[{}]", "".join(parts[::3])):
             raise ValueError(f"{text!r} is not a URI template of level 1 to 3")
-        pattern = re.escape(parts[0])
-        for kind, names, literal in zip(parts[1::3], parts[2::3], parts[3::3]):
-            pattern += self._pattern(kind, names.split(",")) + re.escape(literal)
+        pattern, following = re.escape(parts[0]), [*parts[4::3], "end"]
+        for kind, names, literal, after in zip(
+                parts[1::3], parts[2::3], parts[3::3], following):
+            pattern += self._pattern(kind, names.split(","), re.escape(literal), after)
         self._regex = re.compile(pattern, re.DOTALL)
 
-    _SHAPES = {  # noqa: RUF012  before the first, before the others, what each takes in
-        "":  ("", ",", "[^/?#]+?"),   ".": ("[.]", "[.]", "[^/?#.]+?"),
-        "+": ("", ",", "[^?#]+?"),    "/": ("/", "/", "[^/?#]+?"),
-        "#": ("#", ",", ".+?"),       ";": (";", ";", "[^/?#;]*?"),
-    }
-
-    def _pattern(self, kind: str, names: list[str]) -> str:
+    def _pattern(self, kind: str, names: list[str], literal: str, after: str) -> str:
+        """The regular expression of an expression and the literal text after it."""
         if kind in ("?", "&"):
             self._asked += names
-            return rf"(?:\{kind}([^#]*))?"
-        self._deep += names if kind in ("+", "#") else []
+            return rf"(?:\{kind}([^#]*))?" + literal
+        if kind in ("+", "#"):
+            self._deep += names
+        lead, other, value = _SHAPES[kind]
+        if kind in ("", "+"):
+            *some, last = names
+            pattern = "".join(_up_to(other, name, value) for name in some)
+            if after == "+" or after == kind == "":
+                return pattern + _up_to(literal, last, value)
+            return f"{pattern}(?P<{last}>{value}){literal}"
         pattern = ""
-        lead, other, value = self._SHAPES[kind]
-        for name in names:
+        for name in names:  # each may be left out, with what stands before it
             one = f"(?P<{name}>{value})"
-            one = lead + (f"{name}(?:={one})?" if kind == ";" else one)
-            pattern += one if kind in ("", "+") else f"(?:{one})?"
+            one = f"{name}(?:={one})?" if kind == ";" else one
+            pattern += f"(?:{lead}{one})?"
             lead = other
-        return pattern
+        return pattern + literal
 
     def match(self, uri: str) -> dict[str, Any] | None:
         """The variables, decoded, a list for one asked for twice; None if no match."""
@@ -3436,21 +3665,6 @@ class UriTemplate:
             return None
         values.update((name, got if got[1:] else got[0]) for name, got in asked.items())
         return values
-
-
-class Output:
-    """What a tool's results look like, if it says so.  problems: why one does not."""
-
-    def __init__(self, schema: Json | None, wrapped: bool = False) -> None:
-        self.schema, self.wrapped = schema, wrapped
-        self._validator: _Validator | None = None  # made when first needed
-
-    def problems(self, value: Any) -> list[str]:
-        try:
-            self._validator = self._validator or _Validator(self.schema)
-            return Misfit(self._validator.check(value).found).problems
-        except SchemaError as error:
-            return [str(error)]
 
 
 # -- 9. Server -------------------------------------------------------------------------

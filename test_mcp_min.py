@@ -52,6 +52,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Dict,
     FrozenSet,
     List,
@@ -7644,6 +7645,19 @@ class User:
 
 
 @dataclasses.dataclass
+class Account:
+    kind: ClassVar[str] = "account"
+    owner: str = dataclasses.field(init=False)
+    first: dataclasses.InitVar[str]
+    last: dataclasses.InitVar[str] = "Doe"
+
+    def __post_init__(self, first, last):
+        assert first, "nobody"
+        assert last
+        self.owner = {"Jane": "Jane " + last}[first]
+
+
+@dataclasses.dataclass
 class Tree:
     leaf: int
     below: "List[Tree]"
@@ -7792,6 +7806,13 @@ HINTS = [
       ({"name": "Al", "home": {"street": 5}}, "x.home.street: expected string, got 5"),
       ({"name": "Al", "home": {"street": "a"}, "born": "soon"},
        'x.born: expected date, got "soon"')]),
+    (Account, {"type": "object", "properties": {
+        "first": {"type": "string"}, "last": {"type": "string", "default": "Doe"}},
+        "required": ["first"], **CLOSED},
+     [({"first": "Jane"}, Account("Jane", "Doe"))],
+     [({"first": ""}, "x: nobody"), ({"first": "Jane", "last": ""}, "x: AssertionError"),
+      ({"first": "Al"}, "x: 'Al'"),
+      ({"first": "Jane", "owner": "Al"}, "x.owner: unknown; known are: first, last")]),
     (UserId, {"type": "integer"}, [(5, 5)], []),
     (Annotated[int, "How many", {"minimum": 1}],
      {"type": "integer", "description": "How many", "minimum": 1}, [(1, 1), ("2", 2)],
@@ -7900,6 +7921,7 @@ class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
     def test_what_cannot_be_described_is_refused_by_name(self):
         def tool(*args): ...
         def options(**more): ...
+        def contexts(one: Context, two: Optional[Context] = None): ...
         local = dataclasses.make_dataclass("Local", [("z", complex)])
         rows = [(function(complex),
             "handler(): parameter x: complex cannot be described"),
@@ -7911,13 +7933,40 @@ class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
                 (function("Nowhere"),
                  "parameter x: 'Nowhere': name 'Nowhere' is not defined"),
                 (tool, "parameter args: *args and **kwargs cannot be described"),
-                (options, "parameter more: *args and **kwargs cannot be described")]
+                (options, "parameter more: *args and **kwargs cannot be described"),
+                (dict, "parameter list: no signature found"),
+                (contexts, "parameter two: a second Context")]
         for fn, message in rows:
             with self.subTest(message), self.assertRaises(TypeError) as caught:
-                Signature(fn)
+                Signature(fn, Context)
             self.assertIn(message, str(caught.exception))
         with self.assertRaisesRegex(TypeError, "x: minimum: expected number, got"):
             Signature(function(Annotated[int, {"minimum": "1"}]))
+
+    def test_an_object_in_annotated_may_hold_the_description(self):
+        field = mock.Mock(spec=["description", "ge"], description="How many", ge=1)
+        for metadata in ([field], [object(), field], [mock.Mock(description=1), field]):
+            told = Signature(function(Annotated[(int, *metadata)])).schema["properties"]
+            self.assertEqual(told["x"], {"type": "integer", "description": "How many"})
+
+    @unittest.skipIf(sys.version_info < (3, 11), "Required is of Python 3.11")
+    def test_keys_may_be_marked_as_required_or_not(self):
+        book = TypedDict("book", {
+            "title": typing.Required[str], "year": typing.NotRequired["int"]}, total=False)
+        told = Signature(function(book)).schema["properties"]["x"]
+        self.assertEqual(told, {"type": "object", "properties": {
+            "title": {"type": "string"}, "year": {"type": "integer"}},
+            "required": ["title"], **CLOSED})
+
+    @unittest.skipIf(sys.version_info < (3, 12), "`type X = …` is of Python 3.12")
+    def test_an_alias_stands_for_its_hint_and_must_not_be_part_of_itself(self):
+        names = {}
+        exec("type Ids = list[int]\ntype Nest = list[Nest] | int",  # noqa: S102
+             names)  # a syntax error before
+        told = Signature(function(names["Ids"])).schema["properties"]["x"]
+        self.assertEqual(told, {"type": "array", "items": {"type": "integer"}})
+        with self.assertRaisesRegex(TypeError, "x: Nest is recursive"):
+            Signature(function(names["Nest"]))
 
     def test_annotations_may_be_strings(self):
         rows = [("int", {"type": "integer"}), ("list[int]", HINTS[8][1]),
@@ -7989,6 +8038,16 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
             Signature(function(int)).bind({"a\nb": 1, "x": 1})
         self.assertEqual(caught.exception.problems, ["a b: unknown; known are: x"])
 
+    def test_of_many_choices_only_the_first_are_told(self):
+        rows = [({"enum": [*range(5000)]}, "expected one of 0, 1, 2", "99 and 4900 more"),
+                ({"properties": {f"p{n}": True for n in range(5000)},
+                  "additionalProperties": False}, "known are: p0, p1", "p99 and 4900 mor")]
+        for schema, start, end in rows:
+            (problem,) = validate({"z": 1}, schema)
+            self.assertIn(start, problem)
+            self.assertIn(end, problem)
+            self.assertLess(len(problem), 700)
+
     def test_every_kind_of_callable_is_a_handler(self):
         class Tool:
             def method(self, a: int, b: str = "x"):
@@ -8056,6 +8115,22 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
         with self.assertRaisesRegex(Misfit, "zz: unknown; known are: x"):
             Signature(function(int), schema={"type": "object"}).bind({"x": 1, "zz": 1})
 
+    def test_what_one_schema_makes_of_a_value_the_next_does_not_undo(self):
+        def fn(**more): ...
+        either = {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
+        b = {"properties": {"b": {"type": "integer"}}}
+        rows = [(either, {"a": "1"}, {"a": 1}),
+                ({"allOf": [b]}, {"a": "1", "b": "2"}, {"a": 1, "b": 2}),
+                ({"oneOf": [b]}, {"a": "1", "b": "2"}, {"a": 1, "b": 2})]
+        for more, given, bound in rows:
+            schema = {"type": "object", "properties": {"a": {"type": "integer"}}, **more}
+            with self.subTest(more):
+                self.assertEqual(Signature(fn, schema=schema).bind(given), bound)
+        dated = {"anyOf": [{"required": ["name"]}, {"required": ["born"]}]}
+        user = {"name": "Al", "home": {"street": "a"}, "born": "2000-01-02"}
+        bound = Signature(function(Annotated[User, dated])).bind({"x": user})
+        self.assertEqual(bound["x"].born, datetime.date(2000, 1, 2))
+
     def test_arguments_that_cost_too_much_are_a_misfit_not_a_crash(self):
         with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
                 Misfit, "is too much"):
@@ -8064,9 +8139,12 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
         with self.assertRaisesRegex(Misfit, "no pattern is tried on over"):
             Signature(function(pattern)).bind({"x": "a" * 30_000})
 
-    def test_an_argument_is_never_seen_by_a_parameter_of_another_name(self):
-        given = {"x": 1}
-        self.assertIsNot(Signature(function(int)).bind(given), given)
+    def test_what_is_bound_is_never_the_request_itself(self):
+        # The context is added to it, and what a question is bound to is the request.
+        for hint in (int, Optional[int], Any, Literal[1]):
+            given = {"x": 1}
+            with self.subTest(hint=hint):
+                self.assertIsNot(Signature(function(hint)).bind(given), given)
 
     def test_descriptions_come_from_annotated_first_then_from_the_docstring(self):
         google = '''Do a thing.
@@ -8167,6 +8245,8 @@ PROBLEMS = [
     (0.3, {"multipleOf": 0.1}, []),
     (19.99, {"multipleOf": 0.01}, []),
     (float("inf"), {"multipleOf": 0.5}, ["expected a multiple of 0.5, got Infinity"]),
+    (10 ** 5000 + 1, {"multipleOf": 2.5},
+     ["expected a multiple of 2.5, got a huge integer"]),
     ("a\n", {"pattern": "a$"}, ['expected text like "a$", got "a\\n"']),
     ("\u0665", {"pattern": r"^\d$"},
      [r'expected text like "^\\d$", got "' + "\u0665" + '"']),
@@ -8202,6 +8282,8 @@ UNUSABLE = [
     ({"properties": {"a": {"$ref": "#/$defs/none"}}},
      '"#/$defs/none" is not in the document'),
     ({"$ref": "http://[bad"}, "is not in the document"),
+    ({"$id": "http://x/y", "$defs": {"a": {"$id": "http://[bad"}}, "$ref": "[bad"},
+     "is not in the document"),
     ({"$ref": "#/a/b", "a": 1}, "is not in the document"),
     ({"$dynamicRef": "#none"}, "is not in the document"),
     ({"$ref": "#"}, "a $ref loop?"),
@@ -8212,6 +8294,11 @@ UNUSABLE = [
      'pattern "["'),
     ({"pattern": "a" * 1001}, "longer than 1000 characters"),
     ({"pattern": r"[\p{L}]"}, "bad escape"),
+    ({"multipleOf": float("inf")}, "not JSON: "), ({"default": {1}}, "not JSON: "),
+    ({"$ref": "#/required/0", "required": ["a"]}, 'expected object or boolean, got "a"'),
+    ({"$ref": "#/x", "x": {"multipleOf": 0}}, "multipleOf: expected more than 0, got 0"),
+    ({"$ref": "#/enum/0", "enum": [{"$ref": "#/enum/1"}, {"minimum": "a"}]},
+     'minimum: expected number, got "a"'),
 ]
 
 
@@ -8336,6 +8423,10 @@ URIS = [
     ("w://{city}", "w://..a", {"city": "..a"}), ("w://{city}", "w://a?b", None),
     ("w://{a,b}", "w://1,2", {"a": "1", "b": "2"}), ("w://{a}-{b}", "w://1-2",
      {"a": "1", "b": "2"}),
+    ("w://{a}-{b}.md", "w://1-2.md-3.md", {"a": "1", "b": "2.md-3"}),
+    ("w://{a}{.b}", "w://12.md", {"a": "12", "b": "md"}),
+    ("w://{+a}-{b}", "w://1-2/3-4", {"a": "1-2/3", "b": "4"}),
+    ("w://{a}{+b}-", "w://1/2-3-", {"a": "1", "b": "/2-3"}),
     ("f:///{+path}", "f:///a/b%20c.txt", {"path": "a/b c.txt"}),
     ("f:///{+path}", "f:///a/../b", None), ("f:///{+path}", "f:///a/%2e%2e/b", None),
     ("f:///{+path}", "f:///a%2f..", None), ("f:///{+path}", "f:///a\\..\\b", None),
@@ -8365,6 +8456,13 @@ class Test8UriTemplatesReadBackwards(unittest.TestCase):
         for template, uri, variables in URIS:
             with self.subTest(template=template, uri=uri):
                 self.assertEqual(UriTemplate(template).match(uri), variables)
+
+    def test_many_variables_cost_no_more_than_one(self):
+        for template in ("w://{y}-{m}-{d}", "w://{y,m,d}", "w://{+y}-{+m}-{+d}#"):
+            started, uri = time.monotonic(), "w://" + "-," * 2000 + "/"
+            with self.subTest(template):
+                self.assertIsNone(UriTemplate(template).match(uri))
+                self.assertLess(time.monotonic() - started, PATIENCE / 5)
 
     def test_names_and_the_most_literal_wins(self):
         general = UriTemplate("w://{city}/{when}")

@@ -996,12 +996,23 @@ class Peer:
             params = {**(params or {}), "_meta": meta}
         message: Json = {"jsonrpc": "2.0", "id": call.id, "method": call.method}
         data = encode(message if params is None else {**message, "params": params})
+        self._enter(call, [data])
+
+    def hold(self, call: Call) -> None:
+        """Keep an answered call pending, until it is claimed to be sent again.
+
+        Meanwhile it may be cancelled, and fails by its cap or with the connection.
+        """
+        call.deadline = call.cap
+        self._enter(call, [])
+
+    def _enter(self, call: Call, lines: list[bytes]) -> None:
         with self._lock:
             closed = self.closed or self.ended.is_set()
             if not closed:
                 self._pending[call.id] = call
                 self._awaited += not call.stream
-                self._outbox.append(data)
+                self._outbox += lines
                 self._look_at(call.deadline)
         if closed:
             call.finish(error=self._role.closed_error())
@@ -5165,25 +5176,30 @@ class Exchange:
             raise malformed(f"{call.method} may not ask for input")
         if self._rounds > ROUNDS:
             raise malformed(f"asked {self._rounds} times in a row for input")
+        self._link.peer.hold(call)
         self._link.peer.workers.submit(partial(self._go_on, call, result, asked))
         return LATER
 
     def _go_on(self, call: Call, result: Json, asked: Json) -> None:
+        failure, peer = None, self._link.peer
         try:
             answer = self._link.client._answer
             answers = {key: answer(question["method"], question.get("params") or {})
                        for key, question in asked.items()}
             params = {**self._params, **wire(inputResponses=answers or None,
                                              requestState=result.get("requestState"))}
-            if call.future.cancelled():
-                return call.finish()
-            self._link.peer.resend(call, self._link.dialect.stamp(params), token=True)
-            self._link.peer.abandon(call)  # if cancelled since then
+            encode(params)  # or else it could not be sent
         except McpError as error:
-            call.finish(error=error)
+            failure = error
         except BaseException as error:  # a handler's; the same as if asked by request
             report(f"mcp_min: answering {call.method} failed")
-            call.finish(error=McpError(INTERNAL_ERROR, error_text(error)))
+            failure = McpError(INTERNAL_ERROR, error_text(error))
+        if peer.claim(call.id) is None:
+            return  # cancelled, late or orphaned meanwhile
+        if failure:
+            return call.finish(error=failure)
+        peer.resend(call, self._link.dialect.stamp(params), token=True)
+        peer.abandon(call)  # if its future was cancelled between these two
 
 
 def objects_in(result: Json, key: str) -> list[Json]:

@@ -5729,6 +5729,28 @@ class Test10Faults(FakeServers, unittest.TestCase):
         soon(lambda: self.seen(client)[-2]["method"]
              == "notifications/cancelled")
 
+    def test_a_call_whose_user_is_asked_fails_by_its_cap_and_with_its_server(self):
+        ask = {"call": "send(id='s1', method='elicitation/create', params={})"}
+        for rules in ask, MODERN_FAKE:
+            for options, fail, error in (
+                    ({"max_timeout": 0.1}, lambda: None, RequestTimeout),
+                    ({}, lambda: os.kill(client._link.process._popen.pid, 9),
+                     ConnectionClosed)):
+                with self.subTest(error=error, rules=[*rules]):
+                    asked, decided = gate("the question"), gate("the user")
+
+                    def think(*question, asked=asked, decided=decided):
+                        asked.set()
+                        decided.wait()
+
+                    client = self.fake(
+                        options={"elicitation_handler": think, **options}, **rules)
+                    call = client.submit_tool("f", {"rounds": [INPUT % ASK, DONE]})
+                    asked.wait()
+                    fail()
+                    self.assertIsInstance(raised(call.result, PATIENCE), error)
+                    decided.set()
+
     def test_input_required_where_it_may_not_be_is_an_error(self):  # F12
         client = self.fake(options=CONTENT,
                            discover="modern()", list="repeat([%r])" % (INPUT % ASK))

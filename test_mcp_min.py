@@ -5733,9 +5733,8 @@ class Test10Faults(FakeServers, unittest.TestCase):
         ask = {"call": "send(id='s1', method='elicitation/create', params={})"}
         for rules in ask, MODERN_FAKE:
             for options, fail, error in (
-                    ({"max_timeout": 0.1}, lambda: None, RequestTimeout),
-                    ({}, lambda: os.kill(client._link.process._popen.pid, 9),
-                     ConnectionClosed)):
+                    ({"max_timeout": 0.1}, lambda pid: None, RequestTimeout),
+                    ({}, lambda pid: os.kill(pid, 9), ConnectionClosed)):
                 with self.subTest(error=error, rules=[*rules]):
                     asked, decided = gate("the question"), gate("the user")
 
@@ -5747,7 +5746,7 @@ class Test10Faults(FakeServers, unittest.TestCase):
                         options={"elicitation_handler": think, **options}, **rules)
                     call = client.submit_tool("f", {"rounds": [INPUT % ASK, DONE]})
                     asked.wait()
-                    fail()
+                    fail(client._link.process._popen.pid)
                     self.assertIsInstance(raised(call.result, PATIENCE), error)
                     decided.set()
 

@@ -1478,7 +1478,8 @@ def _windows_argv(argv: Sequence[str], env: dict[str, str]) -> list[str]:
     return [found, *argv[1:]]
 
 
-def _start(argv: Sequence[str], env: dict[str, str], cwd: str | None) -> Any:
+def _start(argv: Sequence[str], env: dict[str, str], cwd: str | None,
+           **pipes: Any) -> Any:
     """The process of a command, looked up in its own PATH, in its own group."""
     import subprocess
 
@@ -1487,9 +1488,9 @@ def _start(argv: Sequence[str], env: dict[str, str], cwd: str | None) -> Any:
              | getattr(subprocess, "CREATE_NO_WINDOW", 0))
     try:
         return subprocess.Popen(  # never a shell
-            argv, bufsize=0, env=env, cwd=cwd, start_new_session=True,
-            creationflags=flags, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE)
+            argv, env=env, cwd=cwd, start_new_session=True, creationflags=flags,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            **{"stderr": subprocess.PIPE, "bufsize": 0, **pipes})
     except OSError as error:
         where = f" (PATH={env.get('PATH', os.defpath)}; cwd={cwd or os.getcwd()})"
         text = f"cannot start {argv[0]!r}: {error.strerror}{where}"
@@ -4818,8 +4819,9 @@ class Client:
 
     # -- connecting
 
-    def __enter__(self) -> Client:  # noqa: PYI034
-        return self.connect()
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
@@ -5291,39 +5293,40 @@ def demo_server() -> Server:
     return server
 
 
-DEMO = {  # of each revision: what to see, the Python that is run, its value
-    LEGACY_VERSIONS[-1]: (
-        ("The handshake: both ends agree on a revision and say what they can do",
-         "client.connect().server_info['name']", "demo"),
-        ("A list comes in pages; the cursor means something to the server only",
-         "[tool['name'] for tool in client.list_tools()]", ["count", "order"]),
-        ("A tool is called; it tells how far it is by the token in the request",
-         "client.call_tool('count', {'to': 2}).text", "counted to 2"),
-        ("A mistake is a result, not an error: the model reads it and does better",
-         "client.call_tool('count', raise_on_error=False).is_error", True),
-        ("A cancellation: no answer ever comes, the next one is to the ping",
-         ("call = client.submit_tool('count', {'to': 9}, progress_handler=begun.put)\n"
-          "begun.get(timeout=5), call.cancel(), client.ping()"), (1, True, None)),
-        ("A resource is data with an address; this one is made from a template",
-         "client.read_resource('demo://hello/Ada')[0].text", "Hello, Ada!"),
-        ("A prompt is words that a person chooses to start from",
-         "len(client.get_prompt('review', {'language': 'C'})['messages'])", 1),
-        ("A completion helps to fill in a field",
-         "client.complete('review', 'language', 'Py')['values']", ["Python"]),
-        ("A question to the user: the server sends a request while its tool waits",
-         "client.call_tool('order', {'dish': 'toast'}).text", "toast with lemon"),
-        ("Logging: what a tool says on the side, from a chosen level on",
-         ("client.set_logging_level('debug'), client.call_tool('count', {'to': 0})\n"
-          "logged.get(timeout=5)['data']"), "counting to 0")),
-    MODERN_VERSIONS[-1]: (
-        ("No handshake: asking is optional, and the server keeps nothing in mind",
-         "client.connect().server_info['name']", "demo"),
-        ("A tool: each request says in `_meta` what a handshake would have settled",
-         "client.call_tool('count', {'to': 1}).text", "counted to 1"),
-        ("A question: the server sends no requests, it says what it needs, and forgets",
-         "client.call_tool('order', {'dish': 'pie'}).text", "pie with lemon"))}
-EXPLAINED = {  # of these the first that is a message's method, or a key in it
-    "inputResponses": "the same call again, with the answers and the state",
+DEMO = {  # of each revision: what to see, the Python that shows it, its value
+    LEGACY_VERSIONS[-1]: """
+# The handshake: both ends agree on a revision and say what they can do
+client.connect().server_info['name']  # 'demo'
+# A list comes in pages; the cursor means something to the server only
+[tool['name'] for tool in client.list_tools()]  # ['count', 'order']
+# A tool is called; it tells how far it is by the token in the request
+client.call_tool('count', {'to': 2}).text  # 'counted to 2'
+# A mistake is a result, not an error: the model reads it and does better
+client.call_tool('count', raise_on_error=False).is_error  # True
+# A cancellation: no answer ever comes, the next one is to the ping
+client.submit_tool('count', {'to': 9}).cancel(), client.ping()  # (True, None)
+# A resource is data with an address; this one is made from a template
+client.read_resource('demo://hello/Ada')[0].text  # 'Hello, Ada!'
+# A prompt is words that a person chooses to start from
+len(client.get_prompt('review', {'language': 'C'})['messages'])  # 1
+# A completion helps to fill in a field
+client.complete('review', 'language', 'Py')['values']  # ['Python']
+# A question to the user: the server sends a request while its tool waits
+client.call_tool('order', {'dish': 'toast'}).text  # 'toast with lemon'
+# Logging: what a tool says on the side, from a chosen level on
+client.set_logging_level('debug')  # None
+client.call_tool('count', {'to': 0}).text  # 'counted to 0'
+""",
+    MODERN_VERSIONS[-1]: """
+# No handshake: asking is optional, and the server keeps nothing in mind
+client.connect().server_info['name']  # 'demo'
+# A tool: each request says in `_meta` what a handshake would have settled
+client.call_tool('count', {'to': 1}).text  # 'counted to 1'
+# A question: the server sends no requests, it says what it needs, and forgets
+client.call_tool('order', {'dish': 'pie'}).text  # 'pie with lemon'
+"""}
+EXPLAINED = {  # of these the first that stands in the line
+    "inputResponses": "the same call, with the answers and the state",
     "inputRequests": "not finished: answer this, then call again with this state",
     "nextCursor": "a page, and the cursor of the next", "cursor": "the next page",
     "initialize": "hello: the revision I would like, what I can do, who I am",
@@ -5337,28 +5340,23 @@ EXPLAINED = {  # of these the first that is a message's method, or a key in it
     "completion/complete": "what could it become?", "logging/setLevel": "tell me more",
     "server/discover": "who are you, and what do you speak?",
     "subscriptions/listen": "keep me posted (a request that stays open)",
-    ACKNOWLEDGED: "I shall, about this", "id": "the answer"}
+    ACKNOWLEDGED: "I shall, about this", "method": "a message", "id": "the answer"}
 
 
 class NarratingClient(Client):
-    """Shows each line that crosses, and says what it is: a Trace for beginners."""
+    """Shows each line that crosses, and says what it is: a trace for beginners."""
 
     def _launch(self) -> Link:
         link = super()._launch()
-        link.peer.trace = self  # type: ignore[assignment]
+        link.peer.trace = Trace(self._narrate)
         return link
 
-    def show(self, arrow: str, data: bytes) -> None:
-        for line in data.decode().splitlines():
-            message = json.loads(line)
-            told = message.get("params") or message.get("result") or ()
-            said = {message.get("method"), *told, *message}
-            what = next(EXPLAINED[key] for key in EXPLAINED if key in said)
-            parts = re.findall(".{1,74}$|.{1,73},|.{1,74}", line)
-            if len(parts) > 9:
-                parts[7:-1] = [f"... {sum(map(len, parts[7:-1]))} more characters ..."]
-            ink, mark = (36, "-->") if arrow == ">" else (33, "<--")
-            print(colour(ink, f"  {mark} {what}"), *parts, sep="\n      ")
+    def _narrate(self, traced: str) -> None:
+        _, arrow, line = traced.rstrip().partition("  # ")[0].split(" ", 2)
+        what = [EXPLAINED[key] for key in EXPLAINED if f'"{key}"' in line]
+        ink, mark = (36, "-->") if arrow == ">" else (33, "<--")
+        print(colour(ink, f"  {mark} {(what or ['no message'])[0]}"),
+              *re.findall(".{1,74}$|.{1,73},|.{1,74}", line), sep="\n      ")
 
 
 def colour(code: int, text: str) -> str:
@@ -5367,105 +5365,41 @@ def colour(code: int, text: str) -> str:
     return f"\33[{code}m{text}\33[m" if shown else text
 
 
-class Program:
-    """What the commands do; argparse sets the options.  ValueError: wrong usage."""
+def demonstrate(_: Any) -> None:
+    print("A client (-->) and a server (<--): two processes, and a pipe each way.\n"
+          "Below is every line that crosses, and each is a JSON-RPC message.")
+    for revision, script in DEMO.items():
+        print(colour(1, f"\nRevision {revision}"))
+        client = NarratingClient(
+            [sys.executable, os.path.abspath(__file__), "serve"], mode=revision,
+            elicitation_handler=lambda *question: {"value": "lemon"})
+        for line in script.strip().splitlines():
+            code, _, said = line.partition("# ")
+            if not code:
+                print(f"\n{colour(1, said)}")
+                continue
+            print(f"  >>> {code.rstrip()}")
+            value = repr(eval(code, {"client": client}))  # what is shown is run
+            print(f"  {value}")
+            if value != said:
+                raise SystemExit(f"mcp_min: this should have been {said}")
+        client.close()
+    print("\nAll as it should be.  Now look at yours: mcp_min.py list COMMAND...")
 
-    if TYPE_CHECKING:
-        def __getattr__(self, option: str) -> Any: ...
 
-    def demo(self) -> None:
-        from queue import SimpleQueue
+class Visitor(Client):
+    """Shows on stderr what a server tells, and asks whoever sits at the terminal."""
 
-        print("A client (-->) and a server (<--): two processes, and a pipe each way.\n"
-              "Below is every line that crosses, and each is a JSON-RPC message.")
-        for revision, steps in DEMO.items():
-            print(colour(1, f"\nRevision {revision}"))
-            scope: Json = {"begun": SimpleQueue(), "logged": SimpleQueue()}
-            scope["client"] = NarratingClient(
-                [sys.executable, os.path.abspath(__file__), "serve"], mode=revision,
-                log_handler=scope["logged"].put,
-                elicitation_handler=lambda *question: {"value": "lemon"})
-            for what, code, expected in steps:
-                print(f"\n{colour(1, what)}\n  >>>", code.replace("\n", "\n  >>> "))
-                *setup, last = code.splitlines()
-                exec("\n".join(setup), scope)  # noqa: S102  what is shown is run
-                value = eval(last, scope)
-                print(f"  {value!r}")
-                if value != expected:
-                    raise SystemExit(f"mcp_min: this should have been {expected!r}")
-            scope["client"].close()
-        print("\nAll as it should be.  Now look at yours: mcp_min.py list COMMAND...")
-
-    def target(self) -> Any:
-        """What to start: COMMAND, or an entry of a host's configuration."""
-        if self.config:
-            path, name = self.config
-            try:
-                entry = load_config(path)[name]
-                return {**entry, "command": entry["command"]}  # others are not stdio
-            except (OSError, KeyError) as error:
-                raise ValueError(f"no command for {name}: {error!r}") from None
-        if not self.command:
-            raise ValueError("which server? COMMAND is missing, or --config FILE NAME")
-        return [sys.executable] * self.command[0].endswith(".py") + self.command
-
-    def client(self) -> Client:
+    def __init__(self, args: Any) -> None:
         asks = sys.stdin.isatty() and sys.stderr.isatty()
-        return Client(
-            self.target(), env=self.env, inherit_env=self.inherit_env, cwd=self.cwd,
-            timeout=self.timeout or 60.0, mode=self.mode,
+        super().__init__(
+            target_of(args), env=args.env, inherit_env=args.inherit_env, cwd=args.cwd,
+            timeout=args.timeout or 60.0, mode=args.mode,
             log_handler=lambda p: self.say(f"log {p.get('level')}", p.get("data")),
             elicitation_handler=self.elicit if asks else None,
             progress_handler=self.progress, stderr=partial(self.say, "stderr"))
-
-    def list(self) -> None:
-        with self.client() as client:
-            offered = client.server_capabilities
-            about = wire(
-                serverInfo=client.server_info, protocolVersion=client.protocol_version,
-                capabilities=offered, instructions=client.instructions)
-            for method, row in METHODS.items():
-                if row.page and row.feature in offered:
-                    about[row.page] = client._list(method)
-        print(json.dumps(about, indent=2) if self.json else
-              "\n".join(self.overview(about)))
-
-    def request(self) -> int:
-        """Make a request, wait, and show its result; Ctrl-C cancels it."""
-        with self.client() as client:
-            asks = "elicitation" in client.capabilities()  # people take their time
-            try:
-                result = client.request(*self.wanted(client), timeout=(
-                    self.timeout or (float("inf") if asks else None)))
-            except KeyboardInterrupt:
-                self.say("cancelled", "the server is told; Ctrl-C again to leave")
-                raise
-        self.write("")
-        failed = result.get("isError") is True
-        print(json.dumps(result, indent=2) if self.json else self.text_of(result),
-              file=sys.stderr if failed and not self.json else sys.stdout)
-        return int(failed)
-
-    def wanted(self, client: Client) -> tuple[str, Json]:
-        """The method and its parameters; arguments are read by the tool's schema."""
-        if self.verb == "read":
-            return "resources/read", {"uri": self.name}
-        method, schema, given = "prompts/get", {}, {}
-        if self.verb == "call":
-            tools = {tool.get("name"): tool for tool in client.list_tools()}
-            if self.name not in tools:
-                raise ValueError(f"no tool {self.name}; `list` shows what there is")
-            method, schema = "tools/call", tools[self.name].get("inputSchema", {})
-        for pair in self.pairs:
-            key, sign, text = pair.partition("=")
-            if pair[:1] == "{":
-                given.update(json.loads(pair))
-            elif sign:
-                part = schema.get("properties", {}).get(key, {})
-                given[key] = typed(text, {"$defs": schema.get("$defs", {}), **part})
-            else:
-                raise ValueError(f"{pair} is no KEY=VALUE (and `--` precedes COMMAND)")
-        return method, {"name": self.name, "arguments": given}
+        # Seconds for what may ask people, who take their time.
+        self.patience = args.timeout or (float("inf") if asks else None)
 
     def write(self, text: str) -> None:
         sys.stderr.write("\r\33[K" * sys.stderr.isatty() + text)  # over the bar
@@ -5482,133 +5416,66 @@ class Program:
             self.write(ascii(text)[1:-1][:79])
 
     def elicit(self, message: str, schema: Any, params: Json) -> Any:
-        """Have a form filled in at the terminal; Ctrl-D declines."""
+        """Have a form filled in until it fits; Ctrl-D declines."""
         self.say("the server asks", f"{message} {params.get('url', '')}")
-        form, wanted = {}, schema or {"properties": {"visited": {"enum": ["yes"]}}}
-        for key, part in wanted.get("properties", {}).items():
-            self.write(printable(f"{key} ({described(part)}): "))
+        schema = schema or {"properties": {"visited": {"enum": ["yes"]}}}
+        form, fields = {}, schema.get("properties", {})
+        for key, field in fields.items():
+            self.write(printable(f"{key} ({described(field)}): "))
             # Not from sys.stdin: a thread left in there would abort the interpreter.
             data = os.read(0, 65536)
             text = data.decode("utf-8", "replace").strip()
             if not data:
                 return None
-            if text or "default" in part:
-                form[key] = typed(text, part) if text else part["default"]
-        problems = validate(form, wanted)
+            if text or "default" in field:
+                form[key] = typed(text, field) if text else field["default"]
+        problems = validate(form, schema)
+        if not (problems and fields):  # without fields, asking again is of no use
+            return None if problems else form
         self.say("once more", "; ".join(problems))
-        if problems and not form:
-            return None  # nothing that could be asked would do
-        return self.elicit(message, schema, params) if problems else form
+        return self.elicit(message, schema, params)
 
-    def overview(self, about: Json) -> Iterator[str]:
-        info = about["serverInfo"]
-        yield printable(f"{info.get('name')} {info.get('version')}, "
-                        f"revision {about['protocolVersion']}")
-        yield from folded(f"offers {', '.join(about['capabilities']) or 'nothing'}", 2)
-        yield from folded(about.get("instructions", ""), 2)
-        for page in (row.page for row in METHODS.values() if row.page in about):
-            yield f"\n{page} ({len(about[page])})"
-            for item in about[page]:
-                name = item.get("uri") or item.get("uriTemplate") or item.get("name")
-                yield from folded(name, 2)
-                yield from folded(item.get("description", ""), 4)
-                schema = item.get("inputSchema", {})
-                parts = {part["name"]: {"type": "string", **part}
-                         for part in item.get("arguments", ())}
-                for key, part in {**schema.get("properties", {}), **parts}.items():
-                    needed = schema.get("required", ())
-                    must = part.get("required") is True or key in needed
-                    text = f"{key}{'' if must else '?'}: {described(part)}"
-                    yield from folded(f"{text}  {part.get('description', '')}", 6)
+    def offers(self) -> Json:
+        lists = {row.page: self._list(method) for method, row in METHODS.items()
+                 if row.page and row.feature in self.server_capabilities}
+        return wire(serverInfo=self.server_info, protocolVersion=self.protocol_version,
+                    capabilities=self.server_capabilities,
+                    instructions=self.instructions, **lists)
 
-    def text_of(self, result: Json) -> str:
-        lines = []
-        for part in [part for key in ("content", "contents", "messages")
-                     for part in result.get(key, ())]:
-            block = part.get("content", part)
-            other = f"{json.dumps(block):.75}..."
-            text = block.get("resource", block).get("text", other)
-            lines.append(f"{part['role']}: {text}" if "role" in part else text)
-        data = result.get("structuredContent")
-        return printable("\n".join(lines) or ("" if data is None else json.dumps(
-            data, indent=2)))
+    def wanted(self, verb: str, name: str, words: list[str]) -> tuple[str, Json]:
+        """The method and its parameters; arguments are read by the tool's schema."""
+        if verb == "read":
+            return "resources/read", {"uri": name}
+        method, schema, given = "prompts/get", {}, {}
+        if verb == "call":
+            tools = {tool.get("name"): tool for tool in self.list_tools()}
+            if name not in tools:
+                raise ValueError(f"no tool {name}; `list` shows what there is")
+            method, schema = "tools/call", tools[name].get("inputSchema", {})
+        for word in words:
+            key, sign, text = word.partition("=")
+            if word[:1] == "{":
+                given.update(json.loads(word))
+            elif sign:
+                field = schema.get("properties", {}).get(key, {})
+                given[key] = typed(text, {"$defs": schema.get("$defs", {}), **field})
+            else:
+                raise ValueError(f"{word} is no KEY=VALUE (and `--` precedes COMMAND)")
+        return method, {"name": name, "arguments": given}
 
-    def run(self) -> None:
-        path, colon, name = self.name.partition(".py:")
-        path = os.path.abspath(path + ".py" * bool(colon))
-        if not os.path.isfile(path):
-            raise ValueError(f"there is no file {path}")
-        with Signals(), StandardStreams() as (reader, writer):  # before it can print
-            server = self.server_in(self.imported(path), name)
-            server.serve(reader, writer, own_reader=True)
 
-    def imported(self, path: str) -> Any:
-        import importlib.util
-        import traceback
-
-        sys.modules["mcp_min"] = sys.modules[__name__]  # the file's Server must be ours
-        sys.path.insert(0, os.path.dirname(path))
-        name = os.path.basename(path)[:-3]
-        spec: Any = importlib.util.spec_from_file_location(name, path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules.setdefault(name, module)  # not in the place of a library's
+def target_of(args: Any) -> Any:
+    """What to start: COMMAND, or an entry of a host's configuration."""
+    if args.config:
+        path, name = args.config
         try:
-            spec.loader.exec_module(module)
-            return module
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            line = [getattr(error, "lineno", 0), *(
-                frame.lineno for frame in frames if frame.filename == path)][-1]
-            what = f"{type(error).__name__}: {error}"
-            raise SystemExit(f"mcp_min: {path}:{line}: {what}") from None
-
-    def server_in(self, module: Any, name: str) -> Any:
-        """The Server in a module; if it has none, one of its public functions."""
-        servers = {key: value for key, value in vars(module).items()
-                   if hasattr(type(value), "add_tool") and name in ("", key)}
-        if len(servers) == 1:
-            return servers.popitem()[1]
-        if servers or name:
-            names = ", ".join(sorted(servers))
-            raise ValueError(f"which server? There is {names or 'none of that name'}.")
-        server = Server(module.__name__, instructions=module.__doc__)
-        for key, value in vars(module).items():
-            own = getattr(value, "__module__", None) == module.__name__
-            if own and key[0] != "_" and hasattr(value, "__code__"):
-                server.add_tool(value)
-        return server
-
-    def trace(self) -> int:
-        """Bytes, signals and the exit status pass unchanged."""
-        import signal
-        import subprocess
-
-        argv, env, cwd = command_of(self.target(), self.env, self.cwd)
-        trace, pipe = Trace.to(self.to or "stderr"), subprocess.PIPE
-        child = subprocess.Popen(argv, env={**os.environ, **(env or {})}, cwd=cwd,
-                                 stdin=pipe, stdout=pipe, start_new_session=True)
-        for name in {"SIGINT", "SIGTERM", "SIGHUP"} & {*dir(signal)}:
-            signal.signal(getattr(signal, name), lambda number, _: getattr(
-                os, "killpg", os.kill)(child.pid, number))
-        start_thread("mcp trace", partial(
-            self.relay, trace, ">", open(0, "rb", closefd=False),  # noqa: SIM115
-            child.stdin))
-        self.relay(trace, "<", child.stdout, sys.stdout.buffer)
-        code = child.wait()
-        if code < 0:  # then die of the same
-            signal.signal(-code, signal.SIG_DFL) if code != -9 else None
-            os.kill(os.getpid(), -code)
-        return code
-
-    def relay(self, trace: Trace, arrow: str, source: Any, sink: Any) -> None:
-        try:
-            with source, sink:
-                for line in source:
-                    trace.show(arrow, line)  # before: its answer must be told after it
-                    sink.write(line)
-                    sink.flush()
-        except OSError:
-            pass  # one of the two is gone
+            entry = load_config(path)[name]
+            return {**entry, "command": entry["command"]}  # others are not stdio
+        except (OSError, KeyError) as error:
+            raise ValueError(f"no command for {name}: {error!r}") from None
+    if not args.command:
+        raise ValueError("which server? COMMAND is missing, or --config FILE NAME")
+    return [sys.executable] * args.command[0].endswith(".py") + args.command
 
 
 def typed(text: str, schema: Json) -> Any:
@@ -5617,6 +5484,67 @@ def typed(text: str, schema: Json) -> Any:
         return json.loads(text) if validate(text, schema) else text
     except ValueError:  # neither, or no schema to go by: the server shall judge
         return text
+
+
+def visit(args: Any) -> int:
+    """Ask a server, wait, and show what it says; Ctrl-C cancels."""
+    with Visitor(args) as visitor:
+        try:
+            result = visitor.offers() if args.verb == "list" else visitor.request(
+                *visitor.wanted(args.verb, args.name, args.words),
+                timeout=visitor.patience)
+        except KeyboardInterrupt:
+            visitor.say("cancelled", "the server is told; Ctrl-C again to leave")
+            raise
+    visitor.write("")
+    failed = result.get("isError") is True
+    lines = folded(overview(result)) if args.verb == "list" else texts(result)
+    print(json.dumps(result, indent=2) if args.json else "\n".join(lines),
+          file=sys.stderr if failed and not args.json else sys.stdout)
+    return int(failed)
+
+
+def texts(result: Json) -> Iterator[str]:
+    parts = [part for key in ("content", "contents", "messages")
+             for part in result.get(key, ())]
+    for part in parts:
+        block = part.get("content", part)
+        other = f"{json.dumps(block):.75}..."
+        text = block.get("resource", block).get("text", other)
+        yield printable(f"{part['role']}: {text}" if "role" in part else text)
+    if not parts and "structuredContent" in result:
+        yield json.dumps(result["structuredContent"], indent=2)
+
+
+def overview(about: Json) -> Iterator[tuple[int, str]]:
+    """What a server offers, for people: lines, and how far each is indented."""
+    info = about["serverInfo"]
+    version = f"{info.get('version')}, revision {about['protocolVersion']}"
+    yield 0, f"{info.get('name')} {version}"
+    yield 2, f"offers {', '.join(about['capabilities']) or 'nothing'}"
+    yield 2, about.get("instructions", "")
+    for page in (row.page for row in METHODS.values() if row.page in about):
+        yield 0, f"\n{page} ({len(about[page])})"
+        for item in about[page]:
+            yield 2, item.get("uri") or item.get("uriTemplate") or item.get("name")
+            yield 4, item.get("description", "")
+            schema = item.get("inputSchema", {})
+            needed = schema.get("required", ())
+            of_prompt = {part["name"]: {"type": "string", **part}
+                         for part in item.get("arguments", ())}
+            for key, part in {**schema.get("properties", {}), **of_prompt}.items():
+                must = part.get("required") is True or key in needed
+                text = f"{key}{'' if must else '?'}: {described(part)}"
+                yield 6, f"{text}  {part.get('description', '')}"
+
+
+def folded(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+    import textwrap
+
+    for indent, text in lines:
+        for line in printable(text).splitlines():
+            yield textwrap.fill(line, 80, initial_indent=" " * indent,
+                                subsequent_indent=" " * (indent + 2))
 
 
 def described(schema: Json) -> str:
@@ -5628,74 +5556,146 @@ def described(schema: Json) -> str:
     return " | ".join(words) + default
 
 
-def folded(text: str, indent: int) -> Iterator[str]:
-    import textwrap
+def run_file(args: Any) -> None:
+    """Serve what a file defines; the streams are taken before it can print."""
+    path, colon, name = args.name.partition(".py:")
+    path = os.path.abspath(path + ".py" * bool(colon))
+    if not os.path.isfile(path):
+        raise ValueError(f"there is no file {path}")
+    sys.modules["mcp_min"] = sys.modules[__name__]  # the file's Server must be ours
+    sys.path.insert(0, os.path.dirname(path))
+    with Signals(), StandardStreams() as (reader, writer):
+        server_in(module_at(path), name).serve(reader, writer, own_reader=True)
 
-    for line in printable(text).splitlines():
-        yield from textwrap.wrap(line, 80, initial_indent=" " * indent,
-                                 subsequent_indent=" " * (indent + 2))
+
+def module_at(path: str) -> Any:
+    module: Any = type(sys)(os.path.basename(path)[:-3])
+    module.__file__ = path
+    sys.modules.setdefault(module.__name__, module)  # not in the place of a library's
+    try:
+        with open(path, "rb") as file:
+            exec(compile(file.read(), path, "exec"), vars(module))  # noqa: S102
+        return module
+    except Exception as error:
+        import traceback
+
+        line = getattr(error, "lineno", 0)  # of a SyntaxError
+        for frame in traceback.extract_tb(error.__traceback__):
+            line = frame.lineno if frame.filename == path else line
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise SystemExit(f"mcp_min: {path}:{line}: {what}") from None
+
+
+def server_in(module: Any, name: str) -> Any:
+    """The Server in a module; if it has none, one of its public functions."""
+    servers = {key: value for key, value in vars(module).items()
+               if hasattr(type(value), "add_tool") and name in ("", key)}
+    if len(servers) == 1:
+        return servers.popitem()[1]
+    if servers or name:
+        names = ", ".join(sorted(servers))
+        raise ValueError(f"which server? There is {names or 'none of that name'}.")
+    server = Server(module.__name__, instructions=module.__doc__)
+    for key, value in vars(module).items():
+        own = getattr(value, "__module__", None) == module.__name__
+        if own and key[0] != "_" and hasattr(value, "__code__"):
+            server.add_tool(value)
+    return server
+
+
+def trace(args: Any) -> int:
+    """Bytes, variables, signals and the exit status pass unchanged."""
+    import signal
+
+    argv, env, cwd = command_of(target_of(args), args.env, args.cwd)
+    shown = Trace.to(args.to)
+    child = _start(argv, child_environment(env, True), cwd, stderr=None, bufsize=-1)
+    for name in {"SIGINT", "SIGTERM", "SIGHUP"} & {*dir(signal)}:
+        signal.signal(getattr(signal, name), lambda number, _: getattr(
+            os, "killpg", os.kill)(child.pid, number))
+    stdin = open(0, "rb", closefd=False)  # noqa: SIM115
+    start_thread("mcp trace", partial(relay, shown, ">", stdin, child.stdin))
+    relay(shown, "<", child.stdout, sys.stdout.buffer)
+    code: int = child.wait()
+    if code < 0:  # then die of the same
+        signal.signal(-code, signal.SIG_DFL) if code != -9 else None
+        os.kill(os.getpid(), -code)
+    return code
+
+
+def relay(shown: Trace, arrow: str, source: Any, sink: Any) -> None:
+    try:
+        with source, sink:
+            for line in source:
+                shown.show(arrow, line)  # before: its answer must be told after it
+                sink.write(line)
+                sink.flush()
+    except OSError:
+        pass  # one of the two is gone
 
 
 COMMANDS = (  # what runs it, its arguments, what it does
-    ("demo", Program.demo, "", "a session with a server, line by line and explained"),
+    ("demo", demonstrate, "", "a session with a server, line by line and explained"),
     ("serve", lambda _: demo_server().run(), "", "that server, for a host to start"),
-    ("list", Program.list, "COMMAND...", "what a server offers"),
-    ("call", Program.request, "TOOL [KEY=VALUE...|JSON] -- COMMAND...", "call a tool"),
-    ("read", Program.request, "URI -- COMMAND...", "read a resource"),
-    ("prompt", Program.request, "NAME [KEY=VALUE...] -- COMMAND...", "get a prompt"),
-    ("run", Program.run, "FILE.py[:name]", "serve a file's Server, or its functions"),
-    ("trace", Program.trace, "COMMAND...", "pass all on, and write down the lines"))
+    ("list", visit, "COMMAND...", "what a server offers"),
+    ("call", visit, "TOOL [KEY=VALUE...|JSON] -- COMMAND...", "call a tool"),
+    ("read", visit, "URI -- COMMAND...", "read a resource"),
+    ("prompt", visit, "NAME [KEY=VALUE...] -- COMMAND...", "get a prompt"),
+    ("run", run_file, "FILE.py[:name]", "serve a file's Server, or its functions"),
+    ("trace", trace, "COMMAND...", "pass all on, and write down the lines"))
 
 
-def parsed(argv: list[str]) -> Program:
+def parsed(argv: list[str]) -> Any:
     import argparse
 
     common = argparse.ArgumentParser(add_help=False)
     add = common.add_argument
     add("--config", nargs=2, metavar=("FILE", "NAME"), help="a server in an mcp.json")
     add("--env", action="append", default=[], metavar="KEY[=VALUE]", help="set or copy")
-    add("--inherit-env", action="store_true", help="copy all variables")
+    add("--inherit-env", action="store_true", help="copy all variables, as trace does")
     add("--cwd", metavar="DIR", help="the directory it starts in")
     add("--timeout", type=float, metavar="SECONDS", help="without news (60)")
-    add("--mode", choices=MODES, default="auto", help="the revision to speak")
+    add("--mode", choices=MODES, default="auto", metavar="REVISION",
+        help=f"to speak: {', '.join(MODES)}")
     add("--json", action="store_true", help="the raw result")
-    add("--to", metavar="FILE", help="where a trace goes, instead of stderr")
+    add("--to", default="stderr", metavar="FILE", help="where a trace goes")
     parser = argparse.ArgumentParser(prog="mcp_min.py", epilog=(
         "exit status: 0 done, 1 the tool or the server failed, 2 wrong usage"))
     verbs = parser.add_subparsers(dest="verb", metavar="command", required=True)
-    for verb, run, usage, text in COMMANDS:
+    for verb, act, usage, text in COMMANDS:
         sub = verbs.add_parser(verb, help=text, description=text, usage=(
             f"%(prog)s [options] {usage}"), parents=[common] * ("COMMAND" in usage))
-        sub.set_defaults(do=run, fail=sub.error, usage=usage, command=[], env=[])
+        sub.set_defaults(act=act, fail=sub.error, usage=usage, command=[], env=[])
         if usage == "COMMAND...":
             sub.add_argument("command", nargs="...")
         elif usage:
             sub.add_argument("name", metavar=usage.split()[0])
     # After the first `--` comes the server's command, whatever it looks like.
     cut = argv.index("--") if "--" in argv else len(argv)
-    program, pairs = parser.parse_known_args(argv[:cut], Program())
-    command, env = program.command, (pair.partition("=") for pair in program.env)
-    vars(program).update(
-        pairs=pairs, command=command + argv[cut:] if command else argv[cut + 1:],
-        env={key: text if sign else os.environ.get(key, "") for key, sign, text in env})
-    if [word for word in pairs if word[:1] == "-" or "KEY" not in program.usage]:
-        program.fail(f"unrecognized: {' '.join(pairs)}")
-    return program
+    args: Any
+    args, args.words = parser.parse_known_args(argv[:cut])
+    args.command = args.command + argv[cut:] if args.command else argv[cut + 1:]
+    if [word for word in args.words if word[:1] == "-" or "KEY" not in args.usage]:
+        args.fail(f"unrecognized: {' '.join(args.words)}")
+    pairs = (pair.partition("=") for pair in args.env)
+    args.env = {key: text if sign else os.environ.get(key, "")
+                for key, sign, text in pairs}
+    return args
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command line, sys.argv's by default: the exit status."""
-    program = parsed(sys.argv[1:] if argv is None else argv)
+    args = parsed(sys.argv[1:] if argv is None else argv)
     try:
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
-        return program.do(program) or 0
+        return args.act(args) or 0
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except ValueError as error:
-        program.fail(str(error))
+        args.fail(str(error))
     except Exception as error:
         # What the server wrote on stderr has been shown.
         lines = [x for x in str(error).splitlines() if not x.startswith("  stderr: ")]

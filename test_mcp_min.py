@@ -8622,6 +8622,31 @@ class Test11CommandLine(unittest.TestCase):
         whole = [line for _, line in crossed if "more characters" not in line]
         self.assertGreater(len([checked(line.encode() + b"\n") for line in whole]), 25)
 
+    def test_the_narration_knows_what_it_does_not_know(self):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            trace = mcp_min.Trace(mcp_min.NarratingClient([])._narrate)
+            trace.show(">", b'{"jsonrpc":"2.0","id":1,"method":"acme/do"}\n')
+            trace.show("<", b'{"jsonrpc":"2.0","id":1,"result":{}}\n\33noise\n\n')
+        self.assertEqual(out.getvalue().splitlines(), [
+            "  --> a message", '      {"jsonrpc":"2.0","id":1,"method":"acme/do"}',
+            "  <-- the answer", '      {"jsonrpc":"2.0","id":1,"result":{}}',
+            "  <-- no message", "      \\x1bnoise"])
+
+    def test_lines_of_two_threads_are_narrated_one_after_the_other(self):
+        out = io.StringIO()
+        line = b'{"jsonrpc":"2.0","method":"acme/%s"}\n' % (b"x" * 200)
+        with contextlib.redirect_stdout(out):
+            trace = mcp_min.Trace(mcp_min.NarratingClient([])._narrate)
+            threads = [threading.Thread(target=lambda: [
+                trace.show(">", line) for _ in range(200)]) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        told = out.getvalue().split("  --> a message\n")
+        self.assertEqual((told[0], len(told), len(set(told))), ("", 401, 2))
+
     def paragraphs(self, out):
         """Each narrated line: its heading, and the indented lines below it."""
         found = []
@@ -8718,6 +8743,9 @@ class Test11CommandLine(unittest.TestCase):
             out, err, status = usage(verb, "-h")
             self.assertEqual((err, status), ("", 0))
             self.assertTrue(out.startswith("usage: mcp_min.py %s [options]" % verb))
+        out = cli("trace", "-h", env={**os.environ, "COLUMNS": "80"})[0]
+        self.assertLessEqual(max(map(len, out.splitlines())), 80)
+        self.assertIn("copy all variables, as trace does", out)
         self.assertIn("exit status", usage("-h")[0])
 
     def test_a_server_that_cannot_be_used_is_one_line_and_status_1(self):
@@ -8749,6 +8777,9 @@ class Test11CommandLine(unittest.TestCase):
     def test_at_a_terminal_the_user_is_asked_until_the_answer_fits(self):
         with Terminal("call", "order", "dish=pie", "--", *self.SERVER) as screen:
             screen.shows("the server asks: What should be on your pie?")
+            screen.shows("value (lemon | syrup): ")
+            screen.types("\n")
+            screen.shows("once more: value: missing")
             screen.shows("value (lemon | syrup): ")
             screen.types("honey\n")
             screen.shows('once more: value: expected one of "lemon", "syrup"')
@@ -8809,14 +8840,32 @@ class Test11CommandLine(unittest.TestCase):
         self.assertEqual((out, status), ("", 2))
         self.assertIn("one, two", err)
 
+    def test_run_imports_a_file_as_a_module_under_its_own_name(self):
+        path = self.file("own.py", """
+            import dataclasses, sys
+
+            @dataclasses.dataclass
+            class Point:
+                x: "Number"
+
+            Number = int
+
+            def where(point: Point) -> str:
+                return f"{type(point.x)} {__name__} {sys.modules[__name__].__file__}"
+            """)
+        self.assertEqual(cli("call", "where", 'point={"x": 1}', "--", *PROGRAM, "run", path),
+                         ("<class 'int'> own %s\n" % path, "", 0))
+
     def test_run_names_the_line_a_file_fails_at(self):
         def run(error, text):
-            path = self.file(error + ".py", text)
+            path = self.file(error.split(":")[0] + ".py", text)
             out, err, status = cli("run", path)
             self.assertEqual((out, status, err.count("\n")), ("", 1, 1))
             self.assertTrue(err.startswith("mcp_min: %s:2: %s" % (path, error)), err)
 
         at_once(self, run, [("ModuleNotFoundError", "x = 1\nimport no_such_thing\n"),
+                            ("JSONDecodeError", "import json\njson.loads('x\\ny')\n"),
+                            ("OSError: no luck", "x = 1\nraise OSError('no\\nluck')\n"),
                             ("SyntaxError", "x = 1\ndef f(:\n")])
 
     def test_trace_passes_bytes_and_the_exit_status_and_writes_down_each_line(self):
@@ -8837,6 +8886,15 @@ class Test11CommandLine(unittest.TestCase):
         self.assertEqual(len([line for line in lines if " < " in line]), 4)
         if os.name == "posix":
             self.assertEqual(os.stat(log).st_mode & 0o777, 0o600)
+
+    def test_trace_passes_all_variables_and_those_it_is_given(self):
+        show = "import os; print(*map(os.environ.get, 'ABC'))"
+        out, err, status = cli("trace", "--env", "C=c", "--", sys.executable, "-c", show,
+                               env={**os.environ, "A": "a", "B": "b"})
+        self.assertEqual((out.split(), status), (["a", "b", "c"], 0))
+        self.assertRegex(err, r"^\S+ < a b c\s$")
+        err = cli("trace", os.path.join(self.folder, "no-such-program"))[1]
+        self.assertIn("cannot start", err)
 
     @unittest.skipUnless(os.name == "posix", "signals")
     def test_trace_passes_signals_on_and_dies_as_its_server_did(self):

@@ -3649,7 +3649,9 @@ class Registry:
     """Entries of one kind in the order they were added, and pages of them.
 
     A cursor names the last entry seen by its serial number, so entries may come and go
-    between pages.  Changed under Server._lock only; readers take a snapshot.
+    between pages.  Changed under Server._lock only; readers take a snapshot.  What is
+    added again takes its predecessor's place in one step: it is never not there, and on
+    one page only.
     """
 
     def __init__(self, feature: str) -> None:
@@ -3657,8 +3659,9 @@ class Registry:
         self.entries: dict[str, Entry] = {}
 
     def add(self, entry: Entry) -> None:
-        self._serial = entry.serial = self._serial + 1
-        self.entries.pop(entry.key, None)
+        before = self.entries.get(entry.key)
+        self._serial += 1
+        entry.serial = before.serial if before else self._serial
         self.entries[entry.key] = entry
 
     def find(self, params: Json, what: str) -> Entry:

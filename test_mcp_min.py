@@ -2708,6 +2708,22 @@ class Test9Lists(unittest.TestCase):
             < 3 {"tools": [{"name": "t5"}, {"name": "t6"}]}
             """, era="modern", change=change)
 
+    def test_what_is_added_again_keeps_its_place(self):
+        server = Server("s", page_size=1)
+        for name in "abc":
+            server.add_tool(lambda: None, name=name)
+        play(server, """
+            > 1 tools/list
+            < 1 {"tools": [{"name": "a"}], "nextCursor": "$next"}
+            ! again
+            > 2 tools/list {"cursor": "$next"}
+            < 2 {"tools": [{"name": "b"}], "nextCursor": "$next2"}
+            > 3 tools/list {"cursor": "$next2"}
+            <= 3 {"tools": [{"name": "c", "title": "new", "inputSchema": "..."}],
+                "resultType": "...", "ttlMs": 0, "cacheScope": "...", "_meta": "..."}
+            """, era="modern", again=lambda: [
+                server.add_tool(lambda: None, name=name, title="new") for name in "ca"])
+
     @both_eras
     def test_resources(self, era):
         """C19"""
@@ -6398,6 +6414,25 @@ class TestRaces(unittest.TestCase):
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1e-5)
         self.addCleanup(sys.setswitchinterval, interval)
+
+    def test_a_tool_that_is_replaced_is_there_all_the_time(self):
+        # Fails when the old entry is taken out before the new one is put in.
+        over = threading.Event()
+
+        def replace():
+            while not over.is_set():
+                self.server.add_tool(lambda word: word, name="echo")
+
+        writer = threading.Thread(target=replace)
+        call = '1 tools/call {"name": "echo", "arguments": {"word": "x"}}'
+        with restless(), wire(self.server) as client:
+            writer.start()
+            try:
+                for _ in range(1000):
+                    self.assertIn("result", client.ask(call, "modern"))
+            finally:
+                over.set()
+                writer.join()
 
     def test_fifty_threads_of_two_hundred_calls_get_their_own_answers(self):  # F18
         # Fails when two threads may write at once (the long words do not fit a pipe, so

@@ -3700,9 +3700,9 @@ COMPLETABLE = ("prompts", "resourceTemplates")  # whose arguments can be complet
 
 def decorator(add: Callable[..., Any], first: Any, options: Json) -> Any:
     """What `@add`, `@add("name")` and `@add(option=…)` stand for."""
-    if callable(first):
-        return add(first, **options)
-    return partial(add, **wire(name=first), **options)
+    if first is None or isinstance(first, str):
+        return partial(add, **wire(name=first), **options)
+    return add(first, **options)
 
 
 class Server:
@@ -3846,7 +3846,7 @@ class Server:
         template = UriTemplate(uri) if "{" in uri else None
         check_options(options, "name title description mime_type size annotations "
                       "icons meta")
-        options = {"name": name_of(fn), **options}
+        options["name"] = options.get("name") or name_of(fn)
         entry = Entry(uri, fn, options, describe_resource, template)
         told, node = set(template.names if template else ()), entry.signature.node
         needed = set(node.get("required", ()))
@@ -4195,8 +4195,9 @@ def describe_resource(resource: Entry) -> Json:
 
 
 def name_of(fn: Any) -> str:
-    name = getattr(getattr(fn, "func", fn), "__name__", None)
-    return name or type(fn).__name__
+    for inside in ("func", "__func__"):  # of a partial, of a static method
+        fn = getattr(fn, inside, fn)
+    return getattr(fn, "__name__", None) or type(fn).__name__
 
 
 def check_options(options: Json, known: str) -> None:
@@ -4301,7 +4302,10 @@ def finished(value: Any, incoming: Incoming) -> Any:
             raise Cancelled() from None
         raise
     except BaseException as error:
-        raise unwinding(error) or error from None
+        unwind = unwinding(error)
+        if unwind:
+            raise unwind from None
+        raise
 
 
 def unwinding(error: BaseException) -> BaseException | None:

@@ -1234,6 +1234,20 @@ class Test4Peer(unittest.TestCase):
             ! seen
             """, era=era, began=began.wait, seen=seen.wait)
 
+    def test_what_an_async_handler_failed_of_is_reported_whole(self):
+        server = Server("s")
+
+        @server.tool
+        async def fail():
+            try:
+                {}["the cause"]
+            except KeyError as error:
+                raise ValueError("the fault") from error
+
+        with quiet() as stderr, Client(server) as client:
+            client.call_tool("fail", raise_on_error=False)
+        self.assertRegex(stderr.getvalue(), "(?s)the cause.*direct cause.*the fault")
+
     def test_cancellation_cannot_be_eaten_by_except_exception(self):
         server, began, after = Server("s"), gate("began"), []
 
@@ -2612,6 +2626,42 @@ class Test9Tools(unittest.TestCase):
             > 3 tools/call {"name": "echo", "arguments": {"text": "x"}}
             < 3 -32602 {"name": "echo"}
             """, era=era, away=lambda: server.remove_tool("echo"), change=change)
+
+    def test_what_can_be_decorated(self):
+        class Plane:
+            def fly(self, hours: int):
+                return hours
+
+            @staticmethod
+            def land(hours: int):
+                return hours
+
+            def __call__(self, hours: int):
+                return hours
+
+        plane, server = Plane(), Server("s")
+        for fn, name in ((plane.fly, "fly"), (Plane.__dict__["land"], "land"),
+                         (plane, "Plane"), (functools.partial(plane.fly), "fly"),
+                         (functools.partial(plane), "Plane")):
+            with self.subTest(fn=fn):
+                self.assertIs(server.tool(fn), fn)
+                with Client(server) as client:
+                    self.assertEqual(client.call_tool(name, {"hours": 2}).data, 2)
+        for nothing in (classmethod(Plane.fly), 3, b"name"):
+            with self.subTest(nothing), self.assertRaises(TypeError):
+                server.tool(nothing)
+
+    def test_a_resource_of_no_name_has_that_of_its_function(self):
+        server = Server("s")
+
+        def config():
+            return ""
+
+        server.add_resource("r://x", config, name=None)
+        play(server, """
+            > 1 resources/list
+            < 1 {"resources": [{"uri": "r://x", "name": "config"}]}
+            """, era="legacy")
 
     def test_what_is_declared_is_listed(self):
         server = Server("s")

@@ -1592,7 +1592,7 @@ class Process:
 #   introduce        answers `initialize`              answers `server/discover`
 #   dress            as it is                          resultType, serverInfo, caching
 #   ask              sends requests, waits             unwinds; runs again with answers
-#   once             runs it                           once, keeps it in requestState
+#   steps (`once`)   of one run                        are kept in requestState
 #   be_ready/listen  hears from `initialized` on       hears what it lists
 #   end              with its connection               with a result
 #
@@ -1779,8 +1779,8 @@ class LegacySession(Terms):
         incoming.on_cancel(future.cancel)
         return future, more
 
-    def once(self, key: str, run: Callable[[], Any]) -> Any:
-        return run()  # this handler never runs again; Context.once remembers
+    def steps(self) -> Json:
+        return {}  # none yet, and this handler never runs again
 
     def be_ready(self) -> None:
         """`notifications/initialized` has come: send what waited for it."""
@@ -1904,11 +1904,8 @@ class ModernRequest(Terms):
                  if key not in ("_meta", "inputResponses", "requestState")}
         return json.dumps([self._incoming.method, bound], sort_keys=True)
 
-    def once(self, key: str, run: Callable[[], Any]) -> Any:
-        steps = self._state["steps"]
-        if key not in steps:
-            steps[key] = run()
-        return steps[key]
+    def steps(self) -> Json:
+        return self._state["steps"]  # type: ignore[no-any-return]
 
     def listen(self, params: Json) -> None:
         """Agree on what to hear of, and say so; what is not offered is left out."""
@@ -3406,7 +3403,7 @@ class Context:
     def __init__(self, server: Server, incoming: Incoming, terms: Any) -> None:
         self.server, self.incoming, self.terms = server, incoming, terms
         self._asked: set[str] = set()
-        self._steps: Json = {}  # results of `once`
+        self._steps: Json = terms.steps()  # results of `once`
 
     request_id = property(lambda self: self.incoming.id, doc="Its id, verbatim.")
     meta = property(lambda self: self.incoming.params.get("_meta") or {},
@@ -3552,8 +3549,7 @@ class Context:
         """
         self.check_cancelled()
         if key not in self._steps:
-            self._steps[key] = self.terms.once(
-                key, lambda: json.loads(encode(jsonable(run()))))
+            self._steps[key] = json.loads(encode(jsonable(run())))
         return self._steps[key]
 
     def read_resource(self, uri: str) -> list[ResourceContents]:

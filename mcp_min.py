@@ -1662,9 +1662,10 @@ class Terms:
     uris: Any = ()                         # the resources whose updates it hears of
     _tell: Callable[[str, Json], None]
 
-    @property
-    def bad_arguments_are_results(self) -> bool:
-        return REVISIONS[self.version].bad_arguments_are_results
+    def bad_arguments(self, problems: str) -> Exception:
+        """What bad arguments of a tool are: a result with `isError`, or an error."""
+        as_result = REVISIONS[self.version].bad_arguments_are_results
+        return ToolError(problems) if as_result else invalid_params(problems)
 
     def wants_log(self, level: str) -> bool:
         wanted = self.level
@@ -2222,7 +2223,6 @@ def _initialize(client: Any, peer: Peer, mode: str, end: float) -> Json:
 # Results are the wire's own JSON: dict subclasses with camelCase keys, and attributes
 # where they help.  A plain dict is data, never a block.
 
-WRAPPED = {"fastmcp": {"wrap_result": True}}  # the mark FastMCP's clients know
 _WIRE_NAMES = {"meta": "_meta", "mime_type": "mimeType", "website_url": "websiteUrl",
                "input_schema": "inputSchema", "output_schema": "outputSchema",
                "uri_template": "uriTemplate"}
@@ -2243,6 +2243,10 @@ def _base64(data: bytes) -> str:
 def _text_of(blocks: Any) -> str:
     return "\n".join(block["text"] for block in blocks
                      if isinstance(block, dict) and type(block.get("text")) is str)
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, enum.Enum)
 
 
 class Block(dict):  # type: ignore[type-arg]
@@ -2339,6 +2343,15 @@ class Message(dict):  # type: ignore[type-arg]
     def __init__(self, role: str, content: Any) -> None:
         content = Text(content) if isinstance(content, str) else content
         super().__init__(role=role, content=content)
+
+
+def message_of(value: Any) -> Json:
+    """A message of a prompt or of sampling; a str or a block is the user's."""
+    if is_text(value) or isinstance(value, Block):
+        return Message("user", value)
+    if isinstance(value, dict) and "role" in value:
+        return value
+    raise TypeError(f"expected a str, a block or a Message, got {type(value).__name__}")
 
 
 class ToolResult(_Received):
@@ -3378,16 +3391,6 @@ class Output:
 # admitted? (admit), handler (dispatch), dressed (dress).
 # Handlers read parameters, act, and return the wire's result; none knows its era.
 
-HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
-
-
-def handles(*methods: str) -> Callable[[Any], Any]:
-    """Enter the function below in the dispatch table."""
-    def enter(function: Any) -> Any:
-        HANDLERS.update(dict.fromkeys(methods, function))
-        return function
-    return enter
-
 
 class Context:
     """What a handler may know and do about the request it serves.
@@ -3478,8 +3481,6 @@ class Context:
     notice, warning = partialmethod(log, "notice"), partialmethod(log, "warning")
     error, critical = partialmethod(log, "error"), partialmethod(log, "critical")
     alert, emergency = partialmethod(log, "alert"), partialmethod(log, "emergency")
-
-    # Asking the client: blocks, or unwinds the handler, which runs again from the top.
 
     def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited:
         """Ask the user to fill in a form (client/elicitation).
@@ -3605,40 +3606,175 @@ class Form:
         return made
 
 
-def message_of(value: Any) -> Json:
-    """A message of a prompt or of sampling; a str or a block is the user's."""
-    if is_text(value) or isinstance(value, Block):
-        return Message("user", value)
-    if isinstance(value, dict) and "role" in value:
-        return value
-    raise TypeError(f"expected a str, a block or a Message, got {type(value).__name__}")
+def name_of(fn: Any) -> str:
+    for inside in ("func", "__func__"):  # of a partial, of a static method
+        fn = getattr(fn, inside, fn)
+    return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+def check_object(schema: Any, what: str) -> None:
+    """SchemaError or ValueError for a schema that not every client takes."""
+    if schema is None:
+        return
+    if type(schema) is not dict or schema.get("type") != "object":
+        raise ValueError(f'{what} needs "type": "object"')
+    _Validator(schema)
+
+
+@lru_cache(maxsize=10000)  # so it warns once
+def check_tool_name(name: str) -> str:
+    """The name, if hosts take it; ValueError if none does, a warning if some do not."""
+    if not re.fullmatch(TOOL_NAME, name):
+        raise ValueError(f"tool name {name!r}: hosts take 1 to 128 of "
+                         "A-Z a-z 0-9 _ . -")
+    if "." in name or len(name) > 48:
+        say(f"mcp_min: tool name {name!r}: some hosts reject dots, "
+            "or over 48 characters\n")
+    return name
+
+
+def json_text(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False)
+
+
+def as_text(value: Any) -> str:
+    return value if is_text(value) else json_text(jsonable(value))
 
 
 class Entry:
-    """Something registered: its function, its signature, and how it is listed.
+    """Something registered: its function's signature, and how it is listed."""
 
-    extra: the Output of a tool, the UriTemplate of a resource that has one.
-    """
+    page = ""        # the list it is in
+    named = "name"   # what its key is called there
+    takes = "title description icons meta"  # the options it can have
 
-    def __init__(self, key: str, fn: Any, options: Json, describe: Any = None,
-                 extra: Any = None, schema: Json | None = None) -> None:
-        encode(options)  # TypeError now, rather than at every list
-        self.key, self.options, self.extra = key, options, extra
-        self.signature, self.serial = Signature(fn, Context, schema=schema), 0
-        self._describe = describe
+    def __init__(self, key: str, fn: Any, options: Json,
+                 schema: Json | None = None) -> None:
+        unknown = options.keys() - set(self.takes.split())
+        if unknown:
+            raise TypeError(f"unknown: {', '.join(sorted(unknown))}; known are: "
+                            + self.takes)
+        self.key, self.options, self.serial = key, wire(**options), 0
+        encode(self.options)  # TypeError now, rather than at every list
+        self.signature = Signature(fn, Context, schema=schema)
 
     @cached_property
     def listed(self) -> Json:  # reads the docstring, so not before it is asked for
-        return self._describe(self)  # type: ignore[no-any-return]
+        return {self.named: self.key,
+                **wire(description=self.signature.description or None),
+                **self.options, **self.details()}
 
-    def described(self, key_name: str = "name") -> Json:
-        return {key_name: self.key, "description": self.signature.description or None,
-                **self.options}
+    def details(self) -> Json:
+        """What its kind alone tells."""
+        return {}
 
     def choices(self) -> dict[str, list[Any]]:
         """The arguments that complete by themselves: those declared as a choice."""
         return {name: schema["enum"] for name, schema
                 in self.signature.node["properties"].items() if "enum" in schema}
+
+
+class Tool(Entry):
+    """A tool, and what its results must look like."""
+
+    page = "tools"
+    takes = "title description annotations icons meta"
+
+    def __init__(self, fn: Any, *, name: str | None = None,
+                 input_schema: Json | None = None, output_schema: Json | None = None,
+                 **options: Any) -> None:
+        check_object(input_schema, "input_schema")
+        check_object(output_schema, "output_schema")
+        super().__init__(check_tool_name(name or name_of(fn)), fn, options,
+                         input_schema)
+        self._output = Output(output_schema) if output_schema is not None else Output(
+            *output_of(self.signature.returns))
+
+    def details(self) -> Json:
+        return wire(input_schema=self.signature.schema,
+                    output_schema=self._output.schema)
+
+    def result(self, value: Any) -> Json:
+        """What the function returned, as a result (server/tools: "Tool Result")."""
+        promised = self._output.schema is not None
+        if is_text(value) and not promised:
+            return {"content": [{"type": "text", "text": str(value)}]}
+        parts = value if type(value) in (list, tuple) else [value]
+        if isinstance(value, ToolResult):
+            result = value
+        elif value is None and not promised:
+            result = ToolResult()
+        elif any(isinstance(part, Block) for part in parts):
+            result = ToolResult([part if isinstance(part, Block) else as_text(part)
+                                 for part in parts])
+        else:
+            result = self._structured(value)
+        if promised and not result.is_error:
+            problems = "; ".join(self._output.problems(result.structured_content))
+            if problems:
+                raise ValueError("the result does not fit the output schema: "
+                                 + problems)
+        return result
+
+    def _structured(self, value: Any) -> ToolResult:
+        data = jsonable(value)
+        text = value if is_text(value) else json_text(data)
+        if type(data) is dict and not self._output.wrapped:
+            return ToolResult(text, data)
+        mark = {"fastmcp": {"wrap_result": True}}  # FastMCP's clients know it
+        return ToolResult(text, {"result": data}, meta=mark)
+
+
+class Prompt(Entry):
+    """A prompt; its arguments are the parameters of its function."""
+
+    page = "prompts"
+
+    def __init__(self, fn: Any, *, name: str | None = None, **options: Any) -> None:
+        super().__init__(name or name_of(fn), fn, options)
+
+    def details(self) -> Json:
+        schema = self.signature.schema
+        required = schema.get("required", ())
+        return {"arguments": [
+            wire(name=name, description=hint.get("description"),
+                 required=name in required)
+            for name, hint in schema["properties"].items()]}
+
+
+class Resource(Entry):
+    """The resource at a URI; or, if that is a template, all whose URIs match it."""
+
+    takes = "name title description mime_type size annotations icons meta"
+
+    def __init__(self, uri: str, fn: Any, *, name: str | None = None,
+                 **options: Any) -> None:
+        self.page, self.named, variables = "resources", "uri", set()
+        if "{" in uri:
+            self.page, self.named = "resourceTemplates", "uriTemplate"
+            self.template = UriTemplate(uri)
+            variables = set(self.template.names)
+        super().__init__(uri, fn, {"name": name or name_of(fn), **options})
+        node = self.signature.node
+        if not {*node.get("required", ())} <= variables <= {*node["properties"]}:
+            raise TypeError(f"{uri}: its placeholders and the parameters differ")
+
+    def contents(self, value: Any, uri: str) -> list[ResourceContents]:
+        """What the function returned: text, bytes, data, contents or a list of them."""
+        parts = value if type(value) in (list, tuple) and any(
+            isinstance(part, ResourceContents) for part in value) else [value]
+        return [self._contents(part, uri) for part in parts]
+
+    def _contents(self, value: Any, uri: str) -> ResourceContents:
+        mime_type = self.options.get("mimeType")
+        if isinstance(value, ResourceContents):
+            return ResourceContents.of({
+                "uri": uri, **wire(mime_type=mime_type), **value})
+        if isinstance(value, (bytes, bytearray)):
+            return ResourceContents(data=bytes(value), uri=uri,
+                                    mime_type=mime_type or "application/octet-stream")
+        default = "text/plain" if is_text(value) else "application/json"
+        return ResourceContents(as_text(value), uri=uri, mime_type=mime_type or default)
 
 
 class Registry:
@@ -3650,9 +3786,9 @@ class Registry:
     one page only.
     """
 
-    def __init__(self, feature: str) -> None:
-        self.feature, self._serial = feature, 0
-        self.entries: dict[str, Entry] = {}
+    def __init__(self, row: Method) -> None:
+        self.feature, self._key, self._serial = row.feature, row.page, 0
+        self.entries: dict[str, Any] = {}
 
     def add(self, entry: Entry) -> None:
         before = self.entries.get(entry.key)
@@ -3660,32 +3796,88 @@ class Registry:
         entry.serial = before.serial if before else self._serial
         self.entries[entry.key] = entry
 
-    def find(self, params: Json, what: str) -> Entry:
+    def find(self, params: Json, what: str) -> Any:
         name = params.get("name")
         entry = self.entries.get(name) if type(name) is str else None
         if entry is None:
             raise invalid_params(f"Unknown {what}: {name!r:.100}", {"name": name})
         return entry
 
-    def page(self, params: Json, size: int, key: str) -> Json:
+    def page(self, params: Json, size: int) -> Json:
         """One page (server/utilities/pagination); McpError for a cursor not ours."""
         cursor = params.get("cursor")
-        after = 0 if cursor is None else _serial_in(cursor, key)
+        after = 0 if cursor is None else self._serial_in(cursor)
         entries = [e for e in list(self.entries.values()) if e.serial > after]
-        result: Json = {key: [entry.listed for entry in entries[:size]]}
+        result: Json = {self._key: [entry.listed for entry in entries[:size]]}
         if len(entries) > size:
-            result["nextCursor"] = f"{key}:{entries[size - 1].serial}".encode().hex()
+            last = f"{self._key}:{entries[size - 1].serial}"
+            result["nextCursor"] = last.encode().hex()
         return result
 
+    def _serial_in(self, cursor: Any) -> int:
+        try:
+            key, serial = bytes.fromhex(cursor).decode().split(":")
+            if key == self._key:
+                return int(serial)
+        except (ValueError, TypeError):
+            pass  # not even of another list
+        raise invalid_params("Invalid cursor", {"cursor": cursor})
 
-def _serial_in(cursor: Any, key: str) -> int:
+
+def finished(value: Any, incoming: Incoming) -> Any:
+    """What a handler returned; an `async def` one is run to its end, on this thread."""
+    if not hasattr(value, "__await__"):
+        return value
+    import asyncio
+
+    async def run() -> Any:
+        task, loop = asyncio.ensure_future(value), asyncio.get_running_loop()
+
+        def cancel() -> None:
+            try:
+                loop.call_soon_threadsafe(task.cancel)
+            except RuntimeError:
+                pass  # the loop has just been closed: it has finished
+
+        incoming.on_cancel(cancel)
+        return await task
+
     try:
-        named, serial = bytes.fromhex(cursor).decode().split(":")
-        if named == key:
-            return int(serial)
-    except (ValueError, TypeError):
-        pass  # not even of another list
-    raise invalid_params("Invalid cursor", {"cursor": cursor})
+        return asyncio.run(run())
+    except asyncio.CancelledError:
+        if incoming.cancelled:
+            raise Cancelled() from None
+        raise
+    except BaseException as error:
+        unwind = unwinding(error)
+        if unwind:
+            raise unwind from None
+        raise
+
+
+def unwinding(error: BaseException) -> BaseException | None:
+    """The Unwind in an exception group: a task group wraps what leaves its tasks."""
+    inner = map(unwinding, getattr(error, "exceptions", ()))
+    return error if isinstance(error, Unwind) else next(filter(None, inner), None)
+
+
+def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) -> Any:
+    """Have the host run a handler on a thread of its choice, and wait for it."""
+    from concurrent.futures import Future
+
+    future: Future[Any] = Future()
+
+    def job() -> None:
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(finished(run(), incoming))
+            except BaseException as error:
+                future.set_exception(error)
+
+    incoming.on_cancel(future.cancel)
+    incoming.peer.pass_reading_on()
+    run_handler(job)
+    return answer_of(future)
 
 
 CAPABILITIES: Json = {  # what to say of a feature that is offered
@@ -3699,6 +3891,24 @@ def decorator(add: Callable[..., Any], first: Any, options: Json) -> Any:
     if first is None or isinstance(first, str):
         return partial(add, **wire(name=first), **options)
     return add(first, **options)
+
+
+HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
+
+
+def handles(*methods: str) -> Callable[[Any], Any]:
+    """Enter the function below in the dispatch table."""
+    def enter(function: Any) -> Any:
+        HANDLERS.update(dict.fromkeys(methods, function))
+        return function
+    return enter
+
+
+def object_in(params: Json, key: str) -> Json:
+    """The object under a key, {} if there is none; or else McpError(-32602)."""
+    value = params.get(key)
+    given: Json = {} if value is None else expect(value, dict, key)
+    return given
 
 
 class Server:
@@ -3745,10 +3955,9 @@ class Server:
             "max_depth": max_depth, "drain_seconds": drain_seconds}
         self._middleware: list[Any] = []
         self._lock = threading.Lock()  # guards all below
-        self._lists = {row.page: Registry(row.feature) for row in METHODS.values()
-                       if row.page}
-        self._completers: dict[tuple[str, str], Entry] = {}
-        self._methods: dict[str, Entry] = {}
+        self._lists = {row.page: Registry(row) for row in METHODS.values() if row.page}
+        self._completers: dict[tuple[str, str], Signature] = {}
+        self._methods: dict[str, Signature] = {}
         self._listeners: set[Any] = set()  # terms: sessions, and requests that listen
         self._features = {"logging", *self._more_capabilities}  # once offered, for good
 
@@ -3797,7 +4006,7 @@ class Server:
 
     def _enter(self, table: Any, key: Any, features: set[str], fn: Any) -> Any:
         with self._lock:
-            table[key] = Entry(str(key), fn, {})
+            table[key] = Signature(fn, Context)
             self._features |= features
         return fn
 
@@ -3810,59 +4019,36 @@ class Server:
         self._middleware.append(fn)
         return fn
 
-    def add_tool(self, fn: Any, *, name: str | None = None,
-                 input_schema: Json | None = None, output_schema: Json | None = None,
-                 **options: Any) -> Any:
-        """Register a tool; clients are told that the list has changed."""
-        name = check_tool_name(name or name_of(fn))
-        check_options(options, "title description annotations icons meta")
-        check_object(input_schema, "input_schema")
-        check_object(output_schema, "output_schema")
-        entry = Entry(name, fn, options, describe_tool, schema=input_schema)
-        entry.extra = Output(output_schema) if output_schema is not None else Output(
-            *output_of(entry.signature.returns))
-        return self._add("tools", entry, fn)
+    def add_tool(self, fn: Any, **options: Any) -> Any:
+        """Register a tool as `tool` does; clients are told of it."""
+        return self._add(Tool(fn, **options), fn)
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool; clients are told.  KeyError: there is no such tool."""
         self._remove("tools", name)
 
-    def add_prompt(self, fn: Any, *, name: str | None = None, **options: Any) -> Any:
-        """Register a prompt; clients are told that the list has changed."""
-        check_options(options, "title description icons meta")
-        entry = Entry(name or name_of(fn), fn, options, describe_prompt)
-        return self._add("prompts", entry, fn)
+    def add_prompt(self, fn: Any, **options: Any) -> Any:
+        """Register a prompt as `prompt` does; clients are told of it."""
+        return self._add(Prompt(fn, **options), fn)
 
     def remove_prompt(self, name: str) -> None:
         """Remove a prompt; clients are told.  KeyError: there is no such prompt."""
         self._remove("prompts", name)
 
     def add_resource(self, uri: str, fn: Any, **options: Any) -> Any:
-        """Register a resource; clients are told that the list has changed."""
-        template = UriTemplate(uri) if "{" in uri else None
-        check_options(options, "name title description mime_type size annotations "
-                      "icons meta")
-        options["name"] = options.get("name") or name_of(fn)
-        entry = Entry(uri, fn, options, describe_resource, template)
-        told, node = set(template.names if template else ()), entry.signature.node
-        needed = set(node.get("required", ()))
-        if not needed <= told or not told <= {*node["properties"]}:
-            raise TypeError(f"{uri}: its placeholders and the parameters differ")
-        return self._add(self._page_of(uri), entry, fn)
+        """Register a resource as `resource` does; clients are told of it."""
+        return self._add(Resource(uri, fn, **options), fn)
 
     def remove_resource(self, uri: str) -> None:
         """Remove a resource; clients are told.  KeyError: there is no such resource."""
-        self._remove(self._page_of(uri), uri)
+        self._remove("resourceTemplates" if "{" in uri else "resources", uri)
 
-    def _page_of(self, uri: str) -> str:
-        return "resourceTemplates" if "{" in uri else "resources"
-
-    def _add(self, page: str, entry: Entry, fn: Any) -> Any:
-        registry = self._lists[page]
+    def _add(self, entry: Entry, fn: Any) -> Any:
+        registry = self._lists[entry.page]
         with self._lock:
             registry.add(entry)
             self._features.add(registry.feature)
-            if page in COMPLETABLE and entry.choices():
+            if entry.page in COMPLETABLE and entry.choices():
                 self._features.add("completions")
             self._announce(registry.feature, CHANGES[registry.feature][0], {})
         return fn
@@ -3935,27 +4121,25 @@ class Server:
         return layer(ctx, method, params, inner)  # type: ignore[no-any-return]
 
     def _custom(self, ctx: Context, params: Json) -> Json:
-        entry = self._methods[ctx.incoming.method]
+        signature = self._methods[ctx.incoming.method]
         given = {key: value for key, value in params.items() if key != "_meta"}
-        if list(entry.signature.schema["properties"]) == ["params"]:
+        if list(signature.node["properties"]) == ["params"]:
             given = {"params": params}
-        value = jsonable(self._call(entry, ctx, given))
+        value = jsonable(self._call(signature, ctx, given))
         return value if type(value) is dict else wire(result=value)
 
-    def _call(self, entry: Entry, ctx: Context, arguments: Json) -> Any:
-        """Run a user's function; McpError(-32602) if the arguments do not fit."""
+    def _call(self, signature: Signature, ctx: Context, arguments: Json,
+              strict: bool = False, refusal: Any = invalid_params) -> Any:
+        """Run a user's function; arguments that do not fit raise what refusal makes."""
         try:
-            kwargs = entry.signature.bind(arguments)  # on the wire all may be strings
+            kwargs = signature.bind(arguments, strict)
         except Misfit as misfit:
-            raise invalid_params(str(misfit)) from None
-        return self._run(entry, ctx, kwargs)
-
-    def _run(self, entry: Entry, ctx: Context, kwargs: Json) -> Any:
-        if entry.signature.context:
-            kwargs[entry.signature.context] = ctx
+            raise refusal(str(misfit)) from None
+        if signature.context:
+            kwargs[signature.context] = ctx
         if self._run_handler is None:
-            return finished(entry.signature.call(kwargs), ctx.incoming)
-        run = partial(entry.signature.call, kwargs)
+            return finished(signature.call(kwargs), ctx.incoming)
+        run = partial(signature.call, kwargs)
         return run_elsewhere(self._run_handler, run, ctx.incoming)
 
     def error_text(self, error: BaseException) -> str:
@@ -4002,20 +4186,15 @@ class Server:
     @handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
     def _list(self, ctx: Context, params: Json) -> Json:
         key = METHODS[ctx.incoming.method].page
-        return self._lists[key].page(params, self.page_size, key)
+        return self._lists[key].page(params, self.page_size)
 
     @handles("tools/call")
     def _tools_call(self, ctx: Context, params: Json) -> Json:
-        tool = self._lists["tools"].find(params, "tool")
+        tool: Tool = self._lists["tools"].find(params, "tool")
         arguments = object_in(params, "arguments")
         try:
-            kwargs = tool.signature.bind(arguments, self.strict_input)
-        except Misfit as misfit:
-            if ctx.terms.bad_arguments_are_results:
-                return ToolResult(str(misfit), is_error=True)
-            raise invalid_params(str(misfit)) from None
-        try:
-            return result_of(self._run(tool, ctx, kwargs), tool.extra)
+            return tool.result(self._call(tool.signature, ctx, arguments,
+                                          self.strict_input, ctx.terms.bad_arguments))
         except (McpError, Unwind):
             raise
         except ToolError as error:
@@ -4031,20 +4210,16 @@ class Server:
 
     def _read(self, ctx: Context, uri: str) -> list[ResourceContents]:
         entry, arguments = self._resource_at(ctx, uri)
-        value = self._call(entry, ctx, arguments)
-        parts = value if type(value) in (list, tuple) and any(
-            isinstance(part, ResourceContents) for part in value) else [value]
-        return [contents_of(part, uri, entry.options.get("mime_type"))
-                for part in parts]
+        return entry.contents(self._call(entry.signature, ctx, arguments), uri)
 
-    def _resource_at(self, ctx: Context, uri: str) -> tuple[Entry, Json]:
+    def _resource_at(self, ctx: Context, uri: str) -> tuple[Resource, Json]:
         """What serves a URI: that resource, else the most literal template."""
         entry = self._lists["resources"].entries.get(uri)
         if entry:
             return entry, {}
         templates = list(self._lists["resourceTemplates"].entries.values())
-        for entry in sorted(templates, key=lambda entry: -entry.extra.literal):
-            found = entry.extra.match(uri)
+        for entry in sorted(templates, key=lambda entry: -entry.template.literal):
+            found = entry.template.match(uri)
             if found is not None:
                 return entry, found
         raise McpError(ctx.terms.missing_resource, f"Resource not found: {uri:.200}",
@@ -4062,10 +4237,10 @@ class Server:
 
     @handles("prompts/get")
     def _prompts_get(self, ctx: Context, params: Json) -> Json:
-        prompt = self._lists["prompts"].find(params, "prompt")
-        value = self._call(prompt, ctx, object_in(params, "arguments"))
+        prompt: Prompt = self._lists["prompts"].find(params, "prompt")
+        value = self._call(prompt.signature, ctx, object_in(params, "arguments"))
         values = value if type(value) in (list, tuple) else [value]
-        return {**wire(description=prompt.described()["description"]),
+        return {**wire(description=prompt.listed.get("description")),
                 "messages": [message_of(v) for v in values]}
 
     @handles("completion/complete")
@@ -4087,7 +4262,7 @@ class Server:
                     context: Json) -> Any:
         completer = self._completers.get((key, name))
         if completer:
-            known = completer.signature.node["properties"]
+            known = completer.node["properties"]
             given = {"value": value, "context": context}.items()
             return self._call(completer, ctx, {k: v for k, v in given if k in known})
         prompts, templates = (self._lists[page].entries for page in COMPLETABLE)
@@ -4161,172 +4336,6 @@ class Connection:
 
     def closed_error(self) -> ConnectionClosed:
         return ConnectionClosed("The client has hung up")
-
-
-def object_in(params: Json, key: str) -> Json:
-    """The object under a key, {} if there is none; or else McpError(-32602)."""
-    value = params.get(key)
-    given: Json = {} if value is None else expect(value, dict, key)
-    return given
-
-
-# How entries are listed.
-
-
-def describe_tool(tool: Entry) -> Json:
-    return wire(**tool.described(), input_schema=tool.signature.schema,
-                output_schema=tool.extra.schema)
-
-
-def describe_prompt(prompt: Entry) -> Json:
-    schema = prompt.signature.schema
-    required = schema.get("required", ())
-    return wire(**prompt.described(), arguments=[
-        wire(name=name, description=hint.get("description"), required=name in required)
-        for name, hint in schema["properties"].items()])
-
-
-def describe_resource(resource: Entry) -> Json:
-    return wire(**resource.described("uriTemplate" if resource.extra else "uri"))
-
-
-def name_of(fn: Any) -> str:
-    for inside in ("func", "__func__"):  # of a partial, of a static method
-        fn = getattr(fn, inside, fn)
-    return getattr(fn, "__name__", None) or type(fn).__name__
-
-
-def check_options(options: Json, known: str) -> None:
-    unknown = options.keys() - set(known.split())
-    if unknown:
-        raise TypeError(f"unknown: {', '.join(sorted(unknown))}; known are: {known}")
-
-
-def check_object(schema: Any, what: str) -> None:
-    """SchemaError or ValueError for a schema that not every client takes."""
-    if schema is None:
-        return
-    if type(schema) is not dict or schema.get("type") != "object":
-        raise ValueError(f'{what} needs "type": "object"')
-    _Validator(schema)
-
-
-@lru_cache(maxsize=10000)  # so it warns once
-def check_tool_name(name: str) -> str:
-    """The name, if hosts take it; ValueError if none does, a warning if some do not."""
-    if not re.fullmatch(TOOL_NAME, name):
-        raise ValueError(f"tool name {name!r}: hosts take 1 to 128 of "
-                         "A-Z a-z 0-9 _ . -")
-    if "." in name or len(name) > 48:
-        say(f"mcp_min: tool name {name!r}: some hosts reject dots, "
-            "or over 48 characters\n")
-    return name
-
-
-def result_of(value: Any, output: Output) -> Json:
-    """What a tool returned as a result (server/tools: "Tool Result")."""
-    if is_text(value) and output.schema is None:
-        return {"content": [{"type": "text", "text": str(value)}]}
-    parts = value if type(value) in (list, tuple) else [value]
-    if isinstance(value, ToolResult):
-        result = value
-    elif value is None and output.schema is None:
-        result = ToolResult()
-    elif any(isinstance(part, Block) for part in parts):
-        result = ToolResult([part if isinstance(part, Block) else Text(str(part))
-                             for part in parts])
-    else:
-        result = _structured(value, output)
-    if output.schema is not None and not result.is_error:
-        problems = "; ".join(output.problems(result.structured_content))
-        if problems:
-            raise ValueError(f"the result does not fit the output schema: {problems}")
-    return result
-
-
-def _structured(value: Any, output: Output) -> ToolResult:
-    data = jsonable(value)
-    text = value if type(value) is str else json_text(data)
-    if output.wrapped or type(data) is not dict:
-        return ToolResult(text, {"result": data}, meta=WRAPPED)
-    return ToolResult(text, data)
-
-
-def is_text(value: Any) -> bool:
-    return isinstance(value, str) and not isinstance(value, enum.Enum)
-
-
-def json_text(data: Any) -> str:
-    return json.dumps(data, ensure_ascii=False, allow_nan=False)
-
-
-def contents_of(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
-    """What a resource handler returned: text, bytes, contents, or data as JSON text."""
-    if isinstance(value, ResourceContents):
-        return ResourceContents.of({"uri": uri, **wire(mime_type=mime_type), **value})
-    if isinstance(value, (bytes, bytearray)):
-        return ResourceContents(data=bytes(value), uri=uri,
-                                mime_type=mime_type or "application/octet-stream")
-    default = "text/plain"
-    if not is_text(value):
-        value, default = json_text(jsonable(value)), "application/json"
-    return ResourceContents(value, uri=uri, mime_type=mime_type or default)
-
-
-def finished(value: Any, incoming: Incoming) -> Any:
-    """What a handler returned; an `async def` one is run to its end, on this thread."""
-    if not hasattr(value, "__await__"):
-        return value
-    import asyncio
-
-    async def run() -> Any:
-        task, loop = asyncio.ensure_future(value), asyncio.get_running_loop()
-
-        def cancel() -> None:
-            try:
-                loop.call_soon_threadsafe(task.cancel)
-            except RuntimeError:
-                pass  # the loop has just been closed: it has finished
-
-        incoming.on_cancel(cancel)
-        return await task
-
-    try:
-        return asyncio.run(run())
-    except asyncio.CancelledError:
-        if incoming.cancelled:
-            raise Cancelled() from None
-        raise
-    except BaseException as error:
-        unwind = unwinding(error)
-        if unwind:
-            raise unwind from None
-        raise
-
-
-def unwinding(error: BaseException) -> BaseException | None:
-    """The Unwind in an exception group: a task group wraps what leaves its tasks."""
-    inner = map(unwinding, getattr(error, "exceptions", ()))
-    return error if isinstance(error, Unwind) else next(filter(None, inner), None)
-
-
-def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) -> Any:
-    """Have the host run a handler on a thread of its choice, and wait for it."""
-    from concurrent.futures import Future
-
-    future: Future[Any] = Future()
-
-    def job() -> None:
-        if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(finished(run(), incoming))
-            except BaseException as error:
-                future.set_exception(error)
-
-    incoming.on_cancel(future.cancel)
-    incoming.peer.pass_reading_on()
-    run_handler(job)
-    return answer_of(future)
 
 
 # -- 10. Client ------------------------------------------------------------------------

@@ -2651,6 +2651,16 @@ class Test9Tools(unittest.TestCase):
             with self.subTest(nothing), self.assertRaises(TypeError):
                 server.tool(nothing)
 
+    def test_data_among_blocks_is_json(self):
+        server = Server("s")
+        server.add_tool(lambda: [Text("a"), {"b": None}, None, "c"], name="mixed")
+        play(server, """
+            > 1 tools/call {"name": "mixed"}
+            <= 1 {"content": [{"type": "text", "text": "a"},
+                {"type": "text", "text": "{\\"b\\": null}"},
+                {"type": "text", "text": "null"}, {"type": "text", "text": "c"}]}
+            """, era="legacy")
+
     def test_a_resource_of_no_name_has_that_of_its_function(self):
         server = Server("s")
 

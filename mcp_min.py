@@ -3696,20 +3696,20 @@ class Tool(Entry):
 
     def result(self, value: Any) -> Json:
         """What the function returned, as a result (server/tools: "Tool Result")."""
-        promised = self._output.schema is not None
-        if is_text(value) and not promised:
+        schema = self._output.schema
+        if is_text(value) and schema is None:
             return {"content": [{"type": "text", "text": str(value)}]}
         parts = value if type(value) in (list, tuple) else [value]
         if isinstance(value, ToolResult):
             result = value
-        elif value is None and not promised:
+        elif value is None and schema is None:
             result = ToolResult()
         elif any(isinstance(part, Block) for part in parts):
             result = ToolResult([part if isinstance(part, Block) else as_text(part)
                                  for part in parts])
         else:
             result = self._structured(value)
-        if promised and not result.is_error:
+        if schema is not None and not result.is_error:
             problems = "; ".join(self._output.problems(result.structured_content))
             if problems:
                 raise ValueError("the result does not fit the output schema: "

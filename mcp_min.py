@@ -1671,14 +1671,14 @@ class Terms:
         wanted = self.level
         return wanted is not None and LEVELS.index(level) >= LEVELS.index(wanted)
 
-    def pass_on_change(self, kind: str, method: str, params: Json) -> None:
-        """Tell the client, if it is to know; called under Server._lock.
+    def list_changed(self, kind: str) -> None:
+        """Tell the client, if it is to know; called under Server._lock, as the next."""
+        if kind in self.kinds:
+            self._tell(CHANGES[kind][0], {})
 
-        kind: the registry that has changed; "" for one resource, named in `params`.
-        """
-        wanted = kind in self.kinds if kind else params["uri"] in self.uris
-        if wanted:
-            self._tell(method, params)
+    def resource_updated(self, uri: str) -> None:
+        if uri in self.uris:
+            self._tell(UPDATED, {"uri": uri})
 
     def _row(self, method: str, legacy: bool) -> Method | None:
         """Its METHODS row, None if the user's own; McpError if not in this era."""
@@ -4050,23 +4050,24 @@ class Server:
             self._features.add(registry.feature)
             if entry.page in COMPLETABLE and entry.choices():
                 self._features.add("completions")
-            self._announce(registry.feature, CHANGES[registry.feature][0], {})
+            self._list_changed(registry.feature)
         return fn
 
     def _remove(self, page: str, key: str) -> None:
         registry = self._lists[page]
         with self._lock:
             del registry.entries[key]
-            self._announce(registry.feature, CHANGES[registry.feature][0], {})
+            self._list_changed(registry.feature)
+
+    def _list_changed(self, kind: str) -> None:  # _lock is held
+        for listener in self._listeners:
+            listener.list_changed(kind)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell whoever has subscribed to this URI that it has changed."""
         with self._lock:
-            self._announce("", UPDATED, {"uri": uri})
-
-    def _announce(self, kind: str, method: str, params: Json) -> None:  # _lock is held
-        for listener in self._listeners:
-            listener.pass_on_change(kind, method, params)
+            for listener in self._listeners:
+                listener.resource_updated(uri)
 
     # -- what is offered
 

@@ -78,8 +78,9 @@ TYPE_CHECKING = False  # what `typing` would say, without the time it takes to i
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
-    from typing import Any, NoReturn, Self
+    from typing import Any, NoReturn, Self, TypeVar
 
+    T = TypeVar("T")
     Problem = tuple[tuple[Any, ...], str, str]
     Rule = Callable[["_Step", Any], Any]
     Json = dict[str, Any]
@@ -3490,15 +3491,13 @@ class Context:
         within this request; give one where their order may differ from run to run.
         """
         form = Form(schema)
-        answer: Elicited = self._ask_one("elicitation/create", {
+        return self._ask_one("elicitation/create", {
             "message": message, "requestedSchema": form.schema}, form.read, key)
-        return answer
 
     def elicit_url(self, message: str, url: str, key: str | None = None) -> Elicited:
         """Ask the user to visit an address; what happens there is not seen here."""
-        answer: Elicited = self._ask_one("elicitation/create", {
+        return self._ask_one("elicitation/create", {
             "mode": "url", "message": message, "url": url}, read_elicited, key)
-        return answer
 
     def sample(self, messages: Any, *, system_prompt: str | None = None,
                max_tokens: int = 512, temperature: float | None = None,
@@ -3513,13 +3512,11 @@ class Context:
             "messages": [message_of(m) for m in listed], "maxTokens": max_tokens,
             **wire(systemPrompt=system_prompt, temperature=temperature, tools=tools,
                    toolChoice=tool_choice), **params}
-        answer: Sampled = self._ask_one("sampling/createMessage", params, Sampled, key)
-        return answer
+        return self._ask_one("sampling/createMessage", params, Sampled, key)
 
     def list_roots(self) -> list[Json]:
         """The directories the client lets this server work in (client/roots)."""
-        answer: Json = self._ask_one("roots/list", {}, dict)
-        return answer["roots"]  # type: ignore[no-any-return]
+        return self._ask_one("roots/list", {}, lambda answer: list(answer["roots"]))
 
     def ask(self, requests: dict[str, Json]) -> dict[str, Json]:
         """Several at once: {key: {"method": …, "params": …}} -> {key: result}."""
@@ -3529,10 +3526,11 @@ class Context:
         return self._ask({key: asking(r["method"], r.get("params") or {}, dict)
                           for key, r in requests.items()})
 
-    def _ask_one(self, method: str, params: Json, make: Callable[[Json], Any],
-                 key: str | None = None) -> Any:
+    def _ask_one(self, method: str, params: Json, make: Callable[[Json], T],
+                 key: str | None = None) -> T:
         key = key or f"{QUESTIONS[method]}-{len(self._asked) + 1}"
-        return self._ask({key: asking(method, params, make)})[key]
+        answer: T = self._ask({key: asking(method, params, make)})[key]
+        return answer
 
     def _ask(self, questions: dict[str, Question]) -> Json:
         self.check_cancelled()

@@ -4115,9 +4115,11 @@ class Server:
         row = METHODS.get(asked)
         if depth == len(self._middleware) or row and row.swift:
             return HANDLERS.get(asked, Server._custom)(self, ctx, params)
-        inner = partial(self.dispatch, depth=depth + 1)
         layer = self._middleware[depth]
-        return layer(ctx, method, params, inner)  # type: ignore[no-any-return]
+        result = layer(ctx, method, params, partial(self.dispatch, depth=depth + 1))
+        if not isinstance(result, dict):
+            raise TypeError(f"middleware {name_of(layer)} returned no result")
+        return result
 
     def _custom(self, ctx: Context, params: Json) -> Json:
         signature = self._methods[ctx.incoming.method]

@@ -2972,6 +2972,20 @@ class Test9Extras(unittest.TestCase):
         self.assertEqual([one for one in seen if one != "initialize"],
                          ["tools/call", "inner", "tools/call"])
 
+    @both_eras
+    def test_middleware_that_forgets_to_return_is_an_error(self, era):
+        server = zoo()
+
+        @server.middleware
+        def forgetful(ctx, method, params, call_next):
+            call_next(ctx, method, params)
+
+        with quiet():
+            play(server, """
+                > 1 tools/call {"name": "echo", "arguments": {"text": "x"}}
+                < 1 -32603 "forgetful"
+                """, era=era)
+
     def test_a_host_may_run_the_handlers_where_it_must(self):
         jobs = queue.Queue()
         host = threading.Thread(target=lambda: [job() for job in iter(jobs.get, None)])

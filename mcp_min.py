@@ -174,11 +174,21 @@ METHODS = {
     "subscriptions/listen":     Method(" M", swift=True),
 }
 
-# What a server may ask its client, and the capability the client must have declared.
+# What a server may ask its client, and the capability the client must have declared;
+# then what the answers must look like.
 QUESTIONS = {
     "elicitation/create":     "elicitation",
     "sampling/createMessage": "sampling",
     "roots/list":             "roots",
+}
+ANSWERS: Json = {
+    "elicitation/create": {"type": "object", "required": ["action"], "properties": {
+        "action": {"enum": ["accept", "decline", "cancel"]}}},
+    "sampling/createMessage": {
+        "type": "object", "required": ["content"], "properties": {
+            "content": {"type": ["object", "array"], "items": {"type": "object"}}}},
+    "roots/list": {"type": "object", "required": ["roots"], "properties": {
+        "roots": {"type": "array", "items": {"type": "object"}}}},
 }
 
 # What a change of a registry is called: the notification, the key in a listen filter,
@@ -200,6 +210,13 @@ PROGRESS = "notifications/progress"
 LOG_MESSAGE = "notifications/message"
 ROOTS_CHANGED = "notifications/roots/list_changed"
 
+# What a server says of a feature that it offers; of the others there is nothing to say.
+CAPABILITIES = {
+    "tools":     {"listChanged": True},
+    "prompts":   {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+}
+
 # Spellings seen in the wild and from JSON-RPC's relatives; understood, never sent.
 # alias -> (notification, {parameter there: parameter here})
 ALIASES: dict[str, tuple[str, dict[str, str]]] = {
@@ -219,6 +236,7 @@ META_SERVER = META + "serverInfo"
 META_SUBSCRIPTION = META + "subscriptionId"
 
 MAX_COMPLETIONS = 100                         # server/utilities/completion
+COMPLETABLE = ("prompts", "resourceTemplates")  # what has arguments to complete
 TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"           # server/tools: "Tool Names"
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert",
@@ -3556,17 +3574,6 @@ class Context:
         return self.server._read(self, uri)
 
 
-ANSWERS: Json = {  # what the client's answer to a question must look like
-    "elicitation/create": {"type": "object", "required": ["action"], "properties": {
-        "action": {"enum": ["accept", "decline", "cancel"]}}},
-    "sampling/createMessage": {
-        "type": "object", "required": ["content"], "properties": {
-            "content": {"type": ["object", "array"], "items": {"type": "object"}}}},
-    "roots/list": {"type": "object", "required": ["roots"], "properties": {
-        "roots": {"type": "array", "items": {"type": "object"}}}},
-}
-
-
 def asking(method: str, params: Json, make: Callable[[Json], Any]) -> Question:
     """A question; `make` gets the answer once it looks as it must."""
     judge = _Validator(ANSWERS[method])
@@ -3876,12 +3883,6 @@ def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) 
     incoming.peer.pass_reading_on()
     run_handler(job)
     return answer_of(future)
-
-
-CAPABILITIES: Json = {  # what to say of a feature that is offered
-    "tools": {"listChanged": True}, "prompts": {"listChanged": True},
-    "resources": {"listChanged": True, "subscribe": True}}
-COMPLETABLE = ("prompts", "resourceTemplates")  # whose arguments can be completed
 
 
 def decorator(add: Callable[..., Any], first: Any, options: Json) -> Any:

@@ -48,7 +48,7 @@ Everything public may be called from any thread.
 Locks, in the order in which they may be taken:
 
     Client._lock     held while connecting
-    Server._lock     registries, connections, who listens to what
+    Server._lock     registries, connections, who listens to what, what was asked
     Peer.writing     the right to write; only who is patient waits for it
     Peer._lock       ids alive on both sides, the outbox, who reads
     Workers._ready   queued jobs and idle threads
@@ -3546,15 +3546,18 @@ class Context:
 
     def _ask_one(self, method: str, params: Json, make: Callable[[Json], T],
                  key: str | None = None) -> T:
-        key = key or f"{QUESTIONS[method]}-{len(self._asked) + 1}"
-        answer: T = self._ask({key: asking(method, params, make)})[key]
+        answer: T
+        [answer] = self._ask({key: asking(method, params, make)}).values()
         return answer
 
-    def _ask(self, questions: dict[str, Question]) -> Json:
+    def _ask(self, questions: dict[Any, Question]) -> Json:
         self.check_cancelled()
-        if self._asked & questions.keys():
-            raise ValueError(f"asked before in this request: {[*questions]}")
-        self._asked |= questions.keys()
+        with self.server._lock:  # several threads may ask at once
+            questions = {key or f"{QUESTIONS[one.method]}-{len(self._asked) + 1}": one
+                         for key, one in questions.items()}
+            if self._asked & questions.keys():
+                raise ValueError(f"asked before in this request: {[*questions]}")
+            self._asked |= questions.keys()
         self.incoming.peer.pass_reading_on()
         return self.terms.ask(self.incoming, questions)  # type: ignore[no-any-return]
 

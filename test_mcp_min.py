@@ -6508,6 +6508,17 @@ class TestRaces(unittest.TestCase):
                 over.set()
                 writer.join()
 
+    def test_several_threads_of_one_handler_ask_at_once(self):
+        # Fails when a question is counted and entered in two steps.
+        @self.server.tool
+        def poll(ctx: Context) -> str:
+            return "".join(together(*[lambda: ctx.sample("?").text] * 8))
+
+        with restless(), Client(self.server, mode="legacy",
+                                sampling_handler=lambda messages, params: "!") as client:
+            for _ in range(20):
+                self.assertEqual(client.call_tool("poll").text, "!" * 8)
+
     def test_fifty_threads_of_two_hundred_calls_get_their_own_answers(self):  # F18
         # Fails when two threads may write at once (the long words do not fit a pipe, so
         # lines would mix), or may take the same id.

@@ -3986,7 +3986,7 @@ class Server:
 
         name, title, description, mime_type, size, annotations, icons, meta.
         """
-        if callable(uri):
+        if not isinstance(uri, str):
             raise TypeError("resource needs a URI: @server.resource(uri)")
         return partial(self.add_resource, uri, **options)
 
@@ -4002,7 +4002,7 @@ class Server:
 
         Its parameters are the message's; one named `params` gets them all.
         """
-        if callable(name) or name in METHODS:
+        if not isinstance(name, str) or name in METHODS:
             raise TypeError(f"method needs a name of your own, not {name!r}")
         return partial(self._enter, self._methods, name, set())
 

@@ -2648,8 +2648,11 @@ class Test9Tools(unittest.TestCase):
                 with Client(server) as client:
                     self.assertEqual(client.call_tool(name, {"hours": 2}).data, 2)
         for nothing in (classmethod(Plane.fly), 3, b"name"):
-            with self.subTest(nothing), self.assertRaises(TypeError):
-                server.tool(nothing)
+            for decorator in (server.tool, server.prompt, server.resource,
+                              server.method):
+                with self.subTest(nothing, decorator=decorator), \
+                        self.assertRaises(TypeError):
+                    decorator(nothing)
 
     def test_data_among_blocks_is_json(self):
         server = Server("s")

@@ -4134,11 +4134,14 @@ class Server:
         return value if type(value) is dict else wire(result=value)
 
     def _call(self, signature: Signature, ctx: Context, arguments: Json,
-              strict: bool = False, refusal: Any = invalid_params) -> Any:
-        """Run a user's function; arguments that do not fit raise what refusal makes."""
+              tool: bool = False) -> Any:
+        """Run a user's function; McpError or, for a tool, what its era says if the
+        arguments do not fit.  Only a tool's are typed: the others may all be strings.
+        """
         try:
-            kwargs = signature.bind(arguments, strict)
+            kwargs = signature.bind(arguments, tool and self.strict_input)
         except Misfit as misfit:
+            refusal = ctx.terms.bad_arguments if tool else invalid_params
             raise refusal(str(misfit)) from None
         if signature.context:
             kwargs[signature.context] = ctx
@@ -4198,8 +4201,7 @@ class Server:
         tool: Tool = self._lists["tools"].find(params, "tool")
         arguments = object_in(params, "arguments")
         try:
-            return tool.result(self._call(tool.signature, ctx, arguments,
-                                          self.strict_input, ctx.terms.bad_arguments))
+            return tool.result(self._call(tool.signature, ctx, arguments, tool=True))
         except (McpError, Unwind):
             raise
         except ToolError as error:

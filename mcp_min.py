@@ -48,7 +48,7 @@ Everything public may be called from any thread.
 Locks, in the order in which they may be taken:
 
     Client._lock     held while connecting
-    Server._lock     registries, connections, who listens to what
+    Server._lock     registries, connections, who listens to what, what was asked
     Peer.writing     the right to write; only who is patient waits for it
     Peer._lock       ids alive on both sides, the outbox, who reads
     Workers._ready   queued jobs and idle threads
@@ -78,8 +78,9 @@ TYPE_CHECKING = False  # what `typing` would say, without the time it takes to i
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
-    from typing import Any, NoReturn, Self
+    from typing import Any, NoReturn, Self, TypeVar
 
+    T = TypeVar("T")
     Problem = tuple[tuple[Any, ...], str, str]
     Rule = Callable[["_Step", Any], Any]
     Json = dict[str, Any]
@@ -172,11 +173,21 @@ METHODS = {
     "subscriptions/listen":     Method(" M", swift=True),
 }
 
-# What a server may ask its client, and the capability the client must have declared.
+# What a server may ask its client, and the capability the client must have declared;
+# then what the answers must look like.
 QUESTIONS = {
     "elicitation/create":     "elicitation",
     "sampling/createMessage": "sampling",
     "roots/list":             "roots",
+}
+ANSWERS: Json = {
+    "elicitation/create": {"type": "object", "required": ["action"], "properties": {
+        "action": {"enum": ["accept", "decline", "cancel"]}}},
+    "sampling/createMessage": {
+        "type": "object", "required": ["content"], "properties": {
+            "content": {"type": ["object", "array"], "items": {"type": "object"}}}},
+    "roots/list": {"type": "object", "required": ["roots"], "properties": {
+        "roots": {"type": "array", "items": {"type": "object"}}}},
 }
 
 # What a change of a registry is called: the notification, the key in a listen filter,
@@ -198,6 +209,13 @@ PROGRESS = "notifications/progress"
 LOG_MESSAGE = "notifications/message"
 ROOTS_CHANGED = "notifications/roots/list_changed"
 
+# What a server says of a feature that it offers; of the others there is nothing to say.
+CAPABILITIES = {
+    "tools":     {"listChanged": True},
+    "prompts":   {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+}
+
 # Spellings seen in the wild and from JSON-RPC's relatives; understood, never sent.
 # alias -> (notification, {parameter there: parameter here})
 ALIASES: dict[str, tuple[str, dict[str, str]]] = {
@@ -217,6 +235,7 @@ META_SERVER = META + "serverInfo"
 META_SUBSCRIPTION = META + "subscriptionId"
 
 MAX_COMPLETIONS = 100                         # server/utilities/completion
+COMPLETABLE = ("prompts", "resourceTemplates")  # what has arguments to complete
 TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"           # server/tools: "Tool Names"
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert",
@@ -1663,7 +1682,7 @@ class Process:
 #   introduce        answers `initialize`              answers `server/discover`
 #   dress            as it is                          resultType, serverInfo, caching
 #   ask              sends requests, waits             unwinds; runs again with answers
-#   once             runs it                           once, keeps it in requestState
+#   steps (`once`)   of one run                        are kept in requestState
 #   be_ready/listen  hears from `initialized` on       hears what it lists
 #   end              with its connection               with a result
 #
@@ -1753,22 +1772,23 @@ class Terms:
     uris: Any = ()                         # the resources whose updates it hears of
     _tell: Callable[[str, Json], None]
 
-    @property
-    def bad_arguments_are_results(self) -> bool:
-        return REVISIONS[self.version].bad_arguments_are_results
+    def bad_arguments(self, problems: str) -> Exception:
+        """What bad arguments of a tool are: a result with `isError`, or an error."""
+        as_result = REVISIONS[self.version].bad_arguments_are_results
+        return ToolError(problems) if as_result else invalid_params(problems)
 
     def wants_log(self, level: str) -> bool:
         wanted = self.level
         return wanted is not None and LEVELS.index(level) >= LEVELS.index(wanted)
 
-    def pass_on_change(self, kind: str, method: str, params: Json) -> None:
-        """Tell the client, if it is to know; called under Server._lock.
+    def list_changed(self, kind: str) -> None:
+        """Tell the client, if it is to know; called under Server._lock, as the next."""
+        if kind in self.kinds:
+            self._tell(CHANGES[kind][0], {})
 
-        kind: the registry that has changed; "" for one resource, named in `params`.
-        """
-        wanted = kind in self.kinds if kind else params["uri"] in self.uris
-        if wanted:
-            self._tell(method, params)
+    def resource_updated(self, uri: str) -> None:
+        if uri in self.uris:
+            self._tell(UPDATED, {"uri": uri})
 
     def _row(self, method: str) -> Method | None:
         """Its METHODS row, None if the user's own; McpError if not in this era."""
@@ -1861,8 +1881,8 @@ class LegacySession(Terms):
         incoming.on_cancel(future.cancel)
         return future, more
 
-    def once(self, key: str, run: Callable[[], Any]) -> Any:
-        return run()  # this handler never runs again; Context.once remembers
+    def steps(self) -> Json:
+        return {}  # none yet, and this handler never runs again
 
     def be_ready(self) -> None:
         """`notifications/initialized` has come: send what waited for it."""
@@ -1973,11 +1993,8 @@ class ModernRequest(Terms):
                  if key not in ("_meta", "inputResponses", "requestState")}
         return json.dumps([self._incoming.method, bound], sort_keys=True)
 
-    def once(self, key: str, run: Callable[[], Any]) -> Any:
-        steps = self._state["steps"]
-        if key not in steps:
-            steps[key] = run()
-        return steps[key]
+    def steps(self) -> Json:
+        return self._state["steps"]  # type: ignore[no-any-return]
 
     def listen(self, params: Json) -> None:
         """Agree on what to hear of, and say so; what is not offered is left out."""
@@ -2314,7 +2331,6 @@ def _initialize(link: Any, mode: str, end: float) -> Json:
 # Results are the wire's own JSON: dict subclasses with camelCase keys, and attributes
 # where they help.  A plain dict is data, never a block.
 
-WRAPPED = {"fastmcp": {"wrap_result": True}}  # the mark FastMCP's clients know
 _WIRE_NAMES = {"meta": "_meta", "mime_type": "mimeType", "website_url": "websiteUrl",
                "input_schema": "inputSchema", "output_schema": "outputSchema",
                "uri_template": "uriTemplate"}
@@ -2335,6 +2351,10 @@ def _base64(data: bytes) -> str:
 def _text_of(blocks: Any) -> str:
     return "\n".join(block["text"] for block in blocks
                      if isinstance(block, dict) and type(block.get("text")) is str)
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, enum.Enum)
 
 
 class Block(dict):  # type: ignore[type-arg]
@@ -2431,6 +2451,15 @@ class Message(dict):  # type: ignore[type-arg]
     def __init__(self, role: str, content: Any) -> None:
         content = Text(content) if isinstance(content, str) else content
         super().__init__(role=role, content=content)
+
+
+def message_of(value: Any) -> Json:
+    """A message of a prompt or of sampling; a str or a block is the user's."""
+    if is_text(value) or isinstance(value, Block):
+        return Message("user", value)
+    if isinstance(value, dict) and "role" in value:
+        return value
+    raise TypeError(f"expected a str, a block or a Message, got {type(value).__name__}")
 
 
 class ToolResult(_Received):
@@ -3684,16 +3713,6 @@ class UriTemplate:
 # admitted? (admit), handler (dispatch), dressed (dress).
 # Handlers read parameters, act, and return the wire's result; none knows its era.
 
-HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
-
-
-def handles(*methods: str) -> Callable[[Any], Any]:
-    """Enter the function below in the dispatch table."""
-    def enter(function: Any) -> Any:
-        HANDLERS.update(dict.fromkeys(methods, function))
-        return function
-    return enter
-
 
 class Context:
     """What a handler may know and do about the request it serves.
@@ -3709,7 +3728,7 @@ class Context:
     def __init__(self, server: Server, incoming: Incoming, terms: Any) -> None:
         self.server, self.incoming, self.terms = server, incoming, terms
         self._asked: set[str] = set()
-        self._steps: Json = {}  # results of `once`
+        self._steps: Json = terms.steps()  # results of `once`
 
     request_id = property(lambda self: self.incoming.id, doc="Its id, verbatim.")
     meta = property(lambda self: self.incoming.params.get("_meta") or {},
@@ -3785,8 +3804,6 @@ class Context:
     error, critical = partialmethod(log, "error"), partialmethod(log, "critical")
     alert, emergency = partialmethod(log, "alert"), partialmethod(log, "emergency")
 
-    # Asking the client: blocks, or unwinds the handler, which runs again from the top.
-
     def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited:
         """Ask the user to fill in a form (client/elicitation).
 
@@ -3795,15 +3812,13 @@ class Context:
         within this request; give one where their order may differ from run to run.
         """
         form = Form(schema)
-        answer: Elicited = self._ask_one("elicitation/create", {
+        return self._ask_one("elicitation/create", {
             "message": message, "requestedSchema": form.schema}, form.read, key)
-        return answer
 
     def elicit_url(self, message: str, url: str, key: str | None = None) -> Elicited:
         """Ask the user to visit an address; what happens there is not seen here."""
-        answer: Elicited = self._ask_one("elicitation/create", {
+        return self._ask_one("elicitation/create", {
             "mode": "url", "message": message, "url": url}, read_elicited, key)
-        return answer
 
     def sample(self, messages: Any, *, system_prompt: str | None = None,
                max_tokens: int = 512, temperature: float | None = None,
@@ -3818,13 +3833,11 @@ class Context:
             "messages": [message_of(m) for m in listed], "maxTokens": max_tokens,
             **wire(systemPrompt=system_prompt, temperature=temperature, tools=tools,
                    toolChoice=tool_choice), **params}
-        answer: Sampled = self._ask_one("sampling/createMessage", params, Sampled, key)
-        return answer
+        return self._ask_one("sampling/createMessage", params, Sampled, key)
 
     def list_roots(self) -> list[Json]:
         """The directories the client lets this server work in (client/roots)."""
-        answer: Json = self._ask_one("roots/list", {}, dict)
-        return answer["roots"]  # type: ignore[no-any-return]
+        return self._ask_one("roots/list", {}, lambda answer: list(answer["roots"]))
 
     def ask(self, requests: dict[str, Json]) -> dict[str, Json]:
         """Several at once: {key: {"method": …, "params": …}} -> {key: result}."""
@@ -3834,16 +3847,20 @@ class Context:
         return self._ask({key: asking(r["method"], r.get("params") or {}, dict)
                           for key, r in requests.items()})
 
-    def _ask_one(self, method: str, params: Json, make: Callable[[Json], Any],
-                 key: str | None = None) -> Any:
-        key = key or f"{QUESTIONS[method]}-{len(self._asked) + 1}"
-        return self._ask({key: asking(method, params, make)})[key]
+    def _ask_one(self, method: str, params: Json, make: Callable[[Json], T],
+                 key: str | None = None) -> T:
+        answer: T
+        [answer] = self._ask({key: asking(method, params, make)}).values()
+        return answer
 
-    def _ask(self, questions: dict[str, Question]) -> Json:
+    def _ask(self, questions: dict[Any, Question]) -> Json:
         self.check_cancelled()
-        if self._asked & questions.keys():
-            raise ValueError(f"asked before in this request: {[*questions]}")
-        self._asked |= questions.keys()
+        with self.server._lock:  # several threads may ask at once
+            questions = {key or f"{QUESTIONS[one.method]}-{len(self._asked) + 1}": one
+                         for key, one in questions.items()}
+            if self._asked & questions.keys():
+                raise ValueError(f"asked before in this request: {[*questions]}")
+            self._asked |= questions.keys()
         self.incoming.peer.pass_reading_on()
         return self.terms.ask(self.incoming, questions)  # type: ignore[no-any-return]
 
@@ -3855,24 +3872,12 @@ class Context:
         """
         self.check_cancelled()
         if key not in self._steps:
-            self._steps[key] = self.terms.once(
-                key, lambda: json.loads(encode(jsonable(run()))))
+            self._steps[key] = json.loads(encode(jsonable(run())))
         return self._steps[key]
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read one of this server's own resources."""
         return self.server._read(self, uri)
-
-
-ANSWERS: Json = {  # what the client's answer to a question must look like
-    "elicitation/create": {"type": "object", "required": ["action"], "properties": {
-        "action": {"enum": ["accept", "decline", "cancel"]}}},
-    "sampling/createMessage": {
-        "type": "object", "required": ["content"], "properties": {
-            "content": {"type": ["object", "array"], "items": {"type": "object"}}}},
-    "roots/list": {"type": "object", "required": ["roots"], "properties": {
-        "roots": {"type": "array", "items": {"type": "object"}}}},
-}
 
 
 def asking(method: str, params: Json, make: Callable[[Json], Any]) -> Question:
@@ -3912,35 +3917,67 @@ class Form:
         return made
 
 
-def message_of(value: Any) -> Json:
-    """A message of a prompt or of sampling; a str or a block is the user's."""
-    if is_text(value) or isinstance(value, Block):
-        return Message("user", value)
-    if isinstance(value, dict) and "role" in value:
-        return value
-    raise TypeError(f"expected a str, a block or a Message, got {type(value).__name__}")
+def name_of(fn: Any) -> str:
+    for inside in ("func", "__func__"):  # of a partial, of a static method
+        fn = getattr(fn, inside, fn)
+    return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+def check_object(schema: Any, what: str) -> None:
+    """SchemaError or ValueError for a schema that not every client takes."""
+    if schema is None:
+        return
+    if type(schema) is not dict or schema.get("type") != "object":
+        raise ValueError(f'{what} needs "type": "object"')
+    _Validator(schema)
+
+
+@lru_cache(maxsize=10000)  # so it warns once
+def check_tool_name(name: str) -> str:
+    """The name, if hosts take it; ValueError if none does, a warning if some do not."""
+    if not re.fullmatch(TOOL_NAME, name):
+        raise ValueError(f"tool name {name!r}: hosts take 1 to 128 of "
+                         "A-Z a-z 0-9 _ . -")
+    if "." in name or len(name) > 48:
+        say(f"mcp_min: tool name {name!r}: some hosts reject dots, "
+            "or over 48 characters\n")
+    return name
+
+
+def json_text(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False)
+
+
+def as_text(value: Any) -> str:
+    return value if is_text(value) else json_text(jsonable(value))
 
 
 class Entry:
-    """Something registered: its function, its signature, and how it is listed.
+    """Something registered: its function's signature, and how it is listed."""
 
-    extra: the Output of a tool, the UriTemplate of a resource that has one.
-    """
+    page = ""        # the list it is in
+    named = "name"   # what its key is called there
+    takes = "title description icons meta"  # the options it can have
 
-    def __init__(self, key: str, fn: Any, options: Json, describe: Any = None,
-                 extra: Any = None, schema: Json | None = None) -> None:
-        encode(options)  # TypeError now, rather than at every list
-        self.key, self.options, self.extra = key, options, extra
-        self.signature, self.serial = Signature(fn, Context, schema=schema), 0
-        self._describe = describe
+    def __init__(self, key: str, fn: Any, options: Json,
+                 schema: Json | None = None) -> None:
+        unknown = options.keys() - set(self.takes.split())
+        if unknown:
+            raise TypeError(f"unknown: {', '.join(sorted(unknown))}; known are: "
+                            + self.takes)
+        self.key, self.options, self.serial = key, wire(**options), 0
+        encode(self.options)  # TypeError now, rather than at every list
+        self.signature = Signature(fn, Context, schema=schema)
 
     @cached_property
     def listed(self) -> Json:  # reads the docstring, so not before it is asked for
-        return self._describe(self)  # type: ignore[no-any-return]
+        return {self.named: self.key,
+                **wire(description=self.signature.description or None),
+                **self.options, **self.details()}
 
-    def described(self, key_name: str = "name") -> Json:
-        return {key_name: self.key, "description": self.signature.description or None,
-                **self.options}
+    def details(self) -> Json:
+        """What its kind alone tells."""
+        return {}
 
     def choices(self) -> dict[str, list[Any]]:
         """The arguments that complete by themselves: those declared as a choice."""
@@ -3948,61 +3985,235 @@ class Entry:
                 in self.signature.node["properties"].items() if "enum" in schema}
 
 
+class Tool(Entry):
+    """A tool, and what its results must look like."""
+
+    page = "tools"
+    takes = "title description annotations icons meta"
+
+    def __init__(self, fn: Any, *, name: str | None = None,
+                 input_schema: Json | None = None, output_schema: Json | None = None,
+                 **options: Any) -> None:
+        check_object(input_schema, "input_schema")
+        check_object(output_schema, "output_schema")
+        super().__init__(check_tool_name(name or name_of(fn)), fn, options,
+                         input_schema)
+        self._output = Output(output_schema) if output_schema is not None else Output(
+            *output_of(self.signature.returns))
+
+    def details(self) -> Json:
+        return wire(input_schema=self.signature.schema,
+                    output_schema=self._output.schema)
+
+    def result(self, value: Any) -> Json:
+        """What the function returned, as a result (server/tools: "Tool Result")."""
+        schema = self._output.schema
+        if is_text(value) and schema is None:
+            return {"content": [{"type": "text", "text": str(value)}]}
+        parts = value if type(value) in (list, tuple) else [value]
+        if isinstance(value, ToolResult):
+            result = value
+        elif value is None and schema is None:
+            result = ToolResult()
+        elif any(isinstance(part, Block) for part in parts):
+            result = ToolResult([part if isinstance(part, Block) else as_text(part)
+                                 for part in parts])
+        else:
+            result = self._structured(value)
+        if schema is not None and not result.is_error:
+            problems = "; ".join(self._output.problems(result.structured_content))
+            if problems:
+                raise ValueError("the result does not fit the output schema: "
+                                 + problems)
+        return result
+
+    def _structured(self, value: Any) -> ToolResult:
+        data = jsonable(value)
+        text = value if is_text(value) else json_text(data)
+        if type(data) is dict and not self._output.wrapped:
+            return ToolResult(text, data)
+        mark = {"fastmcp": {"wrap_result": True}}  # FastMCP's clients know it
+        return ToolResult(text, {"result": data}, meta=mark)
+
+
+class Prompt(Entry):
+    """A prompt; its arguments are the parameters of its function."""
+
+    page = "prompts"
+
+    def __init__(self, fn: Any, *, name: str | None = None, **options: Any) -> None:
+        super().__init__(name or name_of(fn), fn, options)
+
+    def details(self) -> Json:
+        schema = self.signature.schema
+        required = schema.get("required", ())
+        return {"arguments": [
+            wire(name=name, description=hint.get("description"),
+                 required=name in required)
+            for name, hint in schema["properties"].items()]}
+
+
+class Resource(Entry):
+    """The resource at a URI; or, if that is a template, all whose URIs match it."""
+
+    takes = "name title description mime_type size annotations icons meta"
+
+    def __init__(self, uri: str, fn: Any, *, name: str | None = None,
+                 **options: Any) -> None:
+        self.page, self.named, variables = "resources", "uri", set()
+        if "{" in uri:
+            self.page, self.named = "resourceTemplates", "uriTemplate"
+            self.template = UriTemplate(uri)
+            variables = set(self.template.names)
+        super().__init__(uri, fn, {"name": name or name_of(fn), **options})
+        node = self.signature.node
+        if not {*node.get("required", ())} <= variables <= {*node["properties"]}:
+            raise TypeError(f"{uri}: its placeholders and the parameters differ")
+
+    def contents(self, value: Any, uri: str) -> list[ResourceContents]:
+        """What the function returned: text, bytes, data, contents or a list of them."""
+        parts = value if type(value) in (list, tuple) and any(
+            isinstance(part, ResourceContents) for part in value) else [value]
+        return [self._contents(part, uri) for part in parts]
+
+    def _contents(self, value: Any, uri: str) -> ResourceContents:
+        mime_type = self.options.get("mimeType")
+        if isinstance(value, ResourceContents):
+            return ResourceContents.of({
+                "uri": uri, **wire(mime_type=mime_type), **value})
+        if isinstance(value, (bytes, bytearray)):
+            return ResourceContents(data=bytes(value), uri=uri,
+                                    mime_type=mime_type or "application/octet-stream")
+        default = "text/plain" if is_text(value) else "application/json"
+        return ResourceContents(as_text(value), uri=uri, mime_type=mime_type or default)
+
+
 class Registry:
     """Entries of one kind in the order they were added, and pages of them.
 
     A cursor names the last entry seen by its serial number, so entries may come and go
-    between pages.  Changed under Server._lock only; readers take a snapshot.
+    between pages.  Changed under Server._lock only; readers take a snapshot.  What is
+    added again takes its predecessor's place in one step: it is never not there, and on
+    one page only.
     """
 
-    def __init__(self, feature: str) -> None:
-        self.feature, self._serial = feature, 0
-        self.entries: dict[str, Entry] = {}
+    def __init__(self, row: Method) -> None:
+        self.feature, self._key, self._serial = row.feature, row.page, 0
+        self.entries: dict[str, Any] = {}
 
     def add(self, entry: Entry) -> None:
-        self._serial = entry.serial = self._serial + 1
-        self.entries.pop(entry.key, None)
+        before = self.entries.get(entry.key)
+        self._serial += 1
+        entry.serial = before.serial if before else self._serial
         self.entries[entry.key] = entry
 
-    def find(self, params: Json, what: str) -> Entry:
+    def find(self, params: Json, what: str) -> Any:
         name = params.get("name")
         entry = self.entries.get(name) if type(name) is str else None
         if entry is None:
             raise invalid_params(f"Unknown {what}: {name!r:.100}", {"name": name})
         return entry
 
-    def page(self, params: Json, size: int, key: str) -> Json:
+    def page(self, params: Json, size: int) -> Json:
         """One page (server/utilities/pagination); McpError for a cursor not ours."""
         cursor = params.get("cursor")
-        after = 0 if cursor is None else _serial_in(cursor, key)
+        after = 0 if cursor is None else self._serial_in(cursor)
         entries = [e for e in list(self.entries.values()) if e.serial > after]
-        result: Json = {key: [entry.listed for entry in entries[:size]]}
+        result: Json = {self._key: [entry.listed for entry in entries[:size]]}
         if len(entries) > size:
-            result["nextCursor"] = f"{key}:{entries[size - 1].serial}".encode().hex()
+            last = f"{self._key}:{entries[size - 1].serial}"
+            result["nextCursor"] = last.encode().hex()
         return result
 
+    def _serial_in(self, cursor: Any) -> int:
+        try:
+            key, serial = bytes.fromhex(cursor).decode().split(":")
+            if key == self._key:
+                return int(serial)
+        except (ValueError, TypeError):
+            pass  # not even of another list
+        raise invalid_params("Invalid cursor", {"cursor": cursor})
 
-def _serial_in(cursor: Any, key: str) -> int:
+
+def finished(value: Any, incoming: Incoming) -> Any:
+    """What a handler returned; an `async def` one is run to its end, on this thread."""
+    if not hasattr(value, "__await__"):
+        return value
+    import asyncio
+
+    async def run() -> Any:
+        task, loop = asyncio.ensure_future(value), asyncio.get_running_loop()
+
+        def cancel() -> None:
+            try:
+                loop.call_soon_threadsafe(task.cancel)
+            except RuntimeError:
+                pass  # the loop has just been closed: it has finished
+
+        incoming.on_cancel(cancel)
+        return await task
+
     try:
-        named, serial = bytes.fromhex(cursor).decode().split(":")
-        if named == key:
-            return int(serial)
-    except (ValueError, TypeError):
-        pass  # not even of another list
-    raise invalid_params("Invalid cursor", {"cursor": cursor})
+        return asyncio.run(run())
+    except asyncio.CancelledError:
+        if incoming.cancelled:
+            raise Cancelled() from None
+        raise
+    except BaseException as error:
+        unwind = unwinding(error)
+        if unwind:
+            raise unwind from None
+        raise
 
 
-CAPABILITIES: Json = {  # what to say of a feature that is offered
-    "tools": {"listChanged": True}, "prompts": {"listChanged": True},
-    "resources": {"listChanged": True, "subscribe": True}}
-COMPLETABLE = ("prompts", "resourceTemplates")  # whose arguments can be completed
+def unwinding(error: BaseException) -> BaseException | None:
+    """The Unwind in an exception group: a task group wraps what leaves its tasks."""
+    inner = map(unwinding, getattr(error, "exceptions", ()))
+    return error if isinstance(error, Unwind) else next(filter(None, inner), None)
+
+
+def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) -> Any:
+    """Have the host run a handler on a thread of its choice, and wait for it."""
+    from concurrent.futures import Future
+
+    future: Future[Any] = Future()
+
+    def job() -> None:
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(finished(run(), incoming))
+            except BaseException as error:
+                future.set_exception(error)
+
+    incoming.on_cancel(future.cancel)
+    incoming.peer.pass_reading_on()
+    run_handler(job)
+    return answer_of(future)
 
 
 def decorator(add: Callable[..., Any], first: Any, options: Json) -> Any:
     """What `@add`, `@add("name")` and `@add(option=…)` stand for."""
-    if callable(first):
-        return add(first, **options)
-    return partial(add, **wire(name=first), **options)
+    if first is None or isinstance(first, str):
+        return partial(add, **wire(name=first), **options)
+    return add(first, **options)
+
+
+HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
+
+
+def handles(*methods: str) -> Callable[[Any], Any]:
+    """Enter the function below in the dispatch table."""
+    def enter(function: Any) -> Any:
+        HANDLERS.update(dict.fromkeys(methods, function))
+        return function
+    return enter
+
+
+def object_in(params: Json, key: str) -> Json:
+    """The object under a key, {} if there is none; or else McpError(-32602)."""
+    value = params.get(key)
+    given: Json = {} if value is None else expect(value, dict, key)
+    return given
 
 
 class Server:
@@ -4049,10 +4260,9 @@ class Server:
             "max_depth": max_depth, "drain_seconds": drain_seconds}
         self._middleware: list[Any] = []
         self._lock = threading.Lock()  # guards all below
-        self._lists = {row.page: Registry(row.feature) for row in METHODS.values()
-                       if row.page}
-        self._completers: dict[tuple[str, str], Entry] = {}
-        self._methods: dict[str, Entry] = {}
+        self._lists = {row.page: Registry(row) for row in METHODS.values() if row.page}
+        self._completers: dict[tuple[str, str], Signature] = {}
+        self._methods: dict[str, Signature] = {}
         self._listeners: set[Any] = set()  # terms: sessions, and requests that listen
         self._features = {"logging", *self._more_capabilities}  # once offered, for good
 
@@ -4079,7 +4289,7 @@ class Server:
 
         name, title, description, mime_type, size, annotations, icons, meta.
         """
-        if callable(uri):
+        if not isinstance(uri, str):
             raise TypeError("resource needs a URI: @server.resource(uri)")
         return partial(self.add_resource, uri, **options)
 
@@ -4095,13 +4305,13 @@ class Server:
 
         Its parameters are the message's; one named `params` gets them all.
         """
-        if callable(name) or name in METHODS:
+        if not isinstance(name, str) or name in METHODS:
             raise TypeError(f"method needs a name of your own, not {name!r}")
         return partial(self._enter, self._methods, name, set())
 
     def _enter(self, table: Any, key: Any, features: set[str], fn: Any) -> Any:
         with self._lock:
-            table[key] = Entry(str(key), fn, {})
+            table[key] = Signature(fn, Context)
             self._features |= features
         return fn
 
@@ -4114,77 +4324,55 @@ class Server:
         self._middleware.append(fn)
         return fn
 
-    def add_tool(self, fn: Any, *, name: str | None = None,
-                 input_schema: Json | None = None, output_schema: Json | None = None,
-                 **options: Any) -> Any:
-        """Register a tool; clients are told that the list has changed."""
-        name = check_tool_name(name or name_of(fn))
-        check_options(options, "title description annotations icons meta")
-        check_object(input_schema, "input_schema")
-        check_object(output_schema, "output_schema")
-        entry = Entry(name, fn, options, describe_tool, schema=input_schema)
-        entry.extra = Output(output_schema) if output_schema is not None else Output(
-            *output_of(entry.signature.returns))
-        return self._add("tools", entry, fn)
+    def add_tool(self, fn: Any, **options: Any) -> Any:
+        """Register a tool as `tool` does; clients are told of it."""
+        return self._add(Tool(fn, **options), fn)
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool; clients are told.  KeyError: there is no such tool."""
         self._remove("tools", name)
 
-    def add_prompt(self, fn: Any, *, name: str | None = None, **options: Any) -> Any:
-        """Register a prompt; clients are told that the list has changed."""
-        check_options(options, "title description icons meta")
-        entry = Entry(name or name_of(fn), fn, options, describe_prompt)
-        return self._add("prompts", entry, fn)
+    def add_prompt(self, fn: Any, **options: Any) -> Any:
+        """Register a prompt as `prompt` does; clients are told of it."""
+        return self._add(Prompt(fn, **options), fn)
 
     def remove_prompt(self, name: str) -> None:
         """Remove a prompt; clients are told.  KeyError: there is no such prompt."""
         self._remove("prompts", name)
 
     def add_resource(self, uri: str, fn: Any, **options: Any) -> Any:
-        """Register a resource; clients are told that the list has changed."""
-        template = UriTemplate(uri) if "{" in uri else None
-        check_options(options, "name title description mime_type size annotations "
-                      "icons meta")
-        options = {"name": name_of(fn), **options}
-        entry = Entry(uri, fn, options, describe_resource, template)
-        told, node = set(template.names if template else ()), entry.signature.node
-        needed = set(node.get("required", ()))
-        if not needed <= told or not told <= {*node["properties"]}:
-            raise TypeError(f"{uri}: its placeholders and the parameters differ")
-        return self._add(self._page_of(uri), entry, fn)
+        """Register a resource as `resource` does; clients are told of it."""
+        return self._add(Resource(uri, fn, **options), fn)
 
     def remove_resource(self, uri: str) -> None:
         """Remove a resource; clients are told.  KeyError: there is no such resource."""
-        self._remove(self._page_of(uri), uri)
+        self._remove("resourceTemplates" if "{" in uri else "resources", uri)
 
-    def _page_of(self, uri: str) -> str:
-        return "resourceTemplates" if "{" in uri else "resources"
-
-    def _add(self, page: str, entry: Entry, fn: Any) -> Any:
-        registry = self._lists[page]
+    def _add(self, entry: Entry, fn: Any) -> Any:
+        registry = self._lists[entry.page]
         with self._lock:
             registry.add(entry)
             self._features.add(registry.feature)
-            if page in COMPLETABLE and entry.choices():
+            if entry.page in COMPLETABLE and entry.choices():
                 self._features.add("completions")
-            self._announce(registry.feature, CHANGES[registry.feature][0], {})
+            self._list_changed(registry.feature)
         return fn
 
     def _remove(self, page: str, key: str) -> None:
         registry = self._lists[page]
         with self._lock:
             del registry.entries[key]
-            self._announce(registry.feature, CHANGES[registry.feature][0], {})
+            self._list_changed(registry.feature)
+
+    def _list_changed(self, kind: str) -> None:  # _lock is held
+        for listener in self._listeners:
+            listener.list_changed(kind)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell whoever has subscribed to this URI that it has changed."""
         with self._lock:
-            self._announce("", UPDATED, {"uri": uri})
-
-    def _announce(self, kind: str, method: str, params: Json) -> None:  # _lock is held
-        for listener in self._listeners:
-            listener.pass_on_change(kind, method, params)
+            for listener in self._listeners:
+                listener.resource_updated(uri)
 
     # -- what is offered
 
@@ -4234,32 +4422,35 @@ class Server:
         row = METHODS.get(asked)
         if depth == len(self._middleware) or row and row.swift:
             return HANDLERS.get(asked, Server._custom)(self, ctx, params)
-        inner = partial(self.dispatch, depth=depth + 1)
         layer = self._middleware[depth]
-        return layer(ctx, method, params, inner)  # type: ignore[no-any-return]
+        result = layer(ctx, method, params, partial(self.dispatch, depth=depth + 1))
+        if not isinstance(result, dict):
+            raise TypeError(f"middleware {name_of(layer)} returned no result")
+        return result
 
     def _custom(self, ctx: Context, params: Json) -> Json:
-        entry = self._methods[ctx.incoming.method]
+        signature = self._methods[ctx.incoming.method]
         given = {key: value for key, value in params.items() if key != "_meta"}
-        if list(entry.signature.schema["properties"]) == ["params"]:
+        if list(signature.node["properties"]) == ["params"]:
             given = {"params": params}
-        value = jsonable(self._call(entry, ctx, given))
+        value = jsonable(self._call(signature, ctx, given))
         return value if type(value) is dict else wire(result=value)
 
-    def _call(self, entry: Entry, ctx: Context, arguments: Json) -> Any:
-        """Run a user's function; McpError(-32602) if the arguments do not fit."""
+    def _call(self, signature: Signature, ctx: Context, arguments: Json,
+              tool: bool = False) -> Any:
+        """Run a user's function; McpError or, for a tool, what its era says if the
+        arguments do not fit.  Only a tool's are typed: the others may all be strings.
+        """
         try:
-            kwargs = entry.signature.bind(arguments)  # on the wire all may be strings
+            kwargs = signature.bind(arguments, tool and self.strict_input)
         except Misfit as misfit:
-            raise invalid_params(str(misfit)) from None
-        return self._run(entry, ctx, kwargs)
-
-    def _run(self, entry: Entry, ctx: Context, kwargs: Json) -> Any:
-        if entry.signature.context:
-            kwargs[entry.signature.context] = ctx
+            refusal = ctx.terms.bad_arguments if tool else invalid_params
+            raise refusal(str(misfit)) from None
+        if signature.context:
+            kwargs[signature.context] = ctx
         if self._run_handler is None:
-            return finished(entry.signature.call(kwargs), ctx.incoming)
-        run = partial(entry.signature.call, kwargs)
+            return finished(signature.call(kwargs), ctx.incoming)
+        run = partial(signature.call, kwargs)
         return run_elsewhere(self._run_handler, run, ctx.incoming)
 
     def error_text(self, error: BaseException) -> str:
@@ -4301,20 +4492,14 @@ class Server:
     @handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
     def _list(self, ctx: Context, params: Json) -> Json:
         key = METHODS[ctx.incoming.method].page
-        return self._lists[key].page(params, self.page_size, key)
+        return self._lists[key].page(params, self.page_size)
 
     @handles("tools/call")
     def _tools_call(self, ctx: Context, params: Json) -> Json:
-        tool = self._lists["tools"].find(params, "tool")
+        tool: Tool = self._lists["tools"].find(params, "tool")
         arguments = object_in(params, "arguments")
         try:
-            kwargs = tool.signature.bind(arguments, self.strict_input)
-        except Misfit as misfit:
-            if ctx.terms.bad_arguments_are_results:
-                return ToolResult(str(misfit), is_error=True)
-            raise invalid_params(str(misfit)) from None
-        try:
-            return result_of(self._run(tool, ctx, kwargs), tool.extra)
+            return tool.result(self._call(tool.signature, ctx, arguments, tool=True))
         except (McpError, Unwind):
             raise
         except ToolError as error:
@@ -4330,20 +4515,16 @@ class Server:
 
     def _read(self, ctx: Context, uri: str) -> list[ResourceContents]:
         entry, arguments = self._resource_at(ctx, uri)
-        value = self._call(entry, ctx, arguments)
-        parts = value if type(value) in (list, tuple) and any(
-            isinstance(part, ResourceContents) for part in value) else [value]
-        return [contents_of(part, uri, entry.options.get("mime_type"))
-                for part in parts]
+        return entry.contents(self._call(entry.signature, ctx, arguments), uri)
 
-    def _resource_at(self, ctx: Context, uri: str) -> tuple[Entry, Json]:
+    def _resource_at(self, ctx: Context, uri: str) -> tuple[Resource, Json]:
         """What serves a URI: that resource, else the most literal template."""
         entry = self._lists["resources"].entries.get(uri)
         if entry:
             return entry, {}
         templates = list(self._lists["resourceTemplates"].entries.values())
-        for entry in sorted(templates, key=lambda entry: -entry.extra.literal):
-            found = entry.extra.match(uri)
+        for entry in sorted(templates, key=lambda entry: -entry.template.literal):
+            found = entry.template.match(uri)
             if found is not None:
                 return entry, found
         raise McpError(ctx.terms.missing_resource, f"Resource not found: {uri:.200}",
@@ -4361,10 +4542,10 @@ class Server:
 
     @handles("prompts/get")
     def _prompts_get(self, ctx: Context, params: Json) -> Json:
-        prompt = self._lists["prompts"].find(params, "prompt")
-        value = self._call(prompt, ctx, object_in(params, "arguments"))
+        prompt: Prompt = self._lists["prompts"].find(params, "prompt")
+        value = self._call(prompt.signature, ctx, object_in(params, "arguments"))
         values = value if type(value) in (list, tuple) else [value]
-        return {**wire(description=prompt.described()["description"]),
+        return {**wire(description=prompt.listed.get("description")),
                 "messages": [message_of(v) for v in values]}
 
     @handles("completion/complete")
@@ -4386,7 +4567,7 @@ class Server:
                     context: Json) -> Any:
         completer = self._completers.get((key, name))
         if completer:
-            known = completer.signature.node["properties"]
+            known = completer.node["properties"]
             given = {"value": value, "context": context}.items()
             return self._call(completer, ctx, {k: v for k, v in given if k in known})
         prompts, templates = (self._lists[page].entries for page in COMPLETABLE)
@@ -4460,168 +4641,6 @@ class Connection:
 
     def closed_error(self) -> ConnectionClosed:
         return ConnectionClosed("The client has hung up")
-
-
-def object_in(params: Json, key: str) -> Json:
-    """The object under a key, {} if there is none; or else McpError(-32602)."""
-    value = params.get(key)
-    given: Json = {} if value is None else expect(value, dict, key)
-    return given
-
-
-# How entries are listed.
-
-
-def describe_tool(tool: Entry) -> Json:
-    return wire(**tool.described(), input_schema=tool.signature.schema,
-                output_schema=tool.extra.schema)
-
-
-def describe_prompt(prompt: Entry) -> Json:
-    schema = prompt.signature.schema
-    required = schema.get("required", ())
-    return wire(**prompt.described(), arguments=[
-        wire(name=name, description=hint.get("description"), required=name in required)
-        for name, hint in schema["properties"].items()])
-
-
-def describe_resource(resource: Entry) -> Json:
-    return wire(**resource.described("uriTemplate" if resource.extra else "uri"))
-
-
-def name_of(fn: Any) -> str:
-    name = getattr(getattr(fn, "func", fn), "__name__", None)
-    return name or type(fn).__name__
-
-
-def check_options(options: Json, known: str) -> None:
-    unknown = options.keys() - set(known.split())
-    if unknown:
-        raise TypeError(f"unknown: {', '.join(sorted(unknown))}; known are: {known}")
-
-
-def check_object(schema: Any, what: str) -> None:
-    """SchemaError or ValueError for a schema that not every client takes."""
-    if schema is None:
-        return
-    if type(schema) is not dict or schema.get("type") != "object":
-        raise ValueError(f'{what} needs "type": "object"')
-    _Validator(schema)
-
-
-@lru_cache(maxsize=10000)  # so it warns once
-def check_tool_name(name: str) -> str:
-    """The name, if hosts take it; ValueError if none does, a warning if some do not."""
-    if not re.fullmatch(TOOL_NAME, name):
-        raise ValueError(f"tool name {name!r}: hosts take 1 to 128 of "
-                         "A-Z a-z 0-9 _ . -")
-    if "." in name or len(name) > 48:
-        say(f"mcp_min: tool name {name!r}: some hosts reject dots, "
-            "or over 48 characters\n")
-    return name
-
-
-def result_of(value: Any, output: Output) -> Json:
-    """What a tool returned as a result (server/tools: "Tool Result")."""
-    if is_text(value) and output.schema is None:
-        return {"content": [{"type": "text", "text": str(value)}]}
-    parts = value if type(value) in (list, tuple) else [value]
-    if isinstance(value, ToolResult):
-        result = value
-    elif value is None and output.schema is None:
-        result = ToolResult()
-    elif any(isinstance(part, Block) for part in parts):
-        result = ToolResult([part if isinstance(part, Block) else Text(str(part))
-                             for part in parts])
-    else:
-        result = _structured(value, output)
-    if output.schema is not None and not result.is_error:
-        problems = "; ".join(output.problems(result.structured_content))
-        if problems:
-            raise ValueError(f"the result does not fit the output schema: {problems}")
-    return result
-
-
-def _structured(value: Any, output: Output) -> ToolResult:
-    data = jsonable(value)
-    text = value if type(value) is str else json_text(data)
-    if output.wrapped or type(data) is not dict:
-        return ToolResult(text, {"result": data}, meta=WRAPPED)
-    return ToolResult(text, data)
-
-
-def is_text(value: Any) -> bool:
-    return isinstance(value, str) and not isinstance(value, enum.Enum)
-
-
-def json_text(data: Any) -> str:
-    return json.dumps(data, ensure_ascii=False, allow_nan=False)
-
-
-def contents_of(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
-    """What a resource handler returned: text, bytes, contents, or data as JSON text."""
-    if isinstance(value, ResourceContents):
-        return ResourceContents.of({"uri": uri, **wire(mime_type=mime_type), **value})
-    if isinstance(value, (bytes, bytearray)):
-        return ResourceContents(data=bytes(value), uri=uri,
-                                mime_type=mime_type or "application/octet-stream")
-    default = "text/plain"
-    if not is_text(value):
-        value, default = json_text(jsonable(value)), "application/json"
-    return ResourceContents(value, uri=uri, mime_type=mime_type or default)
-
-
-def finished(value: Any, incoming: Incoming) -> Any:
-    """What a handler returned; an `async def` one is run to its end, on this thread."""
-    if not hasattr(value, "__await__"):
-        return value
-    import asyncio
-
-    async def run() -> Any:
-        task, loop = asyncio.ensure_future(value), asyncio.get_running_loop()
-
-        def cancel() -> None:
-            try:
-                loop.call_soon_threadsafe(task.cancel)
-            except RuntimeError:
-                pass  # the loop has just been closed: it has finished
-
-        incoming.on_cancel(cancel)
-        return await task
-
-    try:
-        return asyncio.run(run())
-    except asyncio.CancelledError:
-        if incoming.cancelled:
-            raise Cancelled() from None
-        raise
-    except BaseException as error:
-        raise unwinding(error) or error from None
-
-
-def unwinding(error: BaseException) -> BaseException | None:
-    """The Unwind in an exception group: a task group wraps what leaves its tasks."""
-    inner = map(unwinding, getattr(error, "exceptions", ()))
-    return error if isinstance(error, Unwind) else next(filter(None, inner), None)
-
-
-def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) -> Any:
-    """Have the host run a handler on a thread of its choice, and wait for it."""
-    from concurrent.futures import Future
-
-    future: Future[Any] = Future()
-
-    def job() -> None:
-        if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(finished(run(), incoming))
-            except BaseException as error:
-                future.set_exception(error)
-
-    incoming.on_cancel(future.cancel)
-    incoming.peer.pass_reading_on()
-    run_handler(job)
-    return answer_of(future)
 
 
 # -- 10. Client ------------------------------------------------------------------------

@@ -1294,6 +1294,20 @@ class Test4Peer(unittest.TestCase):
             ! seen
             """, era=era, began=began.wait, seen=seen.wait)
 
+    def test_what_an_async_handler_failed_of_is_reported_whole(self):
+        server = Server("s")
+
+        @server.tool
+        async def fail():
+            try:
+                {}["the cause"]
+            except KeyError as error:
+                raise ValueError("the fault") from error
+
+        with quiet() as stderr, Client(server) as client:
+            client.call_tool("fail", raise_on_error=False)
+        self.assertRegex(stderr.getvalue(), "(?s)the cause.*direct cause.*the fault")
+
     def test_cancellation_cannot_be_eaten_by_except_exception(self):
         server, began, after = Server("s"), gate("began"), []
 
@@ -2676,6 +2690,55 @@ class Test9Tools(unittest.TestCase):
             < 3 -32602 {"name": "echo"}
             """, era=era, away=lambda: server.remove_tool("echo"))
 
+    def test_what_can_be_decorated(self):
+        class Plane:
+            def fly(self, hours: int):
+                return hours
+
+            @staticmethod
+            def land(hours: int):
+                return hours
+
+            def __call__(self, hours: int):
+                return hours
+
+        plane, server = Plane(), Server("s")
+        for fn, name in ((plane.fly, "fly"), (Plane.__dict__["land"], "land"),
+                         (plane, "Plane"), (functools.partial(plane.fly), "fly"),
+                         (functools.partial(plane), "Plane")):
+            with self.subTest(fn=fn):
+                self.assertIs(server.tool(fn), fn)
+                with Client(server) as client:
+                    self.assertEqual(client.call_tool(name, {"hours": 2}).data, 2)
+        for nothing in (classmethod(Plane.fly), 3, b"name"):
+            for decorator in (server.tool, server.prompt, server.resource,
+                              server.method):
+                with self.subTest(nothing, decorator=decorator), \
+                        self.assertRaises(TypeError):
+                    decorator(nothing)
+
+    def test_data_among_blocks_is_json(self):
+        server = Server("s")
+        server.add_tool(lambda: [Text("a"), {"b": None}, None, "c"], name="mixed")
+        play(server, """
+            > 1 tools/call {"name": "mixed"}
+            <= 1 {"content": [{"type": "text", "text": "a"},
+                {"type": "text", "text": "{\\"b\\": null}"},
+                {"type": "text", "text": "null"}, {"type": "text", "text": "c"}]}
+            """, era="legacy")
+
+    def test_a_resource_of_no_name_has_that_of_its_function(self):
+        server = Server("s")
+
+        def config():
+            return ""
+
+        server.add_resource("r://x", config, name=None)
+        play(server, """
+            > 1 resources/list
+            < 1 {"resources": [{"uri": "r://x", "name": "config"}]}
+            """, era="legacy")
+
     def test_what_is_declared_is_listed(self):
         server = Server("s")
 
@@ -2770,6 +2833,22 @@ class Test9Lists(unittest.TestCase):
             > 3 tools/list {"cursor": "$next2"}
             < 3 {"tools": [{"name": "t5"}, {"name": "t6"}]}
             """, era="modern", change=change)
+
+    def test_what_is_added_again_keeps_its_place(self):
+        server = Server("s", page_size=1)
+        for name in "abc":
+            server.add_tool(lambda: None, name=name)
+        play(server, """
+            > 1 tools/list
+            < 1 {"tools": [{"name": "a"}], "nextCursor": "$next"}
+            ! again
+            > 2 tools/list {"cursor": "$next"}
+            < 2 {"tools": [{"name": "b"}], "nextCursor": "$next2"}
+            > 3 tools/list {"cursor": "$next2"}
+            <= 3 {"tools": [{"name": "c", "title": "new", "inputSchema": "..."}],
+                "resultType": "...", "ttlMs": 0, "cacheScope": "...", "_meta": "..."}
+            """, era="modern", again=lambda: [
+                server.add_tool(lambda: None, name=name, title="new") for name in "ca"])
 
     @both_eras
     def test_resources(self, era):
@@ -2958,6 +3037,20 @@ class Test9Extras(unittest.TestCase):
             """, era=era)
         self.assertEqual([one for one in seen if one != "initialize"],
                          ["tools/call", "inner", "tools/call"])
+
+    @both_eras
+    def test_middleware_that_forgets_to_return_is_an_error(self, era):
+        server = zoo()
+
+        @server.middleware
+        def forgetful(ctx, method, params, call_next):
+            call_next(ctx, method, params)
+
+        with quiet():
+            play(server, """
+                > 1 tools/call {"name": "echo", "arguments": {"text": "x"}}
+                < 1 -32603 "forgetful"
+                """, era=era)
 
     def test_a_host_may_run_the_handlers_where_it_must(self):
         jobs = queue.Queue()
@@ -6677,6 +6770,36 @@ class TestRaces(unittest.TestCase):
                 client.unsubscribe("note://x")
             # The session, and the stream of changes that was opened with it.
             soon(lambda: len(server._listeners) == 2, "the end of the others")
+
+    def test_a_tool_that_is_replaced_is_there_all_the_time(self):
+        # Fails when the old entry is taken out before the new one is put in.
+        over = threading.Event()
+
+        def replace():
+            while not over.is_set():
+                self.server.add_tool(lambda word: word, name="echo")
+
+        writer = threading.Thread(target=replace)
+        call = '1 tools/call {"name": "echo", "arguments": {"word": "x"}}'
+        with restless(), wire(self.server) as client:
+            writer.start()
+            try:
+                for _ in range(1000):
+                    self.assertIn("result", client.ask(call, "modern"))
+            finally:
+                over.set()
+                writer.join()
+
+    def test_several_threads_of_one_handler_ask_at_once(self):
+        # Fails when a question is counted and entered in two steps.
+        @self.server.tool
+        def poll(ctx: Context) -> str:
+            return "".join(together(*[lambda: ctx.sample("?").text] * 8))
+
+        with restless(), Client(self.server, mode="legacy",
+                                sampling_handler=lambda messages, params: "!") as client:
+            for _ in range(20):
+                self.assertEqual(client.call_tool("poll").text, "!" * 8)
 
     def test_fifty_threads_of_two_hundred_calls_get_their_own_answers(self):  # F18
         # Fails when two threads may write at once (the long words do not fit a pipe, so

@@ -265,6 +265,8 @@ class McpError(Exception):
     code: int, see the constants.  message: str.  data: any JSON, or None.
     """
 
+    code, message, data = INTERNAL_ERROR, "", None  # of a subclass that sets none
+
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(code, message, data)
         self.code, self.message, self.data = code, message, data
@@ -450,17 +452,9 @@ class Lines:
 
     def next(self) -> bytes | None:
         """The next line without its newline, waiting for it; None at the end."""
-        try:
-            while not self._whole:
-                chunk = self._read(65536)
-                if chunk is None:  # a descriptor somebody made non-blocking
-                    self._readable.wait()
-                elif chunk or self._parts:  # the last line may lack its newline
-                    self._split(chunk or b"\n")
-                else:
-                    return None
-        except (OSError, ValueError):  # the stream broke, or was closed under us
-            return None
+        while not self._whole:
+            if not self._read_some():
+                return None
         line = self._whole.popleft()
         if self._first:
             self._first = False
@@ -468,8 +462,27 @@ class Lines:
         return line
 
     def wait(self, seconds: float) -> bool:
-        """Wait for something to read; False when the time is up, or no way to tell."""
-        return bool(self._whole) or self._readable.ready(seconds)
+        """Wait for a line, or the end; but no longer than this, nor for its second half.
+
+        False when the time is up, only a part has come, or there is no way to tell.
+        """
+        if self._whole:
+            return True
+        if not self._readable.ready(seconds):
+            return False
+        return not self._read_some() or bool(self._whole)
+
+    def _read_some(self) -> bool:
+        """Take in what has come, or wait for some; False at the end."""
+        try:
+            chunk = self._read(65536)
+            if chunk is None:  # a descriptor somebody made non-blocking
+                self._readable.wait(1.0)
+            elif chunk or self._parts:  # the last line may lack its newline
+                self._split(chunk or b"\n")
+            return chunk != b"" or bool(self._whole)
+        except (OSError, ValueError):  # the stream broke, or was closed under us
+            return False
 
     def _split(self, chunk: bytes) -> None:
         for newlines, part in enumerate(chunk.split(b"\n")):
@@ -525,13 +538,15 @@ def report(doing: str) -> None:
     say(f"{doing}:\n{traceback.format_exc()}")
 
 
-def say(text: str) -> None:
-    """Write to stderr unless that would block: nobody may be reading it."""
+def say(text: str, patience: float = 0.0) -> None:
+    """Write to stderr, but drop what would block longer: nobody may be reading it."""
+    text = printable(text)
     try:
-        if Readiness(sys.stderr, reading=False).ready(0):
-            # A pipe that can be written takes this many bytes at once.
-            tail = printable(text).encode("utf-8", "backslashreplace")[-4000:]
-            sys.stderr.write(tail.decode("utf-8", "ignore"))
+        writable = Readiness(sys.stderr, reading=False)
+        for at in range(0, len(text), 1000):  # a pipe takes 4096 bytes if it takes any
+            if not writable.ready(patience):
+                break
+            sys.stderr.write(text[at:at + 1000])
             sys.stderr.flush()
     except (AttributeError, OSError, ValueError):
         pass  # there is none, or it is closed: there is nobody to tell
@@ -553,7 +568,7 @@ class Trace:
     def to(cls, target: str) -> Trace:
         """A trace to "stderr", or to the end of a file."""
         if target == "stderr":
-            return cls(lambda text: print(text, end="", file=sys.stderr, flush=True))
+            return cls(partial(say, patience=0.05))
         # Wire traffic may hold secrets: nobody else reads the file.
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return cls(open(fd, "w", encoding="utf-8", buffering=1).write)
@@ -720,9 +735,9 @@ class Incoming:
         """Send `result=` or `error=`, unless answered or cancelled before."""
         try:
             data = encode({"jsonrpc": "2.0", "id": self.id, **reply})
-        except (ValueError, TypeError, RecursionError) as error:
-            fault = McpError(INTERNAL_ERROR, f"The result is not JSON: {error!s:.200}")
-            return self.answer(error=fault.wire())
+        except Exception as error:  # of a dict of the user's, any
+            fault = f"The result is not JSON: {error_text(error):.200}"
+            return self.answer(error=McpError(INTERNAL_ERROR, fault).wire())
         self.peer.tell(self, data, last=True)
 
 
@@ -1359,7 +1374,10 @@ class Peer:
             calls, self._pending = list(self._pending.values()), {}
             self._awaited = 0
         for call in calls:
-            call.finish(error=self._role.closed_error())
+            fail = partial(call.finish, error=self._role.closed_error())
+            # Callbacks of one future may wait for the next, as when they are answered.
+            if not (call.watched and self.workers.submit(fail)):
+                fail()
 
     def close(self) -> None:
         """End at once, if not ended: calls fail, handlers are cancelled, threads go."""

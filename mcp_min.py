@@ -694,7 +694,7 @@ class Incoming:
     """
 
     __slots__ = ("peer", "id", "method", "params", "token", "cancelled", "batch",
-                 "hooks", "reached")
+                 "hooks", "reached", "session")
 
     def __init__(self, peer: Peer, message: Json, batch: Batch | None) -> None:
         self.peer, self.batch = peer, batch
@@ -706,6 +706,7 @@ class Incoming:
         self.cancelled = False
         self.hooks: tuple[Callable[[], Any], ...] = ()  # run on cancellation
         self.reached = float("-inf")  # the highest progress told
+        self.session: Any = None      # a server's, when it came
 
     def tell(self, method: str, params: Json, reached: float | None = None) -> None:
         """Send a notification about this request; nothing once it is answered."""
@@ -860,7 +861,7 @@ class Peer:
     It knows no methods but the two notifications about requests, cancelled and
     progress, and that `initialize` is never cancelled; the rest is its role's:
 
-        role.swift(method)             may the leader settle it before it reads on?
+        role.swift(incoming)           it has just come: may the leader settle it here?
         role.handle(incoming)          -> result or DETACHED; what it raises is answered
         role.notified(method, params)  on the leader
         role.batches()                 are arrays of messages allowed now?
@@ -883,7 +884,8 @@ class Peer:
                  own_reader: bool, max_workers: int = 64, drain_seconds: float = 0.0,
                  max_message_bytes: int = 64 << 20, max_depth: int = 200) -> None:
         self._role, self.answers, self._serving = role, answers, answers == "all"
-        self._max_depth, self._drain_seconds = max_depth, drain_seconds
+        self._max_depth = max_depth
+        self._drain_seconds = min(drain_seconds, threading.TIMEOUT_MAX)
         self._own_reader = reader if own_reader else None  # closed at its end
         self._lines = Lines(reader, max_message_bytes)
         self._out = getattr(writer, "buffer", writer)
@@ -1301,7 +1303,7 @@ class Peer:
 
     def _begin(self, incoming: Incoming) -> None:
         """Run a request here or on a worker; McpError if its id is in use."""
-        swift = self._role.swift(incoming.method)
+        swift = self._role.swift(incoming)
         with self._lock:
             if self.answers == "none" or self.closed:
                 return
@@ -1545,6 +1547,9 @@ class Streams:
     def __init__(self, reader: Any, writer: Any, ends: bool = False) -> None:
         self.reader, self.writer, self._ends = reader, writer, ends
 
+    def watch(self, ended: Callable[[], Any]) -> None:
+        pass  # there is nothing that could end before them
+
     def release(self, pass_on: bool) -> None:
         pass  # there is no stderr
 
@@ -1614,13 +1619,24 @@ class Process:
             except Exception:
                 self._pass_on = None  # its reader is gone; keep draining
 
+    def watch(self, ended: Callable[[], Any]) -> None:
+        """Have it called once the process has ended: a child may hold its stdout."""
+        def wait() -> None:
+            self._popen.wait()
+            ended()
+
+        start_thread("mcp exit", wait)
+
     def release(self, pass_on: bool) -> None:
         """Stop holding stderr back: pass on what came so far, or drop it."""
+        if not self._held:
+            return  # the lock may be held for as long as `pass_on` takes
         with self._telling:
-            if self._held and not pass_on:
+            if not pass_on:
                 self._untold = b""
             self._held = False
-        self._tell(b"")
+        if self._untold:  # passing it on may take long, and connecting may not
+            start_thread("mcp stderr", partial(self._tell, b""))
 
     @property
     def stderr_tail(self) -> str:
@@ -1880,9 +1896,10 @@ class LegacySession(Terms):
         answers: Json = {}
         misfits: dict[str, int] = {}
         while len(answers) < len(questions):
-            asked = {key: self._send(incoming, question)
-                     for key, question in questions.items() if key not in answers}
+            asked: dict[str, Any] = {}
             try:
+                for key in [key for key in questions if key not in answers]:
+                    asked[key] = self._send(incoming, questions[key])
                 given = {key: {**answer_of(future), **more}
                          for key, (future, more) in asked.items()}
             finally:  # should one fail, nobody waits for the others
@@ -1946,7 +1963,8 @@ class ModernRequest(Terms):
         self._state: Json = {"answers": {}, "steps": {}, "misfits": {}}
 
     def admit(self, incoming: Incoming) -> None:
-        meta = incoming.params["_meta"]
+        params = incoming.params
+        meta = params["_meta"]
         self.version = expect(meta.get(META_VERSION), str, META_VERSION)
         if self.version not in MODERN_VERSIONS:
             raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", {
@@ -1959,7 +1977,9 @@ class ModernRequest(Terms):
             raise invalid_params(f"{META_LOG_LEVEL} must be one of {', '.join(LEVELS)}")
         row = self._row(incoming.method)
         if row and row.asks:
-            self._restore(incoming.params)
+            if self.client_capabilities or "requestState" in params:  # or none will ask
+                self._bind(incoming.method, params)
+            self._restore(params)
 
     def introduce(self, params: Json) -> Json:
         """Answer `server/discover`."""
@@ -1991,25 +2011,28 @@ class ModernRequest(Terms):
         misfits = {key: counted.get(key, 0) for key in requests}
         state = {**self._state, "misfits": misfits}
         raise Unwind({"resultType": "input_required", "inputRequests": requests,
-                      "requestState": self._server.sealer.seal(state, self._bound())})
+                      "requestState": self._server.sealer.seal(state, self._bound)})
 
     def _restore(self, params: Json) -> None:
         """Take up where the last round ended, with the answers to what it asked."""
         given = expect(params.get("inputResponses", {}), dict, "inputResponses")
         if "requestState" not in params:
             return
-        state = self._server.sealer.open(params["requestState"], self._bound())
+        state = self._server.sealer.open(params["requestState"], self._bound)
         if state is None:
             raise invalid_params("requestState is not valid for this request")
         # The keys of misfits are all that was asked last; other answers are ignored.
         asked = {key: given[key] for key in state["misfits"] if key in given}
         self._state = {**state, "answers": {**asked, **state["answers"]}}
 
-    def _bound(self) -> str:
-        """What a state is bound to: the method and what is called with what."""
-        bound = {key: value for key, value in self._incoming.params.items()
+    def _bind(self, method: str, params: Json) -> None:
+        """Note what a state is bound to: the method and what is called with what.
+
+        At once: before it asks, a handler may change the lists it is called with.
+        """
+        bound = {key: value for key, value in params.items()
                  if key not in ("_meta", "inputResponses", "requestState")}
-        return json.dumps([self._incoming.method, bound], sort_keys=True)
+        self._bound = json.dumps([method, bound], sort_keys=True)
 
     def steps(self) -> Json:
         return self._state["steps"]  # type: ignore[no-any-return]
@@ -2246,8 +2269,9 @@ class ModernDialect(Dialect):
 
     def lifetime(self, method: str, result: Json) -> float:
         row, ttl = METHODS.get(method), result.get("ttlMs")
-        cached = row and row.cached and isinstance(ttl, (int, float))
-        return ttl / 1000 if cached else 0.0  # type: ignore[operator]
+        if not (row and row.cached and isinstance(ttl, (int, float))):
+            return 0.0
+        return min(ttl, 10 ** 9) / 1000  # 12 days; what comes may be huge
 
     def notified(self, method: str, params: Json) -> Json | None:
         """The parameters for the client's handlers; None if it is not for them."""
@@ -3768,7 +3792,7 @@ class Context:
     def wait(self, seconds: float) -> None:
         """Sleep, but raise Cancelled at once when the request is cancelled."""
         self.incoming.peer.pass_reading_on()
-        self._bell.wait(max(0.0, seconds))
+        self._bell.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
         self.check_cancelled()
 
     @cached_property
@@ -4186,7 +4210,7 @@ def finished(value: Any, incoming: Incoming) -> Any:
 
 def unwinding(error: BaseException) -> BaseException | None:
     """The Unwind in an exception group: a task group wraps what leaves its tasks."""
-    inner = map(unwinding, getattr(error, "exceptions", ()))
+    inner = map(unwinding, getattr(error, "exceptions", None) or ())
     return error if isinstance(error, Unwind) else next(filter(None, inner), None)
 
 
@@ -4195,9 +4219,10 @@ def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) 
     from concurrent.futures import Future
 
     future: Future[Any] = Future()
+    fresh = threading.Lock()  # held for good once it runs: a timer may call it again
 
     def job() -> None:
-        if future.set_running_or_notify_cancel():
+        if fresh.acquire(blocking=False) and future.set_running_or_notify_cancel():
             try:
                 future.set_result(finished(run(), incoming))
             except BaseException as error:
@@ -4259,13 +4284,16 @@ class Server:
                  max_message_bytes: int = 64 << 20, max_depth: int = 200,
                  drain_seconds: float = 1.5, mask_errors: bool = False,
                  strict_input: bool = False, run_handler: Any = None) -> None:
-        if page_size < 1 or max_workers < 1 or cache_ttl < 0:
-            raise ValueError("page_size and max_workers from 1, cache_ttl from 0")
+        if min(page_size, max_workers) < 1 or min(cache_ttl, drain_seconds) < 0:
+            raise ValueError("page_size and max_workers are 1 or more, "
+                             "cache_ttl and drain_seconds 0 or more")
         if cache_scope not in ("private", "public"):
             raise ValueError('cache_scope is "private" or "public"')
         if state_secret is not None and not (
                 isinstance(state_secret, bytes) and state_secret):
             raise TypeError("state_secret must be bytes, and some")
+        if not all(type(value) is dict for value in (capabilities or {}).values()):
+            raise TypeError("each of the capabilities must be a dict")
         self.name, self.version, self.instructions = name, version, instructions
         self.info = wire(name=name, version=version, title=title, icons=icons,
                          description=description, website_url=website_url)
@@ -4488,6 +4516,8 @@ class Server:
     @handles("subscriptions/listen")
     def _listen(self, ctx: Context, params: Json) -> Json:
         stream = ctx.terms
+        if ctx.incoming.batch:  # the other answers would wait for its end
+            raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
         with self._lock:  # nothing may change between the two
             stream.listen(params)
             self._listeners.add(stream)
@@ -4611,14 +4641,15 @@ class Connection:
     def batches(self) -> bool:
         return self.session.batches()  # type: ignore[no-any-return]
 
-    def swift(self, method: str) -> bool:
-        row = METHODS.get(method)
-        return row.swift if row else not self._server.has_method(method)
+    def swift(self, incoming: Incoming) -> bool:
+        incoming.session = self.session  # later it may be another's
+        row = METHODS.get(incoming.method)
+        return row.swift if row else not self._server.has_method(incoming.method)
 
     def handle(self, incoming: Incoming) -> Json:
         if type(incoming.params) is not dict:
             raise invalid_params('"params" must be an object')
-        terms = terms_of(self.session, incoming)
+        terms = terms_of(incoming.session, incoming)
         terms.admit(incoming)
         ctx = Context(self._server, incoming, terms)
         try:
@@ -4683,7 +4714,8 @@ class Link:
         self._closed = False              # by us
         self._ending = threading.Lock()   # held while the process is ended
         self._caching = threading.Lock()  # guards the next
-        self._cache: dict[tuple[str, str], tuple[float, bytes]] = {}
+        self._cache: dict[tuple[str, str], tuple[float, str]] = {}
+        process.watch(self._process_ended)
 
     def request(self, method: str, params: Json | None = None,
                 timeout: float | None = None, progress_handler: Handler | None = None,
@@ -4708,7 +4740,7 @@ class Link:
     def fetch(self, method: str, params: Json, timeout: float | None = None) -> Json:
         """A result from the cache, or else from the server."""
         with self._caching:
-            expires, kept = self._cache.get((method, json.dumps(params)), (0.0, b""))
+            expires, kept = self._cache.get((method, json.dumps(params)), (0.0, ""))
         result: Json = json.loads(kept) if time.monotonic() < expires else (
             self.request(method, params, timeout))
         return result
@@ -4720,11 +4752,11 @@ class Link:
         """
         seconds = self.dialect.lifetime(method, result)
         if seconds > 0:
+            key, kept = (method, json.dumps(params)), json.dumps(result)
             with self._caching:
                 if len(self._cache) >= 1000:
                     self._cache.clear()
-                key = method, json.dumps(params)
-                self._cache[key] = time.monotonic() + seconds, encode(result)
+                self._cache[key] = time.monotonic() + seconds, kept
 
     def _forget_stale(self, method: str, params: Json) -> None:
         stale = [m for name, _, methods in CHANGES.values() if name == method
@@ -4735,8 +4767,8 @@ class Link:
                 if key[0] in stale or method == UPDATED and key == read:
                     del self._cache[key]
 
-    def swift(self, method: str) -> bool:
-        return method == "ping"
+    def swift(self, incoming: Incoming) -> bool:
+        return incoming.method == "ping"  # type: ignore[no-any-return]
 
     def batches(self) -> bool:
         return False
@@ -4776,9 +4808,13 @@ class Link:
         return ConnectionClosed("The server has closed the connection" + ending
                                 + self._evidence(words), code, words)
 
+    def _process_ended(self) -> None:
+        if not self.peer.ended.wait(0.5):  # what it wrote before is read first
+            self.peer.close()
+
     def dead(self) -> bool:
         """Has it ended, even if the end of its stdout was not read yet?"""
-        return self.peer.done.is_set() or self.process.exit_code is not None
+        return self.peer.ended.is_set() or self.process.exit_code is not None
 
     def _evidence(self, stderr: str) -> str:
         """What the server said outside the protocol, which often is the reason."""
@@ -4821,7 +4857,7 @@ class Client:
 
     def __init__(self, target: Any, *, env: dict[str, str] | None = None,
                  inherit_env: bool = False, cwd: str | None = None,
-                 timeout: float = 60.0, max_timeout: float | None = None,
+                 timeout: float | None = 60.0, max_timeout: float | None = None,
                  mode: str = "auto", client_info: Json | None = None,
                  roots: list[Any] | None = None,
                  sampling_handler: Callable[[list[Json], Json], Any] | None = None,
@@ -4834,7 +4870,8 @@ class Client:
             raise ValueError(f"mode must be one of {', '.join(MODES)}")
         self._target, self._env, self._inherit_env = target, env, inherit_env
         self._cwd, self._mode, self._stderr = cwd, mode, stderr
-        self.timeout, self._max_timeout = timeout, max_timeout
+        self.timeout = float("inf") if timeout is None else timeout
+        self._max_timeout = max_timeout
         self.info = client_info or {"name": "mcp_min", "version": __version__}
         self._askable = wire(  # what answers, by capability: see ANSWERED
             elicitation=elicitation_handler, sampling=sampling_handler,
@@ -4870,7 +4907,7 @@ class Client:
         McpError: it could, but no session came of it; its process has been ended.
         """
         with self._lock:
-            if self._link is None or self._closed or self._link.peer.done.is_set():
+            if self._link is None or self._closed or self._link.dead():
                 self._closed = False
                 self._open()
         return self
@@ -4895,6 +4932,8 @@ class Client:
         return self._link.process.exit_code if self._link else None
 
     def _open(self) -> None:
+        if self._link:  # it is dead, but may have left processes behind, and pipes
+            self._link.close()
         end = time.monotonic() + self.timeout
         link = self._launch()
         try:
@@ -5260,11 +5299,14 @@ def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
     if isinstance(target, dict):
         if type(target.get("command")) is not str:
             raise ValueError(f"the entry {target} has no command")
-        argv = [target["command"], *target.get("args", ())]
-        return argv, {**target.get("env", {}), **(env or {})}, cwd or target.get("cwd")
+        argv = [target["command"], *map(as_text, target.get("args") or ())]
+        told = {key: as_text(value) for key, value in (target.get("env") or {}).items()}
+        return argv, {**told, **(env or {})}, cwd or target.get("cwd")
     if isinstance(target, (str, os.PathLike)):
         path = os.fspath(target)
         return [sys.executable, path] if path.endswith(".py") else [path], env, cwd
+    if not all(isinstance(word, (str, bytes, os.PathLike)) for word in target):
+        raise TypeError(f"neither a command nor two binary streams: {target}")
     return list(target), env, cwd
 
 
@@ -5494,7 +5536,7 @@ class Visitor(Client):
             if word[:1] == "{":
                 given.update(json.loads(word))
             elif sign:
-                field = schema.get("properties", {}).get(key, {})
+                field = _dict(schema.get("properties", {}).get(key))
                 given[key] = typed(text, {"$defs": schema.get("$defs", {}), **field})
             else:
                 raise ValueError(f"{word} is no KEY=VALUE (and `--` precedes COMMAND)")
@@ -5559,20 +5601,21 @@ def overview(about: Json) -> Iterator[tuple[int, str]]:
     version = f"{info.get('version')}, revision {about['protocolVersion']}"
     yield 0, f"{info.get('name')} {version}"
     yield 2, f"offers {', '.join(about['capabilities']) or 'nothing'}"
-    yield 2, about.get("instructions", "")
+    yield 2, about.get("instructions") or ""
     for page in (row.page for row in METHODS.values() if row.page in about):
         yield 0, f"\n{page} ({len(about[page])})"
         for item in about[page]:
-            yield 2, item.get("uri") or item.get("uriTemplate") or item.get("name")
-            yield 4, item.get("description", "")
-            schema = item.get("inputSchema", {})
+            yield 2, str(item.get("uri") or item.get("uriTemplate") or item.get("name"))
+            yield 4, item.get("description") or ""
+            schema = item.get("inputSchema") or {}
             needed = schema.get("required", ())
-            of_prompt = {part["name"]: {"type": "string", **part}
-                         for part in item.get("arguments", ())}
+            of_prompt = {part.get("name"): {"type": "string", **part}
+                         for part in item.get("arguments") or ()}
             for key, part in {**schema.get("properties", {}), **of_prompt}.items():
+                part = _dict(part)  # or true: anything
                 must = part.get("required") is True or key in needed
                 text = f"{key}{'' if must else '?'}: {described(part)}"
-                yield 6, f"{text}  {part.get('description', '')}"
+                yield 6, f"{text}  {part.get('description') or ''}"
 
 
 def folded(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
@@ -5586,6 +5629,7 @@ def folded(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
 
 def described(schema: Json) -> str:
     """A schema in a few words."""
+    schema = _dict(schema)
     kinds = schema.get("enum") or schema.get("anyOf") or schema.get("oneOf") or [
         schema.get("const") or schema.get("type") or "any"]
     words = (described(kind) if type(kind) is dict else str(kind) for kind in kinds)

@@ -1174,6 +1174,16 @@ class Test4Peer(unittest.TestCase):
                 {"code": -32601}}]
             """ % (meta, meta))
 
+    def test_a_batch_does_not_wait_for_the_end_of_a_stream(self):
+        meta = json.dumps(message("0 modern x")["params"]["_meta"])
+        play(zoo(), """
+            > handshake 2025-03-26
+            > [{"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params":
+                {"_meta": %s, "notifications": {}}},
+                {"jsonrpc": "2.0", "id": 2, "method": "ping"}]
+            < [{"id": 1, "error": {"code": -32600}}, {"id": 2, "result": {}}]
+            """ % meta)
+
     # -- cancellation ------------------------------------------------------------------
 
     @clause("2025-11-25/basic/utilities/cancellation",
@@ -1347,6 +1357,63 @@ class Test4Peer(unittest.TestCase):
         last.wait()
         self.assertEqual(ran, ["first"])
         lane.close()
+
+    def test_errors_and_results_of_any_make_are_answered_for(self):
+        """Fails (the session ends) if one of them leaves the place that answers."""
+        class Bare(McpError):
+            def __init__(self, what):
+                self.what = what
+
+        class Broken(dict):
+            def items(self):
+                raise KeyError("no items")
+
+        server = Server("s")
+
+        @server.tool
+        def bare() -> str:
+            raise Bare("x")
+
+        @server.tool
+        def broken():
+            return mcp_min.ToolResult("x", Broken(a=1))
+
+        play(server, """
+            > 1 tools/call {"name": "bare"}
+            < 1 -32603
+            > 2 tools/call {"name": "broken"}
+            < 2 -32603 "The result is not JSON"
+            """, era="legacy")
+
+    def test_a_drain_without_end_loses_no_answer(self):
+        server = Server("s", drain_seconds=math.inf)
+
+        @server.tool
+        def late(ctx: Context) -> str:
+            ctx.incoming.peer.ended.wait(PATIENCE)
+            time.sleep(0.02)  # in which those who do not wait are gone
+            return "late"
+
+        play(server, """
+            > 1 tools/call {"name": "late"}
+            > EOF
+            < 1 {"content": [{"text": "late"}]}
+            """, era="legacy")
+
+    def test_a_request_keeps_the_session_it_came_in(self):
+        """Fails if it is served by the terms of when it runs."""
+        server = self.holder(max_workers=1)
+        play(server, """
+            > handshake 2025-06-18
+            > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
+            ! ran
+            > 2 tools/call {"name": "hold", "arguments": {"n": "x"}}
+            > 3 initialize 2025-11-25
+            < 3 {}
+            ! go
+            <* 1 {}
+            <* 2 -32602
+            """, ran=server.ran.get, go=server.go.set)
 
     def test_a_handler_that_ignores_its_cancellation_is_silent_all_the_same(self):
         server, began, go, ended = Server("s"), gate("began"), gate("go"), gate("ended")
@@ -3072,6 +3139,36 @@ class Test9Extras(unittest.TestCase):
             host.join()
         self.assertEqual(ran, [host])
 
+    def test_a_host_that_runs_a_handler_twice_runs_it_once(self):
+        server = Server("s", run_handler=lambda job: (job(), job()))
+        ran = []
+        server.tool(lambda: ran.append("once"), name="run")
+        play(server, """
+            > 1 tools/call {"name": "run"}
+            < 1 {"content": []}
+            """, era="legacy")
+        self.assertEqual(ran, ["once"])
+
+    def test_a_wait_may_have_no_end(self):
+        server, began, ended = Server("s"), gate("began"), []
+
+        @server.tool
+        def wait(ctx: Context):
+            began.set()
+            try:
+                ctx.wait(math.inf)
+            except BaseException as error:
+                ended.append(type(error))
+                raise
+
+        play(server, """
+            > 1 tools/call {"name": "wait"}
+            ! began
+            > notifications/cancelled {"requestId": 1}
+            < fence
+            """, era="legacy", began=began.wait)
+        self.assertEqual(soon(lambda: ended), [Cancelled])
+
     def test_one_server_serves_several_connections(self):
         server = zoo()
         with wire(server) as one, wire(server) as other:
@@ -4125,6 +4222,18 @@ class Test5Stdio(unittest.TestCase):
             self.assertRegex(text, r'"tools/call"')
             self.assertRegex(text, r'"structuredContent"|"content"')
 
+    def test_a_trace_that_nobody_reads_does_not_stop_the_wire(self):
+        """E8.  Fails (by hanging) if all of a line is written, whoever reads it."""
+        unread, stderr = os.pipe()
+        big = json.dumps(message('1 ping {"x": "%s"}' % (300000 * "x"))).encode() + b"\n"
+        with process(RUN, "-S", env=dict(os.environ, MCP_MIN_TRACE="stderr"),
+                     stderr=stderr) as server:
+            os.close(stderr)
+            server.send(big)
+            play(server, "< 1 {}" + CALL_ADD.replace(" 1 ", " 2 "))
+            server.hang_up()
+        os.close(unread)
+
     def test_a_traceback_goes_to_stderr_with_its_control_characters_escaped(self):
         """D6 G4 G7"""
         with process(program("""
@@ -5143,11 +5252,29 @@ class Test10Client(unittest.TestCase):
                 (lambda: server.method("tools/list"), TypeError),
                 (lambda: Server("s", page_size=0), ValueError),
                 (lambda: Server("s", state_secret=b""), TypeError),
+                (lambda: Server("s", drain_seconds=-1), ValueError),
+                (lambda: Server("s", capabilities={"tasks": True}), TypeError),
                 (lambda: Server("s", cache_scope="everybody"), ValueError),
                 (lambda: Client(server, mode="newest"), ValueError)]:
             with self.subTest(error), self.assertRaises(error):
                 mistake()
         self.assertEqual(server.capabilities(), {"logging": {}})
+
+    def test_a_handler_may_change_its_arguments_before_it_asks(self):
+        """Fails if a state is bound to the arguments as they are when it asks."""
+        server = Server("s")
+
+        @server.tool
+        def buy(items: List[str], ctx: Context) -> str:
+            items.sort()
+            return " ".join([*items, ctx.elicit("Well?", str).data])
+
+        for mode in "legacy", "modern":
+            with self.subTest(mode), Client(
+                    server, mode=mode,
+                    elicitation_handler=lambda *question: {"value": "yes"}) as client:
+                bought = client.call_tool("buy", {"items": ["b", "a"]})
+                self.assertEqual(bought.text, "a b yes")
 
     def test_only_what_may_ask_asks(self):
         server = Server("s")
@@ -5932,6 +6059,27 @@ class Test10Faults(FakeServers, unittest.TestCase):
         seen = self.seen(client)
         self.assertEqual([one for one in seen if "method" not in one], [])
 
+    def test_half_a_line_holds_no_caller_up(self):
+        """Fails (by hanging) if who reads for itself waits for the rest of a line."""
+        client = self.fake(
+            options={"timeout": 0.2, "mode": "legacy"}, sleep="time.sleep(60)",
+            call="tries += 1; os.write(1, b'Loading... ') if tries > 3 else text('ok')",
+            start="tries = 0")
+        with hurried():
+            for _ in range(3):  # from the second on, the caller reads
+                client.call_tool("f")
+            self.assertIsInstance(raised(client.call_tool, "f"), RequestTimeout)
+            client.close()
+
+    def test_a_huge_lifetime_is_a_long_one(self):
+        for number in "1" + 400 * "0", "1e999":
+            line = INPUT.replace("input_required", "complete") % (
+                ',"ttlMs":%s,"cacheScope":"public","tools":[]' % number)
+            client = self.fake(discover="modern()", list="repeat([%r])" % line)
+            self.assertEqual((client.list_tools(), client.list_tools()), ([], []))
+            lists = [one for one in self.seen(client) if one["method"] == "tools/list"]
+            self.assertEqual(len(lists), 1)
+
     def test_progress_of_a_finished_call_is_dropped(self):  # F14
         step = STEP % ("$token", "%s")
         client, heard = self.fake(call="repeat(params['arguments']['lines'])"), []
@@ -6576,6 +6724,59 @@ class Test10Process(FakeServers, unittest.TestCase):
             for call in calls:
                 self.assertIsInstance(call.exception(), ConnectionClosed)
             client.close()
+
+    def test_a_server_whose_child_holds_its_stdout_is_dead_all_the_same(self):
+        """Fails, 20 s late, if only the end of its stdout counts."""
+        client = self.fake(call="import subprocess; "
+                                "subprocess.Popen(['sleep', '20']); die(7)")
+        with hurried():
+            error = raised(client.call_tool, "f")
+            self.assertIsInstance(error, ConnectionClosed)
+            self.assertEqual(error.exit_code, 7)
+            client.close()
+
+    def test_connecting_again_leaves_nothing_of_the_dead_behind(self):
+        """Fails if `connect` takes the dead for connected, or keeps its pipes open."""
+        client = self.fake(call="die(5)")
+        for _ in range(10):
+            self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
+            client.connect()
+            self.fence(client)
+            if _ == 0:
+                before = len(os.listdir("/dev/fd"))
+        self.assertLessEqual(len(os.listdir("/dev/fd")), before)
+
+    def test_a_blocked_stderr_does_not_hold_connecting_up(self):
+        """Fails if the thread that connects passes on what was held."""
+        free, late = threading.Event(), []
+        client = Client(fake(discover="err('hello'); modern()"), timeout=PATIENCE,
+                        stderr=lambda text: free.wait(1) or late.append(text))
+        with client:
+            self.fence(client)
+            free.set()
+        self.assertEqual(late, [])
+
+    def test_a_callback_may_wait_for_another_call_of_the_dead(self):
+        """Fails if the callbacks of one run before the next has failed."""
+        client, seen = self.fake(call="die(5)", hang=""), []
+        first, second = client.submit("fake/hang"), client.submit("fake/hang")
+        for one, other in (first, second), (second, first):
+            one.add_done_callback(
+                lambda _, other=other: seen.append(other.exception(1)))
+        raised(client.call_tool, "f")
+        soon(lambda: len(seen) == 2)
+
+    def test_an_entry_may_hold_nulls_and_numbers_and_odd_targets_are_named(self):
+        self.assertEqual(mcp_min.command_of(
+            {"command": "x", "args": None, "env": None}, None, None), (["x"], {}, None))
+        command, *args = fake(fence="result(port=os.environ['PORT'])")
+        entry = {"command": command, "args": args, "env": {"PORT": 80}}
+        with Client(entry, mode="legacy") as client:
+            self.assertEqual(client.request("fake/fence")["port"], "80")
+        ours, theirs = socket.socketpair()
+        with ours, theirs, self.assertRaisesRegex(TypeError, "two binary streams"):
+            Client((ours, theirs)).connect()
+        self.assertEqual(Client([sys.executable], timeout=None).timeout, math.inf)
 
     def test_auto_restart_starts_a_fresh_process_and_repeats_nothing(self):  # F22
         for mode, again in (("legacy", "initialize initialized"), ("auto", "")):
@@ -8780,6 +8981,15 @@ class Test11CommandLine(unittest.TestCase):
             elif found and line.startswith("      "):
                 found[-1].append(line)
         return found
+
+    def test_a_server_that_sends_nulls_is_listed_and_called(self):
+        tools = ("result(tools=[{'name': 't', 'description': None, 'inputSchema': "
+                 "{'type': 'object', 'properties': {'x': True}}}])")
+        server = fake(list=tools, call="text(str(params['arguments']))")
+        listed, called = clis(["list", "--", *server], ["call", "t", "x=1", "--", *server])
+        self.assertEqual(listed[1:], ("", 0))
+        self.assertIn("      x?: any\n", listed[0])
+        self.assertEqual(called, ("{'x': '1'}\n", "", 0))
 
     def test_list_says_what_a_server_offers_for_people_and_for_machines(self):
         (out, err, status), for_machines = clis(

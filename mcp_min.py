@@ -1547,7 +1547,7 @@ class Streams:
     def __init__(self, reader: Any, writer: Any, ends: bool = False) -> None:
         self.reader, self.writer, self._ends = reader, writer, ends
 
-    def watch(self, ended: Callable[[], Any]) -> None:
+    def watch(self, closed: threading.Event, give_up: Callable[[], Any]) -> None:
         pass  # there is nothing that could end before them
 
     def release(self, pass_on: bool) -> None:
@@ -1619,11 +1619,15 @@ class Process:
             except Exception:
                 self._pass_on = None  # its reader is gone; keep draining
 
-    def watch(self, ended: Callable[[], Any]) -> None:
-        """Have it called once the process has ended: a child may hold its stdout."""
+    def watch(self, closed: threading.Event, give_up: Callable[[], Any]) -> None:
+        """Give up on a process that has ended though its stdout is not `closed`.
+
+        A child of its own may hold that; what has been written is read before.
+        """
         def wait() -> None:
             self._popen.wait()
-            ended()
+            if not closed.wait(self.PATIENCE / 4):
+                give_up()
 
         start_thread("mcp exit", wait)
 
@@ -4715,7 +4719,7 @@ class Link:
         self._ending = threading.Lock()   # held while the process is ended
         self._caching = threading.Lock()  # guards the next
         self._cache: dict[tuple[str, str], tuple[float, str]] = {}
-        process.watch(self._process_ended)
+        process.watch(self.peer.ended, self.peer.close)
 
     def request(self, method: str, params: Json | None = None,
                 timeout: float | None = None, progress_handler: Handler | None = None,
@@ -4807,10 +4811,6 @@ class Link:
         ending = "" if code is None else f" (exit code {code})"
         return ConnectionClosed("The server has closed the connection" + ending
                                 + self._evidence(words), code, words)
-
-    def _process_ended(self) -> None:
-        if not self.peer.ended.wait(0.5):  # what it wrote before is read first
-            self.peer.close()
 
     def dead(self) -> bool:
         """Has it ended, even if the end of its stdout was not read yet?"""

@@ -6727,9 +6727,9 @@ class Test10Process(FakeServers, unittest.TestCase):
 
     def test_a_server_whose_child_holds_its_stdout_is_dead_all_the_same(self):
         """Fails, 20 s late, if only the end of its stdout counts."""
-        client = self.fake(call="import subprocess; "
-                                "subprocess.Popen(['sleep', '20']); die(7)")
         with hurried():
+            client = self.fake(call="import subprocess; "
+                                    "subprocess.Popen(['sleep', '20']); die(7)")
             error = raised(client.call_tool, "f")
             self.assertIsInstance(error, ConnectionClosed)
             self.assertEqual(error.exit_code, 7)

@@ -768,8 +768,8 @@ class Call:
     wait with.  Who reads for itself does not (see Peer.wait), which makes a call a
     fifth shorter, and the start of a program that only calls and waits 6 ms.
 
-    stream: it has no deadline, and nobody waits for its answer: callers read for
-    themselves while streams are open.
+    stream: it has neither timeout nor cap, and nobody waits for its answer: callers
+    read for themselves while streams are open.
     """
 
     __slots__ = ("id", "method", "outcome", "read", "on_progress", "timeout",
@@ -779,21 +779,21 @@ class Call:
     def __init__(self, method: str, read: Any, on_progress: Any, timeout: float | None,
                  cap: float | None) -> None:
         self.id, self.method, self.read = 0, method, read
-        self.on_progress, self.timeout = on_progress, timeout
+        self.on_progress = on_progress
+        self.timeout = float("inf") if timeout is None else timeout
         self.untold = 0      # progress that has come and on_progress was not yet told
         self.inside = False  # a callback waits for it: it must not wait for callbacks
         self.watched = False  # its future is in a user's hands
         self.cap = float("inf") if cap is None else time.monotonic() + cap
-        self.touch()
-        self.stream = self.deadline == float("inf")
+        self.deadline = self.cap  # until it is sent
+        self.stream = timeout is None and cap is None
         self._lock = threading.Lock()  # guards the rest
         self.outcome: tuple[Any, BaseException | None] | None = None
         self._future: Future[Any] | None = None
 
     def touch(self) -> None:
         """Start the timeout anew, never past the cap."""
-        seconds = float("inf") if self.timeout is None else self.timeout
-        self.deadline = min(self.cap, time.monotonic() + seconds)
+        self.deadline = min(self.cap, time.monotonic() + self.timeout)
 
     @property
     def future(self) -> Future[Any]:

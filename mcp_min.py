@@ -1587,6 +1587,7 @@ class Process:
         keep_private(self.reader, self.writer)
         self._tail = b""                  # of stderr; one thread writes it
         self._stderr_read = threading.Event()
+        self._over = threading.Event()    # it has ended; set for who watches it
         self._patient_until = 0.0         # set when its last words are first waited for
         self._telling = threading.Lock()  # guards the rest; held while passing on
         self._pass_on = pass_on
@@ -1626,6 +1627,7 @@ class Process:
         """
         def wait() -> None:
             self._popen.wait()
+            self._over.set()
             if not closed.wait(self.PATIENCE / 4):
                 give_up()
 
@@ -1657,7 +1659,7 @@ class Process:
         """
         now, patience = time.monotonic(), self.PATIENCE / 4
         end = self._patient_until = self._patient_until or now + patience
-        if self._ended(max(0.0, end - now)):
+        if self._over.wait(max(0.0, end - now)):
             self._stderr_read.wait(max(0.0, end + patience - time.monotonic()))
         return self.exit_code, self.stderr_tail
 
@@ -1670,10 +1672,10 @@ class Process:
             self._close_stdin(writing, self.PATIENCE / 2)
             for number in (15, 9):  # SIGTERM, SIGKILL
                 # Its stdout still open means somebody of its group still lives.
-                if closed.wait(self.PATIENCE) and self._ended(self.PATIENCE):
+                if closed.wait(self.PATIENCE) and self._over.wait(self.PATIENCE):
                     break
                 self._signal(number)
-            self._ended(self.PATIENCE)
+            self._over.wait(self.PATIENCE)
         except BaseException:  # Ctrl-C while waiting
             self._signal(9)
             raise
@@ -1687,15 +1689,6 @@ class Process:
                 self.writer.close()
             finally:
                 writing.release()
-
-    def _ended(self, seconds: float) -> bool:
-        import subprocess
-
-        try:
-            self._popen.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
 
     def _signal(self, number: int) -> None:
         try:

@@ -49,11 +49,12 @@ Locks, in the order in which they may be taken:
 
     Client._lock     held while connecting
     Server._lock     registries, connections, who listens to what, what was asked
-    Peer.writing     the right to write; only who is patient waits for it
+    Peer.writing     the right to write; the patient and the crowded wait for it
     Peer._lock       ids alive on both sides, the outbox, who reads
     Workers._ready   queued jobs and idle threads
 
-The others are outside this order.  Longer than a few lines are held: _streams_taken
+Of the others, Link._ending and ModernDialect._lock are taken before Peer.writing, and
+Trace._lock inside it; the rest alone.  Longer than a few lines are held: _streams_taken
 while a server runs, Link._ending while it ends, Trace._lock while a line is shown, and
 Process._telling while the `stderr` function is called.
 """
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     Problem = tuple[tuple[Any, ...], str, str]
     Rule = Callable[["_Step", Any], Any]
     Json = dict[str, Any]
+    Handler = Callable[..., Any]
 
 __version__ = "1.0.0"
 __all__ = [
@@ -128,9 +130,9 @@ REVISIONS = {  #           modern batches results  modes of elicitation
 }  # results: bad tool arguments are a result with `isError`, not an error
 LEGACY_VERSIONS = [date for date, row in REVISIONS.items() if not row.modern]
 MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
-MODES = ("auto", "legacy", "modern", *REVISIONS)  # what a client may insist on
-HANDSHAKE = "legacy"                              # of these, any with a handshake
-UNPROBED = (HANDSHAKE, *LEGACY_VERSIONS)          # those that begin with it at once
+MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
+HANDSHAKE = "legacy"                              # any revision with a handshake
+UNPROBED = (HANDSHAKE, *LEGACY_VERSIONS)          # these do not probe
 
 
 class Method:
@@ -138,9 +140,10 @@ class Method:
 
     eras: those that have it, L(egacy) and M(odern).  feature: the capability that must
     be advertised for it.  page: the key of the list in its result, if it is paged.
-    cached: its result carries caching hints.  asks: its handler may ask the client
-    ("input required").  swift: the reading thread settles it before it reads the next
-    line: it changes how that line is understood, or is over at once.
+    cached: its result carries caching hints.  asks: its handler may ask the client in
+    the modern era ("input required").  swift: the reading thread settles it before it
+    reads the next line, outside any middleware: it changes how that line is understood,
+    or is over at once.
     """
 
     __slots__ = ("eras", "feature", "page", "cached", "asks", "swift")
@@ -151,8 +154,11 @@ class Method:
         self.asks, self.cached, self.swift = asks, cached, swift
 
 
-# A new method is a row here, a function under @handles (section 9), a verb of Client.
-# A row knows eras only: what not all modern revisions have needs a check in Terms._row.
+# A new revision is a row above, the newest of its era last.  A new method is a row
+# here, a function under @handles (section 9) and a verb of Client; a new feature must
+# also enter Server._features.  A row knows eras only: what not all revisions of an era
+# have needs a check in Terms._row.  A new question is a row in the three tables after
+# this one, a verb of Context and one of ANSWERERS (section 10).
 METHODS = {
     "initialize":               Method("L ", swift=True),
     "ping":                     Method("L ", swift=True),
@@ -180,6 +186,8 @@ QUESTIONS = {
     "sampling/createMessage": "sampling",
     "roots/list":             "roots",
 }
+DECLARED: Json = {  # what a client that can answer says of it
+    "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 ANSWERS: Json = {
     "elicitation/create": {"type": "object", "required": ["action"], "properties": {
         "action": {"enum": ["accept", "decline", "cancel"]}}},
@@ -245,12 +253,12 @@ PARSE_ERROR = -32700          # the line is not JSON
 INVALID_REQUEST = -32600      # JSON, but not a message; or not at this time
 METHOD_NOT_FOUND = -32601     # unknown, not in this era, or of a feature not offered
 INVALID_PARAMS = -32602       # also: unknown tool, prompt; resource in the modern era
-INTERNAL_ERROR = -32603       # a handler other than a tool's failed
+INTERNAL_ERROR = -32603       # a handler other than a tool's failed; a malformed answer
 RESOURCE_NOT_FOUND = -32002   # legacy only
 MISSING_CAPABILITY = -32021   # modern: the client did not declare what is needed
 UNSUPPORTED_VERSION = -32022  # modern: `data` lists what we do support
 REQUEST_CANCELLED = -32800    # from LSP: stands on the local Cancelled, is not sent
-CONTENT_TOO_LARGE = -32801    # from LSP: a line over max_message_bytes
+CONTENT_TOO_LARGE = -32801    # our own: a line over max_message_bytes
 
 
 # -- 2. Errors -------------------------------------------------------------------------
@@ -290,7 +298,7 @@ class ToolError(Exception):
 
 
 class RequestTimeout(TimeoutError):
-    """No answer and no progress in the time allowed; the other end has been told."""
+    """No answer and no progress in the time allowed; the other end is told if possible."""
 
 
 class ConnectionClosed(ConnectionError):
@@ -361,7 +369,8 @@ def _refuse_constant(name: str) -> NoReturn:
 _to_text = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _from_text = json.JSONDecoder(parse_constant=_refuse_constant).decode
 _STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"?'  # also matches an unended one: never backtracks
-_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+MAX_DEPTH = 200  # brackets within each other on a line, unless a server says otherwise
+_NESTS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 def encode(message: Any) -> bytes:
@@ -392,7 +401,7 @@ def decode(line: bytes, max_depth: int) -> Any:
 def parse_json(text: str) -> Any:
     """JSON within a message, as strictly read as a message.  ValueError: it is none."""
     try:
-        return decode(text.encode("utf-8", "surrogatepass"), 200)
+        return decode(text.encode("utf-8", "surrogatepass"), MAX_DEPTH)
     except McpError as error:
         raise ValueError(error.message) from None
 
@@ -401,8 +410,8 @@ def _depth(line: bytes) -> int:
     from itertools import accumulate
 
     bare = re.sub(_STRING, b"", line, flags=re.DOTALL)
-    brackets = bare.translate(None, bytes(set(range(256)) - _STEP.keys()))
-    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
+    brackets = bare.translate(None, bytes(set(range(256)) - _NESTS.keys()))
+    return max(accumulate(map(_NESTS.__getitem__, brackets)), default=0)
 
 
 def read_id(value: Any) -> int | str | None:
@@ -462,7 +471,7 @@ class Lines:
         return line
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a line, or the end; but no longer than this, nor for its second half.
+        """Wait for a line or the end, no longer than this, nor for its second half.
 
         False when the time is up, only a part has come, or there is no way to tell.
         """
@@ -578,17 +587,17 @@ class Trace:
             with self._lock:
                 now = time.time()
                 clock = time.strftime("%H:%M:%S", time.localtime(now))
+                clock += f".{int(now % 1 * 1000):03}"
                 text = printable(line.decode("utf-8", "backslashreplace"))
                 note = self._note(arrow, line)
                 try:
-                    clock = f"{clock}.{int(now % 1 * 1000):03}"
                     self._write(f"{clock} {arrow} {text}{note}\n")
                 except (OSError, ValueError):
                     pass  # a full disk must not stop the wire
 
     def _note(self, arrow: str, line: bytes) -> str:
         try:
-            message = decode(line, 200)
+            message = decode(line, MAX_DEPTH)
             key = message["id"]
             if "method" in message:
                 self._asked[arrow, key] = message["method"], time.perf_counter()
@@ -768,8 +777,8 @@ class Call:
     wait with.  Who reads for itself does not (see Peer.wait), which makes a call a
     fifth shorter, and the start of a program that only calls and waits 6 ms.
 
-    stream: it has neither timeout nor cap, and nobody waits for its answer: callers
-    read for themselves while streams are open.
+    stream: it has neither timeout nor cap: a listen request, a question of a server, a
+    probe.  It may stay open for long, so callers read for themselves beside it.
     """
 
     __slots__ = ("id", "method", "outcome", "read", "on_progress", "timeout",
@@ -868,7 +877,8 @@ class Peer:
         role.noise(line)               a line that is no message (clients only)
         role.hung_up()                 the other end has closed; before the drain
         role.error_text(error)         what to answer when a handler failed
-        role.closed_error(), role.timeout_error(reason)  -> what a call fails with
+        role.closed_error()            -> what a call fails with
+        role.timeout_error(reason)     the same (clients only)
 
     answers: what is answered: "all" (a server: garbage too), "requests" (a client of a
     handshake revision) or "none" (of a stateless one: it writes no responses).
@@ -882,7 +892,7 @@ class Peer:
 
     def __init__(self, role: Any, reader: Any, writer: Any, *, answers: str,
                  own_reader: bool, max_workers: int = 64, drain_seconds: float = 0.0,
-                 max_message_bytes: int = 64 << 20, max_depth: int = 200) -> None:
+                 max_message_bytes: int = 64 << 20, max_depth: int = MAX_DEPTH) -> None:
         self._role, self.answers, self._serving = role, answers, answers == "all"
         self._max_depth = max_depth
         self._drain_seconds = min(drain_seconds, threading.TIMEOUT_MAX)
@@ -902,7 +912,7 @@ class Peer:
         self._leader: object | None = None  # who reads; each leader has its own object
         self._busy = False      # the leader runs a handler
         self._since = 0.0       # when it began to, or when the last leader stepped down
-        self._settled = False   # it has read an answer: no flood makes it step down
+        self._settled = False   # it has read an answer, so it may step down
         self._aside = 0         # requests that other threads run, or are to run
         self._wakes_at: float | None = None  # when the timekeeper looks; None: not yet
 
@@ -921,7 +931,7 @@ class Peer:
         with self._lock:
             self._new_leader()
 
-    # -- sending: whoever sends writes, and takes along what others queued meanwhile
+    # -- sending
 
     def send(self, message: Json) -> None:
         """Queue a message and see it written.  ValueError, TypeError: it is no JSON."""
@@ -1014,7 +1024,7 @@ class Peer:
         """Send a request; returns before it is answered.
 
         read, on_progress: see Call.  timeout: seconds without an answer or progress.
-        cap: seconds at most.  Neither: a stream, which stays open and nobody waits for.
+        cap: seconds at most.  Neither: a stream, see Call.
         token: progress may be told.
         """
         call = Call(method, read, on_progress, timeout, cap)
@@ -1037,9 +1047,10 @@ class Peer:
     def hold(self, call: Call) -> None:
         """Keep an answered call pending, until it is claimed to be sent again.
 
+        Under an id that never travels: what comes late for the old one misses it.
         Meanwhile it may be cancelled, and fails by its cap or with the connection.
         """
-        call.deadline = call.cap
+        call.id, call.deadline = -call.id, call.cap
         self._enter(call, [])
 
     def _enter(self, call: Call, lines: list[bytes]) -> None:
@@ -1109,7 +1120,8 @@ class Peer:
             self._withdraw(call, "cancelled")
 
     def _withdraw(self, call: Call, reason: str) -> None:
-        if call.method != "initialize":  # basic/lifecycle: it MUST NOT be cancelled
+        # basic/lifecycle: `initialize` MUST NOT be; a held call (< 0) is answered.
+        if call.method != "initialize" and call.id > 0:
             self.send(notification(CANCELLED, {"requestId": call.id, "reason": reason}))
 
     def _expire(self, call: Call) -> None:
@@ -1123,7 +1135,7 @@ class Peer:
     def _lead(self, me: object) -> None:
         """Read, and run what may run here, until another thread leads or it is over."""
         while self._leader is me and self._step():
-            # Not after each line: until another leads, nobody reads for GRACE.
+            # Only after an answer: until another leads, nobody may read for GRACE.
             if self._settled and not (self._serving or self._awaited or self.closed):
                 self._step_down(me)  # whoever calls next need not wake this thread
 
@@ -1239,7 +1251,7 @@ class Peer:
 
     def _refuse(self, line: bytes, message: Any, error: McpError,
                 batch: Batch | None = None) -> None:
-        """Answer what cannot be taken; a client does not, that might start a storm."""
+        """Answer what cannot be taken; not on a client: that might start a storm."""
         if not self._serving:
             return self._role.noise(line)  # type: ignore[no-any-return]
         key = read_id(message.get("id")) if type(message) is dict else None
@@ -1261,7 +1273,7 @@ class Peer:
         method, renamed = ALIASES.get(method, (method, {}))
         params = params if type(params) is dict else {}
         params = {renamed.get(key, key): value for key, value in params.items()}
-        # A cancellation that hits is settled here; all else is the role's, too.
+        # A cancellation that hits is settled here; all else reaches the role as well.
         if method == CANCELLED and self._cancel(params.get("requestId")):
             return
         if method == PROGRESS:
@@ -1332,7 +1344,7 @@ class Peer:
                 self._aside -= 1
 
     def _handle(self, incoming: Incoming) -> None:
-        """Handle a request: the one place where exceptions become wire errors."""
+        """Handle a request: what a handler raises becomes an error on the wire."""
         if incoming.cancelled:
             return
         try:
@@ -1433,7 +1445,7 @@ class StandardStreams:
         try:
             for fd in 0, 1:
                 os.fstat(fd)  # OSError: it is closed
-            # Where stderr is closed this is fd 2, and stays, or else the wire would be.
+            # Where stderr is closed this becomes fd 2, and stays: or the wire would be.
             null = os.open(os.devnull, os.O_RDWR)
             self._stdin, reader, self._writer = files = [
                 open(os.dup(fd), mode, buffering=0)  # noqa: SIM115
@@ -1712,12 +1724,14 @@ class Process:
 #   admit            after initialize; the row has it  `_meta` complete; version; state
 #   introduce        answers `initialize`              answers `server/discover`
 #   dress            as it is                          resultType, serverInfo, caching
+#   missing_resource its own code                      an invalid parameter
 #   ask              sends requests, waits             unwinds; runs again with answers
 #   steps (`once`)   of one run                        are kept in requestState
 #   be_ready/listen  hears from `initialized` on       hears what it lists
 #   end              with its connection               with a result
 #
 #   for a client     LegacyDialect                     ModernDialect
+#   answers          requests of the server            nothing
 #   ping             is its name                       is called server/discover
 #   open             `initialized`, logging/setLevel   listens for changes of lists
 #   stamp            as it is                          adds `_meta`
@@ -1738,7 +1752,7 @@ UNDECLARED = "The client did not declare the capability: "
 
 
 class Question:
-    """One thing to ask the client.  read: its answer for the handler, or ValueError."""
+    """One thing to ask the client.  read(answer): what the handler gets; ValueError."""
 
     __slots__ = ("method", "params", "read")
 
@@ -1840,8 +1854,12 @@ class Terms:
 
     def _undeclared(self, questions: dict[str, Question]) -> Json:
         """The capabilities these need and the client did not declare."""
-        return {feature: needed for question in questions.values() for feature, needed
-                in question.missing(self.client_capabilities, self.version).items()}
+        undeclared: Json = {}
+        for question in questions.values():
+            missing = question.missing(self.client_capabilities, self.version)
+            for feature, detail in missing.items():
+                undeclared.setdefault(feature, {}).update(detail)
+        return undeclared
 
 
 class LegacySession(Terms):
@@ -1906,6 +1924,8 @@ class LegacySession(Terms):
         return answers
 
     def _send(self, incoming: Incoming, question: Question) -> tuple[Future[Any], Json]:
+        if incoming.cancelled:  # as when a misfit and the cancellation come together
+            raise Cancelled()
         by_url = question.params.get("mode") == "url"
         more = {"elicitationId": os.urandom(8).hex()} if by_url else {}
         call = self.peer.request(question.method, {**question.params, **more})
@@ -1974,7 +1994,7 @@ class ModernRequest(Terms):
             raise invalid_params(f"{META_LOG_LEVEL} must be one of {', '.join(LEVELS)}")
         row = self._row(incoming.method)
         if row and row.asks:
-            if self.client_capabilities or "requestState" in params:  # or none will ask
+            if self.client_capabilities or "requestState" in params:  # it may ask
                 self._bind(incoming.method, params)
             self._restore(params)
 
@@ -1983,7 +2003,7 @@ class ModernRequest(Terms):
         return {"supportedVersions": MODERN_VERSIONS, **self._introduction()}
 
     def dress(self, method: str, result: Json) -> Json:
-        meta = {**result.get("_meta", {}), META_SERVER: self._server.info}
+        meta = {**_dict(result.get("_meta")), META_SERVER: self._server.info}
         result = {"resultType": "complete", **result, "_meta": meta}
         row = METHODS.get(method)
         if row and row.cached and result["resultType"] == "complete":
@@ -2037,11 +2057,13 @@ class ModernRequest(Terms):
     def listen(self, params: Json) -> None:
         """Agree on what to hear of, and say so; what is not offered is left out."""
         wanted = expect(params.get("notifications"), dict, "notifications")
-        offers, uris = self._server.offers, UPDATES_WANTED
+        told, uris = self._server.capabilities(), UPDATES_WANTED
         agreed: Json = {key: True for kind, (_, key, _) in CHANGES.items()
-                        if expect(wanted.get(key, False), bool, key) and offers(kind)}
+                        if expect(wanted.get(key, False), bool, key)
+                        and told.get(kind, {}).get("listChanged")}
         self.kinds = {kind for kind, row in CHANGES.items() if row[1] in agreed}
-        if expect(wanted.get(uris, []), list, uris) and offers("resources"):
+        hears = told.get("resources", {}).get("subscribe")
+        if expect(wanted.get(uris, []), list, uris) and hears:
             self.uris = agreed[uris] = [expect(uri, str, uris) for uri in wanted[uris]]
         self._tell(ACKNOWLEDGED, {"notifications": agreed})
 
@@ -2107,11 +2129,12 @@ def terms_of(session: LegacySession,
 
 
 def _dict(value: Any) -> Json:
+    """The value if it is an object, else {}: the other end may send anything."""
     return value if type(value) is dict else {}
 
 
 def seconds_to(end: float) -> float:
-    """A timeout that ends then, or at once; in milliseconds, as people will read it."""
+    """Seconds until then, to the millisecond as people will read it; at least 0.001."""
     return max(0.001, round(end - time.monotonic(), 3))
 
 
@@ -2295,7 +2318,7 @@ def negotiate(link: Any, mode: str, end: float) -> Any:
     version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
     probe = _discover(link, version)
     if mode != "auto":
-        return _read_probe(link, probe, end)
+        return _read_probe(link, probe, end, [version] if mode == version else None)
     now = time.monotonic()  # the probe may take half the time: a handshake needs some
     try:
         return _read_probe(link, probe, min(now + PROBE_SECONDS, (now + end) / 2))
@@ -2321,8 +2344,10 @@ def _discover(link: Any, version: str) -> Any:
     return link.peer.request("server/discover", params)
 
 
-def _read_probe(link: Any, probe: Call, end: float) -> ModernDialect:
+def _read_probe(link: Any, probe: Call, end: float,
+                ours: list[str] | None = None) -> ModernDialect:
     """The dialect a probe's answer stands for; McpError, RequestTimeout if for none."""
+    ours = ours or MODERN_VERSIONS
     try:
         result = link.peer.peek(probe, seconds_to(end))
         offered = result.get("supportedVersions")
@@ -2330,7 +2355,7 @@ def _read_probe(link: Any, probe: Call, end: float) -> ModernDialect:
         offered, result = _offered(error), {}
         if not offered:
             raise
-    shared = [v for v in MODERN_VERSIONS if type(offered) is list and v in offered]
+    shared = [v for v in ours if type(offered) is list and v in offered]
     if not shared:  # it may name handshake revisions only; or be no DiscoverResult
         raise _no_common_version(offered)
     if not result:  # modern, but it refused this version: what does it offer in that?
@@ -2504,7 +2529,7 @@ def message_of(value: Any) -> Json:
 class ToolResult(_Received):
     """The result of a tool: what a handler may return, and what `call_tool` gives."""
 
-    wrapped = False  # the tool's output schema says so; servers also mark the result
+    wrapped = False  # the output schema says that it is {"result": …}; so may `_meta`
 
     def __init__(self, content: Any = (), structured_content: Any = None,
                  is_error: bool = False, meta: Json | None = None) -> None:
@@ -2769,7 +2794,8 @@ class _Validator:
             target = self.anchors[uri]
             for step in fragment.split("/")[1:]:
                 step = step.replace("~1", "/").replace("~0", "~")
-                target = target[int(step) if isinstance(target, list) else step]
+                at_index = isinstance(target, list) and step.isdecimal()
+                target = target[int(step) if at_index else step]
         except (LookupError, ValueError, TypeError):
             raise SchemaError(f"{_quote(reference)} is not in the document, "
                               "and nothing is fetched") from None
@@ -3571,6 +3597,7 @@ class Signature:
         rows, more = [], {}
         for name, kind, default in _parameters(self.fn, self.home):
             hint = hints.get(name, object)
+            # Also within Context | None and Annotated[Context, …].
             inner = hint, getattr(hint, "__origin__", 0), *getattr(hint, "__args__", ())
             if kind == POSITIONAL_ONLY:
                 self._first.append((name, default))
@@ -3750,7 +3777,8 @@ class UriTemplate:
 # -- 9. Server -------------------------------------------------------------------------
 # The path of any request is four steps, see Connection.handle: whose terms (terms_of),
 # admitted? (admit), handler (dispatch), dressed (dress).
-# Handlers read parameters, act, and return the wire's result; none knows its era.
+# Handlers read parameters, act, and return the wire's result; none asks for its era:
+# what differs is in ctx.terms, and METHODS says which era has the method at all.
 
 
 class Context:
@@ -3761,13 +3789,14 @@ class Context:
     or is gone.  Usable from any thread until the request is answered; after that,
     reports and messages go nowhere.  Whatever asks the client blocks, or, in the
     stateless revision, leaves the handler, which runs again from the top when the
-    answers have come: put side effects before a question into `once`.
+    answers have come: put side effects before a question into `once`.  There only
+    tools, prompts and resources may ask.
     """
 
     def __init__(self, server: Server, incoming: Incoming, terms: Any) -> None:
         self.server, self.incoming, self.terms = server, incoming, terms
         self._asked: set[str] = set()
-        self._steps: Json = terms.steps()  # results of `once`
+        self._steps: Json = terms.steps()  # of `once`; shared: what is added travels
 
     request_id = property(lambda self: self.incoming.id, doc="Its id, verbatim.")
     meta = property(lambda self: self.incoming.params.get("_meta") or {},
@@ -4278,7 +4307,7 @@ class Server:
                  capabilities: Json | None = None, page_size: int = 1000,
                  cache_ttl: float = 0.0, cache_scope: str = "private",
                  state_secret: bytes | None = None, max_workers: int = 64,
-                 max_message_bytes: int = 64 << 20, max_depth: int = 200,
+                 max_message_bytes: int = 64 << 20, max_depth: int = MAX_DEPTH,
                  drain_seconds: float = 1.5, mask_errors: bool = False,
                  strict_input: bool = False, run_handler: Any = None) -> None:
         if min(page_size, max_workers) < 1 or min(cache_ttl, drain_seconds) < 0:
@@ -4361,8 +4390,10 @@ class Server:
     def middleware(self, fn: Any) -> Any:
         """Register fn(ctx, method, params, call_next) -> result around every handler.
 
-        The first registered is the outermost.  Not around what the reading thread
-        settles itself: the handshake, ping, subscriptions, the log level.
+        call_next(ctx, method, params): the next one inside, to be called at most once;
+        other params take effect, another method does not.  The first registered is the
+        outermost.  Not around notifications, nor around what the reading thread settles
+        itself: the handshake, discovery, ping, subscriptions, the log level.
         """
         self._middleware.append(fn)
         return fn
@@ -4451,7 +4482,6 @@ class Server:
         once, each from a thread of its own.  own_reader: close the reader at its end.
         """
         connection = Connection(self, reader, writer, own_reader)
-        connection.adopt(connection.session)
         try:
             connection.peer.start()
             wait_until(connection.peer.done)
@@ -4481,8 +4511,10 @@ class Server:
 
     def _call(self, signature: Signature, ctx: Context, arguments: Json,
               tool: bool = False) -> Any:
-        """Run a user's function; McpError or, for a tool, what its era says if the
-        arguments do not fit.  Only a tool's are typed: the others may all be strings.
+        """Run a user's function.
+
+        Arguments that do not fit: McpError, or for a tool what its era makes of them.
+        Only a tool's can be taken strictly: elsewhere the protocol has but strings.
         """
         try:
             kwargs = signature.bind(arguments, tool and self.strict_input)
@@ -4603,7 +4635,8 @@ class Server:
         name, value = (expect(argument.get(k), str, k) for k in ("name", "value"))
         context = object_in(object_in(params, "context"), "arguments")
         found = self._values_for(ctx, key, name, value, context) or ()
-        values = [str(jsonable(v)) for v in ([found] if is_text(found) else found)]
+        found = [found] if is_text(found) else found
+        values = [as_text(jsonable(v)) for v in found]
         return {"completion": {
             "values": values[:MAX_COMPLETIONS], "total": len(values),
             "hasMore": len(values) > MAX_COMPLETIONS}}
@@ -4620,8 +4653,10 @@ class Server:
         if not entry:
             raise invalid_params(f"Unknown prompt or template: {key:.200}",
                                  {"ref": key})
+        # As a client will spell them: `true`, and null by leaving it out.
         choices = entry.choices().get(name, ())
-        return [choice for choice in choices if str(choice).startswith(value)]
+        words = [as_text(choice) for choice in choices if choice is not None]
+        return [word for word in words if word.startswith(value)]
 
 
 class Connection:
@@ -4639,8 +4674,9 @@ class Connection:
         return self.session.batches()  # type: ignore[no-any-return]
 
     def swift(self, incoming: Incoming) -> bool:
-        incoming.session = self.session  # later it may be another's
-        row = METHODS.get(incoming.method)
+        # Noted before the next line is read, which may be another `initialize`.
+        incoming.session = self.session
+        row = METHODS.get(incoming.method)  # what nobody knows is refused at once
         return row.swift if row else not self._server.has_method(incoming.method)
 
     def handle(self, incoming: Incoming) -> Json:
@@ -4694,8 +4730,6 @@ class Connection:
 # the Client holds the current one, so a restart is a new Link.
 
 AT_START: Any = object()  # `stderr=`: whatever sys.stderr is when the process starts
-if TYPE_CHECKING:
-    Handler = Callable[..., Any]
 
 
 class Link:
@@ -4776,8 +4810,7 @@ class Link:
         params = expect(incoming.params, dict, "params")
         return self.client._answer(incoming.method, params)
 
-    def error_text(self, error: BaseException) -> str:
-        return error_text(error)
+    error_text = staticmethod(error_text)
 
     def noise(self, line: bytes) -> None:
         self._noise.append(line[:500])
@@ -4866,7 +4899,7 @@ class Client:
         self.timeout = float("inf") if timeout is None else timeout
         self._max_timeout = max_timeout
         self.info = client_info or {"name": "mcp_min", "version": __version__}
-        self._askable = wire(  # what answers, by capability: see ANSWERED
+        self._askable = wire(  # what ANSWERERS are given, by capability
             elicitation=elicitation_handler, sampling=sampling_handler,
             roots=None if roots is None else [*map(root_of, roots)])
         self.log_handler, self.level = log_handler, log_level
@@ -4939,7 +4972,8 @@ class Client:
             link = self._launch()
             self._begin(link, HANDSHAKE, end)
         finally:
-            link.process.release(pass_on=True)  # it has failed, or this was said before
+            # After success nothing is held any more; after failure this explains it.
+            link.process.release(pass_on=True)
 
     def _begin(self, link: Link, mode: str, end: float) -> None:
         self._link = link
@@ -4955,8 +4989,8 @@ class Client:
             self.server_info, self.server_capabilities, self.instructions = (
                 dialect.server_info, dialect.capabilities, dialect.instructions)
             self.protocol_version = dialect.version
-            # A probed server of the old era has complained for pages.
-            link.process.release(pass_on=dialect.answers == "none")
+            # Of the old era, it may have complained of the probe for pages: drop that.
+            link.process.release(pass_on=dialect.version in MODERN_VERSIONS)
             dialect.open(end)
             self._subscribe_again(dialect, end)
         except BaseException:
@@ -5187,18 +5221,18 @@ class Client:
 
     def capabilities(self) -> Json:
         """What is declared: a capability for each handler that was given."""
-        return {feature: ANSWERED[feature][0] for feature in self._askable}
+        return {feature: DECLARED[feature] for feature in self._askable}
 
     def _answer(self, method: str, params: Json) -> Json:
         """Answer a question of the server's, in whichever way it came."""
         feature = QUESTIONS.get(method)
         if feature not in self._askable:
             raise method_not_found(method)
-        _, answer = ANSWERED[feature]
+        answer = ANSWERERS[feature]
         return answer(self._askable[feature], params)  # type: ignore[no-any-return]
 
 
-def elicit(handler: Handler, params: Json) -> Json:
+def answer_elicitation(handler: Handler, params: Json) -> Json:
     url = params.get("mode") == "url"
     form = None if url else params.get("requestedSchema")
     reply = handler(params.get("message", ""), form, params)
@@ -5209,17 +5243,17 @@ def elicit(handler: Handler, params: Json) -> Json:
     return {"action": reply.action, **content}
 
 
-def sample(handler: Handler, params: Json) -> Json:
+def answer_sampling(handler: Handler, params: Json) -> Json:
     reply = handler(params.get("messages") or [], params)
     return reply if isinstance(reply, dict) else {
         "role": "assistant", "content": Text(str(reply)),
         "model": "unknown", "stopReason": "endTurn"}
 
 
-ANSWERED: dict[Any, Any] = {  # capability -> what is declared of it, what answers
-    "elicitation": ({"form": {}, "url": {}}, elicit),
-    "sampling":    ({"tools": {}}, sample),
-    "roots":       ({}, lambda roots, params: {"roots": roots}),
+ANSWERERS: dict[Any, Any] = {  # capability -> what answers, of (handler, params)
+    "elicitation": answer_elicitation,
+    "sampling":    answer_sampling,
+    "roots":       lambda roots, params: {"roots": roots},
 }
 
 
@@ -5235,8 +5269,8 @@ class Exchange:
     def read(self, call: Call, result: Json) -> Any:
         asked = self._link.dialect.questions(result)
         if asked is None:
-            # What came through questions is not for everybody; and off the leader a
-            # change may have been read meanwhile.
+            # Not kept: what depends on answers; and what is read off the leader, which
+            # may have read meanwhile that it is stale.
             lane = self._link.peer.lane
             if not (self._rounds or call.watched or lane.inside()):
                 self._link.keep(call.method, self._params, result)
@@ -5298,7 +5332,8 @@ def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
     if isinstance(target, (str, os.PathLike)):
         path = os.fspath(target)
         return [sys.executable, path] if path.endswith(".py") else [path], env, cwd
-    if not all(isinstance(word, (str, bytes, os.PathLike)) for word in target):
+    if not target or type(target) not in (list, tuple) or not all(
+            isinstance(word, (str, bytes, os.PathLike)) for word in target):
         raise TypeError(f"neither a command nor two binary streams: {target}")
     return list(target), env, cwd
 
@@ -5543,7 +5578,7 @@ def target_of(args: Any) -> Any:
         try:
             entry = load_config(path)[name]
             return {**entry, "command": entry["command"]}  # others are not stdio
-        except (OSError, KeyError) as error:
+        except (OSError, KeyError, TypeError) as error:
             raise ValueError(f"no command for {name}: {error!r}") from None
     if not args.command:
         raise ValueError("which server? COMMAND is missing, or --config FILE NAME")
@@ -5643,7 +5678,7 @@ def run_file(args: Any) -> None:
 
 
 def module_at(path: str) -> Any:
-    module: Any = type(sys)(os.path.basename(path)[:-3])
+    module: Any = type(sys)(os.path.splitext(os.path.basename(path))[0])
     module.__file__ = path
     sys.modules.setdefault(module.__name__, module)  # not in the place of a library's
     try:
@@ -5678,7 +5713,10 @@ def server_in(module: Any, name: str) -> Any:
 
 
 def trace(args: Any) -> int:
-    """Bytes, variables, signals and the exit status pass unchanged."""
+    """Stand between a host and a server, and write down what they say.
+
+    Bytes, variables, signals and the exit status pass unchanged.
+    """
     import signal
 
     argv, env, cwd = command_of(target_of(args), args.env, args.cwd)
@@ -5692,7 +5730,8 @@ def trace(args: Any) -> int:
     relay(shown, "<", child.stdout, sys.stdout.buffer)
     code: int = child.wait()
     if code < 0:  # then die of the same
-        signal.signal(-code, signal.SIG_DFL) if code != -9 else None
+        if code != -9:
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
 

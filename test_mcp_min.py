@@ -5260,6 +5260,52 @@ class Test10Client(unittest.TestCase):
                 mistake()
         self.assertEqual(server.capabilities(), {"logging": {}})
 
+    def test_what_is_completed_by_itself_is_taken_as_an_argument(self):
+        server = Server("s")
+
+        @server.prompt
+        def greet(loud: Literal[True, False]):
+            return f"loud: {loud}"
+
+        with Client(server) as client:
+            offered = client.complete("greet", "loud", "")["values"]
+            self.assertEqual(offered, ["true", "false"])
+            for loud in offered:
+                client.get_prompt("greet", {"loud": loud})
+
+    def test_a_method_of_your_own_may_return_an_empty_meta(self):
+        server = Server("s")
+        server.method("acme/x")(lambda: {"_meta": None, "n": 1})
+        for mode in "legacy", "modern":
+            with Client(server, mode=mode) as client:
+                self.assertEqual(client.request("acme/x")["n"], 1)
+
+    def test_only_what_is_advertised_is_agreed_to(self):
+        server = Server("s", capabilities={
+            "tools": {"listChanged": False}, "resources": {"subscribe": False}})
+        play(server, """
+            > 1 modern subscriptions/listen {"notifications": {"toolsListChanged": true,
+                "resourcesListChanged": true, "resourceSubscriptions": ["a://b"]}}
+            < notifications/subscriptions/acknowledged {"notifications":
+                {"resourcesListChanged": true}, "_meta": "..."}
+            > notifications/cancelled {"requestId": 1}
+            """)
+
+    def test_all_that_is_missing_is_named(self):
+        server = Server("s")
+
+        @server.tool
+        def two(ctx: Context):
+            form = {"message": "?", "requestedSchema": {"type": "object"}}
+            url = {"message": "?", "mode": "url", "url": "https://x"}
+            ctx.ask({"a": {"method": "elicitation/create", "params": form},
+                     "b": {"method": "elicitation/create", "params": url}})
+
+        with Client(server, mode="modern", sampling_handler=lambda *a: "") as client:
+            error = raised(client.call_tool, "two")
+        self.assertEqual(error.data, {"requiredCapabilities": {
+            "elicitation": {"form": {}, "url": {}}}})
+
     def test_a_handler_may_change_its_arguments_before_it_asks(self):
         """Fails if a state is bound to the arguments as they are when it asks."""
         server = Server("s")
@@ -5969,6 +6015,26 @@ class Test10Faults(FakeServers, unittest.TestCase):
                     fail(client._link.process._popen.pid)
                     self.assertIsInstance(raised(call.result, PATIENCE), error)
                     decided.set()
+
+    def test_a_call_whose_user_is_asked_hears_nothing_more_of_the_last_round(self):
+        """Fails if a second request for input asks the user again, or if progress that
+        comes late lets the timeout run while the user thinks."""
+        asked = []
+
+        def think(*question):
+            asked.append(question)
+            time.sleep(0.2)  # longer than the call may take
+            return {}
+
+        late = ('{"jsonrpc":"2.0","method":"notifications/progress",'
+                '"params":{"progressToken":$token,"progress":1}}')
+        client = self.fake(options={"elicitation_handler": think, "timeout": 0.15},
+                           discover="modern()",
+                           call="repeat(params['arguments']['lines'] if 'inputResponses' "
+                                "not in params else [params['arguments']['done']])")
+        lines = [INPUT % ASK, INPUT % ASK, late]
+        result = client.call_tool("f", {"lines": lines, "done": DONE})
+        self.assertEqual((result.text, len(asked)), ("done", 1))
 
     def test_input_required_where_it_may_not_be_is_an_error(self):  # F12
         client = self.fake(options=CONTENT,

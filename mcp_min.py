@@ -83,9 +83,8 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
     Problem = tuple[tuple[Any, ...], str, str]
-    Rule = Callable[["_Step", Any], Any]
-    Json = dict[str, Any]
     Handler = Callable[..., Any]
+    Json = dict[str, Any]
 
 __version__ = "1.0.0"
 __all__ = [
@@ -132,7 +131,6 @@ LEGACY_VERSIONS = [date for date, row in REVISIONS.items() if not row.modern]
 MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
 HANDSHAKE = "legacy"                              # any revision with a handshake
-UNPROBED = (HANDSHAKE, *LEGACY_VERSIONS)          # these do not probe
 
 
 class Method:
@@ -198,15 +196,12 @@ ANSWERS: Json = {
         "roots": {"type": "array", "items": {"type": "object"}}}},
 }
 
-# What a change of a registry is called: the notification, the key in a listen filter,
-# and the methods whose cached results it makes stale.
+# What a change of a feature's lists is called: the notification, the key in a listen
+# filter.
 CHANGES = {
-    "tools":     ("notifications/tools/list_changed", "toolsListChanged",
-                  ["tools/list"]),
-    "prompts":   ("notifications/prompts/list_changed", "promptsListChanged",
-                  ["prompts/list"]),
-    "resources": ("notifications/resources/list_changed", "resourcesListChanged",
-                  ["resources/list", "resources/templates/list"]),
+    "tools":     ("notifications/tools/list_changed", "toolsListChanged"),
+    "prompts":   ("notifications/prompts/list_changed", "promptsListChanged"),
+    "resources": ("notifications/resources/list_changed", "resourcesListChanged"),
 }
 UPDATES_WANTED = "resourceSubscriptions"  # in that filter: the URIs to hear of
 UPDATED = "notifications/resources/updated"
@@ -398,20 +393,17 @@ def decode(line: bytes, max_depth: int) -> Any:
                        "on each line") from None
 
 
-def parse_json(text: str) -> Any:
-    """JSON within a message, as strictly read as a message.  ValueError: it is none."""
-    try:
-        return decode(text.encode("utf-8", "surrogatepass"), MAX_DEPTH)
-    except McpError as error:
-        raise ValueError(error.message) from None
-
-
 def _depth(line: bytes) -> int:
     from itertools import accumulate
 
     bare = re.sub(_STRING, b"", line, flags=re.DOTALL)
     brackets = bare.translate(None, bytes(set(range(256)) - _NESTS.keys()))
     return max(accumulate(map(_NESTS.__getitem__, brackets)), default=0)
+
+
+def _dict(value: Any) -> Json:
+    """The value if it is an object, else {}: the other end may send anything."""
+    return value if type(value) is dict else {}
 
 
 def read_id(value: Any) -> int | str | None:
@@ -891,7 +883,7 @@ class Peer:
     """
 
     def __init__(self, role: Any, reader: Any, writer: Any, *, answers: str,
-                 own_reader: bool, max_workers: int = 64, drain_seconds: float = 0.0,
+                 own_reader: bool, max_workers: int, drain_seconds: float = 0.0,
                  max_message_bytes: int = 64 << 20, max_depth: int = MAX_DEPTH) -> None:
         self._role, self.answers, self._serving = role, answers, answers == "all"
         self._max_depth = max_depth
@@ -1254,7 +1246,7 @@ class Peer:
         """Answer what cannot be taken; not on a client: that might start a storm."""
         if not self._serving:
             return self._role.noise(line)  # type: ignore[no-any-return]
-        key = read_id(message.get("id")) if type(message) is dict else None
+        key = read_id(_dict(message).get("id"))
         self._post(encode({"jsonrpc": "2.0", "id": key, "error": error.wire()}), batch)
 
     def _answered(self, message: Json, line: bytes) -> None:
@@ -1271,8 +1263,7 @@ class Peer:
 
     def _notice(self, method: str, params: Any) -> None:
         method, renamed = ALIASES.get(method, (method, {}))
-        params = params if type(params) is dict else {}
-        params = {renamed.get(key, key): value for key, value in params.items()}
+        params = {renamed.get(key, key): value for key, value in _dict(params).items()}
         # A cancellation that hits is settled here; all else reaches the role as well.
         if method == CANCELLED and self._cancel(params.get("requestId")):
             return
@@ -1492,15 +1483,6 @@ class Signals:
             self._restore()
         if kind is KeyboardInterrupt:
             raise SystemExit(130) from None
-
-
-def wait_until(event: threading.Event) -> None:
-    """Wait, but let the main thread take signals.
-
-    One that comes just before a wait does not end it, and on Windows none does.
-    """
-    while not event.wait(0.5):
-        pass
 
 
 # The variables a server gets unless told otherwise, as the official SDKs have it:
@@ -2058,7 +2040,7 @@ class ModernRequest(Terms):
         """Agree on what to hear of, and say so; what is not offered is left out."""
         wanted = expect(params.get("notifications"), dict, "notifications")
         told, uris = self._server.capabilities(), UPDATES_WANTED
-        agreed: Json = {key: True for kind, (_, key, _) in CHANGES.items()
+        agreed: Json = {key: True for kind, (_, key) in CHANGES.items()
                         if expect(wanted.get(key, False), bool, key)
                         and told.get(kind, {}).get("listChanged")}
         self.kinds = {kind for kind, row in CHANGES.items() if row[1] in agreed}
@@ -2075,8 +2057,7 @@ class ModernRequest(Terms):
         """Close the stream gracefully."""
         tag = {"_meta": {META_SUBSCRIPTION: self._incoming.id}}
         self._incoming.answer(result=self.dress(self._incoming.method, tag))
-        for hook in self._incoming.hooks:  # the server forgets it, as when cancelled
-            hook()
+        self._server._forget(self)
 
 
 class Sealer:
@@ -2122,15 +2103,10 @@ def terms_of(session: LegacySession,
             META_VERSION in meta or (  # or incomplete, before any handshake: to be told
                 not session.version and META_CAPABILITIES in meta)):
         return ModernRequest(session._server, incoming)
-    if incoming.method == "initialize" and not incoming.batch:
+    if incoming.method == "initialize":
         # Perhaps a second one: what is running keeps the session it began with.
         return LegacySession(session._server, session.peer)
     return session
-
-
-def _dict(value: Any) -> Json:
-    """The value if it is an object, else {}: the other end may send anything."""
-    return value if type(value) is dict else {}
 
 
 def seconds_to(end: float) -> float:
@@ -2160,6 +2136,8 @@ class LegacyDialect(Dialect):
         super().__init__(link, version, result.get("serverInfo"), result)
 
     def open(self, end: float) -> None:
+        # If it was probed, it has complained of that for pages.
+        self._link.process.release(pass_on=False)
         self._link.notify(INITIALIZED)
         if self._link.client.level and "logging" in self.capabilities:
             self.set_level(self._link.client.level, seconds_to(end))
@@ -2202,7 +2180,8 @@ class ModernDialect(Dialect):
         self._opening: dict[Any, Future[Json]] = {}  # streams to be acknowledged, by id
 
     def open(self, end: float) -> None:
-        kinds = {key: True for kind, (_, key, _) in CHANGES.items()
+        self._link.process.release(pass_on=True)
+        kinds = {key: True for kind, (_, key) in CHANGES.items()
                  if _dict(self.capabilities.get(kind)).get("listChanged")}
         try:
             if kinds:
@@ -2313,7 +2292,8 @@ def negotiate(link: Any, mode: str, end: float) -> Any:
     basic/transports/stdio, "Backward Compatibility": probe, and fall back on any answer
     that is not a modern one.  Raises ConnectionClosed when the server dies of it.
     """
-    if mode in UNPROBED:
+    if mode in (HANDSHAKE, *LEGACY_VERSIONS):
+        link.process.release(pass_on=True)
         return LegacyDialect(link, _initialize(link, mode, end))
     version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
     probe = _discover(link, version)
@@ -2396,8 +2376,7 @@ def _initialize(link: Any, mode: str, end: float) -> Json:
 # where they help.  A plain dict is data, never a block.
 
 _WIRE_NAMES = {"meta": "_meta", "mime_type": "mimeType", "website_url": "websiteUrl",
-               "input_schema": "inputSchema", "output_schema": "outputSchema",
-               "uri_template": "uriTemplate"}
+               "input_schema": "inputSchema", "output_schema": "outputSchema"}
 
 
 def wire(**fields: Any) -> Json:
@@ -2506,7 +2485,7 @@ class EmbeddedResource(Block):
     def __init__(self, uri: str, text: str | None = None, *, data: bytes | None = None,
                  mime_type: str | None = None, **fields: Any) -> None:
         contents = ResourceContents(text, data=data, uri=uri, mime_type=mime_type)
-        super().__init__(type="resource", resource=dict(contents), **wire(**fields))
+        super().__init__(type="resource", resource=contents, **wire(**fields))
 
 
 class Message(dict):  # type: ignore[type-arg]
@@ -2563,9 +2542,9 @@ class ToolResult(_Received):
         """The structured content, unwrapped where it is marked; else the text."""
         if "structuredContent" not in self:
             return self.text
-        value, meta = self["structuredContent"], self.get("_meta")
-        mark = meta.get("fastmcp") if type(meta) is dict else None
-        wrapped = self.wrapped or type(mark) is dict and mark.get("wrap_result")
+        value = self["structuredContent"]
+        mark = _dict(_dict(self.get("_meta")).get("fastmcp"))
+        wrapped = self.wrapped or mark.get("wrap_result")
         return value.get("result") if wrapped and type(value) is dict else value
 
 
@@ -3113,9 +3092,9 @@ def _moved(value: Any, schema: Any) -> Any:
     wanted = _types(schema)
     if not isinstance(value, str) or "string" in wanted or value != value.strip():
         return value
-    try:
-        spelt = parse_json(value)
-    except ValueError:
+    try:  # as strictly as a message is read
+        spelt = decode(value.encode("utf-8", "surrogatepass"), MAX_NESTING)
+    except McpError:
         return value
     kinds = _KINDS[type(spelt)].split()  # not _kind: 5.0 is an integer, "5.0" is not
     return value if spelt is None or not {*wanted}.intersection(kinds) else spelt
@@ -3569,8 +3548,8 @@ class Signature:
     """What a function's signature tells a client, and how arguments come to it.
 
     context: the name of the parameter of `context_type`, or "".  returns: a hint.
-    by_hand: a `schema` told instead of the hints; arguments must fit both.  Raises
-    TypeError for what cannot be described, SchemaError for a schema of no use.
+    by_hand: a sound `schema` told instead of the hints; arguments must fit both.
+    TypeError: it cannot be described.
     """
 
     def __init__(self, fn: Any, context_type: Any = None, schema: Any = None) -> None:
@@ -3587,8 +3566,6 @@ class Signature:
             name: _EXACT.get(part.get("type"))
             for name, part in self.node["properties"].items()
             if part.keys() <= {"type", "description", "default"}}
-        if schema is not None:
-            _Validator(schema)  # refused here, not when called
 
     def _describe(self, context_type: Any) -> _Node:
         context = {context_type.__name__: context_type} if context_type else {}
@@ -3717,7 +3694,7 @@ class UriTemplate:
 
     def __init__(self, text: str) -> None:
         parts = re.split(r"\{([+#./;?&]?)([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}", text)
-        self.text, self.literal = text, sum(map(len, parts[::3]))
+        self.literal = sum(map(len, parts[::3]))
         self.names = [name for names in parts[2::3] for name in names.split(",")]
         self._asked: list[str] = []  # in the query: in any order, and none is required
         self._deep: list[str] = []  # may hold slashes
@@ -4484,7 +4461,8 @@ class Server:
         connection = Connection(self, reader, writer, own_reader)
         try:
             connection.peer.start()
-            wait_until(connection.peer.done)
+            while not connection.peer.done.wait(0.5):
+                pass  # no signal ends a wait on Windows, nor one that came just before
         finally:
             connection.peer.close()
             self._forget(connection.session)
@@ -4680,8 +4658,7 @@ class Connection:
         return row.swift if row else not self._server.has_method(incoming.method)
 
     def handle(self, incoming: Incoming) -> Json:
-        if type(incoming.params) is not dict:
-            raise invalid_params('"params" must be an object')
+        expect(incoming.params, dict, "params")
         terms = terms_of(incoming.session, incoming)
         terms.admit(incoming)
         ctx = Context(self._server, incoming, terms)
@@ -4790,12 +4767,13 @@ class Link:
                 self._cache[key] = time.monotonic() + seconds, kept
 
     def _forget_stale(self, method: str, params: Json) -> None:
-        stale = [m for name, _, methods in CHANGES.values() if name == method
-                 for m in methods]
+        changed = [kind for kind, (name, _) in CHANGES.items() if name == method]
         read = "resources/read", json.dumps({"uri": params.get("uri")})
         with self._caching:
             for key in list(self._cache):
-                if key[0] in stale or method == UPDATED and key == read:
+                row = METHODS[key[0]]
+                listed = row.page and row.feature in changed
+                if listed or method == UPDATED and key == read:
                     del self._cache[key]
 
     def swift(self, incoming: Incoming) -> bool:
@@ -4920,13 +4898,12 @@ class Client:
     # -- connecting
 
     def __enter__(self) -> Self:
-        self.connect()
-        return self
+        return self.connect()
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def connect(self) -> Client:
+    def connect(self) -> Self:
         """Start the server and agree on a revision; nothing if that has been done.
 
         OSError: the command cannot be started.  RequestTimeout, ConnectionClosed,
@@ -4979,18 +4956,13 @@ class Client:
         self._link = link
         try:
             if self._closed:  # by another thread, which could not know of this link
-                link.close()
-                raise link.closed_error()
-            if mode in UNPROBED:
-                link.process.release(pass_on=True)
+                raise ConnectionClosed("The client is closed")
             link.peer.start()
             link.dialect = dialect = negotiate(link, mode, end)
             link.peer.answers = dialect.answers
             self.server_info, self.server_capabilities, self.instructions = (
                 dialect.server_info, dialect.capabilities, dialect.instructions)
             self.protocol_version = dialect.version
-            # Of the old era, it may have complained of the probe for pages: drop that.
-            link.process.release(pass_on=dialect.version in MODERN_VERSIONS)
             dialect.open(end)
             self._subscribe_again(dialect, end)
         except BaseException:
@@ -5325,7 +5297,7 @@ def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
     """A target that is a program: its argv, its extra environment, its directory."""
     if isinstance(target, dict):
         if type(target.get("command")) is not str:
-            raise ValueError(f"the entry {target} has no command")
+            raise ValueError(f"an entry of {[*target]} has no command")
         argv = [target["command"], *map(as_text, target.get("args") or ())]
         told = {key: as_text(value) for key, value in (target.get("env") or {}).items()}
         return argv, {**told, **(env or {})}, cwd or target.get("cwd")
@@ -5365,8 +5337,9 @@ def load_config(path: Any) -> dict[str, Json]:
     """
     with open(path, encoding="utf-8") as file:
         config = json.load(file)
-    for key in {"mcpServers", "servers"} & {*config}:
-        return config[key]  # type: ignore[no-any-return]
+    for key in ("mcpServers", "servers"):
+        if key in config:
+            return config[key]  # type: ignore[no-any-return]
     raise ValueError(f'{path} has no "mcpServers"')
 
 
@@ -5658,8 +5631,8 @@ def folded(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
 def described(schema: Json) -> str:
     """A schema in a few words."""
     schema = _dict(schema)
-    kinds = schema.get("enum") or schema.get("anyOf") or schema.get("oneOf") or [
-        schema.get("const") or schema.get("type") or "any"]
+    kinds = schema.get("enum") or schema.get("anyOf") or schema.get("oneOf") or (
+        [schema["const"]] if "const" in schema else _types(schema) or ["any"])
     words = (described(kind) if type(kind) is dict else str(kind) for kind in kinds)
     default = f" = {json.dumps(schema['default'])}" if "default" in schema else ""
     return " | ".join(words) + default
@@ -5764,7 +5737,7 @@ def parsed(argv: list[str]) -> Any:
     common = argparse.ArgumentParser(add_help=False)
     add = common.add_argument
     add("--config", nargs=2, metavar=("FILE", "NAME"), help="a server in an mcp.json")
-    add("--env", action="append", default=[], metavar="KEY[=VALUE]", help="set or copy")
+    add("--env", action="append", metavar="KEY[=VALUE]", help="set or copy")
     add("--inherit-env", action="store_true", help="copy all variables, as trace does")
     add("--cwd", metavar="DIR", help="the directory it starts in")
     add("--timeout", type=float, metavar="SECONDS", help="without news (60)")

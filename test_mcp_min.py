@@ -8523,7 +8523,8 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
         with self.assertRaisesRegex(Misfit, "when: missing"):
             signature.bind({})
         with self.assertRaises(SchemaError):
-            Signature(fn, schema={"$ref": "https://example.com/x"})
+            mcp_min.Server("s").add_tool(fn, input_schema={
+                "type": "object", "$ref": "https://example.com/x"})
         with self.assertRaisesRegex(Misfit, "zz: unknown; known are: x"):
             Signature(function(int), schema={"type": "object"}).bind({"x": 1, "zz": 1})
 

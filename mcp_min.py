@@ -569,7 +569,7 @@ class Trace:
     def to(cls, target: str) -> Trace:
         """A trace to "stderr", or to the end of a file."""
         if target == "stderr":
-            return cls(partial(say, patience=0.05))
+            return cls(partial(say, patience=0.02))
         # Wire traffic may hold secrets: nobody else reads the file.
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return cls(open(fd, "w", encoding="utf-8", buffering=1).write)

@@ -4366,7 +4366,7 @@ class TestFuzz(unittest.TestCase):
                     yield cancelled, False
 
     def test_mutated_sessions(self):
-        seconds = float(os.environ.get("MCP_MIN_FUZZ") or 0.5)
+        seconds = float(os.environ.get("MCP_MIN_FUZZ") or 0.4)
         seed = int(os.environ.get("MCP_MIN_SEED") or time.time_ns() % 10 ** 9)
         dice, sent, sessions = random.Random(seed), 0, 0
         end = time.monotonic() + seconds
@@ -4498,6 +4498,7 @@ for line in sys.stdin.buffer:
     note(method)
     exec(RULES.get(method, ""), globals())
 exec(RULES["end"], globals())
+os._exit(0)                                     # at once
 """
 
 
@@ -6257,12 +6258,12 @@ class Test10Faults(FakeServers, unittest.TestCase):
         at_once(self, wait, [["legacy"], ["auto"]])
 
     def test_progress_extends_a_timeout_and_the_cap_ends_it(self):  # F15
-        steps = ("[(time.sleep(0.05), send(method='notifications/progress', params={"
+        steps = ("[(time.sleep(0.04), send(method='notifications/progress', params={"
                  "'progressToken': token, 'progress': n})) for n in range(6)]; ")
 
         def extended():
             client = self.fake(call=steps + "text('slow')")
-            return client.call_tool("f", timeout=0.25).text
+            return client.call_tool("f", timeout=0.2).text
 
         def capped():
             client = self.fake(options={"max_timeout": 0.1}, call=steps)
@@ -6662,7 +6663,7 @@ class Test10Process(FakeServers, unittest.TestCase):
     def test_a_server_that_never_speaks_is_ended(self):  # F3
         story = Story(self)
         with self.assertRaises(RequestTimeout) as caught:
-            self.fake({"timeout": 0.3, "stderr": None}, story, initialize="",
+            self.fake({"timeout": 0.2, "stderr": None}, story, initialize="",
                       start="note(str(os.getpid())); err('loading')")
         self.assertIn("loading", str(caught.exception))
         gone(int(str(story).split()[1]))
@@ -6914,7 +6915,7 @@ class Test10Process(FakeServers, unittest.TestCase):
         """Fails if `connect` raises and leaves the process to run."""
         story, heard = Story(self), io.StringIO()
         client = self.fake(
-            {"mode": "legacy", "timeout": 0.25}, story,
+            {"mode": "legacy", "timeout": 0.2}, story,
             subscribe="open(diary[0]).read().count('+') > 1 or result()")
         client.subscribe("note://x")
         client.close()
@@ -6925,7 +6926,7 @@ class Test10Process(FakeServers, unittest.TestCase):
 
     def test_a_subscription_that_is_not_acknowledged_is_late(self):
         """Fails if what was not said in time is taken for a no."""
-        client = self.fake({"mode": "modern", "timeout": 0.25}, discover="modern()",
+        client = self.fake({"mode": "modern", "timeout": 0.2}, discover="modern()",
                            listen="")
         self.assertIsInstance(raised(client.subscribe, "note://x"), RequestTimeout)
         self.assertEqual(client.request("fake/seen")["seen"][-2]["method"],
@@ -7052,7 +7053,7 @@ class TestRaces(unittest.TestCase):
         with restless(), wire(self.server) as client:
             writer.start()
             try:
-                for _ in range(1000):
+                for _ in range(400):
                     self.assertIn("result", client.ask(call, "modern"))
             finally:
                 over.set()
@@ -7177,7 +7178,7 @@ class TestRaces(unittest.TestCase):
                     error = call.exception(PATIENCE)
                     self.assertIsInstance(error, (type(None), ConnectionClosed))
 
-        for _ in range(8):
+        for _ in range(5):
             battle(Client(self.server).connect())
 
     def test_only_one_thread_reads_when_a_caller_is_held_up_by_a_ping(self):

@@ -237,6 +237,8 @@ META_LOG_LEVEL = META + "logLevel"
 META_SERVER = META + "serverInfo"
 META_SUBSCRIPTION = META + "subscriptionId"
 
+WRAPS_RESULT = "x-fastmcp-wrap-result"        # in a schema: as {"result": value}
+WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # the same in a result's `_meta`
 MAX_COMPLETIONS = 100                         # server/utilities/completion
 COMPLETABLE = ("prompts", "resourceTemplates")  # what has arguments to complete
 TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"           # server/tools: "Tool Names"
@@ -592,6 +594,8 @@ class Trace:
             message = decode(line, MAX_DEPTH)
             key = message["id"]
             if "method" in message:
+                if len(self._asked) > 10000:  # cancelled, most of them
+                    self._asked.clear()
                 self._asked[arrow, key] = message["method"], time.perf_counter()
                 return ""
             method, start = self._asked.pop(("<" if arrow == ">" else ">", key))
@@ -862,7 +866,8 @@ class Peer:
     It knows no methods but the two notifications about requests, cancelled and
     progress, and that `initialize` is never cancelled; the rest is its role's:
 
-        role.swift(incoming)           it has just come: may the leader settle it here?
+        role.swift(incoming)           it has just come: note what it depends on; may
+                                       the leader settle it before it reads on?
         role.handle(incoming)          -> result or DETACHED; what it raises is answered
         role.notified(method, params)  on the leader
         role.batches()                 are arrays of messages allowed now?
@@ -1102,7 +1107,8 @@ class Peer:
             key = int(key)  # some servers answer 1 with "1"; nothing looser is accepted
         with self._lock:
             call = self._pending.pop(read_id(key), None)
-            self._awaited -= call is not None and not call.stream
+            if call and not call.stream:
+                self._awaited -= 1
         return call
 
     def abandon(self, call: Call) -> None:
@@ -2797,8 +2803,8 @@ class _Validator:
         try:
             return _Step(self, self.document, value, (), ("",), budget, lenient)
         except RecursionError:
-            raise SchemaError("checking nests too deeply (a $ref loop?) "
-                              "or is too much") from None
+            raise SchemaError("checking nests too deeply (a $ref loop?) or takes over "
+                              f"{MAX_STEPS:,} steps") from None
 
     def problems(self, value: Any) -> list[str]:
         return Misfit(self.check(value).found).problems
@@ -3301,6 +3307,7 @@ def _fields(cls: Any, output: bool) -> list[Any]:
     if hasattr(cls, "__dataclass_fields__"):
         return _dataclass_fields(cls, hints, output)
     if hasattr(cls, "__required_keys__"):
+        # `__required_keys__` does not know what marks there are within quoted hints.
         marks = {"typing.Required": _MISSING, "typing.NotRequired": _UNTOLD}
         needed = {name: _MISSING for name in cls.__required_keys__}
         return [(name, hint, marks.get(_name(hint), needed.get(name, _UNTOLD)))
@@ -3452,7 +3459,7 @@ def output_of(hint: Any) -> tuple[Any, bool]:
     if node.get("type") == "object":
         return node, False
     return {"type": "object", "properties": {"result": node}, "required": ["result"],
-            "x-fastmcp-wrap-result": True}, True
+            WRAPS_RESULT: True}, True
 
 
 _HUGE = 10 ** 4300  # Python does not write longer integers, and other readers choke
@@ -3981,8 +3988,7 @@ def check_object(schema: Any, what: str) -> None:
 def check_tool_name(name: str) -> str:
     """The name, if hosts take it; ValueError if none does, a warning if some do not."""
     if not re.fullmatch(TOOL_NAME, name):
-        raise ValueError(f"tool name {name!r}: hosts take 1 to 128 of "
-                         "A-Z a-z 0-9 _ . -")
+        raise ValueError(f"tool name {name!r}: hosts take {TOOL_NAME}")
     if "." in name or len(name) > 48:
         say(f"mcp_min: tool name {name!r}: some hosts reject dots, "
             "or over 48 characters\n")
@@ -4057,7 +4063,8 @@ class Tool(Entry):
             return {"content": [{"type": "text", "text": str(value)}]}
         parts = value if type(value) in (list, tuple) else [value]
         if isinstance(value, ToolResult):
-            result = value
+            data = jsonable(value.structured_content)
+            result = ToolResult.of({**value, **wire(structuredContent=data)})
         elif value is None and schema is None:
             result = ToolResult()
         elif any(isinstance(part, Block) for part in parts):
@@ -4077,8 +4084,7 @@ class Tool(Entry):
         text = value if is_text(value) else json_text(data)
         if type(data) is dict and not self._output.wrapped:
             return ToolResult(text, data)
-        mark = {"fastmcp": {"wrap_result": True}}  # FastMCP's clients know it
-        return ToolResult(text, {"result": data}, meta=mark)
+        return ToolResult(text, {"result": data}, meta=WRAPPED)
 
 
 class Prompt(Entry):
@@ -4180,7 +4186,7 @@ class Registry:
         raise invalid_params("Invalid cursor", {"cursor": cursor})
 
 
-def finished(value: Any, incoming: Incoming) -> Any:
+def run_to_end(value: Any, incoming: Incoming) -> Any:
     """What a handler returned; an `async def` one is run to its end, on this thread."""
     if not hasattr(value, "__await__"):
         return value
@@ -4227,7 +4233,7 @@ def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) 
     def job() -> None:
         if fresh.acquire(blocking=False) and future.set_running_or_notify_cancel():
             try:
-                future.set_result(finished(run(), incoming))
+                future.set_result(run_to_end(run(), incoming))
             except BaseException as error:
                 future.set_exception(error)
 
@@ -4502,7 +4508,7 @@ class Server:
         if signature.context:
             kwargs[signature.context] = ctx
         if self._run_handler is None:
-            return finished(signature.call(kwargs), ctx.incoming)
+            return run_to_end(signature.call(kwargs), ctx.incoming)
         run = partial(signature.call, kwargs)
         return run_elsewhere(self._run_handler, run, ctx.incoming)
 
@@ -5109,7 +5115,7 @@ class Client:
         """All tools, page after page; likewise for the other lists."""
         tools = self._list("tools/list")
         schemas = {str(tool.get("name")): tool.get("outputSchema") for tool in tools}
-        self._outputs = {name: Output(schema, "x-fastmcp-wrap-result" in schema)
+        self._outputs = {name: Output(schema, WRAPS_RESULT in schema)
                          for name, schema in schemas.items() if type(schema) is dict}
         return tools
 

@@ -1376,13 +1376,25 @@ class Test4Peer(unittest.TestCase):
 
         @server.tool
         def broken():
-            return mcp_min.ToolResult("x", Broken(a=1))
+            return mcp_min.ToolResult("x", meta=Broken(a=1))
 
         play(server, """
             > 1 tools/call {"name": "bare"}
             < 1 -32603
             > 2 tools/call {"name": "broken"}
             < 2 -32603 "The result is not JSON"
+            """, era="legacy")
+
+    def test_the_structure_of_a_tool_result_may_be_any_data(self):
+        @dataclasses.dataclass
+        class Spot:
+            x: int
+
+        server = Server("s")
+        server.tool(lambda: mcp_min.ToolResult("spot", Spot(1)), name="spot")
+        play(server, """
+            > 1 tools/call {"name": "spot"}
+            < 1 {"structuredContent": {"x": 1}, "content": [{"text": "spot"}]}
             """, era="legacy")
 
     def test_a_drain_without_end_loses_no_answer(self):
@@ -8547,7 +8559,7 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
 
     def test_arguments_that_cost_too_much_are_a_misfit_not_a_crash(self):
         with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
-                Misfit, "is too much"):
+                Misfit, "over 1,000 steps"):
             Signature(function(List[int])).bind({"x": [1] * 1001})
         pattern = Annotated[str, {"pattern": "^a"}]
         with self.assertRaisesRegex(Misfit, "no pattern is tried on over"):

@@ -1005,10 +1005,12 @@ class Peer:
         rest: Any = data
         try:
             while (written := self._out.write(rest)) != len(rest):
-                if written is None:  # a descriptor somebody made non-blocking
+                if written is not None:
+                    rest = memoryview(rest)[written:]
+                elif hasattr(self._out, "fileno"):  # somebody made it non-blocking
                     self._writable.wait()
                 else:
-                    rest = memoryview(rest)[written:]
+                    break  # no file: it has taken all, and does not say so
             self._out.flush()
         except (OSError, ValueError):  # EPIPE, or closed under us: nobody listens
             self.workers.submit(self.close)

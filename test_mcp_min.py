@@ -1397,6 +1397,14 @@ class Test4Peer(unittest.TestCase):
             < 1 {"structuredContent": {"x": 1}, "content": [{"text": "spot"}]}
             """, era="legacy")
 
+    def test_a_writer_that_is_no_file_may_return_nothing(self):
+        """Fails (nothing more is answered) if that means that it would block."""
+        written = []
+        writer = mock.Mock(spec=["write", "flush"])
+        writer.write.side_effect = lambda data: written.append(bytes(data))
+        zoo().serve(io.BytesIO(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'), writer)
+        self.assertEqual(written, [b'{"jsonrpc":"2.0","id":1,"result":{}}\n'])
+
     def test_a_drain_without_end_loses_no_answer(self):
         server = Server("s", drain_seconds=math.inf)
 

@@ -917,6 +917,7 @@ class Peer:
         self.writing = threading.Lock()          # held by whoever writes
         self.workers = Workers("mcp worker", max_workers + 1)  # one of them leads
         self.lane = Workers("mcp callbacks", 1)
+        self._writer = Workers("mcp writer", 1)  # writes for those who may not wait
         self.ended = threading.Event()           # set when nothing more is to be read
         self.done = threading.Event()            # set when nothing more will happen
 
@@ -940,12 +941,12 @@ class Peer:
         self._flush()
 
     def queue(self, message: Json, about: Incoming | None = None) -> None:
-        """Have a worker send it, for who holds a lock; nothing if `about` has ended."""
+        """Have it sent, for who holds a lock; nothing if `about` has ended."""
         data = encode(message)
         with self._lock:
             if about is None or self._active.get(about.id) is about:
                 self._outbox.append(data)
-        self.workers.submit(self._flush)
+        self._writer.submit(self._flush)
 
     def tell(self, incoming: Incoming, data: bytes, *, last: bool = False,
              reached: float | None = None) -> None:
@@ -987,10 +988,10 @@ class Peer:
                     pass  # others have taken it along, or a batch has no answers
                 elif self._serving or patient or self._fits(data):
                     self._write(data)
-                else:  # a caller has a timeout to keep; a worker has the patience
+                else:  # a caller has a timeout to keep
                     with self._lock:
                         self._outbox.insert(0, data)
-                    self.workers.submit(partial(self._flush, True))
+                    self._writer.submit(partial(self._flush, True))
                     return
             finally:
                 self.writing.release()
@@ -1013,7 +1014,7 @@ class Peer:
                     break  # no file: it has taken all, and does not say so
             self._out.flush()
         except (OSError, ValueError):  # EPIPE, or closed under us: nobody listens
-            self.workers.submit(self.close)
+            self._writer.submit(self.close)
 
     # -- calling
 
@@ -1262,7 +1263,9 @@ class Peer:
         self._settled = call is not None
         if call and call.untold and not call.inside:  # its progress is told first
             self.lane.submit(partial(call.receive, message))
-        elif call and call.watched:  # its callbacks are the user's: not for the leader
+        elif call and call.watched and not self._serving:
+            # Its callbacks are a user's: not for the leader.  A server's calls are our
+            # own, and its workers may all be waiting for them.
             self.workers.submit(partial(call.receive, message))
         elif call:
             call.receive(message)
@@ -1373,7 +1376,7 @@ class Peer:
         with self._time:
             self._time.wait_for(lambda: not self._active, self._drain_seconds)
         written = threading.Event()
-        self.workers.submit(partial(self._write_all, written))
+        self._writer.submit(partial(self._write_all, written))
         written.wait(max(0.0, end - time.monotonic()))
         self.close()
 
@@ -1388,8 +1391,8 @@ class Peer:
             self._awaited = 0
         for call in calls:
             fail = partial(call.finish, error=self._role.closed_error())
-            # Callbacks of one future may wait for the next, as when they are answered.
-            if not (call.watched and self.workers.submit(fail)):
+            # A user's callbacks of one future may wait for the next; see _answered.
+            if self._serving or not (call.watched and self.workers.submit(fail)):
                 fail()
 
     def close(self) -> None:
@@ -1408,8 +1411,8 @@ class Peer:
         for hook in [hook for incoming in active for hook in incoming.hooks]:
             hook()
         self._fail_pending()
-        self.workers.close()
-        self.lane.close()
+        for workers in self.workers, self.lane, self._writer:
+            workers.close()
         self.done.set()
 
 

@@ -1397,13 +1397,54 @@ class Test4Peer(unittest.TestCase):
             < 1 {"structuredContent": {"x": 1}, "content": [{"text": "spot"}]}
             """, era="legacy")
 
+    def test_answers_and_news_pass_though_every_worker_waits(self):
+        """Fails (by hanging) if a worker is needed to hand an answer on, or to write."""
+        server = Server("s", max_workers=2)
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            return ctx.elicit("Well?", str).data
+
+        with wire(server) as client:
+            play(client, """
+                > handshake
+                > 1 tools/call {"name": "ask"}
+                < $a elicitation/create
+                > 2 tools/call {"name": "ask"}
+                < $b elicitation/create
+                ! change
+                < notifications/tools/list_changed
+                > $a {"action": "accept", "content": {"value": "one"}}
+                < 1 {"content": [{"text": "one"}]}
+                > $b {"action": "accept", "content": {"value": "two"}}
+                < 2 {"content": [{"text": "two"}]}
+                """, change=lambda: server.add_tool(lambda: "", name="new"))
+
+    def test_questions_fail_at_the_end_of_input_though_every_worker_waits(self):
+        """Found by fuzzing.  Fails if a worker is needed to tell those who wait."""
+        server = Server("s", max_workers=1, drain_seconds=60)
+
+        @server.tool
+        def ask(ctx: Context):
+            ctx.elicit("Well?", str)
+
+        with quiet():
+            play(server, """
+                > 1 tools/call {"name": "ask"}
+                < $q elicitation/create
+                > EOF
+                < 1 {"isError": true}
+                """, era="legacy")
+
     def test_a_writer_that_is_no_file_may_return_nothing(self):
         """Fails (nothing more is answered) if that means that it would block."""
         written = []
         writer = mock.Mock(spec=["write", "flush"])
         writer.write.side_effect = lambda data: written.append(bytes(data))
-        zoo().serve(io.BytesIO(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'), writer)
-        self.assertEqual(written, [b'{"jsonrpc":"2.0","id":1,"result":{}}\n'])
+        ping = b'{"jsonrpc":"2.0","id":%d,"method":"ping"}\n'
+        zoo().serve(io.BytesIO(ping % 1 + ping % 2), writer)
+        answer = b'{"jsonrpc":"2.0","id":%d,"result":{}}\n'
+        self.assertEqual(written, [answer % 1, answer % 2])
 
     def test_a_drain_without_end_loses_no_answer(self):
         server = Server("s", drain_seconds=math.inf)

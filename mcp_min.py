@@ -452,6 +452,7 @@ class Lines:
         self._parts: list[bytes] = []        # the line that is arriving
         self._size = 0                       # bytes in these
         self._first = True
+        self.waiting = False                 # inside the stream, for more to come
 
     def next(self) -> bytes | None:
         """The next line without its newline, waiting for it; None at the end."""
@@ -464,21 +465,20 @@ class Lines:
             line = line[3:] if line.startswith(b"\xef\xbb\xbf") else line
         return line
 
-    def wait(self, seconds: float) -> bool:
-        """Wait for a line or the end, no longer than this, nor for its second half.
+    def ready(self, seconds: float) -> bool:
+        """Wait for something to read; False when the time is up, or no way to tell."""
+        return bool(self._whole) or self._readable.ready(seconds)
 
-        False when the time is up, only a part has come, or there is no way to tell.
-        """
-        if self._whole:
-            return True
-        if not self._readable.ready(seconds):
-            return False
-        return not self._read_some() or bool(self._whole)
+    def more(self) -> bool:
+        """Take in what has come; False if it makes no whole line, nor is the end."""
+        return bool(self._whole) or not self._read_some() or bool(self._whole)
 
     def _read_some(self) -> bool:
         """Take in what has come, or wait for some; False at the end."""
         try:
+            self.waiting = True
             chunk = self._read(65536)
+            self.waiting = False
             if chunk is None:  # a descriptor somebody made non-blocking
                 self._readable.wait(1.0)
             elif chunk or self._parts:  # the last line may lack its newline
@@ -976,25 +976,35 @@ class Peer:
             self._time.notify_all()
 
     def _flush(self, patient: bool = False) -> None:
-        while self._outbox:
-            # Not getting the lock is as good as having written: its holder looks again.
-            crowded = self._serving and len(self._outbox) > CROWDED
-            if not self.writing.acquire(blocking=patient or crowded):
-                return
-            try:
+        try:
+            while self._outbox and self._write_out(patient):
+                pass
+        except BaseException:  # Ctrl-C, perhaps between getting the lock and the `try`
+            if self.writing.locked():  # then for good, if not by another just now
+                self.close()
+            raise
+
+    def _write_out(self, patient: bool) -> bool:
+        """Write what is queued; False if another thread does or will."""
+        # Not getting the lock is as good as having written: its holder looks again.
+        crowded = self._serving and len(self._outbox) > CROWDED
+        if not self.writing.acquire(blocking=patient or crowded):
+            return False
+        try:
+            with self._lock:
+                data, self._outbox = b"".join(self._outbox), []
+            if not data:
+                pass  # others have taken it along, or a batch has no answers
+            elif self._serving or patient or self._fits(data):
+                self._write(data)
+            else:  # a caller has a timeout to keep
                 with self._lock:
-                    data, self._outbox = b"".join(self._outbox), []
-                if not data:
-                    pass  # others have taken it along, or a batch has no answers
-                elif self._serving or patient or self._fits(data):
-                    self._write(data)
-                else:  # a caller has a timeout to keep
-                    with self._lock:
-                        self._outbox.insert(0, data)
-                    self._writer.submit(partial(self._flush, True))
-                    return
-            finally:
-                self.writing.release()
+                    self._outbox.insert(0, data)
+                self._writer.submit(partial(self._flush, True))
+                return False
+            return True
+        finally:
+            self.writing.release()
 
     def _fits(self, data: bytes) -> bool:
         # A pipe that can be written takes at least PIPE_BUF bytes (4096) at once.
@@ -1077,8 +1087,9 @@ class Peer:
         try:
             self._lead_for(call)
             result, error = call.outcome or (call.future.result(), None)
-        except BaseException:
-            self.watched(call).cancel()  # who stops waiting (Ctrl-C) wants it no more
+        except BaseException:  # Ctrl-C: who stops waiting wants it no more
+            self._step_down(call)  # should it have come too early to do so
+            self.watched(call).cancel()
             raise
         if error is not None:
             raise error
@@ -1092,7 +1103,7 @@ class Peer:
                     return
                 self._leader = call
             while (self._leader is call and call.id in self._pending
-                   and self._lines.wait(GRACE) and self._step()):
+                   and self._lines.ready(GRACE) and self._step(whole=False)):
                 pass
         finally:
             self._step_down(call)
@@ -1140,9 +1151,14 @@ class Peer:
             if self._settled and not (self._serving or self._awaited or self.closed):
                 self._step_down(me)  # whoever calls next need not wake this thread
 
-    def _step(self) -> bool:
-        """Read a line and see to it; False when there are no more."""
+    def _step(self, whole: bool = True) -> bool:
+        """Read a line and see to it; False when there are no more.
+
+        Unless `whole`: it does not wait for one of which but a part has come; False.
+        """
         try:
+            if not whole and not self._lines.more():
+                return False
             line = self._lines.next()
             if line is None:
                 self._hang_up()
@@ -1395,6 +1411,12 @@ class Peer:
             if self._serving or not (call.watched and self.workers.submit(fail)):
                 fail()
 
+    def give_up(self) -> bool:
+        """Close, if all that has come is seen to and a thread waits for more."""
+        if self._lines.waiting:
+            self.close()
+        return self.closed
+
     def close(self) -> None:
         """End at once, if not ended: calls fail, handlers are cancelled, threads go."""
         with self._lock:
@@ -1552,7 +1574,7 @@ class Streams:
     def __init__(self, reader: Any, writer: Any, ends: bool = False) -> None:
         self.reader, self.writer, self._ends = reader, writer, ends
 
-    def watch(self, closed: threading.Event, give_up: Callable[[], Any]) -> None:
+    def watch(self, closed: threading.Event, give_up: Callable[[], bool]) -> None:
         pass  # there is nothing that could end before them
 
     def release(self, pass_on: bool) -> None:
@@ -1625,16 +1647,17 @@ class Process:
             except Exception:
                 self._pass_on = None  # its reader is gone; keep draining
 
-    def watch(self, closed: threading.Event, give_up: Callable[[], Any]) -> None:
+    def watch(self, closed: threading.Event, give_up: Callable[[], bool]) -> None:
         """Give up on a process that has ended though its stdout is not `closed`.
 
-        A child of its own may hold that; what has been written is read before.
+        A child of its own may hold that.  give_up: False if it is too early, because
+        what has been written is not read yet.
         """
         def wait() -> None:
             self._popen.wait()
             self._over.set()
-            if not closed.wait(self.PATIENCE / 4):
-                give_up()
+            while not closed.wait(self.PATIENCE / 4) and not give_up():
+                pass
 
         start_thread("mcp exit", wait)
 
@@ -4734,7 +4757,7 @@ class Link:
         self._ending = threading.Lock()   # held while the process is ended
         self._caching = threading.Lock()  # guards the next
         self._cache: dict[tuple[str, str], tuple[float, str]] = {}
-        process.watch(self.peer.ended, self.peer.close)
+        process.watch(self.peer.ended, self.peer.give_up)
 
     def request(self, method: str, params: Json | None = None,
                 timeout: float | None = None, progress_handler: Handler | None = None,

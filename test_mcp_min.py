@@ -6853,6 +6853,44 @@ class Test10Process(FakeServers, unittest.TestCase):
                 self.assertIsInstance(call.exception(), ConnectionClosed)
             client.close()
 
+    def test_an_answer_is_read_to_its_end_though_its_server_has_ended(self):
+        """Fails if a process is given up while its last answer is still decoded."""
+        decode = mcp_min.decode
+
+        def slowly(line, max_depth):
+            time.sleep(0.3 if b"last words" in line else 0)  # longer than `hurried`
+            return decode(line, max_depth)
+
+        with hurried(), mock.patch.object(mcp_min, "decode", slowly):
+            client = self.fake(call="text('last words'); die(3)")
+            self.assertEqual(client.call_tool("f").text, "last words")
+            client.close()
+
+    def test_ctrl_c_in_a_call_leaves_a_connection_that_works_or_is_closed(self):
+        """Fails (the next call waits for its timeout) if what was interrupted keeps the
+        right to read or to write, or a line that was read, for ever."""
+        def interrupt(owner, name, after):
+            job = getattr(owner, name)
+
+            def once(*args, **kwargs):
+                setattr(owner, name, job)
+                if after:
+                    job(*args, **kwargs)
+                raise KeyboardInterrupt
+            return mock.patch.object(owner, name, once)
+
+        for owner, name, after in ((mcp_min.Peer, "_step_down", False),
+                                   (mcp_min.Lines, "_read_some", True),
+                                   (mcp_min.Peer, "_write", True)):
+            with self.subTest(name):
+                client = self.fake({"timeout": 2})
+                client.call_tool("f")
+                client.call_tool("f")  # now this thread reads for itself
+                with interrupt(owner, name, after), self.assertRaises(KeyboardInterrupt):
+                    client.call_tool("f")
+                self.assertNotIsInstance(raised(client.call_tool, "f"), TimeoutError)
+                client.close()
+
     def test_a_server_whose_child_holds_its_stdout_is_dead_all_the_same(self):
         """Fails, 20 s late, if only the end of its stdout counts."""
         with hurried():

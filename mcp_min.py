@@ -1,4 +1,4 @@
-"""mcp_min 1.0.0: the Model Context Protocol over stdio, server and client, in one file.
+"""mcp_min 2.0.0: the Model Context Protocol over stdio, server and client, in one file.
 
 Copy this file into your project; it needs Python 3.9 or newer and nothing else.
 
@@ -21,72 +21,80 @@ Copy this file into your project; it needs Python 3.9 or newer and nothing else.
 host's configuration, `-h` lists the rest.  Licence (MIT) and changes stand at the
 end of the file.
 
-The file is read from top to bottom; a section names only what stands above it:
+The file is read from top to bottom; no section uses a name of a later one:
 
     1  Vocabulary    the facts of the specification, as tables
     2  Errors        what is raised, and what travels
-    3  Wire          bytes <-> messages, and the shape of a message
-    4  Peer          one end of a connection: ids, cancellation, progress, threads
-    5  Stdio         who owns descriptors 0 and 1; starting and ending a process
-    6  Eras          all that differs between the revisions of the protocol, both ends
-    7  Content       values -> content blocks, and the results that carry them
-    8  Schema        signatures -> JSON Schema, the validator, URI templates
-    9  Server        registries, pages, the context of a handler, the method handlers
-    10 Client        the same verbs from the other side
-    11 Command line  the program in this file
+    3  Messages      JSON-RPC: bytes <-> messages, ids, shapes, responses
+    4  Threads, streams, diagnostics   a thread pool, lines of a stream, the trace
+    5  Connection    one end of a connection: ids, cancellation, progress, who reads
+    6  Stdio         who owns descriptors 0 and 1; starting and ending a process
+    7  Revisions     all that differs between the revisions of the protocol, both ends
+    8  Content       values -> content blocks, and the results that carry them
+    9  Schema        signatures -> JSON Schema, the validator, URI templates
+    10 Server        registries, pages, the context of a handler, the method handlers
+    11 Client        the same verbs from the other side
+    12 Familiar names  FastMCP's and the official SDK's spellings; may be deleted
+    13 Command line  the program in this file
 
 Two eras share the pipe.  Up to 2025-11-25 a connection opens with the `initialize`
 handshake and both ends may send requests ("legacy"); from 2026-07-28 every request
 carries all it needs in `_meta` and the server never asks, it answers "input required"
 and is called again ("modern").  Handlers are the same code in both.
 
-Threads.  Of each connection one thread reads, and runs short handlers itself; when one
-keeps it for 2 ms the reading passes to another thread, so pings, cancellations and
-answers are never late.  Whoever sends writes, and takes along what others queued.
-Everything public may be called from any thread.
+Threads.  Each connection has one reading thread at a time.  It never waits for user
+code: a server's reading thread runs short handlers itself, but when one keeps it for 2
+ms another thread reads on.  The thread that sends a message also writes it, with any
+that other threads have queued.  Everything public may be called from any thread.
 
-Locks, in the order in which they may be taken:
+Locks.  Each guards one thing, which is written where it is made.  While one of these is
+held only those below it may be taken:
 
-    Client._lock     held while connecting
-    Server._lock     registries, connections, who listens to what, what was asked
-    Peer.writing     the right to write; the patient and the crowded wait for it
-    Peer._lock       ids alive on both sides, the outbox, who reads
-    Workers._ready   queued jobs and idle threads
+    Client._lock            connecting
+    Server._lock            registries, connections, who listens to what
+    IncomingRequests.lock   the other end's requests
+    Batch._lock             the responses to an array of messages
+    Outbox._lock            lines to be written
+    ThreadPool._changed     jobs and threads
 
-Of the others, Link._ending and ModernDialect._lock are taken before Peer.writing, and
-Trace._lock inside it; the rest alone.  Longer than a few lines are held: _streams_taken
-while a server runs, Link._ending while it ends, Trace._lock while a line is shown, and
-Process._telling while the `stderr` function is called.
+SharedReading._lock is taken before a ThreadPool's, ModernDialect._lock before that of
+OutgoingRequests, and Outbox.writing before the other locks of Outbox and a Trace's; the
+rest are never held together with another.  Held for long are: Outbox.writing while the
+pipe is full, _streams_taken while a server runs, ClientSession._ending while one ends.
 """
-# ruff: noqa: BLE001, ISC004, RUF022, RUF023
+# ruff: noqa: BLE001, ISC004, RUF022, RUF023, SIM905
 # (Exceptions end here on purpose; lists are in order of meaning; texts take two lines.)
 from __future__ import annotations
 
+import atexit
 import enum
 import json
 import operator
 import os
 import re
+import stat
 import sys
 import threading
 import time
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property, lru_cache, partial, partialmethod
 
 TYPE_CHECKING = False  # what `typing` would say, without the time it takes to import
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
     from concurrent.futures import Future
-    from typing import Any, NoReturn, Self, TypeVar
+    from typing import Any, NoReturn, Self, TypeVar, overload
 
     T = TypeVar("T")
+    F = TypeVar("F", bound=Callable[..., Any])
     Problem = tuple[tuple[Any, ...], str, str]
+    Line = bytes | bytearray
     Handler = Callable[..., Any]
     Json = dict[str, Any]
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 __all__ = [
     # the two ends
     "Server", "Client", "Context",
@@ -109,83 +117,68 @@ __all__ = [
 # of modelcontextprotocol.io/specification/REVISION.
 
 
-class Revision:
-    """One dated revision: its era, and the rules that hold in it alone."""
-
-    __slots__ = ("modern", "batches", "bad_arguments_are_results", "elicits")
-
-    def __init__(self, modern: bool, batches: bool, results: bool,
-                 elicits: str) -> None:
-        self.modern, self.batches = modern, batches
-        self.bad_arguments_are_results, self.elicits = results, elicits.split()
-
-
-REVISIONS = {  #           modern batches results  modes of elicitation
-    "2024-11-05": Revision(False, False,  False,   ""),
-    "2025-03-26": Revision(False, True,   False,   ""),          # basic: "MUST support"
-    "2025-06-18": Revision(False, False,  False,   "form"),
-    "2025-11-25": Revision(False, False,  True,    "form url"),  # changelog: SEP-1303
-    "2026-07-28": Revision(True,  False,  True,    "form url"),
-}  # results: bad tool arguments are a result with `isError`, not an error
+# One dated revision.  modern: it is stateless.  batches: it allows arrays of messages.
+# bad_arguments_are_results: bad arguments of a tool are a result with `isError`, not an
+# error.  elicits: the modes of elicitation.
+Revision = namedtuple("Revision", "modern batches bad_arguments_are_results elicits")
+REVISIONS = {
+    "2024-11-05": Revision(False, False, False, ""),
+    "2025-03-26": Revision(False, True,  False, ""),          # basic: "MUST support"
+    "2025-06-18": Revision(False, False, False, "form"),
+    "2025-11-25": Revision(False, False, True,  "form url"),  # changelog: SEP-1303
+    "2026-07-28": Revision(True,  False, True,  "form url"),
+}
 LEGACY_VERSIONS = [date for date, row in REVISIONS.items() if not row.modern]
 MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
 HANDSHAKE = "legacy"                              # any revision with a handshake
 
-
-class Method:
-    """One request a server answers.
-
-    eras: those that have it, L(egacy) and M(odern).  feature: the capability that must
-    be advertised for it.  page: the key of the list in its result, if it is paged.
-    cached: its result carries caching hints.  asks: its handler may ask the client in
-    the modern era ("input required").  swift: the reading thread settles it before it
-    reads the next line, outside any middleware: it changes how that line is understood,
-    or is over at once.
-    """
-
-    __slots__ = ("eras", "feature", "page", "cached", "asks", "swift")
-
-    def __init__(self, eras: str, feature: str = "", page: str = "", asks: bool = False,
-                 cached: bool = False, swift: bool = False) -> None:
-        self.eras, self.feature, self.page = eras, feature, page
-        self.asks, self.cached, self.swift = asks, cached, swift
-
-
+# One request a server answers.  capability: what must be advertised for it; after a dot
+# a key in it that must be true.  list_key:
+# the key of the list in its result, if it is paged.  cached: its result carries caching
+# hints.  asks: its handler may ask the client in the modern era ("input required").
+# inline: handled on the reading thread before the next line is read, outside any
+# middleware: it changes how that line is understood, or is over at once.  since, until:
+# the first and the last revision that has it.
+#
 # A new revision is a row above, the newest of its era last.  A new method is a row
-# here, a function under @handles (section 9) and a verb of Client; a new feature must
-# also enter Server._features.  A row knows eras only: what not all revisions of an era
-# have needs a check in Terms._row.  A new question is a row in the three tables after
-# this one, a verb of Context and one of ANSWERERS (section 10).
+# here, a function under @handles (section 10) and a verb of Client.  A new question is
+# a row in the three tables that follow, a verb of Context and one of ANSWERERS (section
+# 11).
+Method = namedtuple("Method", "capability list_key asks cached inline since until",
+                    defaults=("", "", False, False, False, "", "9999"))
+HANDSHAKE_ONLY = {"until": LEGACY_VERSIONS[-1]}
+STATELESS_ONLY = {"since": MODERN_VERSIONS[0]}
 METHODS = {
-    "initialize":               Method("L ", swift=True),
-    "ping":                     Method("L ", swift=True),
-    "server/discover":          Method(" M", swift=True, cached=True),
-    "tools/list":               Method("LM", "tools", page="tools", cached=True),
-    "tools/call":               Method("LM", "tools", asks=True),
-    "resources/list":           Method("LM", "resources", page="resources",
-                                       cached=True),
-    "resources/templates/list": Method("LM", "resources", page="resourceTemplates",
-                                       cached=True),
-    "resources/read":           Method("LM", "resources", asks=True, cached=True),
-    "resources/subscribe":      Method("L ", "resources", swift=True),
-    "resources/unsubscribe":    Method("L ", "resources", swift=True),
-    "prompts/list":             Method("LM", "prompts", page="prompts", cached=True),
-    "prompts/get":              Method("LM", "prompts", asks=True),
-    "completion/complete":      Method("LM", "completions"),
-    "logging/setLevel":         Method("L ", "logging", swift=True),
-    "subscriptions/listen":     Method(" M", swift=True),
+    "initialize":               Method(inline=True, **HANDSHAKE_ONLY),
+    "ping":                     Method(inline=True, **HANDSHAKE_ONLY),
+    "server/discover":          Method(inline=True, cached=True, **STATELESS_ONLY),
+    "tools/list":               Method("tools", "tools", cached=True),
+    "tools/call":               Method("tools", asks=True),
+    "resources/list":           Method("resources", "resources", cached=True),
+    "resources/templates/list": Method("resources", "resourceTemplates", cached=True),
+    "resources/read":           Method("resources", asks=True, cached=True),
+    "resources/subscribe":      Method("resources.subscribe", inline=True,
+                                       **HANDSHAKE_ONLY),
+    "resources/unsubscribe":    Method("resources.subscribe", inline=True,
+                                       **HANDSHAKE_ONLY),
+    "prompts/list":             Method("prompts", "prompts", cached=True),
+    "prompts/get":              Method("prompts", asks=True),
+    "completion/complete":      Method("completions"),
+    "logging/setLevel":         Method("logging", inline=True, **HANDSHAKE_ONLY),
+    "subscriptions/listen":     Method(inline=True, **STATELESS_ONLY),
 }
 
 # What a server may ask its client, and the capability the client must have declared;
-# then what the answers must look like.
+# what a client declares for each handler it has; what the answers must look like.
 QUESTIONS = {
     "elicitation/create":     "elicitation",
     "sampling/createMessage": "sampling",
     "roots/list":             "roots",
 }
-DECLARED: Json = {  # what a client that can answer says of it
-    "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+CLIENT_CAPABILITIES: Json = {  # form and url are the modes of elicitation
+    "form": {"elicitation": {"form": {}}}, "url": {"elicitation": {"url": {}}},
+    "sampling": {"sampling": {}}, "roots": {"roots": {}}}
 ANSWERS: Json = {
     "elicitation/create": {"type": "object", "required": ["action"], "properties": {
         "action": {"enum": ["accept", "decline", "cancel"]}}},
@@ -240,8 +233,12 @@ META_SUBSCRIPTION = META + "subscriptionId"
 WRAPS_RESULT = "x-fastmcp-wrap-result"        # in a schema: as {"result": value}
 WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # the same in a result's `_meta`
 MAX_COMPLETIONS = 100                         # server/utilities/completion
+FORM_TYPES = ("string", "number", "integer", "boolean")  # client/elicitation
+FORM_FORMATS = ("email", "uri", "date", "date-time")
 COMPLETABLE = ("prompts", "resourceTemplates")  # what has arguments to complete
+COMPLETIONS_SINCE = "2025-03-26"              # before, no server could declare them
 TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"           # server/tools: "Tool Names"
+URI_START = "[A-Za-z][A-Za-z0-9+.-]*:."       # RFC 3986
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert",
           "emergency")
@@ -251,11 +248,15 @@ INVALID_REQUEST = -32600      # JSON, but not a message; or not at this time
 METHOD_NOT_FOUND = -32601     # unknown, not in this era, or of a feature not offered
 INVALID_PARAMS = -32602       # also: unknown tool, prompt; resource in the modern era
 INTERNAL_ERROR = -32603       # a handler other than a tool's failed; a malformed answer
-RESOURCE_NOT_FOUND = -32002   # legacy only
+RESOURCE_NOT_FOUND = -32002   # in the modern era it is sent as INVALID_PARAMS
 MISSING_CAPABILITY = -32021   # modern: the client did not declare what is needed
 UNSUPPORTED_VERSION = -32022  # modern: `data` lists what we do support
-REQUEST_CANCELLED = -32800    # from LSP: stands on the local Cancelled, is not sent
+MODERN_CODES = (-32020, MISSING_CAPABILITY, UNSUPPORTED_VERSION)  # only of that era
+URL_REQUIRED = -32042         # 2025-11-25 only; not used here
+REQUEST_CANCELLED = -32800    # from LSP: the code of our Cancelled, never sent
 CONTENT_TOO_LARGE = -32801    # our own: a line over max_message_bytes
+USER_REJECTED = -1            # client/sampling: "User rejected sampling request"
+RESERVED_CODES = range(-32099, -32019)  # basic: "reserved for the MCP specification"
 
 
 # -- 2. Errors -------------------------------------------------------------------------
@@ -272,14 +273,18 @@ class McpError(Exception):
 
     code, message, data = INTERNAL_ERROR, "", None  # of a subclass that sets none
 
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
+    def __init__(self, code: Any, message: str = "", data: Any = None) -> None:
+        if hasattr(code, "message"):  # an ErrorData of the official SDK
+            code, message, data = code.code, code.message, code.data
+        if type(code) is not int:  # basic: "Error codes MUST be integers"
+            raise TypeError(f"an error code must be an int, not {code!r:.60}")
         super().__init__(code, message, data)
         self.code, self.message, self.data = code, message, data
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.code})"
+        return escape_control(f"{self.message} ({self.code})")
 
-    def wire(self) -> Json:
+    def to_json(self) -> Json:
         """The error object as it travels."""
         error: Json = {"code": self.code, "message": self.message}
         return error if self.data is None else {**error, "data": self.data}
@@ -295,7 +300,7 @@ class ToolError(Exception):
 
 
 class RequestTimeout(TimeoutError):
-    """No answer and no progress in the time allowed; the other end is told if possible."""
+    """No answer and no progress in the time allowed; the other end is notified."""
 
 
 class ConnectionClosed(ConnectionError):
@@ -325,16 +330,17 @@ def invalid_params(message: str, data: Any = None) -> McpError:
     return McpError(INVALID_PARAMS, message, data)
 
 
-def malformed(fault: str) -> McpError:
-    return McpError(INTERNAL_ERROR, f"Malformed answer: {fault}")
+def invalid_response(fault: str) -> McpError:
+    return McpError(INTERNAL_ERROR, f"Malformed response: {fault}")
 
 
-def expect(value: Any, kind: type, name: str) -> Any:
+_TYPE_NAMES = {str: "a string", dict: "an object", list: "a list", bool: "a boolean"}
+
+
+def require_type(value: Any, kind: type, name: str) -> Any:
     """The value, if it is of this type; else McpError(-32602) with its name."""
     if type(value) is not kind:
-        wanted = {"str": "a string", "dict": "an object", "list": "a list"}
-        words = wanted.get(kind.__name__, "a boolean")
-        raise invalid_params(f'"{name}" must be {words}')
+        raise invalid_params(f'"{name}" must be {_TYPE_NAMES[kind]}')
     return value
 
 
@@ -346,7 +352,7 @@ def error_text(error: BaseException) -> str:
         return type(error).__name__
 
 
-def printable(text: str) -> str:
+def escape_control(text: str) -> str:
     """Text with all that a terminal might obey made visible, but newline and tab."""
     if text.isprintable():
         return text
@@ -354,7 +360,7 @@ def printable(text: str) -> str:
                    for c in text)
 
 
-# -- 3. Wire ---------------------------------------------------------------------------
+# -- 3. Messages -----------------------------------------------------------------------
 # A message is one line: UTF-8 in, ASCII out.  ASCII output has no code page, no U+2028,
 # no lone surrogate and no line break inside, so a whole class of bugs cannot occur.
 
@@ -363,10 +369,12 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_to_text = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_from_text = json.JSONDecoder(parse_constant=_refuse_constant).decode
+_to_text = json.JSONEncoder(separators=(",", ":"), allow_nan=False,
+                            check_circular=False).encode  # RecursionError tells
+_parse = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 _STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"?'  # also matches an unended one: never backtracks
 MAX_DEPTH = 200  # brackets within each other on a line, unless a server says otherwise
+MAX_ID = 1 << 16  # characters of an id or a token: they are kept, and sent back
 _NESTS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
@@ -380,22 +388,26 @@ def notification(method: str, params: Json | None = None) -> Json:
     return message if params is None else {**message, "params": params}
 
 
-def decode(line: bytes, max_depth: int) -> Any:
-    """The JSON on a line, or McpError saying why it is none."""
-    # Depth first: nested deep enough, a line kills the parser and the process with it.
+def decode(line: Line, max_depth: int) -> Any:
+    """The JSON on a line; raises McpError if there is none."""
+    # Depth first: nested deep enough, a line overflows the C stack of the JSON parser.
     # Few lines have that many brackets at all; only those are looked at closely.
     if line.count(b"[") + line.count(b"{") > max_depth and _depth(line) > max_depth:
         raise McpError(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
     try:
-        return _from_text(line.decode("utf-8"))
+        text = line.decode("utf-8").strip(" \t\r")
+        message, end = _parse(text)  # JSONDecoder.decode spends a third on whitespace
+        if end == len(text):
+            return message
+        reason = f"extra data after {end} characters"
     except (ValueError, RecursionError) as error:
         unreadable = isinstance(error, UnicodeDecodeError)
         reason = "not UTF-8" if unreadable else str(error)[:100]
-        raise McpError(PARSE_ERROR, f"Parse error: {reason}; expected one JSON message "
-                       "on each line") from None
+    raise McpError(PARSE_ERROR, f"Parse error: {reason}; expected one JSON message "
+                   "on each line")
 
 
-def _depth(line: bytes) -> int:
+def _depth(line: Line) -> int:
     from itertools import accumulate
 
     bare = re.sub(_STRING, b"", line, flags=re.DOTALL)
@@ -411,17 +423,20 @@ def _dict(value: Any) -> Json:
 def read_id(value: Any) -> int | str | None:
     """A request id or progress token as it stands, 1.0 as 1; None for anything else."""
     kind = type(value)
-    if kind is int or kind is str:
+    if kind is int or kind is str and len(value) <= MAX_ID:
         return value  # type: ignore[no-any-return]
     return int(value) if kind is float and value.is_integer() else None
 
 
-def shape_of(message: Any) -> str:
-    """ "request", "notification" or "response"; McpError if none (basic: Messages)."""
+def classify(message: Any) -> str:
+    """Return "request", "notification" or "response"; raise McpError for anything else.
+
+    See basic, "Messages".
+    """
     if type(message) is not dict:
         fault = "expected a JSON object"
     elif "method" not in message and ("result" in message or "error" in message):
-        return "response"  # its faults are the affair of the call it answers
+        return "response"  # the call that waits for it reports what is wrong with it
     elif message.get("jsonrpc") != "2.0":
         fault = '"jsonrpc" must be "2.0"'
     elif type(message.get("method")) is not str:
@@ -433,419 +448,12 @@ def shape_of(message: Any) -> str:
     elif read_id(message["id"]) is not None:
         return "request"
     else:
-        fault = '"id" must be a string or an integer'
+        fault = f'"id" must be an integer, or a string of at most {MAX_ID} characters'
     raise McpError(INVALID_REQUEST, f"Invalid request: {fault}")
 
 
-class Lines:
-    """The lines of a binary stream, for one thread at a time.
-
-    Each byte is looked at once however the chunks fall.  The rest of a line that has
-    passed `limit` bytes is thrown away as it arrives.
-    """
-
-    def __init__(self, stream: Any, limit: int) -> None:
-        stream = getattr(stream, "buffer", stream)  # a text stream: what is underneath
-        self._read = getattr(stream, "read1", None) or stream.read
-        self._readable, self.limit = Readiness(stream, reading=True), limit
-        self._whole: deque[bytes] = deque()  # lines that have arrived
-        self._parts: list[bytes] = []        # the line that is arriving
-        self._size = 0                       # bytes in these
-        self._first = True
-        self.waiting = False                 # inside the stream, for more to come
-
-    def next(self) -> bytes | None:
-        """The next line without its newline, waiting for it; None at the end."""
-        while not self._whole:
-            if not self._read_some():
-                return None
-        line = self._whole.popleft()
-        if self._first:
-            self._first = False
-            line = line[3:] if line.startswith(b"\xef\xbb\xbf") else line
-        return line
-
-    def ready(self, seconds: float) -> bool:
-        """Wait for something to read; False when the time is up, or no way to tell."""
-        return bool(self._whole) or self._readable.ready(seconds)
-
-    def more(self) -> bool:
-        """Take in what has come; False if it makes no whole line, nor is the end."""
-        return bool(self._whole) or not self._read_some() or bool(self._whole)
-
-    def _read_some(self) -> bool:
-        """Take in what has come, or wait for some; False at the end."""
-        try:
-            self.waiting = True
-            chunk = self._read(65536)
-            self.waiting = False
-            if chunk is None:  # a descriptor somebody made non-blocking
-                self._readable.wait(1.0)
-            elif chunk or self._parts:  # the last line may lack its newline
-                self._split(chunk or b"\n")
-            return chunk != b"" or bool(self._whole)
-        except (OSError, ValueError):  # the stream broke, or was closed under us
-            return False
-
-    def _split(self, chunk: bytes) -> None:
-        for newlines, part in enumerate(chunk.split(b"\n")):
-            if newlines:
-                self._whole.append(b"".join(self._parts))
-                self._parts, self._size = [], 0
-            # A line past the limit keeps just enough bytes to show it, less a BOM.
-            part = part[:self.limit + 4 - self._size]
-            if part:
-                self._parts.append(part)
-                self._size += len(part)
-
-
-class Readiness:
-    """Can a stream be read, or written, without blocking?  For one thread at a time."""
-
-    def __init__(self, stream: Any, reading: bool) -> None:
-        self._stream, self._reading = stream, reading
-        self._poll: Any = None  # made when needed: most streams never make one wait
-
-    def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it can, or until the time is up.
-
-        OSError, TypeError, ValueError: it has no descriptor, or none to wait for.
-        """
-        if self._poll is None:
-            self._poll = self._make_poll()
-        return any(self._poll(seconds))
-
-    def ready(self, seconds: float) -> bool:
-        """The same; where there is no way to tell, reading might block, writing not."""
-        try:
-            return self.wait(seconds)
-        except (OSError, TypeError, ValueError):  # closed, say, or a pipe on Windows
-            return not self._reading
-
-    def _make_poll(self) -> Callable[[float | None], Any]:
-        import select
-
-        if not hasattr(select, "poll"):  # Windows, where it works for sockets only
-            one: list[Any] = [self._stream]
-            read, write = (one, []) if self._reading else ([], one)
-            return lambda seconds: select.select(read, write, [], seconds)
-        poll = select.poll()
-        poll.register(self._stream, select.POLLIN if self._reading else select.POLLOUT)
-        return lambda seconds: poll.poll(None if seconds is None else seconds * 1000)
-
-
-def report(doing: str) -> None:
-    """Put the exception in hand on stderr, where a host keeps its server's log."""
-    import traceback
-
-    say(f"{doing}:\n{traceback.format_exc()}")
-
-
-def say(text: str, patience: float = 0.0) -> None:
-    """Write to stderr, but drop what would block longer: nobody may be reading it."""
-    text = printable(text)
-    try:
-        writable = Readiness(sys.stderr, reading=False)
-        for at in range(0, len(text), 1000):  # a pipe takes 4096 bytes if it takes any
-            if not writable.ready(patience):
-                break
-            sys.stderr.write(text[at:at + 1000])
-            sys.stderr.flush()
-    except (AttributeError, OSError, ValueError):
-        pass  # there is none, or it is closed: there is nobody to tell
-
-
-class Trace:
-    """Every line that crosses, with its time: > goes to the server, < to the client.
-
-    MCP_MIN_TRACE=stderr or =/some/file turns it on; an answer is shown with the method
-    it answers and the milliseconds it took.
-    """
-
-    def __init__(self, write: Callable[[str], Any]) -> None:
-        self._write = write
-        self._lock = threading.Lock()  # guards _asked, and keeps lines whole
-        self._asked: dict[Any, tuple[str, float]] = {}
-
-    @classmethod
-    def to(cls, target: str) -> Trace:
-        """A trace to "stderr", or to the end of a file."""
-        if target == "stderr":
-            return cls(partial(say, patience=0.02))
-        # Wire traffic may hold secrets: nobody else reads the file.
-        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        return cls(open(fd, "w", encoding="utf-8", buffering=1).write)
-
-    def show(self, arrow: str, data: bytes) -> None:
-        for line in data.splitlines():
-            with self._lock:
-                now = time.time()
-                clock = time.strftime("%H:%M:%S", time.localtime(now))
-                clock += f".{int(now % 1 * 1000):03}"
-                text = printable(line.decode("utf-8", "backslashreplace"))
-                note = self._note(arrow, line)
-                try:
-                    self._write(f"{clock} {arrow} {text}{note}\n")
-                except (OSError, ValueError):
-                    pass  # a full disk must not stop the wire
-
-    def _note(self, arrow: str, line: bytes) -> str:
-        try:
-            message = decode(line, MAX_DEPTH)
-            key = message["id"]
-            if "method" in message:
-                if len(self._asked) > 10000:  # cancelled, most of them
-                    self._asked.clear()
-                self._asked[arrow, key] = message["method"], time.perf_counter()
-                return ""
-            method, start = self._asked.pop(("<" if arrow == ">" else ">", key))
-            return f"  # {method} {(time.perf_counter() - start) * 1000:.1f} ms"
-        except (McpError, KeyError, TypeError):
-            return ""
-
-
-# -- 4. Peer ---------------------------------------------------------------------------
-# Two tables: Peer._active (their requests) and Peer._pending (our calls).
-# An id leaves a table once, and whoever pops it acts on it: the answer, a cancellation,
-# a timeout and the end of the connection race for the pop, and only one wins.  What is
-# said *about* a request is queued under the lock that proves the request alive, so
-# progress cannot follow an answer and a cancelled request is silent by construction.
-
-DETACHED: Json = {}  # a handler's "no answer yet": the request lives, without a thread
-LATER = object()     # `Call.read`'s "no outcome yet": who said it will finish the call
-CROWDED = 1000       # queued lines from which on senders wait for the writer
-GRACE = 0.002        # seconds a leader may be stuck, or missing, until there is another
-BACKLOG = 10000      # callbacks that wait; what a server tells beyond that is dropped
-LINGER = 0.05        # seconds without requests until the timekeeper sleeps
-
-
-class Workers:
-    """Threads that take jobs in order, made when needed, at most `limit`; 1: a lane."""
-
-    def __init__(self, name: str, limit: int) -> None:
-        self._name, self._limit = name, limit
-        self._ready = threading.Condition()  # guards the rest; notified: job, closed
-        self._jobs: deque[Callable[[], Any]] = deque()
-        self._threads: set[int] = set()  # their identities
-        self._started = self._idle = 0
-        self._closed = False
-
-    def submit(self, job: Callable[[], Any]) -> bool:
-        """Have a thread run it; False if there is none and none can be started.
-
-        The job waits even then: whatever thread comes next will run it.
-        """
-        with self._ready:
-            self._jobs.append(job)
-            grow = self._idle < len(self._jobs) and self._started < self._limit
-            self._started += grow
-            self._ready.notify()
-        if not grow or start_thread(self._name, self._work):
-            return True
-        with self._ready:
-            self._started -= 1
-            return self._started > 0
-
-    def full(self) -> bool:
-        """Do so many jobs wait that what may be dropped should be?"""
-        return len(self._jobs) > BACKLOG
-
-    def inside(self) -> bool:
-        """Is the calling thread one of these?"""
-        return threading.get_ident() in self._threads
-
-    def close(self) -> None:
-        """Let waiting jobs run, then end all threads; returns at once."""
-        with self._ready:
-            self._closed = True
-            self._ready.notify_all()
-
-    def _work(self) -> None:
-        self._threads.add(threading.get_ident())
-        for job in iter(self._next, None):
-            try:
-                job()
-            except BaseException:
-                report("mcp_min: a callback failed")
-
-    def _next(self) -> Callable[[], Any] | None:
-        with self._ready:
-            self._idle += 1
-            while not self._jobs and not self._closed:
-                self._ready.wait()
-            self._idle -= 1
-            if self._jobs:
-                return self._jobs.popleft()
-            self._started -= 1  # a job that comes later yet gets a thread of its own
-            self._threads.discard(threading.get_ident())
-            return None
-
-
-def start_thread(name: str, run: Callable[[], Any]) -> bool:
-    """Start a thread; False if none can be, as from 3.12 on while the process ends."""
-    try:
-        # Daemons all: nothing a handler does may keep the process from ending.
-        threading.Thread(target=run, name=name, daemon=True).start()
-    except RuntimeError:
-        return False
-    return True
-
-
-class Incoming:
-    """A request of the other end: alive until it is answered or cancelled.
-
-    id, method, params: as received.  token: the progress token, or None.  cancelled:
-    True once the client's cancellation, or the end of the connection, has been read.
-    """
-
-    __slots__ = ("peer", "id", "method", "params", "token", "cancelled", "batch",
-                 "hooks", "reached", "session")
-
-    def __init__(self, peer: Peer, message: Json, batch: Batch | None) -> None:
-        self.peer, self.batch = peer, batch
-        self.id, self.method = read_id(message["id"]), message["method"]
-        params = message.get("params")
-        self.params: Json = {} if params is None else params
-        meta = self.params.get("_meta") if type(self.params) is dict else None
-        self.token = read_id(meta.get("progressToken")) if type(meta) is dict else None
-        self.cancelled = False
-        self.hooks: tuple[Callable[[], Any], ...] = ()  # run on cancellation
-        self.reached = float("-inf")  # the highest progress told
-        self.session: Any = None      # a server's, when it came
-
-    def tell(self, method: str, params: Json, reached: float | None = None) -> None:
-        """Send a notification about this request; nothing once it is answered."""
-        self.peer.tell(self, encode(notification(method, params)), reached=reached)
-
-    def on_cancel(self, hook: Callable[[], Any]) -> None:
-        """Have it called, once, when the request is cancelled; now if it has been."""
-        with self.peer._lock:
-            if not self.cancelled:
-                self.hooks += (hook,)
-                return
-        hook()
-
-    def progress(self, progress: float, total: float | None,
-                 message: str | None) -> None:
-        """Report it if the client gave a token and it increases (basic: "Progress")."""
-        if self.token is None or not progress > self.reached:
-            return
-        params: Json = {"progressToken": self.token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        self.tell(PROGRESS, params, reached=progress)
-
-    def answer(self, **reply: Any) -> None:
-        """Send `result=` or `error=`, unless answered or cancelled before."""
-        try:
-            data = encode({"jsonrpc": "2.0", "id": self.id, **reply})
-        except Exception as error:  # of a dict of the user's, any
-            fault = f"The result is not JSON: {error_text(error):.200}"
-            return self.answer(error=McpError(INTERNAL_ERROR, fault).wire())
-        self.peer.tell(self, data, last=True)
-
-
-class Batch:
-    """The answers to an array of messages, sent as one array when the last is there."""
-
-    def __init__(self, messages: int) -> None:
-        self._missing = messages
-        self._answers: list[bytes] = []
-
-    def add(self, answer: bytes) -> bytes:  # Peer._lock is held
-        """Count one message as done, b"" if silently; the array if it was the last."""
-        self._missing -= 1
-        self._answers += [answer.rstrip()] if answer else []
-        whole = not self._missing and self._answers
-        return b"[" + b",".join(self._answers) + b"]\n" if whole else b""
-
-
-class Call:
-    """A request of ours, pending until it is answered, cancelled, late or orphaned.
-
-    read(call, result): what the caller gets, worked out on the thread that reads; it
-    may say LATER, and send the call again or finish it itself.  on_progress(progress,
-    total, message): called on the lane.
-
-    future: a concurrent.futures.Future of the outcome, made when somebody needs one to
-    wait with.  Who reads for itself does not (see Peer.wait), which makes a call a
-    fifth shorter, and the start of a program that only calls and waits 6 ms.
-
-    stream: it has neither timeout nor cap: a listen request, a question of a server, a
-    probe.  It may stay open for long, so callers read for themselves beside it.
-    """
-
-    __slots__ = ("id", "method", "outcome", "read", "on_progress", "timeout",
-                 "deadline", "cap", "untold", "inside", "watched", "stream",
-                 "_future", "_lock")
-
-    def __init__(self, method: str, read: Any, on_progress: Any, timeout: float | None,
-                 cap: float | None) -> None:
-        self.id, self.method, self.read = 0, method, read
-        self.on_progress = on_progress
-        self.timeout = float("inf") if timeout is None else timeout
-        self.untold = 0      # progress that has come and on_progress was not yet told
-        self.inside = False  # a callback waits for it: it must not wait for callbacks
-        self.watched = False  # its future is in a user's hands
-        self.cap = float("inf") if cap is None else time.monotonic() + cap
-        self.deadline = self.cap  # until it is sent
-        self.stream = timeout is None and cap is None
-        self._lock = threading.Lock()  # guards the rest
-        self.outcome: tuple[Any, BaseException | None] | None = None
-        self._future: Future[Any] | None = None
-
-    def touch(self) -> None:
-        """Start the timeout anew, never past the cap."""
-        self.deadline = min(self.cap, time.monotonic() + self.timeout)
-
-    @property
-    def future(self) -> Future[Any]:
-        from concurrent.futures import Future
-
-        with self._lock:
-            if self._future is None:
-                self._future = Future()
-                if self.outcome:  # nobody has the future: no callback runs in here
-                    pass_on(self._future, *self.outcome)
-            return self._future
-
-    def finish(self, result: Any = None, error: BaseException | None = None) -> None:
-        with self._lock:
-            self.outcome, future = (result, error), self._future
-        if future:
-            pass_on(future, result, error)
-
-    def receive(self, message: Json) -> None:
-        """Finish with what an answer says, or with what is wrong with it."""
-        try:
-            result = read_answer(message)
-            value = self.read(self, result) if self.read else result
-        except Exception as error:
-            return self.finish(error=error)
-        if value is not LATER:
-            self.finish(value)
-
-
-def pass_on(future: Future[Any], result: Any, error: BaseException | None) -> None:
-    if not future.set_running_or_notify_cancel():
-        return  # cancelled meanwhile: nobody waits
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
-
-
-def wait_for(seconds: float, *futures: Future[Any]) -> None:
-    """Wait until one of these is done, or the time is up."""
-    from concurrent.futures import wait
-
-    wait(futures, min(seconds, threading.TIMEOUT_MAX), "FIRST_COMPLETED")
-
-
-def read_answer(message: Json) -> Json:
-    """The result of a response; its error raised, or McpError(-32603) if malformed."""
+def parse_response(message: Json) -> Json:
+    """The result of a response; raises its error, or McpError(-32603) if malformed."""
     error = message.get("error")
     if message.get("jsonrpc") != "2.0":
         fault = '"jsonrpc" is not "2.0"'
@@ -857,561 +465,1504 @@ def read_answer(message: Json) -> Json:
         raise McpError(error["code"], str(error.get("message")), error.get("data"))
     else:
         fault = '"result" is not an object, or "error" has no integer "code"'
-    raise malformed(fault)
+    raise invalid_response(fault)
 
 
-class Peer:
+# -- 4. Threads, streams, diagnostics --------------------------------------------------
+# What a connection is built from.  All threads are daemons, and nothing is joined when
+# the interpreter exits: a handler that never ends must not keep the process alive.
+
+
+class Stopped(SystemExit):
+    """A signal has ended a server."""
+
+
+def start_thread(name: str, run: Callable[[], Any]) -> bool:
+    """Start a thread; False if none can be, as from 3.12 on while the process ends."""
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
+
+
+class ThreadPool:
+    """Threads that run jobs in order, started when needed, at most `limit`.
+
+    With limit 1 it is a serial executor.  An urgent job goes before all that wait; if
+    no thread is idle it gets one beyond the limit, and the pool shrinks again when the
+    next thread has nothing to do.  (The pool of concurrent.futures is not used because
+    the interpreter joins its threads at exit.)
+    """
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name, self._limit = name, limit
+        self._lock = threading.Lock()  # guards the rest
+        self._changed = threading.Condition(self._lock)  # notified: a job, or closed
+        self._jobs: deque[tuple[Callable[[], Any], int]] = deque()  # urgent ones first
+        self._urgent = 0                 # how many of them
+        self.bytes = 0                   # that jobs which wait were said to hold
+        self._members: set[int] = set()  # identities of the threads
+        self._threads = 0                # started, and not ended
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, job: Callable[[], Any], urgent: bool = False,
+               size: int = 0) -> bool:
+        """Have a thread run the job; False if there is none and none can be started.
+
+        Then it runs here and now, unless it is urgent.  size: the bytes it holds in
+        memory.
+        """
+        with self._lock:
+            self.bytes += size
+            if urgent:
+                self._jobs.appendleft((job, size))
+                self._urgent += 1
+            else:
+                self._jobs.append((job, size))
+            grow = self._idle < len(self._jobs) and (
+                urgent or self._threads < self._limit)
+            if grow:
+                self._threads += 1
+            self._changed.notify()
+        if not grow or start_thread(self._name, self._work):
+            return True
+        with self._lock:
+            self._threads -= 1
+            if self._threads:
+                return True
+            self._jobs.pop()
+        if not urgent:
+            job()
+        return False
+
+    def can_grow(self) -> bool:
+        """Are the threads beyond the limit few?"""
+        return self._threads < self._limit + 8
+
+    def load(self) -> int:
+        """How many jobs run or wait."""
+        with self._lock:
+            return self._threads - self._idle + len(self._jobs)
+
+    def inside(self) -> bool:
+        """Is the calling thread one of these?"""
+        return threading.get_ident() in self._members
+
+    def close(self) -> None:
+        """Let waiting jobs run, then end all threads.  Returns at once.
+
+        A job submitted later starts a thread for itself.
+        """
+        with self._lock:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        self._members.add(threading.get_ident())
+        for job in iter(self._next, None):
+            try:
+                job()
+            except BaseException:
+                log_exception("mcp_min: a callback failed")
+
+    def _next(self) -> Callable[[], Any] | None:
+        with self._lock:
+            self._idle += 1
+            while not (self._jobs or self._closed or self._threads > self._limit):
+                self._changed.wait()
+            self._idle -= 1
+            surplus = self._threads > self._limit and not self._closed
+            if self._urgent or self._jobs and not surplus:
+                self._urgent = max(0, self._urgent - 1)
+                job, size = self._jobs.popleft()
+                self.bytes -= size
+                return job
+            self._threads -= 1
+            self._members.discard(threading.get_ident())
+            return None
+
+
+class LineReader:
+    """The lines of a binary stream, for one thread at a time.
+
+    Each byte is looked at once however the chunks fall.  The rest of a line that has
+    passed `limit` bytes is thrown away as it arrives.
+    """
+
+    def __init__(self, stream: Any, limit: int) -> None:
+        self._stream = getattr(stream, "buffer", stream)  # what is under a text stream
+        self._read = getattr(self._stream, "read1", None) or self._stream.read
+        self.limit = limit
+        self._complete: deque[Line] = deque()  # lines that have arrived
+        self._rest = bytearray()               # of the line that is arriving
+        self._first = True
+        self.waiting = False                   # True while a thread is in the stream
+
+    def next(self) -> Line | None:
+        """The next line without its newline, waiting for it; None at the end."""
+        while not self._complete:
+            if not self._read_some():
+                return None
+        line = self._complete.popleft()
+        if self._first:
+            self._first = False
+            line = line[3:] if line.startswith(b"\xef\xbb\xbf") else line
+        return line
+
+    def _read_some(self) -> bool:
+        """Take in what has come, or wait for some; False at the end."""
+        try:
+            self.waiting = True
+            chunk = self._read(65536)
+            self.waiting = False
+            if chunk is None:  # somebody made the descriptor non-blocking
+                make_poll(self._stream, "r")(1.0)
+            elif chunk or self._rest:  # the last line may lack its newline
+                self._split(chunk or b"\n")
+            return chunk != b"" or bool(self._complete)
+        except (OSError, ValueError):  # the stream broke, or was closed meanwhile
+            return False
+
+    def _split(self, chunk: bytes) -> None:
+        *complete, rest = chunk.split(b"\n")
+        for part in complete:
+            self._append(part)
+            self._complete.append(self._rest)  # no copy: a line may be large
+            self._rest = bytearray()
+        self._append(rest)
+
+    def _append(self, part: bytes) -> None:
+        # A line past the limit keeps just enough bytes to show it, less a BOM.
+        self._rest += part[:self.limit + 4 - len(self._rest)]
+
+
+def make_poll(stream: Any, event: str) -> Callable[[float | None], bool]:
+    """A function that waits some seconds until a stream can be read ("r") or written.
+
+    OSError, TypeError, ValueError: it has no descriptor, or none that can be polled.
+    """
+    import select
+
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(stream, select.POLLIN if event == "r" else select.POLLOUT)
+        return lambda seconds: bool(poll.poll(seconds and seconds * 1000))
+    read, write = ([stream], []) if event == "r" else ([], [stream])
+    select.select(read, write, [], 0)  # Windows, where it works for sockets only
+    return lambda seconds: any(select.select(read, write, [], seconds))
+
+
+def can_hang_up(stream: Any) -> bool:
+    """Does the end of a stream say that somebody has gone?  A finite one just ends."""
+    try:
+        return not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (AttributeError, OSError, ValueError):  # a BytesIO
+        return False
+
+
+def poll_for_writing(stream: Any) -> Callable[[float | None], bool]:
+    """make_poll(stream, "w"); where that is impossible, one that says yes at once.
+
+    Impossible are a file in memory and a pipe on Windows, for example.
+    """
+    try:
+        return make_poll(stream, "w")
+    except (OSError, TypeError, ValueError):
+        return lambda seconds: True
+
+
+def log_exception(doing: str) -> None:
+    """Put the exception in hand on stderr, where a host keeps its server's log."""
+    import traceback
+
+    kind, error, frames = sys.exc_info()
+    first = frames
+    ours = log_exception.__code__.co_filename
+    while first and first.tb_frame.f_code.co_filename == ours:
+        first = first.tb_next  # begin where the user's code does, if it is in it
+    warn(f"{doing}:\n" + "".join(
+        traceback.format_exception(kind, error, first or frames)))
+
+
+def warn(text: str, patience: float = 0.0) -> None:
+    """Write to stderr; give up if that would block longer than `patience` seconds."""
+    text = escape_control(text)
+    if os.name == "nt":  # where a pipe cannot be asked whether it has room
+        written = threading.Event()
+
+        def write() -> None:
+            _write_stderr(text, None)
+            written.set()
+
+        start_thread("mcp stderr", write)
+        written.wait(max(patience, 0.1))
+    else:
+        _write_stderr(text, patience)
+
+
+def _write_stderr(text: str, patience: float | None) -> None:
+    try:
+        can_write = poll_for_writing(sys.stderr)
+        with _writing_stderr:
+            for at in range(0, len(text), 1000):  # a pipe takes 4096 bytes or none
+                if not can_write(patience):
+                    break
+                sys.stderr.write(text[at:at + 1000])
+                sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):
+        pass  # there is no stderr, or it is closed
+
+
+_writing_stderr = threading.Lock()  # keeps texts whole
+
+
+class Trace:
+    """Every line that crosses, with its time: > goes to the server, < to the client.
+
+    MCP_MIN_TRACE=stderr or =/some/file turns it on.  A response is shown with the
+    method it answers and the milliseconds it took.
+    """
+
+    def __init__(self, write: Callable[[str], Any],
+                 close: Callable[[], Any] = lambda: None) -> None:
+        self._write, self.close = write, close
+        self._lock = threading.Lock()  # guards _requests, and keeps lines whole
+        self._requests: dict[Any, tuple[str, float]] = {}
+
+    @classmethod
+    def to(cls, target: str) -> Trace:
+        """A trace to "stderr", or to the end of a file."""
+        if target == "stderr":
+            return cls(partial(warn, patience=0.02))
+        # Wire traffic may hold secrets: nobody else reads the file, or chose it for us.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        fd = os.open(target, flags, 0o600)
+        if hasattr(os, "fchmod") and stat.S_ISREG(os.fstat(fd).st_mode):
+            os.fchmod(fd, 0o600)
+        file = open(fd, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+        return cls(file.write, file.close)
+
+    def show(self, arrow: str, data: Line) -> None:
+        for line in data.splitlines():
+            with self._lock:
+                now = time.time()
+                clock = time.strftime("%H:%M:%S", time.localtime(now))
+                clock += f".{int(now % 1 * 1000):03}"
+                text = escape_control(line.decode("utf-8", "backslashreplace"))
+                note = self._note(arrow, line)
+                try:
+                    self._write(f"{clock} {arrow} {text}{note}\n")
+                except (OSError, ValueError):
+                    pass  # a full disk must not stop the wire
+
+    def _note(self, arrow: str, line: Line) -> str:
+        try:
+            message = decode(line, MAX_DEPTH)
+            key = read_id(message["id"])
+            if "method" in message:
+                # Cancelled, most of them; or somebody fills the memory.
+                if len(self._requests) > 10000 or len(str(key)) > 1000:
+                    self._requests.clear()
+                self._requests[arrow, key] = message["method"], time.perf_counter()
+                return ""
+            method, start = self._requests.pop(("<" if arrow == ">" else ">", key))
+            return f"  # {method} {(time.perf_counter() - start) * 1000:.1f} ms"
+        except McpError:
+            return "  # no message" if line.strip() else ""
+        except (KeyError, TypeError):
+            return ""
+
+
+# -- 5. Connection ---------------------------------------------------------------------
+# One end of a JSON-RPC connection, and its parts.  Each part has one rule and one lock:
+#
+#   Outbox            lines to be written: the thread that sends a line also writes it
+#   IncomingRequests  the other end's requests that are alive, by id
+#   OutgoingRequests  our requests that wait for a response, by id; their deadlines
+#   ReadingThread     on a client: one thread reads
+#   SharedReading     on a server: reading is handed over when a handler keeps it
+#   ThreadPool        runs handlers (section 4)
+#
+# An id leaves its table once, and the thread that removes it acts on it: response,
+# cancellation, timeout and the end of the connection race to remove it, and one wins.
+
+NO_RESPONSE_YET: Any = object()  # a handler's result: the request lives on, unanswered
+ROOM_BYTES = 1 << 20          # queued bytes above which a handler that sends waits
+MAX_UNREAD_BYTES = 64 << 20   # queued bytes above which nobody seems to read: we close
+MAX_CALLBACKS = 10000         # those that wait; beyond these a server's notifications
+MAX_CALLBACK_BYTES = 4 << 20  # are dropped, or beyond so many bytes of them
+MAX_REQUESTS = 1000           # of the other end that are alive at once
+MAX_REQUEST_BYTES = 16 << 20  # of their lines; a single one may have more
+MAX_BATCH = 100               # messages in an array
+READER_STALL_SECONDS = 0.002  # a leader that is busy for so long is replaced
+MAX_WATCH_SECONDS = 0.016     # the longest time between two looks at a busy leader
+
+
+class Outbox:
+    """The lines that go to the other end, in order; one thread writes at a time.
+
+    A thread that has queued a line writes it itself, with all that other threads have
+    queued: nobody needs to be woken.  If another thread is writing, that one takes the
+    line along, because it looks at the queue again after it has released `writing`.
+
+    may_block: whether a sender may block in a full pipe.  A server's handlers may; they
+    are slowed down to the pace of the client.  A client's callers may not, because they
+    have timeouts to keep: what does not fit in the pipe is left to a thread for it.
+    """
+
+    def __init__(self, stream: Any, may_block: bool,
+                 on_failure: Callable[[], Any]) -> None:
+        self._stream = getattr(stream, "buffer", stream)
+        self._may_block = may_block
+        self._can_write: Any = None       # made when it is needed
+        self._on_failure = on_failure     # called when nobody listens any more
+        self.show: Callable[[bytes], Any] | None = None  # gets a copy of all bytes
+        self._writer = ThreadPool("mcp writer", 1)
+        self.writing = threading.Lock()   # held by the thread that writes
+        self._lock = threading.Lock()     # guards the rest
+        self._lines: list[bytes] = []
+        self._size = 0                    # bytes in these
+        self._closed = False
+        self.total = 0                    # bytes that were ever queued
+        self.read_to = 0                  # of these, how many were surely read
+
+    def put(self, line: bytes) -> None:
+        """Queue a line, for the next `flush`.  Nothing for b""."""
+        if line:
+            with self._lock:
+                if self._size + 100 * len(self._lines) > MAX_UNREAD_BYTES:
+                    self._writer.submit(self._on_failure, urgent=True)
+                elif not self._closed:
+                    self._lines.append(line)
+                    self._size += len(line)
+                    self.total += len(line)
+
+    def wait_for_room(self) -> None:
+        """Wait, by writing, while over ROOM_BYTES are queued."""
+        while self._may_block and self._size > ROOM_BYTES:
+            with self.writing:
+                self._write_queued(may_block=True)
+
+    def flush(self) -> None:
+        """Write what is queued, unless another thread is writing."""
+        try:
+            while self._lines and self.writing.acquire(blocking=False):
+                try:
+                    written = self._write_queued(self._may_block)
+                finally:
+                    self.writing.release()
+                if not written:
+                    return self.flush_later()
+        except BaseException:
+            # Ctrl-C may have left half a line, or the lock held for ever.  We cannot
+            # tell the latter from another thread that writes, so give up in any case.
+            if self.writing.locked():
+                self._writer.submit(self._on_failure)
+            raise
+
+    def flush_later(self) -> None:
+        """Have it written by another thread: for callers that must not wait."""
+        self._writer.submit(self._write_all)
+
+    def wait_until_written(self, seconds: float) -> None:
+        """Wait until all that was queued is written, or the time is up."""
+        written = threading.Event()
+        self.flush_later()
+        self._writer.submit(written.set)
+        written.wait(max(0.0, seconds))
+
+    def close(self) -> None:
+        """Drop what is queued, and what comes later."""
+        with self._lock:
+            self._closed = True
+            self._lines = []
+            self._size = 0
+        self._writer.close()
+
+    def _write_all(self) -> None:
+        more = True
+        while more:
+            with self.writing:  # also to wait for a thread that writes the last line
+                self._write_queued(may_block=True)
+            more = bool(self._lines)
+
+    def _write_queued(self, may_block: bool) -> bool:  # writing is held
+        """Write what is queued now; False if that would block, and may not."""
+        with self._lock:
+            if not (may_block or self._fits()):
+                return False
+            data = b"".join(self._lines)
+            self._lines = []
+            self._size = 0
+        if data:
+            try:
+                self._write(data)
+            except (OSError, ValueError):  # EPIPE, or closed meanwhile: nobody listens
+                self._writer.submit(self._on_failure)
+        return True
+
+    def _fits(self) -> bool:  # writing and _lock are held
+        """Does the pipe take at once all that is queued?"""
+        if self._can_write is None:
+            try:
+                self._can_write = make_poll(self._stream, "w")
+            except (OSError, TypeError, ValueError):
+                self._can_write = False
+        # A pipe that can be written takes at least PIPE_BUF bytes (4096) at once.  On
+        # Windows it cannot be asked: it has room for 4096 bytes that were not read.
+        if self._can_write:
+            return self._size <= 4096 and self._can_write(0)
+        return self.total - self.read_to <= 4096
+
+    def _write(self, data: bytes) -> None:
+        if self.show:
+            self.show(data)
+        rest: Any = data
+        while (written := self._stream.write(rest)) != len(rest):
+            if written is not None:
+                rest = memoryview(rest)[written:]
+            elif hasattr(self._stream, "fileno"):  # somebody made it non-blocking
+                make_poll(self._stream, "w")(None)
+            else:
+                break  # a user's object whose `write` returns nothing
+        self._stream.flush()
+
+
+class Batch:
+    """The responses to an array of messages; the last to come sends them as an array.
+
+    Like an Outbox it takes one line for each message, b"" where there is no response.
+    """
+
+    def __init__(self, outbox: Outbox, size: int) -> None:
+        self._outbox, self._missing = outbox, size
+        self._lock = threading.Lock()  # guards _missing and the next
+        self._responses: list[bytes] = []
+
+    def put(self, line: bytes) -> None:
+        with self._lock:
+            self._missing -= 1
+            if line:
+                self._responses.append(line.rstrip())
+            if not self._missing and self._responses:
+                self._outbox.put(b"[" + b",".join(self._responses) + b"]\n")
+
+
+STUCK_SECONDS = 5.0  # that a cancelled handler may take to end
+
+
+class StuckHandlers:
+    """Names handlers that still run some time after they were cancelled, once each."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit            # of the threads that there are for handlers
+        self._lock = threading.Lock()  # guards the rest
+        self._cancelled: deque[tuple[float, IncomingRequest]] = deque()
+        self._watching = False
+        self._stuck: list[IncomingRequest] = []  # reported; of the watching thread
+        self._closed = threading.Event()
+        self.close = self._closed.set  # called with the connection
+
+    def add(self, request: IncomingRequest) -> None:
+        """A request was cancelled while its handler ran."""
+        with self._lock:
+            self._cancelled.append((time.monotonic() + STUCK_SECONDS, request))
+            start, self._watching = not self._watching, True
+        if start:
+            start_thread("mcp watch", self._watch)
+
+    def _watch(self) -> None:
+        while True:
+            with self._lock:
+                self._watching = bool(self._cancelled)
+                if not self._watching:
+                    return
+                due, request = self._cancelled.popleft()
+            if self._closed.wait(max(0.0, due - time.monotonic())):
+                return
+            frame = request.thread and sys._current_frames().get(request.thread)
+            if frame:
+                self._stuck = [*(one for one in self._stuck if one.thread), request]
+                self._report(request, frame)
+
+    def _report(self, request: IncomingRequest, frame: Any) -> None:
+        ours = warn.__code__.co_filename
+        while frame.f_back and frame.f_code.co_filename == ours:  # in `ctx.wait`, say
+            frame = frame.f_back
+        while frame.f_back and frame.f_back.f_code.co_filename != ours:
+            frame = frame.f_back  # to the handler itself
+        warn(f"mcp_min: {request.label()} was cancelled {STUCK_SECONDS:g} s ago, and "
+             f"is still at {frame.f_code.co_filename}:{frame.f_lineno}\n")
+        if len(self._stuck) == self._limit:
+            names = ", ".join(sorted({one.label() for one in self._stuck}))
+            warn(f"mcp_min: all {self._limit} workers run calls that nobody waits for: "
+                 f"{names}\n")
+
+
+class IncomingRequest:
+    """A request of the other end: alive until it is answered or cancelled.
+
+    id, method, params: as received.  token: the progress token, or None.  cancelled:
+    True once the client's cancellation, or the end of the connection, has been read;
+    cancel_reason: what the client gave for it, a str or None.
+    session: the owner's when it came.  sink: where its response goes, the outbox or a
+    batch.  inline: it is handled on the reading thread.  reader: that thread's identity
+    while it runs the handler, else None.
+    """
+
+    __slots__ = ("connection", "id", "method", "params", "token", "cancelled",
+                 "cancel_reason", "session", "sink", "in_batch", "inline", "reader",
+                 "hooks", "progress", "size", "thread")
+
+    def __init__(self, connection: Connection, message: Json, sink: Any,
+                 size: int = 0) -> None:
+        self.connection, self.size = connection, size  # bytes of its line
+        self.id, self.method = read_id(message["id"]), message["method"]
+        params = message.get("params")
+        self.params: Json = {} if params is None else params
+        meta = self.params.get("_meta") if type(self.params) is dict else None
+        self.token = read_id(meta.get("progressToken")) if type(meta) is dict else None
+        self.cancelled = False
+        self.cancel_reason: str | None = None
+        self.session = connection.owner.session
+        self.sink = sink
+        self.in_batch = sink is not connection.outbox
+        self.inline = False
+        self.reader: int | None = None
+        self.hooks: tuple[Callable[[], Any], ...] = ()  # run on cancellation
+        self.progress = float("-inf")  # the highest that was reported
+        self.thread: int | None = None  # the identity of the one that runs its handler
+
+    def label(self) -> str:
+        """What a warning calls it."""
+        name = self.params.get("name") or self.params.get("uri")
+        return f"{self.method} {name}" if name else str(self.method)
+
+    def notify(self, method: str, params: Json, later: bool = False) -> None:
+        """Send a notification about this request; nothing once it has ended.
+
+        later: another thread writes it, because the caller holds a lock.
+        """
+        line = encode(notification(method, params))
+        self.connection.requests_in.send(self, line, later=later)
+
+    def report_progress(self, progress: float, total: float | None,
+                        message: str | None) -> None:
+        """Report it if the client gave a token and it increases (basic: "Progress")."""
+        if self.token is None or not progress > self.progress:
+            return
+        params: Json = {"progressToken": self.token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        line = encode(notification(PROGRESS, params))
+        self.connection.requests_in.send(self, line, progress)
+
+    def respond(self, **reply: Any) -> None:
+        """Send `result=` or `error=`, unless answered or cancelled before."""
+        try:
+            line = encode({"jsonrpc": "2.0", "id": self.id, **reply})
+        except Exception as error:  # also what a user's dict subclass may raise
+            text = self.connection.owner.error_text(error)
+            fault = f"The result is not JSON: {text:.200}"
+            return self.respond(error=McpError(INTERNAL_ERROR, fault).to_json())
+        self.connection.requests_in.send(self, line, last=True)
+
+    def on_cancel(self, hook: Callable[[], Any]) -> None:
+        """Have it called, once, when the request is cancelled; now if it has been."""
+        with self.connection.requests_in.lock:
+            if not self.cancelled:
+                self.hooks += (hook,)
+                return
+        hook()
+
+
+class IncomingRequests:
+    """The other end's requests that are alive, by id.
+
+    What is sent about a request goes into the outbox under the lock that proves it
+    alive.  So progress cannot follow the response, and a cancelled request is silent by
+    construction: nothing about it is queued after its id has left the table.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self.lock = threading.Lock()  # guards the rest, and hooks, progress, cancelled
+        self._alive: dict[Any, IncomingRequest] = {}
+        self._bytes = 0               # of their lines
+        self._closed = False
+        self._draining = False        # the other end has closed: no more will come
+        self._fewer = threading.Condition(self.lock)  # notified: one less, draining
+
+    def add(self, request: IncomingRequest) -> bool:
+        """Enter a request; False once closed.  McpError: its id is in use."""
+        with self.lock:
+            if self._closed:
+                return False
+            many = len(self._alive) >= MAX_REQUESTS or (
+                self._bytes + request.size > MAX_REQUEST_BYTES and self._alive)
+            if many and not request.inline:
+                raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
+                               f"{MAX_REQUEST_BYTES} bytes of them, at once")
+            if self._alive.setdefault(request.id, request) is not request:
+                raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
+            self._bytes += request.size
+        return True
+
+    def send(self, request: IncomingRequest, line: bytes,
+             progress: float | None = None, *, last: bool = False,
+             later: bool = False) -> None:
+        """Send a line about a request, unless that has ended.
+
+        progress: what the line reports; nothing is sent unless it increases.  last: the
+        line is the response.  later: see notify.
+        """
+        if not (later or request.inline):
+            self._outbox.wait_for_room()
+        with self.lock:
+            if self._alive.get(request.id) is not request:
+                return
+            if progress is not None:
+                if progress <= request.progress:
+                    return
+                request.progress = progress
+            if last:
+                self._remove(request.id)
+            (request.sink if last else self._outbox).put(line)
+        if later:
+            self._outbox.flush_later()
+        else:
+            self._outbox.flush()
+
+    def cancel(self, key: Any, reason: Any = None) -> bool:
+        """End a request without a response; False if there is none with this id."""
+        with self.lock:
+            request = self._alive.get(key)
+            if request is None:
+                return False
+            self._remove(key)
+            request.cancel_reason = reason if isinstance(reason, str) else None
+            request.cancelled = True
+            request.sink.put(b"")
+        for hook in request.hooks:
+            hook()
+        if request.thread:
+            request.connection.stuck.add(request)
+        return True
+
+    def drain(self, seconds: float) -> None:
+        """Wait until none is alive, or the time is up."""
+        with self.lock:
+            self._draining = True
+            self._fewer.wait_for(lambda: not self._alive, seconds)
+
+    def close(self) -> None:
+        """Cancel all, and take no more."""
+        with self.lock:
+            self._closed = True
+            keys = list(self._alive)
+        for key in keys:
+            self.cancel(key)
+
+    def _remove(self, key: Any) -> None:  # lock is held
+        self._bytes -= self._alive.pop(key).size
+        if self._draining:
+            self._fewer.notify_all()
+
+
+@lru_cache(maxsize=1)
+def future_class() -> Any:
+    """concurrent.futures.Future, imported by the first request."""
+    from concurrent.futures import Future
+
+    return Future
+
+
+def wait_for(future: Future[Any]) -> Any:
+    """The result of a future.  On Windows no signal ends a wait, so look at times."""
+    while os.name == "nt" and not future.done():
+        try:
+            future.exception(0.5)
+        except Exception:  # noqa: S110
+            pass  # not yet; or it was cancelled
+    return future.result()
+
+
+class OutgoingRequest:
+    """A request of ours, until its response comes or it is given up.
+
+    future: a concurrent.futures.Future of the result as it came.  The thread that reads
+    sets it; what the result means is worked out by the thread that waits for it.
+
+    more: called by the reading thread with (request, result); True if the result is not
+    the last, and the request goes on.  on_progress(progress, total, message): called on
+    the callback thread.
+
+    state: "new"; "sent" while a response with its id is awaited; "parked" between two
+    rounds, while the user is asked; "done".
+    """
+
+    __slots__ = ("id", "method", "label", "state", "future", "more", "on_progress",
+                 "timeout", "cap", "deadline", "progress", "unreported", "by_callback",
+                 "sent_to", "stderr_from")
+
+    def __init__(self, method: str, more: Any, on_progress: Any, timeout: float | None,
+                 cap: float | None) -> None:
+        self.id = 0
+        self.method, self.state = method, "new"
+        self.label = method       # what an error calls it
+        self.future: Future[Json] = future_class()()
+        self.more, self.on_progress = more, on_progress
+        self.timeout = float("inf") if timeout is None else timeout
+        self.cap = float("inf") if cap is None else time.monotonic() + cap
+        self.deadline = self.cap
+        self.progress = float("-inf")  # the highest that came
+        self.unreported = 0       # progress that came, and on_progress was not called
+        self.by_callback = False  # sent by a callback: it cannot wait for callbacks
+        self.sent_to = 0          # the bytes that were queued with it and before it
+        self.stderr_from = 0      # what the server had written to stderr before it
+
+    def finish(self, result: Any = None, error: BaseException | None = None) -> None:
+        """Set the outcome.  Nothing if there is one, as when it was just cancelled."""
+        try:
+            if error is None:
+                self.future.set_result(result)
+            else:
+                self.future.set_exception(error)
+        except Exception:
+            if not self.future.done():
+                raise
+
+
+class OutgoingRequests:
+    """Our requests that wait for a response, and the one thread that expires them.
+
+    Each request has one deadline, and the timer sleeps until the earliest.  Requests
+    that are answered in time do not wake it, so it looks about once in a timeout.
+    """
+
+    def __init__(self, outbox: Outbox,
+                 expire: Callable[[OutgoingRequest, bool], Any]) -> None:
+        self._outbox, self._expire = outbox, expire
+        self._lock = threading.Lock()  # guards the rest, and what changes in a request
+        self._sent: dict[Any, OutgoingRequest] = {}  # by id
+        self._parked: set[OutgoingRequest] = set()
+        self._last_id = 0
+        self._questions: set[IncomingRequest] = set()  # being answered by our user
+        self._closed = False
+        self._wakes_at: float | None = None  # None: there is no timer thread yet
+        self._earlier = threading.Condition(self._lock)  # notified: before _wakes_at
+
+    def new_id(self) -> int:
+        with self._lock:
+            self._last_id += 1
+            return self._last_id
+
+    def add(self, request: OutgoingRequest, key: int, line: bytes) -> bool:
+        """Enter a new or parked request under an id, and queue its line.
+
+        False if it must not be sent: it has an outcome, or the connection is closed.
+        """
+        with self._lock:
+            if self._closed or request.state == "done":
+                return False
+            self._parked.discard(request)
+            self._sent[key] = request
+            request.id, request.state = key, "sent"
+            self._restart(request)
+            self._outbox.put(line)  # now: a cancellation must not overtake it
+            request.sent_to = self._outbox.total
+            return True
+
+    def pop(self, key: Any) -> OutgoingRequest | None:
+        """Take out the request that was sent under an id: it has been answered."""
+        with self._lock:
+            request = self._find(key)
+            if request:
+                self._take_out(request)
+                self._outbox.read_to = max(self._outbox.read_to, request.sent_to)
+            return request
+
+    def park(self, request: OutgoingRequest) -> bool:
+        """Keep an answered request, until it is sent again; False as for `add`.
+
+        Meanwhile it may be cancelled, and it fails by its cap or with the connection.
+        """
+        with self._lock:
+            if self._closed or request.future.done():
+                return False
+            self._parked.add(request)
+            request.state, request.deadline = "parked", request.cap
+            return True
+
+    def remove(self, request: OutgoingRequest) -> bool:
+        """Take a request out; True if it was sent, and not answered."""
+        with self._lock:
+            sent = request.state == "sent"
+            self._take_out(request)
+            return sent
+
+    def note_progress(self, token: Any, progress: float) -> OutgoingRequest | None:
+        """The request with this token; its timeout restarts if progress increases."""
+        with self._lock:
+            request = self._find(token)
+            if request and progress > request.progress:
+                request.progress = progress
+                self._restart(request)
+            return request
+
+    def count_unreported(self, request: OutgoingRequest, change: int) -> None:
+        with self._lock:
+            request.unreported += change
+
+    def suspend(self, question: IncomingRequest) -> None:
+        """Stop timeouts, but not caps: until it is answered the other end waits."""
+        with self._lock:
+            self._questions.add(question)
+
+    def resume(self, question: IncomingRequest) -> None:
+        """A question of the other end has its answer, or was cancelled."""
+        with self._lock:
+            self._questions.discard(question)
+            for request in self._sent.values():
+                self._restart(request)
+
+    def close(self) -> list[OutgoingRequest]:
+        """Take no more; those that were waiting are the caller's to finish."""
+        with self._lock:
+            self._closed = True
+            waiting = [*self._sent.values(), *self._parked]
+            for request in waiting:
+                self._take_out(request)
+            self._earlier.notify()
+        return waiting
+
+    def _run_timer(self) -> None:
+        while not self._closed:
+            with self._lock:
+                overdue = self._take_overdue()
+            for request, sent in overdue.items():
+                self._expire(request, sent)
+
+    # In all that follows _lock is held.
+
+    def _find(self, key: Any) -> OutgoingRequest | None:
+        if type(key) is str and key.isdecimal() and str(int(key[:20])) == key:
+            key = int(key)  # some servers answer 1 with "1"; nothing looser is accepted
+        return self._sent.get(read_id(key))
+
+    def _take_out(self, request: OutgoingRequest) -> None:
+        if request.state == "sent":
+            del self._sent[request.id]
+        elif request.state == "parked":
+            self._parked.discard(request)
+        request.state = "done"
+
+    def _restart(self, request: OutgoingRequest) -> None:
+        """Give a request its whole timeout again, but never more than its cap."""
+        when = min(request.cap, time.monotonic() + request.timeout)
+        request.deadline = when
+        if self._wakes_at is None and when < float("inf"):
+            self._wakes_at = when
+            start_thread("mcp timer", self._run_timer)
+        elif self._wakes_at is not None and when < self._wakes_at:
+            self._earlier.notify()
+
+    def _take_overdue(self) -> dict[OutgoingRequest, bool]:
+        """The requests whose time is up, and whether they are sent; or wait for one."""
+        now = time.monotonic()
+        ends = {request: request.cap if self._questions else request.deadline
+                for request in [*self._sent.values(), *self._parked]}
+        overdue = {request: request.state == "sent" for request, end in ends.items()
+                   if end <= now}
+        for request in overdue:
+            self._take_out(request)
+        self._wakes_at = min(ends.values(), default=float("inf"))
+        if not (overdue or self._closed):
+            self._earlier.wait(min(self._wakes_at - now, threading.TIMEOUT_MAX))
+        return overdue
+
+
+class CallingThread:
+    """In place of a thread pool: the thread that serves runs the jobs, in order."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()  # guards the rest; notified: any change
+        self._jobs: deque[Callable[[], Any]] = deque()
+        self._closed = False
+
+    def submit(self, job: Callable[[], Any]) -> None:
+        with self._changed:
+            self._jobs.append(job)
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def run(self) -> None:
+        """Run jobs until closed."""
+        while not self._closed:
+            with self._changed:
+                if not self._jobs:
+                    self._changed.wait(0.5)  # on Windows no signal ends a wait
+                job = self._jobs.popleft() if self._jobs else None
+            if job:
+                job()
+
+
+class ReadingThread:
+    """One thread that reads until the end, and runs no user code.
+
+    A client has it, and a server whose handlers run on the thread that serves.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def start(self) -> bool:
+        """Begin to read; False if no thread can be started."""
+        return start_thread("mcp reader", self._read)
+
+    def _read(self) -> None:
+        while (line := self._connection.next_line()) is not None:
+            self._connection.receive(line)
+
+    def run(self, request: IncomingRequest) -> None:
+        """Have a request handled: here if it is `inline`, or else in the pool."""
+        connection = self._connection
+        if request.inline:
+            connection.dispatch(request)
+        else:
+            connection.pool.submit(partial(connection.dispatch, request))
+
+    def hand_over(self, request: IncomingRequest) -> None:
+        """Nothing to do: handlers that may wait are on other threads."""
+
+    def wait_for(self, future: Future[Any]) -> None:
+        """Nothing to do: the result of the future can be waited for."""
+
+    def close(self) -> None:
+        """Nothing to do: the thread ends with the stream."""
+
+
+class ReadingHere(ReadingThread):
+    """A server's reader where no thread can be started: the thread that serves.
+
+    It runs one request after the other; those that come while a handler waits for its
+    client have to wait too.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._waiting: deque[IncomingRequest] = deque()
+        self._busy = False
+
+    def read(self) -> None:
+        """Read, and handle what comes, until the end."""
+        while (line := self._connection.next_line()) is not None:
+            self._connection.receive(line)
+            while self._waiting:
+                self.run(self._waiting.popleft())
+
+    def run(self, request: IncomingRequest) -> None:
+        if self._busy and not request.inline:
+            return self._waiting.append(request)
+        before, self._busy = self._busy, True
+        try:
+            self._connection.dispatch(request)
+        finally:
+            self._busy = before
+
+    def wait_for(self, future: Future[Any]) -> None:
+        """Read until the future has a result.  Without threads nothing times out."""
+        while not future.done() and (line := self._connection.next_line()) is not None:
+            self._connection.receive(line)
+
+
+class SharedReading:
+    """A server's reader: threads of the pool take turns (leader and followers).
+
+    The leader is the thread that reads, one at a time; `_leader` is its identity.  It
+    is `_busy` from the moment when a line has come until it reads on.  When nothing
+    else runs it runs a handler itself: to hand each request to another thread would
+    double the time of a short call.
+
+    A leader that is busy for long is replaced, and is not told.  A handler that is
+    about to wait calls `hand_over`.  For all else (a long handler, a lock, a full pipe)
+    a watchdog looks, and replaces a leader that has been busy with one line for
+    READER_STALL_SECONDS.  The new leader is an urgent job of the pool, so it never
+    queues behind users' work.  The old one finds out when it has dealt with its line
+    and `_leader` is not its own identity: it leaves `_lead`, and its thread is one of
+    the pool's like all others.  Between lines a leader cannot be replaced, so there are
+    never two that read.
+
+    To wake the watchdog for each line would cost as much as to hand each over.  So it
+    looks after 2 ms, then each time after twice the pause before (to a maximum of 16
+    ms) while all goes well, and sleeps when no line has come since its last look.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()    # guards the rest
+        self._leader: int | None = None  # None: the new leader has not begun yet
+        self._busy = False
+        self._since = 0.0                # when the line came
+        self._lines = 0                  # that leaders have read
+        self._closed = False
+        self._watching: bool | None = None  # the watchdog; None: it was never started
+        self._wake = threading.Condition(self._lock)  # notified: watch, or closed
+
+    def start(self) -> bool:
+        """Begin to read; False if no thread can be started."""
+        with self._lock:
+            return self._replace()
+
+    def run(self, request: IncomingRequest) -> None:
+        """Have a request handled: here, or in the pool.
+
+        Here if it is `inline`; else here if nothing else runs but this thread, and its
+        successor if it has been replaced; but not from a batch, whose next message
+        would have to wait for it.
+        """
+        connection, me = self._connection, threading.get_ident()
+        readers = 1 if self._leader == me else 2
+        if request.inline or (
+                connection.pool.load() == readers and not request.in_batch):
+            request.reader = me
+            connection.dispatch(request)
+            request.reader = None
+        else:
+            connection.pool.submit(partial(connection.dispatch, request))
+
+    def hand_over(self, request: IncomingRequest) -> None:
+        """Have another thread read, if the leader runs this request."""
+        with self._lock:
+            if self._busy and self._leader == request.reader:
+                self._replace()
+
+    def wait_for(self, future: Future[Any]) -> None:
+        """Nothing to do: another thread reads."""
+
+    def close(self) -> None:
+        """End the watchdog."""
+        with self._lock:
+            self._closed = True
+            self._wake.notify()
+
+    def _lead(self) -> None:
+        me = threading.get_ident()
+        with self._lock:
+            self._leader = me
+        connection = self._connection
+        while self._leader == me:
+            line = connection.next_line()
+            if line is None:
+                return
+            with self._lock:
+                self._busy, self._since = True, time.monotonic()
+                self._lines += 1
+                if not self._watching:
+                    self._watch()
+            connection.receive(line)
+            with self._lock:
+                if self._leader == me:
+                    self._busy = False
+
+    # In all that follows _lock is held.
+
+    def _replace(self) -> bool:
+        self._leader, self._busy = None, False
+        return bool(self._connection.pool.submit(self._lead, urgent=True))
+
+    def _watch(self) -> None:
+        if self._watching is None:
+            start_thread("mcp watchdog", self._watchdog)
+        elif not self._watching:
+            self._wake.notify()
+        self._watching = True
+
+    def _watchdog(self) -> None:
+        pause = READER_STALL_SECONDS
+        with self._lock:
+            while not self._closed:
+                lines = self._lines
+                self._wake.wait(pause)
+                pause = min(2 * pause, MAX_WATCH_SECONDS)
+                busy = time.monotonic() - self._since if self._busy else 0.0
+                if busy >= READER_STALL_SECONDS and self._connection.pool.can_grow():
+                    self._replace()
+                    pause = READER_STALL_SECONDS
+                elif lines == self._lines:
+                    self._watching = False
+                    self._wake.wait_for(lambda: self._watching or self._closed)
+                    pause = READER_STALL_SECONDS
+
+
+class ConnectionOwner:
+    """What a connection asks of the end it belongs to: ServerSession, ClientSession.
+
+    Unless it says otherwise, a method is called by the reading thread and must not
+    block.  session: noted in each request when it comes; the next line may change it.
+    """
+
+    session: Any = None
+
+    def handle(self, request: IncomingRequest) -> Any:
+        """The result of a request, or NO_RESPONSE_YET; on a thread of its own unless
+        inline.  What it raises is sent as an error."""
+        raise NotImplementedError
+
+    def is_inline(self, method: str) -> bool:
+        """Is this method to be handled before the next line is read?"""
+        return False
+
+    def handle_notification(self, method: str, params: Json, size: int) -> None:
+        """A notification, of so many bytes, that did not cancel a request."""
+
+    def handle_garbage(self, line: Line) -> None:
+        """A line that is no message; clients only, for a server answers it."""
+
+    def allows_batches(self) -> bool:
+        """Are arrays of messages allowed at present?"""
+        return False
+
+    def on_eof(self) -> None:
+        """The other end has closed its side; what is in flight may still finish."""
+
+    def error_text(self, error: BaseException) -> str:
+        """What the other end is told of an exception."""
+        return error_text(error)
+
+    def closed_error(self) -> ConnectionClosed:
+        """What a request fails with that has no response when the connection ends."""
+        raise NotImplementedError
+
+    def timeout_error(self, reason: str, stderr_from: int = 0) -> RequestTimeout:
+        """What a request fails with that was not answered in time."""
+        return RequestTimeout(reason)
+
+
+class Connection:
     """One end of a JSON-RPC connection over two binary streams.
 
     It knows no methods but the two notifications about requests, cancelled and
-    progress, and that `initialize` is never cancelled; the rest is its role's:
+    progress, and that `initialize` is never cancelled; the rest is the owner's affair.
 
-        role.swift(incoming)           it has just come: note what it depends on; may
-                                       the leader settle it before it reads on?
-        role.handle(incoming)          -> result or DETACHED; what it raises is answered
-        role.notified(method, params)  on the leader
-        role.batches()                 are arrays of messages allowed now?
-        role.noise(line)               a line that is no message (clients only)
-        role.hung_up()                 the other end has closed; before the drain
-        role.error_text(error)         what to answer when a handler failed
-        role.closed_error()            -> what a call fails with
-        role.timeout_error(reason)     the same (clients only)
-
-    answers: what is answered: "all" (a server: garbage too), "requests" (a client of a
-    handshake revision) or "none" (of a stateless one: it writes no responses).
-
-    The leader is the thread that reads, one at a time.  A server's leader also runs the
-    handlers, which costs nothing; a hand-over to a worker would double the time of a
-    call, a thread for each call triple it.  When a handler has kept it for GRACE, the
-    timekeeper makes another thread leader.  A client's callers lead while they wait,
-    for the same reason; the timekeeper finds a worker to lead when none has for GRACE.
+    responds: whether requests of the other end are answered; a client of the stateless
+    revision answers none.
     """
 
-    def __init__(self, role: Any, reader: Any, writer: Any, *, answers: str,
-                 own_reader: bool, max_workers: int, drain_seconds: float = 0.0,
-                 max_message_bytes: int = 64 << 20, max_depth: int = MAX_DEPTH) -> None:
-        self._role, self.answers, self._serving = role, answers, answers == "all"
+    responds = True
+
+    def __init__(self, owner: ConnectionOwner, reader: Any, writer: Any, *,
+                 is_server: bool, own_reader: bool, max_workers: int,
+                 threaded: bool = True,
+                 drain_seconds: float = 0.0, max_message_bytes: int = 64 << 20,
+                 max_depth: int = MAX_DEPTH) -> None:
+        self.owner, self._is_server = owner, is_server
         self._max_depth = max_depth
-        self._drain_seconds = min(drain_seconds, threading.TIMEOUT_MAX)
+        self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds if (
+            own_reader or can_hang_up(reader)) else float("inf"))
+        self._lines = LineReader(reader, max_message_bytes)
         self._own_reader = reader if own_reader else None  # closed at its end
-        self._lines = Lines(reader, max_message_bytes)
-        self._out = getattr(writer, "buffer", writer)
-        self._writable = Readiness(self._out, reading=False)
+        self.outbox = Outbox(writer, is_server, self.close)
+        self.requests_in = IncomingRequests(self.outbox)
+        self.requests_out = OutgoingRequests(self.outbox, self._expire)
+        self.threaded = threaded        # or else handlers run on the thread that serves
+        self.pool: Any = ThreadPool(  # one may lead
+            "mcp worker", max_workers + is_server) if threaded else CallingThread()
+        self.callbacks = ThreadPool("mcp callbacks", 1)
+        self.stuck = StuckHandlers(max_workers)
+        shared = is_server and threaded
+        self.reading: Any = (SharedReading if shared else ReadingThread)(self)
         self.trace: Trace | None = None
-
-        self._lock = threading.Lock()            # guards all to the next blank line
-        self._active: dict[Any, Incoming] = {}   # their requests that are alive, by id
-        self._pending: dict[Any, Call] = {}      # ours, by id
-        self._awaited = 0                        # how many of these are no streams
-        self._last_id = 0
-        self._outbox: list[bytes] = []
+        self._started = False           # a thread reads
+        self._lock = threading.Lock()   # guards the next
         self.closed = False
-        self._leader: object | None = None  # who reads; each leader has its own object
-        self._busy = False      # the leader runs a handler
-        self._since = 0.0       # when it began to, or when the last leader stepped down
-        self._settled = False   # it has read an answer, so it may step down
-        self._aside = 0         # requests that other threads run, or are to run
-        self._wakes_at: float | None = None  # when the timekeeper looks; None: not yet
+        self.eof = threading.Event()    # set when nothing more will be read
+        self.done = threading.Event()   # set when nothing more will happen
 
-        self._time = threading.Condition(self._lock)  # notified: look earlier; drained
-        self.writing = threading.Lock()          # held by whoever writes
-        self.workers = Workers("mcp worker", max_workers + 1)  # one of them leads
-        self.lane = Workers("mcp callbacks", 1)
-        self._writer = Workers("mcp writer", 1)  # writes for those who may not wait
-        self.ended = threading.Event()           # set when nothing more is to be read
-        self.done = threading.Event()            # set when nothing more will happen
+    def start(self) -> bool:
+        """Begin to read, on another thread; False if no thread can be started.
 
-    def start(self) -> None:
-        """Begin to read, on a thread of our own.  OSError: there can be no trace."""
+        OSError: there can be no trace.
+        """
         target = os.environ.get("MCP_MIN_TRACE")
-        if target and self.trace is None:
-            self.trace = Trace.to(target)
-        with self._lock:
-            self._new_leader()
+        arrow = "<" if self._is_server else ">"
+        try:
+            if target and not self.trace:
+                self.trace = Trace.to(target)
+            self.outbox.show = partial(self.trace.show, arrow) if self.trace else None
+        finally:
+            self._started = self.reading.start()  # it reads on even when closed
+        return self._started
+
+    def run_here(self, reads: bool) -> None:
+        """Run handlers on this thread until closed; if it `reads`, read too.
+
+        Ctrl-C in a handler ends the connection, and this raises it.
+        """
+        if reads:
+            self.threaded, self.reading = False, ReadingHere(self)
+            self.reading.read()
+        else:
+            self.pool.run()
+
+    def is_stop(self, error: BaseException) -> bool:
+        """Is this a signal that reached a handler on the thread that serves?"""
+        return not self.threaded and isinstance(error, (KeyboardInterrupt, Stopped))
 
     # -- sending
 
     def send(self, message: Json) -> None:
-        """Queue a message and see it written.  ValueError, TypeError: it is no JSON."""
-        self._post(encode(message))
+        """Send a message.  ValueError, TypeError: it is no JSON."""
+        self.outbox.put(encode(message))
+        self.outbox.flush()
 
-    def _post(self, data: bytes, batch: Batch | None = None) -> None:
-        with self._lock:
-            self._outbox.append(batch.add(data) if batch else data)
-        self._flush()
-
-    def queue(self, message: Json, about: Incoming | None = None) -> None:
-        """Have it sent, for who holds a lock; nothing if `about` has ended."""
-        data = encode(message)
-        with self._lock:
-            if about is None or self._active.get(about.id) is about:
-                self._outbox.append(data)
-        self._writer.submit(self._flush)
-
-    def tell(self, incoming: Incoming, data: bytes, *, last: bool = False,
-             reached: float | None = None) -> None:
-        """Send a line about a request: its answer if `last`, progress if `reached`.
-
-        Nothing is sent once the request has ended, or if it has got further meanwhile.
-        """
-        with self._lock:
-            if self._active.get(incoming.id) is not incoming:
-                return
-            if reached is not None:
-                if reached <= incoming.reached:
-                    return
-                incoming.reached = reached
-            if last:
-                self._forget(incoming)
-                data = incoming.batch.add(data) if incoming.batch else data
-            self._outbox.append(data)
-        self._flush()
-
-    def _forget(self, incoming: Incoming) -> None:  # _lock is held
-        del self._active[incoming.id]
-        if not self._serving:  # the server has its answer: our calls' time starts anew
-            for call in self._pending.values():
-                call.touch()
-        if not self._serving or self.ended.is_set():
-            self._time.notify_all()
-
-    def _flush(self, patient: bool = False) -> None:
-        try:
-            while self._outbox and self._write_out(patient):
-                pass
-        except BaseException:  # Ctrl-C, perhaps between getting the lock and the `try`
-            if self.writing.locked():  # then for good, if not by another just now
-                self.close()
-            raise
-
-    def _write_out(self, patient: bool) -> bool:
-        """Write what is queued; False if another thread does or will."""
-        # Not getting the lock is as good as having written: its holder looks again.
-        crowded = self._serving and len(self._outbox) > CROWDED
-        if not self.writing.acquire(blocking=patient or crowded):
-            return False
-        try:
-            with self._lock:
-                data, self._outbox = b"".join(self._outbox), []
-            if not data:
-                pass  # others have taken it along, or a batch has no answers
-            elif self._serving or patient or self._fits(data):
-                self._write(data)
-            else:  # a caller has a timeout to keep
-                with self._lock:
-                    self._outbox.insert(0, data)
-                self._writer.submit(partial(self._flush, True))
-                return False
-            return True
-        finally:
-            self.writing.release()
-
-    def _fits(self, data: bytes) -> bool:
-        # A pipe that can be written takes at least PIPE_BUF bytes (4096) at once.
-        return len(data) <= 4096 and self._writable.ready(0)
-
-    def _write(self, data: bytes) -> None:
-        if self.trace:
-            self.trace.show("<" if self._serving else ">", data)
-        rest: Any = data
-        try:
-            while (written := self._out.write(rest)) != len(rest):
-                if written is not None:
-                    rest = memoryview(rest)[written:]
-                elif hasattr(self._out, "fileno"):  # somebody made it non-blocking
-                    self._writable.wait()
-                else:
-                    break  # no file: it has taken all, and does not say so
-            self._out.flush()
-        except (OSError, ValueError):  # EPIPE, or closed under us: nobody listens
-            self._writer.submit(self.close)
-
-    # -- calling
-
-    def request(self, method: str, params: Json | None = None, *, read: Any = None,
+    def request(self, method: str, params: Json | None = None, *, more: Any = None,
                 on_progress: Any = None, timeout: float | None = None,
-                cap: float | None = None, token: bool = False) -> Call:
+                cap: float | None = None, token: bool = False) -> OutgoingRequest:
         """Send a request; returns before it is answered.
 
-        read, on_progress: see Call.  timeout: seconds without an answer or progress.
-        cap: seconds at most.  Neither: a stream, see Call.
-        token: progress may be told.
+        more, on_progress: see OutgoingRequest.  timeout: seconds without a response or
+        progress.  cap: seconds at most.  token: let the other end report progress.
         """
-        call = Call(method, read, on_progress, timeout, cap)
-        self.resend(call, params, token)
-        return call
+        request = OutgoingRequest(method, more, on_progress, timeout, cap)
+        self.send_request(request, params, token)
+        return request
 
-    def resend(self, call: Call, params: Json | None, token: bool = False) -> None:
-        """Send a call (again) with an id of its own; the outcome will be this one's."""
-        with self._lock:
-            self._last_id = call.id = self._last_id + 1
-        call.inside = self.lane.inside()
-        call.touch()
+    def send_request(self, request: OutgoingRequest, params: Json | None,
+                     token: bool = False) -> None:
+        """Send a request (again) under a new id."""
+        key = self.requests_out.new_id()
+        if request.on_progress:
+            request.by_callback = self.callbacks.inside()
         if token:
-            meta = {**((params or {}).get("_meta") or {}), "progressToken": call.id}
+            meta = {**((params or {}).get("_meta") or {}), "progressToken": key}
             params = {**(params or {}), "_meta": meta}
-        message: Json = {"jsonrpc": "2.0", "id": call.id, "method": call.method}
-        data = encode(message if params is None else {**message, "params": params})
-        self._enter(call, [data])
+        message: Json = {"jsonrpc": "2.0", "id": key, "method": request.method}
+        line = encode(message if params is None else {**message, "params": params})
+        if self.requests_out.add(request, key, line):
+            self.outbox.flush()
+        elif not request.future.done():
+            request.finish(error=self.owner.closed_error())
 
-    def hold(self, call: Call) -> None:
-        """Keep an answered call pending, until it is claimed to be sent again.
-
-        Under an id that never travels: what comes late for the old one misses it.
-        Meanwhile it may be cancelled, and fails by its cap or with the connection.
-        """
-        call.id, call.deadline = -call.id, call.cap
-        self._enter(call, [])
-
-    def _enter(self, call: Call, lines: list[bytes]) -> None:
-        with self._lock:
-            closed = self.closed or self.ended.is_set()
-            if not closed:
-                self._pending[call.id] = call
-                self._awaited += not call.stream
-                self._outbox += lines
-                self._look_at(call.deadline)
-        if closed:
-            call.finish(error=self._role.closed_error())
-        else:
-            self._flush()
-
-    def watched(self, call: Call) -> Future[Any]:
-        """The future of a call, which now may be cancelled by whoever holds it."""
-        call.watched = True
-        call.future.add_done_callback(lambda _: self.abandon(call))
-        return call.future
-
-    def wait(self, call: Call) -> Any:
-        """The outcome of a call; reads for it if nobody does: no thread to wake."""
+    def call(self, request: OutgoingRequest, params: Json | None) -> Json:
+        """Send a request and wait for its result.  Ctrl-C meanwhile cancels it."""
         try:
-            self._lead_for(call)
-            result, error = call.outcome or (call.future.result(), None)
-        except BaseException:  # Ctrl-C: who stops waiting wants it no more
-            self._step_down(call)  # should it have come too early to do so
-            self.watched(call).cancel()
-            raise
-        if error is not None:
-            raise error
-        return result
-
-    def _lead_for(self, call: Call) -> None:
-        """Read until a call is answered, if nobody reads."""
-        try:
-            with self._lock:
-                if self._leader is not None or self.closed:
-                    return
-                self._leader = call
-            while (self._leader is call and call.id in self._pending
-                   and self._lines.ready(GRACE) and self._step(whole=False)):
-                pass
-        finally:
-            self._step_down(call)
-
-    def peek(self, call: Call, seconds: float) -> Any:
-        """The outcome of a call without a timeout of its own, which stays pending."""
-        wait_for(seconds, call.future)
-        if call.future.done():
-            return call.future.result()
-        raise self._role.timeout_error(f"{call.method}: no answer in {seconds:.3g} s")
-
-    def claim(self, key: Any) -> Call | None:
-        """Take a call out of the table: now its outcome is for the taker to say."""
-        if type(key) is str and key.isdecimal() and str(int(key[:20])) == key:
-            key = int(key)  # some servers answer 1 with "1"; nothing looser is accepted
-        with self._lock:
-            call = self._pending.pop(read_id(key), None)
-            if call and not call.stream:
-                self._awaited -= 1
-        return call
-
-    def abandon(self, call: Call) -> None:
-        """Withdraw a call if its future was cancelled."""
-        if call.future.cancelled() and self.claim(call.id):
-            call.finish()  # for who waits on several futures
-            self._withdraw(call, "cancelled")
-
-    def _withdraw(self, call: Call, reason: str) -> None:
-        # basic/lifecycle: `initialize` MUST NOT be; a held call (< 0) is answered.
-        if call.method != "initialize" and call.id > 0:
-            self.send(notification(CANCELLED, {"requestId": call.id, "reason": reason}))
-
-    def _expire(self, call: Call) -> None:
-        self._withdraw(call, "timed out")
-        why = "no answer within max_timeout" if time.monotonic() >= call.cap else (
-            f"no answer or progress within {call.timeout} s")
-        call.finish(error=self._role.timeout_error(f"{call.method}: {why}"))
-
-    # -- reading
-
-    def _lead(self, me: object) -> None:
-        """Read, and run what may run here, until another thread leads or it is over."""
-        while self._leader is me and self._step():
-            # Only after an answer: until another leads, nobody may read for GRACE.
-            if self._settled and not (self._serving or self._awaited or self.closed):
-                self._step_down(me)  # whoever calls next need not wake this thread
-
-    def _step(self, whole: bool = True) -> bool:
-        """Read a line and see to it; False when there are no more.
-
-        Unless `whole`: it does not wait for one of which but a part has come; False.
-        """
-        try:
-            if not whole and not self._lines.more():
-                return False
-            line = self._lines.next()
-            if line is None:
-                self._hang_up()
-            elif not self.closed:
-                self._receive(line)
-            # A stream of ours is read to its end even when closed: the other end must
-            # not hang in a full pipe, and the end is how we know that it has gone.
-            return line is not None and not (self.closed and self._own_reader is None)
-        except BaseException as error:
-            if not isinstance(error, KeyboardInterrupt):
-                report("mcp_min: internal error")
-            self.close()  # a line may be lost: its caller must not wait for ever
+            self.send_request(request, params, token=True)
+            return wait_for(request.future)  # type: ignore[no-any-return]
+        except BaseException:
+            self.cancel(request)  # nothing, if it has failed
             raise
 
-    def _step_down(self, me: object) -> None:
-        """Stop leading: the next caller may.  While calls are awaited a worker does."""
-        with self._lock:
-            if self._leader is not me:
-                return  # stuck for GRACE, in a ping say: another thread reads already
-            self._leader, self._since = None, time.monotonic()
-            self._settled = False
-            if self._awaited or self.closed:
-                self._new_leader()
-            else:
-                self._look_at(self._since + GRACE)
+    def cancel(self, request: OutgoingRequest) -> None:
+        """Give a request up and tell the other end; nothing if it has its outcome."""
+        if request.future.cancel() and self.requests_out.remove(request):
+            self._send_cancelled(request, "cancelled")
+            self.outbox.flush()
 
-    def _new_leader(self) -> None:  # _lock is held
-        if self.ended.is_set():
-            return
-        if self._busy:  # what the leader so far runs goes on, aside
-            self._busy = False
-            self._aside += 1
-        self._leader = leader = object()
-        if not self.workers.submit(partial(self._lead, leader)):
-            self.ended.set()  # the process ends: nobody will read on
+    def _expire(self, request: OutgoingRequest, sent: bool) -> None:
+        if sent:
+            self._send_cancelled(request, "timed out")
+            self.outbox.flush_later()  # the timer must not wait
+        why = "no response within max_timeout" if time.monotonic() >= request.cap else (
+            f"no response or progress within {request.timeout} s")
+        request.finish(error=self.owner.timeout_error(
+            f"{request.label}: {why}", request.stderr_from))
 
-    def pass_reading_on(self) -> None:
-        """Have another thread read from now on; for handlers that are about to wait."""
-        with self._lock:
-            if self._busy:
-                self._new_leader()
+    def _send_cancelled(self, request: OutgoingRequest, reason: str) -> None:
+        if request.method != "initialize":  # basic/lifecycle: MUST NOT be cancelled
+            self.outbox.put(encode(notification(CANCELLED, {
+                "requestId": request.id, "reason": reason})))
 
-    def _look_at(self, when: float) -> None:  # _lock is held
-        """Have the timekeeper look at this time, if not earlier."""
-        if self._wakes_at is None:
-            self._wakes_at = when
-            start_thread("mcp timekeeper", self._keep_time)
-        elif when < self._wakes_at:
-            self._time.notify_all()
+    # -- receiving
 
-    def _keep_time(self) -> None:
-        # Asleep while nothing happens.  Calls that end in time do not wake it: it looks
-        # when the earliest deadline there was has come, so about once in a timeout.
-        with self._time:
-            while not self.closed:
-                now = time.monotonic()
-                stuck = self._busy or self._leader is None
-                if stuck and now - self._since >= GRACE:
-                    self._new_leader()
-                lingers = now - self._since < LINGER
-                looks = [now + GRACE if lingers else float("inf")]
-                # A server that asks waits for us: only the cap goes on.
-                asked = self._active and not self._serving
-                for call in list(self._pending.values()):
-                    end = call.cap if asked else call.deadline
-                    looks.append(max(end, now))
-                    if end <= now:
-                        del self._pending[call.id]
-                        self._awaited -= 1
-                        self.workers.submit(partial(self._expire, call))
-                self._wakes_at = min(looks)
-                self._time.wait(min(self._wakes_at - now, threading.TIMEOUT_MAX))
+    def next_line(self) -> Line | None:
+        """Read a line; None when there are no more."""
+        line = self._lines.next()
+        if line is None:
+            self._on_eof()
+        # A stream of ours is read to its end even when closed: the other end must not
+        # hang in a full pipe, and the end is how we know that it has gone.
+        return None if self.closed and self._own_reader is None else line
 
-    def _receive(self, line: bytes) -> None:
+    def receive(self, line: Line) -> None:
+        """Act on a line."""
         if self.trace:
-            self.trace.show(">" if self._serving else "<", line)
+            self.trace.show(">" if self._is_server else "<", line)
         try:
-            if len(line) > self._lines.limit:
-                text = f"Message over {self._lines.limit} bytes skipped"
-                raise McpError(CONTENT_TOO_LARGE, text)
-            if not line or line.isspace():
-                return
-            message = decode(line, self._max_depth)
-            if type(message) is list and not (message and self._role.batches()):
-                raise McpError(INVALID_REQUEST, "Invalid request: no batches here")
+            if line and not line.isspace() and not self.closed:
+                self._receive(line)
         except McpError as error:
-            return self._refuse(line, None, error)
-        batch = Batch(len(message)) if type(message) is list else None
-        for element in message if batch else [message]:
+            self._send_error(None, error, line, self.outbox)
+        except BaseException as error:
+            self.close()  # a line may be lost: its caller must not wait for ever
+            if self.is_stop(error):
+                raise
+            log_exception("mcp_min: internal error")
+
+    def _receive(self, line: Line) -> None:
+        if len(line) > self._lines.limit:
+            text = f"Message over {self._lines.limit} bytes skipped"
+            raise McpError(CONTENT_TOO_LARGE, text)
+        message = decode(line, self._max_depth)
+        if type(message) is not list:
+            return self._route(message, line, self.outbox)
+        if not (message and self.owner.allows_batches()):
+            raise McpError(INVALID_REQUEST, "Invalid request: no batches here")
+        if len(message) > MAX_BATCH:
+            raise McpError(INVALID_REQUEST,
+                           f"Invalid request: over {MAX_BATCH} messages")
+        batch = Batch(self.outbox, len(message))
+        for element in message:
             self._route(element, line, batch)
 
-    def _route(self, message: Any, line: bytes, batch: Batch | None) -> None:
+    def _route(self, message: Any, line: Line, sink: Any) -> None:
         try:
-            shape = shape_of(message)
+            shape = classify(message)
             if shape == "request":
-                return self._begin(Incoming(self, message, batch))
+                return self._accept(IncomingRequest(self, message, sink, len(line)))
         except McpError as error:
-            if self._serving or type(message) is not dict or "method" in message:
-                return self._refuse(line, message, error, batch)
-            shape = "response"  # perhaps; then the call says what is wrong with it
+            if self._is_server or type(message) is not dict or "method" in message:
+                return self._send_error(message, error, line, sink)
+            shape = "response"  # of a kind; the call that waits reports what is wrong
         if shape == "response":
-            self._answered(message, line)
+            self._handle_response(message, line)
         else:
-            self._notice(message["method"], message.get("params"))
-        if batch:
-            self._post(b"", batch)
+            self._handle_notification(message, len(line))
+        if sink is not self.outbox:  # a batch counts what has no response
+            sink.put(b"")
+            self.outbox.flush()
 
-    def _refuse(self, line: bytes, message: Any, error: McpError,
-                batch: Batch | None = None) -> None:
-        """Answer what cannot be taken; not on a client: that might start a storm."""
-        if not self._serving:
-            return self._role.noise(line)  # type: ignore[no-any-return]
-        key = read_id(_dict(message).get("id"))
-        self._post(encode({"jsonrpc": "2.0", "id": key, "error": error.wire()}), batch)
+    def _send_error(self, message: Any, error: McpError, line: Line,
+                    sink: Any) -> None:
+        """Answer what cannot be accepted; not on a client: that might start a storm."""
+        answer = b""
+        cut = rb"|\S*$" if len(line) > self._lines.limit else b""
+        if self._is_server and re.match(rb"[A-Z]+ (\S+ HTTP/\d%s)" % cut, line):
+            return self.close()  # a web page sends to the port: run nothing of it
+        if self._is_server:  # id null: JSON-RPC 2.0, though MCP's schemas leave it out
+            key = read_id(_dict(message).get("id"))
+            answer = encode({"jsonrpc": "2.0", "id": key, "error": error.to_json()})
+        else:
+            self.owner.handle_garbage(line)
+        sink.put(answer)
+        self.outbox.flush()
 
-    def _answered(self, message: Json, line: bytes) -> None:
-        call = self.claim(message.get("id"))  # None: unknown, late, or a second answer
-        self._settled = call is not None
-        if call and call.untold and not call.inside:  # its progress is told first
-            self.lane.submit(partial(call.receive, message))
-        elif call and call.watched and not self._serving:
-            # Its callbacks are a user's: not for the leader.  A server's calls are our
-            # own, and its workers may all be waiting for them.
-            self.workers.submit(partial(call.receive, message))
-        elif call:
-            call.receive(message)
-        elif message.get("id") is None and not self._serving:
-            self._role.noise(line)
+    def _handle_response(self, message: Json, line: Line) -> None:
+        # None: unknown, late, or a second response.
+        request = self.requests_out.pop(message.get("id"))
+        if request and request.unreported and not request.by_callback:
+            # Its progress is reported first.
+            self.callbacks.submit(partial(self._finish, request, message))
+        elif request:
+            self._finish(request, message)
+        elif message.get("id") is None and not self._is_server:
+            self.owner.handle_garbage(line)
 
-    def _notice(self, method: str, params: Any) -> None:
-        method, renamed = ALIASES.get(method, (method, {}))
-        params = {renamed.get(key, key): value for key, value in _dict(params).items()}
-        # A cancellation that hits is settled here; all else reaches the role as well.
-        if method == CANCELLED and self._cancel(params.get("requestId")):
+    def _finish(self, request: OutgoingRequest, message: Json) -> None:
+        try:
+            result = parse_response(message)
+        except McpError as error:
+            return request.finish(error=error)
+        if not (request.more and request.more(request, result)):
+            request.finish(result)
+
+    def _handle_notification(self, message: Json, size: int) -> None:
+        method, renamed = ALIASES.get(message["method"], (message["method"], {}))
+        params = {renamed.get(key, key): value
+                  for key, value in _dict(message.get("params")).items()}
+        if method == CANCELLED and self.requests_in.cancel(
+                read_id(params.get("requestId")), params.get("reason")):
             return
         if method == PROGRESS:
-            self._hear_progress(params)
-        self._role.notified(method, params)
+            self._handle_progress(params, size)
+        self.owner.handle_notification(method, params, size)
 
-    def _cancel(self, key: Any) -> bool:
-        with self._lock:
-            incoming = self._active.get(read_id(key))
-            if incoming is None:
-                return False  # unknown or finished: nothing to do here
-            self._forget(incoming)
-            incoming.cancelled = True
-        for hook in incoming.hooks:
-            hook()
-        if incoming.batch:
-            self._post(b"", incoming.batch)
-        return True
+    def _handle_progress(self, params: Json, size: int) -> None:
+        progress: Any = params.get("progress")
+        if type(progress) not in (int, float):
+            return
+        request = self.requests_out.note_progress(params.get("progressToken"), progress)
+        if request and request.on_progress and not self.crowded():
+            self.requests_out.count_unreported(request, 1)
+            job = partial(self._report_progress, request, params)
+            self.callbacks.submit(job, size=size)
 
-    def _hear_progress(self, params: Json) -> None:
-        with self._lock:
-            call = self._pending.get(read_id(params.get("progressToken")))
-            if call is None or type(params.get("progress")) not in (int, float):
-                return
-            call.touch()
-            if call.on_progress is None or self.lane.full():
-                return
-            call.untold += 1
-        self.lane.submit(partial(self._tell_progress, call, params))
-
-    def _tell_progress(self, call: Call, params: Json) -> None:
+    def _report_progress(self, request: OutgoingRequest, params: Json) -> None:
         try:
-            call.on_progress(*map(params.get, ("progress", "total", "message")))
+            request.on_progress(*map(params.get, ("progress", "total", "message")))
         finally:
-            with self._lock:
-                call.untold -= 1
+            self.requests_out.count_unreported(request, -1)
+
+    def crowded(self) -> bool:
+        """Do so many callbacks wait that what may be dropped should be?"""
+        return (self.callbacks.load() > MAX_CALLBACKS
+                or self.callbacks.bytes > MAX_CALLBACK_BYTES)
 
     # -- serving
 
-    def _begin(self, incoming: Incoming) -> None:
-        """Run a request here or on a worker; McpError if its id is in use."""
-        swift = self._role.swift(incoming)
-        with self._lock:
-            if self.answers == "none" or self.closed:
-                return
-            if self._active.setdefault(incoming.id, incoming) is not incoming:
-                raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
-            # A server's leader runs a request itself while none runs aside; or else
-            # each of many slow ones would keep it for GRACE.
-            alone = self._serving and not (self._aside or incoming.batch)
-            here = swift or alone
-            if here:
-                me, self._busy, self._since = self._leader, True, time.monotonic()
-                self._look_at(self._since + GRACE)
-            else:
-                self._aside += 1
-        if here:
-            self._run(incoming, me)
-        else:
-            self.workers.submit(partial(self._run, incoming, incoming))
+    def _accept(self, request: IncomingRequest) -> None:
+        """Have a request handled; McpError if its id is in use."""
+        request.inline = self.owner.is_inline(request.method)
+        if self.responds and self.requests_in.add(request):
+            self.reading.run(request)
 
-    def _run(self, incoming: Incoming, me: object) -> None:
-        self._handle(incoming)
-        with self._lock:
-            if self._leader is me:
-                self._busy = False
-            else:  # aside from the start, or since it had taken longer than GRACE
-                self._aside -= 1
-
-    def _handle(self, incoming: Incoming) -> None:
+    def dispatch(self, request: IncomingRequest, handle: Any = None) -> None:
         """Handle a request: what a handler raises becomes an error on the wire."""
-        if incoming.cancelled:
+        if request.cancelled:
             return
+        request.thread = threading.get_ident()
         try:
-            result = self._role.handle(incoming)
+            result = (handle or self.owner.handle)(request)
         except McpError as error:
-            incoming.answer(error=error.wire())
+            request.respond(error=error.to_json())
         except BaseException as error:
-            if incoming.cancelled:
-                return  # nobody waits; what failed has failed because of it
-            report(f"mcp_min: {incoming.method} failed")
-            text = self._role.error_text(error)
-            incoming.answer(error=McpError(INTERNAL_ERROR, text).wire())
+            if self.is_stop(error):
+                self.close()
+                raise
+            if request.cancelled:
+                return  # nobody waits, and what failed has failed because of it
+            if not self.is_hang_up(error):
+                log_exception(f"mcp_min: {request.method} failed")
+            text = self.owner.error_text(error)
+            request.respond(error=McpError(INTERNAL_ERROR, text).to_json())
         else:
-            if result is not DETACHED:
-                incoming.answer(result=result)
+            if result is not NO_RESPONSE_YET:
+                request.respond(result=result)
+        finally:
+            if request.thread == threading.get_ident():  # or else its coroutine goes on
+                request.thread = None
 
     # -- ending
 
-    def _hang_up(self) -> None:
+    def is_hang_up(self, error: BaseException) -> bool:
+        """Does an error only say that the other end closed while we waited for it?"""
+        return self.eof.is_set() and isinstance(error, ConnectionClosed)
+
+    def _on_eof(self) -> None:
         """The other end has closed: finish what is in flight, in bounded time; end."""
         if self._own_reader:
             self._own_reader.close()
-        self.ended.set()
-        self._fail_pending()
-        self._role.hung_up()
+        self.eof.set()
+        self._fail_requests()
+        self.owner.on_eof()
         end = time.monotonic() + self._drain_seconds
-        with self._time:
-            self._time.wait_for(lambda: not self._active, self._drain_seconds)
-        written = threading.Event()
-        self._writer.submit(partial(self._write_all, written))
-        written.wait(max(0.0, end - time.monotonic()))
+        self.requests_in.drain(self._drain_seconds)
+        self.outbox.wait_until_written(end - time.monotonic())
         self.close()
 
-    def _write_all(self, written: threading.Event) -> None:
-        self._flush(True)
-        with self.writing:  # whoever emptied the outbox may still be writing
-            written.set()
+    def _fail_requests(self) -> None:
+        for request in self.requests_out.close():
+            request.finish(error=self.owner.closed_error())
 
-    def _fail_pending(self) -> None:
-        with self._lock:
-            calls, self._pending = list(self._pending.values()), {}
-            self._awaited = 0
-        for call in calls:
-            fail = partial(call.finish, error=self._role.closed_error())
-            # A user's callbacks of one future may wait for the next; see _answered.
-            if self._serving or not (call.watched and self.workers.submit(fail)):
-                fail()
-
-    def give_up(self) -> bool:
+    def close_if_idle(self) -> bool:
         """Close, if all that has come is seen to and a thread waits for more."""
         if self._lines.waiting:
             self.close()
@@ -1423,26 +1974,32 @@ class Peer:
             if self.closed:
                 return
             self.closed = True
-            active, self._active = list(self._active.values()), {}
-            for incoming in active:
-                incoming.cancelled = True
-            self._outbox = []
-            self._time.notify_all()
-            if self._leader is None:
-                self._new_leader()
-        for hook in [hook for incoming in active for hook in incoming.hooks]:
-            hook()
-        self._fail_pending()
-        for workers in self.workers, self.lane, self._writer:
-            workers.close()
+        self.outbox.close()
+        self.requests_in.close()
+        self._fail_requests()
+        self.reading.close()
+        for part in self.pool, self.callbacks, self.stuck:
+            part.close()
+        if self.trace:
+            self.trace.close()
         self.done.set()
 
 
-# -- 5. Stdio --------------------------------------------------------------------------
+# -- 6. Stdio --------------------------------------------------------------------------
 # A stray print, a C library or a child process that writes to fd 1 corrupts the wire,
 # and a child that reads fd 0 eats it.  So the wire moves to private duplicates, once,
 # before anything else runs, and 0 and 1 point where they can do no harm.  They are read
 # and written raw: a thread inside sys.stdin at exit would abort the interpreter.
+
+class _AtStart:
+    """For `stderr=`: whatever sys.stderr is when the process starts."""
+
+    def __repr__(self) -> str:
+        return "sys.stderr"
+
+
+AT_START: Any = _AtStart()
+MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that wait until they are passed on
 
 _streams_taken = threading.Lock()  # held while a server of this process has them
 _private: set[Any] = set()  # files that a forked child must not keep open
@@ -1450,7 +2007,7 @@ _private: set[Any] = set()  # files that a forked child must not keep open
 
 def keep_private(*files: Any) -> None:
     """Have these closed in forked children: a pipe held there never reads as ended."""
-    if not _private and hasattr(os, "register_at_fork"):  # twice would do no harm
+    if not _private and hasattr(os, "register_at_fork"):  # twice is harmless
         os.register_at_fork(after_in_child=lambda: [file.close() for file in _private])
     _private.update(files)
     _private.difference_update([file for file in _private.copy() if file.closed])
@@ -1465,12 +2022,15 @@ class StandardStreams:
 
     def __enter__(self) -> tuple[Any, Any]:
         if not _streams_taken.acquire(blocking=False):
-            raise RuntimeError("a server of this process already has stdin and stdout")
+            raise RuntimeError("a server of this process already has stdin and stdout; "
+                               "put `server.run()` under `if __name__ == '__main__':`")
         try:
             for fd in 0, 1:
                 os.fstat(fd)  # OSError: it is closed
-            # Where stderr is closed this becomes fd 2, and stays: or the wire would be.
+            # If fd 2 is closed, os.open returns 2.  Keep it open, so that os.dup below
+            # cannot put the wire there.
             null = os.open(os.devnull, os.O_RDWR)
+            # One duplicate of fd 0 to read from, one to restore it.
             self._stdin, reader, self._writer = files = [
                 open(os.dup(fd), mode, buffering=0)  # noqa: SIM115
                 for fd, mode in ((0, "rb"), (0, "rb"), (1, "wb"))]
@@ -1499,23 +2059,37 @@ class StandardStreams:
             pass  # there is none, or it is closed
 
 
+def stdio_server() -> StandardStreams:
+    """Claim stdin and stdout for a server: `with stdio_server() as (reader, writer):`.
+
+    From then on what is printed goes to stderr.  At the end both are given back.
+    RuntimeError: a server of this process has them already.
+    """
+    return StandardStreams()
+
+
 class Signals:
     """While a server runs, SIGTERM ends it with status 143, Ctrl-C with 130."""
 
     def __enter__(self) -> None:
         import signal
 
-        self._restore: Any = None
-        if threading.current_thread() is threading.main_thread():
-            before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-            self._restore = partial(signal.signal, signal.SIGTERM,
-                                    before or signal.SIG_DFL)
+        self._restore: list[Callable[[], Any]] = []
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number, status in (signal.SIGTERM, 143), (signal.SIGINT, 130):
+            before = signal.getsignal(number)
+            if number == signal.SIGTERM or before is signal.default_int_handler:
+                signal.signal(number, partial(self._stop, status))
+                self._restore.append(partial(signal.signal, number,
+                                             before or signal.SIG_DFL))
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self._restore:
-            self._restore()
-        if kind is KeyboardInterrupt:
-            raise SystemExit(130) from None
+    def _stop(self, status: int, *_: Any) -> None:
+        raise Stopped(status)
+
+    def __exit__(self, *exc: object) -> None:
+        for restore in self._restore:
+            restore()
 
 
 # The variables a server gets unless told otherwise, as the official SDKs have it:
@@ -1529,23 +2103,54 @@ SAFE_VARIABLES = (
 def child_environment(extra: dict[str, str] | None, inherit: bool) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if inherit or (
         key in SAFE_VARIABLES and not value.startswith("()"))}  # Shellshock
+    if os.name == "nt":  # where Path and PATH are one
+        extra = {key.upper(): value for key, value in (extra or {}).items()}
     return {**kept, **(extra or {})}
 
 
-def _windows_argv(argv: Sequence[str], env: dict[str, str]) -> list[str]:
+def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
+               ) -> tuple[list[str], dict[str, str] | None, str | None]:
+    """A target that is a program: its argv, its extra environment, its directory."""
+    def text(value: Any) -> str:  # configurations also hold numbers
+        return value if isinstance(value, str) else json.dumps(value)
+
+    address = target.get("url") if isinstance(target, dict) else target
+    if isinstance(address, str) and re.match("(http|ws)s?://", address):
+        raise ValueError(f"{address} is not stdio, which is all that mcp_min speaks: "
+                         'start a proxy, such as ["mcp-proxy", URL]')
+    if isinstance(target, dict):
+        if type(target.get("command")) is not str:
+            raise ValueError(f"an entry of {[*target]} has no command")
+        argv = [target["command"], *map(text, target.get("args") or ())]
+        own = {key: text(value) for key, value in (target.get("env") or {}).items()}
+        return argv, {**own, **(env or {})}, cwd or target.get("cwd")
+    if isinstance(target, (str, os.PathLike)):
+        path = os.fspath(target)
+        if path.endswith(".py"):  # never an option of the interpreter
+            return [sys.executable, os.path.join(".", path)], env, cwd
+        return [path], env, cwd
+    if not target or type(target) not in (list, tuple) or not all(
+            isinstance(word, (str, bytes, os.PathLike)) for word in target):
+        raise TypeError(f"neither a command nor two binary streams: {target}")
+    return list(target), env, cwd
+
+
+def _windows_argv(argv: list[str], env: dict[str, str]) -> list[str]:
     """Find npx.cmd and the like; refuse what cmd.exe would take for its own syntax."""
     import shutil
 
+    argv = [*map(os.fsdecode, argv)]
     found = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
     batch = found.lower().endswith((".cmd", ".bat"))
-    unsafe = [word for word in argv[1:] if batch and set(word) & set('&|<>^%"!\r\n')]
+    unsafe = [word for word in (found, *argv[1:])
+              if batch and set(word) & set('&|<>^%"!\r\n')]
     if unsafe:
         raise ValueError(f"argument {unsafe[0]!r} is not safe for {found!r}")
     return [found, *argv[1:]]
 
 
-def _start(argv: Sequence[str], env: dict[str, str], cwd: str | None,
-           **pipes: Any) -> Any:
+def start_process(argv: list[str], env: dict[str, str], cwd: str | None,
+                  **pipes: Any) -> Any:
     """The process of a command, looked up in its own PATH, in its own group."""
     import subprocess
 
@@ -1554,13 +2159,46 @@ def _start(argv: Sequence[str], env: dict[str, str], cwd: str | None,
              | getattr(subprocess, "CREATE_NO_WINDOW", 0))
     try:
         return subprocess.Popen(  # never a shell
-            argv, env=env, cwd=cwd, start_new_session=True, creationflags=flags,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            **{"stderr": subprocess.PIPE, "bufsize": 0, **pipes})
+            argv, env=env, cwd=cwd, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, **{
+                "stderr": subprocess.PIPE, "bufsize": 0, "creationflags": flags,
+                **pipes})
     except OSError as error:
         where = f" (PATH={env.get('PATH', os.defpath)}; cwd={cwd or os.getcwd()})"
         text = f"cannot start {argv[0]!r}: {error.strerror}{where}"
         raise type(error)(error.errno, text, error.filename) from None
+
+
+class WindowsJob:
+    """The processes that a process starts, so that they can be ended together."""
+
+    def __init__(self, popen: Any) -> None:
+        import ctypes
+
+        self._kernel: Any = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
+        self._kernel.CreateJobObjectW.restype = ctypes.c_void_p
+        self._job = ctypes.c_void_p(self._kernel.CreateJobObjectW(None, None))
+        handle = ctypes.c_void_p(int(popen._handle))
+        self._kernel.AssignProcessToJobObject(self._job, handle)
+
+    def end(self) -> None:
+        self._kernel.TerminateJobObject(self._job, 1)
+
+    def __del__(self) -> None:
+        self._kernel.CloseHandle(self._job)
+
+
+def text_sink(stderr: Any) -> Callable[[str], Any] | None:
+    """What to do with text for `stderr=`."""
+    stream = sys.stderr if stderr is AT_START else stderr
+    if stream is None or callable(stream):
+        return stream
+    return partial(print, end="", file=stream, flush=True)
+
+
+def pipe() -> tuple[Any, Any]:
+    reader, writer = os.pipe()
+    return open(reader, "rb", buffering=0), open(writer, "wb", buffering=0)
 
 
 class Streams:
@@ -1569,12 +2207,12 @@ class Streams:
     ends: whether it ends, and closes its side, when it reads that ours is closed.
     """
 
-    stderr_tail, exit_code = "", None
+    stderr_tail, stderr_total, exit_code = "", 0, None
 
     def __init__(self, reader: Any, writer: Any, ends: bool = False) -> None:
         self.reader, self.writer, self._ends = reader, writer, ends
 
-    def watch(self, closed: threading.Event, give_up: Callable[[], bool]) -> None:
+    def watch(self, eof: threading.Event, close_if_idle: Callable[[], bool]) -> None:
         pass  # there is nothing that could end before them
 
     def release(self, pass_on: bool) -> None:
@@ -1583,13 +2221,16 @@ class Streams:
     def last_words(self) -> tuple[int | None, str]:
         return None, ""
 
-    def close(self, closed: threading.Event, writing: threading.Lock) -> None:
+    def stderr_since(self, total: int) -> str:
+        return ""
+
+    def close(self, eof: threading.Event, writing: threading.Lock) -> None:
         """Hang up, as Process.close does."""
         if self._ends:
             self._close_writer()
         else:  # a buffered stream cannot be closed while a thread is inside it
             start_thread("mcp closing", self._close_writer)
-        closed.wait(2 if self._ends else 0.1)
+        eof.wait(2 if self._ends else 0.1)
 
     def _close_writer(self) -> None:
         try:
@@ -1598,83 +2239,122 @@ class Streams:
             pass
 
 
-class Process:
-    """A server process: its streams, its last words, its end.
+def as_lines(stderr: bytes) -> str:
+    return stderr.decode("utf-8", "replace").replace("\r\n", "\n")  # as on Windows
 
-    stderr is always read, or the server would stall on a full pipe; `pass_on` gets it
-    in str chunks of whole lines, but nothing until `release` says what becomes of it.
+
+class Process:
+    """A server process: its streams, its stderr, its end.
+
+    stderr is always read, or the server would stall on a full pipe.  `pass_on` gets it
+    in str chunks of whole lines, on a thread of its own: a function that blocks costs
+    the server nothing, and one that raises is not called again.  Nothing is passed on
+    until `release` says what becomes of what has come by then.
     """
 
     PATIENCE = 2.0  # seconds for each step of the ending
 
-    def __init__(self, argv: Sequence[str], env: dict[str, str], cwd: str | None,
+    def __init__(self, argv: list[str], env: dict[str, str], cwd: str | None,
                  pass_on: Callable[[str], Any] | None) -> None:
-        self._popen = _start(argv, env, cwd)
+        self._popen = start_process(argv, env, cwd)
+        self._job = WindowsJob(self._popen) if os.name == "nt" else None
         self.reader, self.writer = self._popen.stdout, self._popen.stdin
         keep_private(self.reader, self.writer)
-        self._tail = b""                  # of stderr; one thread writes it
+        self._tail = b""                # of stderr; one thread writes it, and the next
+        self.stderr_total = 0           # bytes of stderr that were read
         self._stderr_read = threading.Event()
-        self._over = threading.Event()    # it has ended; set for who watches it
-        self._patient_until = 0.0         # set when its last words are first waited for
-        self._telling = threading.Lock()  # guards the rest; held while passing on
+        self._ended = threading.Event()  # set by the thread that watches it
+        self._give_up_at = 0.0          # set when its last words are first waited for
         self._pass_on = pass_on
-        self._untold = b""                # has come, but was not passed on
-        self._held = True                 # until `release`
-        start_thread("mcp stderr", self._drain_stderr)
+        self._passing = ThreadPool("mcp stderr", 1)
+        self._lock = threading.Lock()   # guards the rest
+        self._waiting = b""             # whole lines that were not passed on
+        self._held = True               # until `release`
+        start_thread("mcp stderr reader", self._read_stderr)
 
-    def _drain_stderr(self) -> None:
+    def _read_stderr(self) -> None:
+        rest = b""
         with self._popen.stderr as stream:
             for chunk in iter(partial(stream.read, 65536), b""):
                 self._tail = (self._tail + chunk)[-8192:]
-                self._tell(chunk)
-        self._tell(b"")
+                self.stderr_total += len(chunk)
+                lines, newline, rest = (rest + chunk).rpartition(b"\n")
+                if len(rest) > 65536:
+                    newline, rest = newline + rest, b""
+                self._queue(lines + newline)
+        self._queue(rest)
         self._stderr_read.set()
+        self._passing.close()
 
-    def _tell(self, chunk: bytes) -> None:
-        """Pass on the lines that are whole; all there is at the end of stderr."""
-        with self._telling:
-            self._untold += chunk
-            if self._held:
-                self._untold = self._untold[-65536:]
+    def _queue(self, lines: bytes) -> None:
+        with self._lock:
+            self._waiting += lines
+            if len(self._waiting) > MAX_STDERR_BYTES:  # the oldest lines go
+                self._waiting = self._waiting[-MAX_STDERR_BYTES:].partition(b"\n")[2]
+            if self._held or self._passing.load() > 1:
                 return
-            end = self._untold.rfind(b"\n") + 1
-            if self._popen.stderr.closed or len(self._untold) - end > 65536:
-                end = len(self._untold)
-            text, self._untold = self._untold[:end], self._untold[end:]
-            try:
-                if text and self._pass_on:
-                    self._pass_on(text.decode("utf-8", "replace"))
-            except Exception:
-                self._pass_on = None  # its reader is gone; keep draining
+        self._passing.submit(self._pass_waiting)
 
-    def watch(self, closed: threading.Event, give_up: Callable[[], bool]) -> None:
-        """Give up on a process that has ended though its stdout is not `closed`.
+    def _pass_waiting(self) -> None:
+        with self._lock:
+            lines, self._waiting = self._waiting, b""
+        try:
+            if lines and self._pass_on:
+                self._pass_on(as_lines(lines))
+        except Exception:
+            self._pass_on = None
+            raise  # reported by the pool
 
-        A child of its own may hold that.  give_up: False if it is too early, because
-        what has been written is not read yet.
+    def release(self, pass_on: bool) -> None:
+        """Stop holding stderr back: pass on what came so far, or drop it."""
+        if not pass_on:
+            self._catch_up()
+        with self._lock:
+            self._held = False
+            if not pass_on:
+                self._waiting = b""
+        self._passing.submit(self._pass_waiting)
+        self._wait_until_passed()
+
+    def _wait_until_passed(self) -> None:
+        """So that it is seen before what is said next, if that takes no time."""
+        passed = threading.Event()
+        self._passing.submit(passed.set)
+        passed.wait(0.2)
+
+    def _catch_up(self) -> None:
+        """Wait, for a moment at most, until what is in the pipe of stderr is read."""
+        end = time.monotonic() + 0.2
+        try:
+            can_read = make_poll(self._popen.stderr, "r")
+            while can_read(0) and time.monotonic() < end:
+                time.sleep(0.001)
+        except (OSError, TypeError, ValueError):
+            pass  # it has ended, or we are on Windows
+        time.sleep(0.001)  # for what has been read, and is not yet queued
+
+    def watch(self, eof: threading.Event, close_if_idle: Callable[[], bool]) -> None:
+        """Give up on a process that has ended though its stdout has not.
+
+        A child of its own may hold that.  close_if_idle: False if it is too early,
+        because what has been written is not read yet.
         """
         def wait() -> None:
             self._popen.wait()
-            self._over.set()
-            while not closed.wait(self.PATIENCE / 4) and not give_up():
+            self._ended.set()
+            while not eof.wait(self.PATIENCE / 4) and not close_if_idle():
                 pass
 
         start_thread("mcp exit", wait)
 
-    def release(self, pass_on: bool) -> None:
-        """Stop holding stderr back: pass on what came so far, or drop it."""
-        if not self._held:
-            return  # the lock may be held for as long as `pass_on` takes
-        with self._telling:
-            if not pass_on:
-                self._untold = b""
-            self._held = False
-        if self._untold:  # passing it on may take long, and connecting may not
-            start_thread("mcp stderr", partial(self._tell, b""))
-
     @property
     def stderr_tail(self) -> str:
-        return self._tail.decode("utf-8", "replace")
+        return as_lines(self._tail)
+
+    def stderr_since(self, total: int) -> str:
+        """What came after so many bytes, as far as it is kept."""
+        return as_lines(self._tail[-(self.stderr_total - total):]
+                        if self.stderr_total > total else b"")
 
     @property
     def exit_code(self) -> int | None:
@@ -1683,32 +2363,34 @@ class Process:
     def last_words(self) -> tuple[int | None, str]:
         """Exit code and stderr of a process that has closed its stdout.
 
-        Waits for them, 0.5 s each, but not anew for each call that fails.
+        Waits for them, 0.5 s each, but not again for each call that fails.
         """
         now, patience = time.monotonic(), self.PATIENCE / 4
-        end = self._patient_until = self._patient_until or now + patience
-        if self._over.wait(max(0.0, end - now)):
+        end = self._give_up_at = self._give_up_at or now + patience
+        if self._ended.wait(max(0.0, end - now)):
             self._stderr_read.wait(max(0.0, end + patience - time.monotonic()))
         return self.exit_code, self.stderr_tail
 
-    def close(self, closed: threading.Event, writing: threading.Lock) -> None:
+    def close(self, eof: threading.Event, writing: threading.Lock) -> None:
         """End it: stdin closed, then SIGTERM, then SIGKILL to its group; each waits.
 
-        closed: set when its stdout has ended.  writing: held by whoever writes to it.
+        eof: set when its stdout has ended.  writing: held by the thread that writes.
         """
         try:
             self._close_stdin(writing, self.PATIENCE / 2)
             for number in (15, 9):  # SIGTERM, SIGKILL
-                # Its stdout still open means somebody of its group still lives.
-                if closed.wait(self.PATIENCE) and self._over.wait(self.PATIENCE):
+                # While its stdout is open a process of its group is still alive.
+                if eof.wait(self.PATIENCE) and self._ended.wait(self.PATIENCE):
                     break
                 self._signal(number)
-            self._over.wait(self.PATIENCE)
+            self._ended.wait(self.PATIENCE)
         except BaseException:  # Ctrl-C while waiting
             self._signal(9)
             raise
         self._close_stdin(writing, self.PATIENCE)
-        self._stderr_read.wait(0.2)  # a stranger may hold it; it is only a daemon's
+        # A grandchild may keep stderr open; give up then: its reader is a daemon.
+        self._stderr_read.wait(0.2)
+        self._wait_until_passed()
 
     def _close_stdin(self, writing: threading.Lock, seconds: float) -> None:
         # A writer stuck in a full pipe is freed by the signals, never closed under it.
@@ -1720,15 +2402,15 @@ class Process:
 
     def _signal(self, number: int) -> None:
         try:
-            if os.name == "nt":
-                self._popen.kill()
+            if self._job:
+                self._job.end()
             else:
                 os.killpg(self._popen.pid, number)
         except OSError:
             pass  # all gone
 
 
-# -- 6. Eras ---------------------------------------------------------------------------
+# -- 7. Revisions ----------------------------------------------------------------------
 # All that differs between the revisions, both ends.  An era is an object with a
 # lifetime: a session lives as long as the connection, a stateless request as long as
 # the request.  The methods stand in the same order in both, lay them side by side;
@@ -1764,7 +2446,23 @@ PROBE_SECONDS = 5.0     # how long silence after `server/discover` is waited for
 STATE_SECONDS = 900     # how long a requestState may be used
 MISFITS = 3             # answers that do not fit one question until it is given up
 ROUNDS = 16             # "input required" in a row until a client gives up
-UNDECLARED = "The client did not declare the capability: "
+EMPTY_ROUND_SECONDS = 0.25  # the first pause if nothing is asked; then twice as long
+def undeclared(missing: Json, version: str) -> str:
+    """Why these capabilities of the client cannot be used."""
+    if "elicitation" in missing and version and not REVISIONS[version].elicits:
+        return f"Revision {version} has no elicitation"
+    return "The client did not declare the capability: " + ", ".join(missing)
+
+
+def usable(capabilities: Json, version: str) -> Json:
+    """What a client declares, without what the revision has not got."""
+    return {name: value for name, value in capabilities.items()
+            if name != "elicitation" or REVISIONS[version].elicits}
+
+
+MAX_STREAMS = 100           # of a connection that are open at once
+MAX_URI = 4000  # characters; beyond, matching `{+path}.{ext}` takes noticeable time
+MAX_SUBSCRIPTIONS = 10_000  # resources that a connection wants updates of
 
 
 class Question:
@@ -1819,12 +2517,19 @@ class Unwind(BaseException):
         self.outcome = outcome
 
 
+def check_subscriptions(before: int, uris: Any) -> None:
+    """McpError if these are too many beside those of the connection, or too long."""
+    if before + len(uris) > MAX_SUBSCRIPTIONS:
+        raise McpError(INTERNAL_ERROR, f"Over {MAX_SUBSCRIPTIONS} subscriptions")
+    if max(map(len, uris), default=0) > MAX_URI:
+        raise invalid_params(f"a URI of over {MAX_URI} characters")
+
+
 class Terms:
     """What a server's eras have in common."""
 
-    era: str      # in METHODS
-    _server: Any  # the Server (section 9)
-    peer: Peer
+    _server: Any  # the Server (section 10)
+    connection: Connection
     version: str
     client_info: Json
     client_capabilities: Json
@@ -1857,8 +2562,8 @@ class Terms:
         if row is None:
             known = self._server.has_method(method)
         else:
-            known = self.era in row.eras and (
-                not row.feature or self._server.offers(row.feature))
+            known = row.since <= self.version <= row.until and (
+                not row.capability or self._server.offers(row.capability))
         if not known:
             raise method_not_found(method)
         return row
@@ -1881,10 +2586,8 @@ class Terms:
 class LegacySession(Terms):
     """What a server knows of a connection of the handshake revisions."""
 
-    era, missing_resource = "L", RESOURCE_NOT_FOUND
-
-    def __init__(self, server: Any, peer: Peer) -> None:
-        self._server, self.peer = server, peer
+    def __init__(self, server: Any, connection: Connection) -> None:
+        self._server, self.connection = server, connection
         self.version = ""               # agreed on; "" until `initialize`
         self.client_info, self.client_capabilities = {}, {}
         self.level = "info"             # before logging/setLevel the server may choose
@@ -1892,25 +2595,26 @@ class LegacySession(Terms):
         self._ready = False             # `notifications/initialized` has come
         self._owed: dict[Any, Json] = {}  # notifications that wait for it, each once
 
-    def admit(self, incoming: Incoming) -> None:
+    def admit(self, incoming: IncomingRequest) -> None:
         method = incoming.method
         if method == "server/discover":  # a probe that says too little
             raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
                                  "a client of earlier revisions sends `initialize`")
         if not self.version and method not in ("initialize", "ping"):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
-        if method == "initialize" and incoming.batch:  # basic/lifecycle: MUST NOT
+        if method == "initialize" and incoming.in_batch:  # basic/lifecycle: MUST NOT
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
         self._row(method)
 
     def introduce(self, params: Json) -> Json:
         """Answer `initialize` (basic/lifecycle)."""
-        version = expect(params.get("protocolVersion"), str, "protocolVersion")
+        version = require_type(params.get("protocolVersion"), str, "protocolVersion")
         # Never an error and never an echo: another version is a counter-offer.
         self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
-        self.client_info = expect(params.get("clientInfo", {}), dict, "clientInfo")
-        self.client_capabilities = expect(params.get("capabilities", {}), dict,
-                                          "capabilities")
+        self.client_info = require_type(params.get("clientInfo", {}), dict,
+                                        "clientInfo")
+        self.client_capabilities = usable(require_type(
+            params.get("capabilities", {}), dict, "capabilities"), self.version)
         result = self._introduction()
         self.kinds = {kind for kind in CHANGES  # entitled to what it was told of
                       if result["capabilities"].get(kind, {}).get("listChanged")}
@@ -1918,36 +2622,48 @@ class LegacySession(Terms):
                 **result}
 
     def dress(self, method: str, result: Json) -> Json:
+        value = result.get("structuredContent")
+        if value is not None and type(value) is not dict:  # any value: from 2026 on
+            meta = {**_dict(result.get("_meta")), **WRAPPED}
+            return {**result, "structuredContent": {"result": value}, "_meta": meta}
         return result
 
-    def ask(self, incoming: Incoming, questions: dict[str, Question]) -> Json:
+    def translate(self, error: McpError) -> McpError:
+        """An error as it is sent in this era."""
+        return error
+
+    def ask(self, incoming: IncomingRequest, questions: dict[str, Question],
+            timeout: float | None) -> Json:
         missing = self._undeclared(questions)
         if missing:
-            raise McpError(INVALID_REQUEST, UNDECLARED + ", ".join(missing), missing)
+            raise McpError(INVALID_REQUEST, undeclared(missing, self.version), missing)
         answers: Json = {}
         misfits: dict[str, int] = {}
         while len(answers) < len(questions):
             asked: dict[str, Any] = {}
             try:
                 for key in [key for key in questions if key not in answers]:
-                    asked[key] = self._send(incoming, questions[key])
-                given = {key: {**answer_of(future), **more}
-                         for key, (future, more) in asked.items()}
-            finally:  # should one fail, nobody waits for the others
-                for future, _ in asked.values():
-                    future.cancel()
+                    asked[key] = self._send(incoming, questions[key], timeout)
+                for request, _ in asked.values():
+                    self.connection.reading.wait_for(request.future)
+                given = {key: {**result_of(request.future), **more}
+                         for key, (request, more) in asked.items()}
+            finally:  # if one fails, cancel the others
+                for request, _ in asked.values():
+                    self.connection.cancel(request)
             answers.update(fitting(questions, given, misfits))
         return answers
 
-    def _send(self, incoming: Incoming, question: Question) -> tuple[Future[Any], Json]:
+    def _send(self, incoming: IncomingRequest, question: Question,
+              timeout: float | None) -> tuple[OutgoingRequest, Json]:
         if incoming.cancelled:  # as when a misfit and the cancellation come together
             raise Cancelled()
         by_url = question.params.get("mode") == "url"
         more = {"elicitationId": os.urandom(8).hex()} if by_url else {}
-        call = self.peer.request(question.method, {**question.params, **more})
-        future = self.peer.watched(call)
-        incoming.on_cancel(future.cancel)
-        return future, more
+        request = self.connection.request(question.method, {**question.params, **more},
+                                          cap=timeout)
+        incoming.on_cancel(partial(self.connection.cancel, request))
+        return request, more
 
     def steps(self) -> Json:
         return {}  # none yet, and this handler never runs again
@@ -1956,8 +2672,9 @@ class LegacySession(Terms):
         """`notifications/initialized` has come: send what waited for it."""
         self._ready = True
         for message in self._owed.values():
-            self.peer.queue(message)
+            self.connection.outbox.put(encode(message))
         self._owed.clear()
+        self.connection.outbox.flush_later()  # Server._lock is held
 
     def _tell(self, method: str, params: Json) -> None:
         self._owed[method, params.get("uri")] = notification(method, params)
@@ -1971,11 +2688,12 @@ class LegacySession(Terms):
         return bool(self.version) and REVISIONS[self.version].batches
 
 
-def answer_of(future: Future[Any]) -> Any:
+def result_of(future: Future[Any]) -> Any:
+    """The result of a future; Cancelled if it was cancelled with its request."""
     from concurrent.futures import CancelledError
 
     try:
-        return future.result()
+        return wait_for(future)
     except CancelledError:
         raise Cancelled() from None
 
@@ -1986,25 +2704,23 @@ class ModernRequest(Terms):
     A `subscriptions/listen` request stays open: an entry in a table, not a thread.
     """
 
-    era, missing_resource = "M", INVALID_PARAMS
-
-    def __init__(self, server: Any, incoming: Incoming) -> None:
+    def __init__(self, server: Any, incoming: IncomingRequest) -> None:
         self._server, self._incoming = server, incoming
-        self.peer = incoming.peer
+        self.connection = incoming.connection
         # What requestState holds: answers given; results of `once`; of each question
         # asked in the last round, how many answers did not fit.
         self._state: Json = {"answers": {}, "steps": {}, "misfits": {}}
 
-    def admit(self, incoming: Incoming) -> None:
+    def admit(self, incoming: IncomingRequest) -> None:
         params = incoming.params
         meta = params["_meta"]
-        self.version = expect(meta.get(META_VERSION), str, META_VERSION)
+        self.version = require_type(meta.get(META_VERSION), str, META_VERSION)
         if self.version not in MODERN_VERSIONS:
             raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", {
                 "supported": MODERN_VERSIONS, "requested": self.version})
-        self.client_capabilities = expect(meta.get(META_CAPABILITIES), dict,
+        self.client_capabilities = require_type(meta.get(META_CAPABILITIES), dict,
                                            META_CAPABILITIES)
-        self.client_info = expect(meta.get(META_CLIENT, {}), dict, META_CLIENT)
+        self.client_info = require_type(meta.get(META_CLIENT, {}), dict, META_CLIENT)
         self.level = meta.get(META_LOG_LEVEL)
         if self.level not in (None, *LEVELS):
             raise invalid_params(f"{META_LOG_LEVEL} must be one of {', '.join(LEVELS)}")
@@ -2027,13 +2743,25 @@ class ModernRequest(Terms):
             result.setdefault("cacheScope", self._server.cache_scope)
         return result
 
-    def ask(self, incoming: Incoming, questions: dict[str, Question]) -> Json:
+    def translate(self, error: McpError) -> McpError:
+        """An error as it is sent in this era (basic, "Error Codes")."""
+        code = error.code
+        if code == RESOURCE_NOT_FOUND:
+            code = INVALID_PARAMS
+        elif code == URL_REQUIRED or code in RESERVED_CODES and (
+                code not in MODERN_CODES):
+            code = INTERNAL_ERROR
+        return error if code == error.code else McpError(
+            code, error.message, error.data)
+
+    def ask(self, incoming: IncomingRequest, questions: dict[str, Question],
+            timeout: float | None) -> Json:
         row = METHODS.get(incoming.method)
         if not (row and row.asks):  # basic/patterns/mrtr: "on any other", MUST NOT
             raise McpError(INVALID_REQUEST, f"{incoming.method} cannot ask the client")
         missing = self._undeclared(questions)
         if missing:  # `except Exception` must not catch it: the client is to hear of it
-            raise Unwind(McpError(MISSING_CAPABILITY, UNDECLARED + ", ".join(missing),
+            raise Unwind(McpError(MISSING_CAPABILITY, undeclared(missing, self.version),
                                   {"requiredCapabilities": missing}))
         counted = self._state["misfits"]
         answers = fitting(questions, self._state["answers"], counted)
@@ -2048,7 +2776,7 @@ class ModernRequest(Terms):
 
     def _restore(self, params: Json) -> None:
         """Take up where the last round ended, with the answers to what it asked."""
-        given = expect(params.get("inputResponses", {}), dict, "inputResponses")
+        given = require_type(params.get("inputResponses", {}), dict, "inputResponses")
         if "requestState" not in params:
             return
         state = self._server.sealer.open(params["requestState"], self._bound)
@@ -2065,32 +2793,34 @@ class ModernRequest(Terms):
         """
         bound = {key: value for key, value in params.items()
                  if key not in ("_meta", "inputResponses", "requestState")}
-        self._bound = json.dumps([method, bound], sort_keys=True)
+        self._bound = json.dumps([self._server.name, method, bound], sort_keys=True)
 
     def steps(self) -> Json:
         return self._state["steps"]  # type: ignore[no-any-return]
 
     def listen(self, params: Json) -> None:
         """Agree on what to hear of, and say so; what is not offered is left out."""
-        wanted = expect(params.get("notifications"), dict, "notifications")
+        wanted = require_type(params.get("notifications"), dict, "notifications")
         told, uris = self._server.capabilities(), UPDATES_WANTED
         agreed: Json = {key: True for kind, (_, key) in CHANGES.items()
-                        if expect(wanted.get(key, False), bool, key)
+                        if require_type(wanted.get(key, False), bool, key)
                         and told.get(kind, {}).get("listChanged")}
         self.kinds = {kind for kind, row in CHANGES.items() if row[1] in agreed}
         hears = told.get("resources", {}).get("subscribe")
-        if expect(wanted.get(uris, []), list, uris) and hears:
-            self.uris = agreed[uris] = [expect(uri, str, uris) for uri in wanted[uris]]
+        if require_type(wanted.get(uris, []), list, uris) and hears:
+            agreed[uris] = [require_type(uri, str, uris) for uri in wanted[uris]]
+            self.uris = {*agreed[uris]}
+            check_subscriptions(self._server.subscriptions(self.connection), self.uris)
         self._tell(ACKNOWLEDGED, {"notifications": agreed})
 
     def _tell(self, method: str, params: Json) -> None:
         params = {**params, "_meta": {META_SUBSCRIPTION: self._incoming.id}}
-        self.peer.queue(notification(method, params), about=self._incoming)
+        self._incoming.notify(method, params, later=True)  # Server._lock is held
 
     def end(self) -> None:
         """Close the stream gracefully."""
         tag = {"_meta": {META_SUBSCRIPTION: self._incoming.id}}
-        self._incoming.answer(result=self.dress(self._incoming.method, tag))
+        self._incoming.respond(result=self.dress(self._incoming.method, tag))
         self._server._forget(self)
 
 
@@ -2126,20 +2856,20 @@ class Sealer:
         return f"{body}.{hmac.new(self._secret, text, 'sha256').hexdigest()}"
 
 
-Session = LegacySession  # what a connection begins with, whatever its requests will say
+Session = LegacySession  # of a new connection; each request may be stateless instead
 
 
 def terms_of(session: LegacySession,
-             incoming: Incoming) -> LegacySession | ModernRequest:
+             incoming: IncomingRequest) -> LegacySession | ModernRequest:
     """The era of a request: stateless if its `_meta` says so, else its connection's."""
     meta = incoming.params.get("_meta")
-    if meta is not None and expect(meta, dict, "_meta") and (
+    if meta is not None and require_type(meta, dict, "_meta") and (
             META_VERSION in meta or (  # or incomplete, before any handshake: to be told
                 not session.version and META_CAPABILITIES in meta)):
         return ModernRequest(session._server, incoming)
     if incoming.method == "initialize":
         # Perhaps a second one: what is running keeps the session it began with.
-        return LegacySession(session._server, session.peer)
+        return LegacySession(session._server, session.connection)
     return session
 
 
@@ -2151,195 +2881,239 @@ def seconds_to(end: float) -> float:
 class Dialect:
     """What a client's eras have in common."""
 
-    def __init__(self, link: Any, version: str, info: Any, result: Json) -> None:
-        # A Link (section 10), and what the server says of itself.
-        self._link, self.version, self.server_info = link, version, _dict(info)
+    def __init__(self, session: Any, version: str, info: Any, result: Json) -> None:
+        # A ClientSession (section 11), and what the server says of itself.
+        self._session, self.version, self.server_info = session, version, _dict(info)
         self.capabilities = _dict(result.get("capabilities"))
         self.instructions: str | None = result.get("instructions")
+        self._declares = "capabilities" in result
+
+    def offers(self, method: str) -> bool:
+        """Has the server declared what a method needs, or not said anything?"""
+        name, _, detail = METHODS[method].capability.partition(".")
+        if not self._declares or name == "completions" and (
+                self.version < COMPLETIONS_SINCE):
+            return True
+        declared = self.capabilities.get(name)
+        return type(declared) is dict and (not detail or bool(declared.get(detail)))
 
 
 class LegacyDialect(Dialect):
     """How a client speaks to a server of the handshake revisions."""
 
-    answers, ping = "requests", "ping"  # what is answered: see Peer
+    # See Connection; a result may ask for input; the method that does nothing.
+    responds, rounds, ping = True, False, "ping"
 
-    def __init__(self, link: Any, result: Json) -> None:
+    def __init__(self, session: Any, result: Json) -> None:
         version: Any = result.get("protocolVersion")
         if version not in LEGACY_VERSIONS:
             raise _no_common_version([version])
-        super().__init__(link, version, result.get("serverInfo"), result)
+        super().__init__(session, version, result.get("serverInfo"), result)
 
     def open(self, end: float) -> None:
         # If it was probed, it has complained of that for pages.
-        self._link.process.release(pass_on=False)
-        self._link.notify(INITIALIZED)
-        if self._link.client.level and "logging" in self.capabilities:
-            self.set_level(self._link.client.level, seconds_to(end))
+        self._session.process.release(pass_on=False)
+        self._session.notify(INITIALIZED)
+        if self._session.client.level and "logging" in self.capabilities:
+            self.set_level(self._session.client.level, seconds_to(end))
 
     def stamp(self, params: Json | None) -> Json | None:
         return params
 
-    def questions(self, result: Json) -> Json | None:
-        return None
+    def check(self, result: Json) -> Json:
+        return result
 
     def subscribe(self, uri: str, seconds: float) -> None:
-        self._link.request("resources/subscribe", {"uri": uri}, seconds)
+        self._session.request("resources/subscribe", {"uri": uri}, seconds)
 
-    def unsubscribe(self, uri: str) -> None:
-        self._link.request("resources/unsubscribe", {"uri": uri})
+    def unsubscribe(self, uri: str, seconds: float) -> None:
+        self._session.request("resources/unsubscribe", {"uri": uri}, seconds)
 
     def set_level(self, level: str, seconds: float) -> None:
-        self._link.request("logging/setLevel", {"level": level}, seconds)
+        self._session.request("logging/setLevel", {"level": level}, seconds)
 
     def roots_changed(self) -> None:
-        self._link.notify(ROOTS_CHANGED)
-
-    def lifetime(self, method: str, result: Json) -> float:
-        return 0.0
+        self._session.notify(ROOTS_CHANGED)
 
     def notified(self, method: str, params: Json) -> Json | None:
         return params
+
+
+def check_type(result: Json) -> Json:
+    """The last result of a request; McpError if it is of no known type."""
+    kind = result.get("resultType", "complete")
+    if kind != "complete":  # basic: "MUST be considered invalid"
+        raise invalid_response(f"resultType {kind!r:.60}")
+    return result
 
 
 class ModernDialect(Dialect):
     """How a client speaks to a server of the stateless revisions."""
 
-    answers, ping = "none", "server/discover"
+    responds, rounds, ping = False, True, "server/discover"
 
-    def __init__(self, link: Any, version: str, result: Json) -> None:
+    def __init__(self, session: Any, version: str, result: Json) -> None:
         info = _dict(result.get("_meta")).get(META_SERVER)
-        super().__init__(link, version, info, result)
+        super().__init__(session, version, info, result)
         self._lock = threading.Lock()        # guards the rest
-        self._streams: dict[str, Call] = {}  # the listen request of each URI
-        self._opening: dict[Any, Future[Json]] = {}  # streams to be acknowledged, by id
+        self._streams: dict[Any, Stream] = {}  # those that are open, by id
+        self._updates: dict[str, Stream] = {}  # those of resources, by URI
 
     def open(self, end: float) -> None:
-        self._link.process.release(pass_on=True)
-        kinds = {key: True for kind, (_, key) in CHANGES.items()
-                 if _dict(self.capabilities.get(kind)).get("listChanged")}
+        self._session.process.release(pass_on=True)
+        changes = {key: True for kind, (_, key) in CHANGES.items()
+                   if _dict(self.capabilities.get(kind)).get("listChanged")}
         try:
-            if kinds:
-                self._listen(kinds, min(1.0, seconds_to(end)))
+            if changes:
+                self._listen(changes, min(1.0, seconds_to(end)))
         except McpError:
             pass  # it has no streams after all
 
     def stamp(self, params: Json | None) -> Json:
-        params, client = params or {}, self._link.client
+        params, client = params or {}, self._session.client
         meta = {META_VERSION: self.version, META_CLIENT: client.info,
-                META_CAPABILITIES: client.capabilities()}
+                META_CAPABILITIES: client.declared}
         if client.level or client.log_handler is not None:
             meta[META_LOG_LEVEL] = client.level or "info"  # as in a session unasked
         return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
 
-    def questions(self, result: Json) -> Json | None:
-        """The inputRequests of a result that is not the last; None if it is."""
-        kind = result.get("resultType", "complete")
-        if kind == "complete":
-            return None
+    def check(self, result: Json) -> Json:
+        return check_type(result)
+
+    def input_requests(self, result: Json) -> Json:
+        """The questions in a result that needs input; McpError if malformed."""
         requests = result.get("inputRequests")
-        if kind != "input_required":
-            fault = f"resultType {kind!r:.60}"
-        elif type(requests) is not dict and "requestState" not in result:
-            fault = "it requires no input"
-        elif any(_dict(r).get("method") not in [*QUESTIONS] or type(
-                r.get("params", {})) is not dict for r in _dict(requests).values()):
-            fault = "it asks what cannot be asked"
-        else:
-            return _dict(requests)
-        raise malformed(fault)
+        if type(requests) is not dict and (
+                requests is not None or type(result.get("requestState")) is not str):
+            raise invalid_response("it requires no input")
+        if len(_dict(requests)) > MAX_BATCH or any(
+                _dict(r).get("method") not in [*QUESTIONS] or type(
+                    r.get("params", {})) is not dict for r in _dict(requests).values()):
+            raise invalid_response("it asks what cannot be asked")
+        return _dict(requests)
 
     def subscribe(self, uri: str, seconds: float) -> None:
-        call, agreed = self._listen({UPDATES_WANTED: [uri]}, seconds)
+        stream, agreed = self._listen({UPDATES_WANTED: [uri]}, seconds)
         uris = (agreed or {}).get(UPDATES_WANTED)
         if type(uris) is list and uri in uris:
-            return self._listen_by(uri, call)
-        call.future.cancel()
+            return self._replace(uri, stream)
+        self._session.connection.cancel(stream.request)
         if agreed is None:
-            why = f"{call.method}: no acknowledgement within {seconds} s"
-            raise self._link.timeout_error(why)
+            why = f"{stream.request.method}: no acknowledgement within {seconds} s"
+            raise self._session.timeout_error(why)
         raise McpError(METHOD_NOT_FOUND, f"The server takes no subscription to {uri}")
 
-    def unsubscribe(self, uri: str) -> None:
-        self._listen_by(uri, None)
+    def unsubscribe(self, uri: str, seconds: float) -> None:
+        self._replace(uri, None)
 
-    def _listen_by(self, uri: str, call: Call | None) -> None:
-        """Hear of a resource by this stream only; by none, if None."""
+    def _replace(self, uri: str, stream: Stream | None) -> None:
+        """Have this stream, or none, bring the updates of a resource."""
         with self._lock:
-            before = self._streams.pop(uri, None)
-            if call:
-                self._streams[uri] = call
+            before = self._updates.pop(uri, None)
+            if stream:
+                self._updates[uri] = stream
         if before:
-            before.future.cancel()
+            self._session.connection.cancel(before.request)
 
-    def _listen(self, kinds: Json, seconds: float) -> tuple[Call, Json | None]:
-        """Open a stream: the call, and what its acknowledgement agrees to.
+    def _listen(self, wanted: Json, seconds: float) -> tuple[Stream, Json | None]:
+        """Open a stream: the stream, and what its acknowledgement agrees to.
 
-        None: no acknowledgement came in time; one that comes later changes nothing.
+        None: no acknowledgement came in time.
         """
-        from concurrent.futures import Future
+        from concurrent.futures import wait
 
-        acknowledged: Future[Json] = Future()
-        params, peer = self.stamp({"notifications": kinds}), self._link.peer
+        params = self.stamp({"notifications": wanted})
         with self._lock:  # the acknowledgement may come at once
-            call = peer.request("subscriptions/listen", params)
-            self._opening[call.id] = acknowledged
-        peer.watched(call)
-        wait_for(seconds, call.future, acknowledged)
+            stream = Stream(self._session.connection.request(
+                "subscriptions/listen", params), wanted)
+            self._streams[stream.request.id] = stream
+        future = stream.request.future
+        future.add_done_callback(lambda _: self._ended(stream))
+        wait([future, stream.agreed], min(seconds, threading.TIMEOUT_MAX),
+             "FIRST_COMPLETED")
+        if stream.agreed.done():
+            return stream, stream.agreed.result()
+        if future.done():
+            future.result()  # raises what the server said
+            return stream, {}
+        return stream, None
+
+    def _ended(self, stream: Stream) -> None:
+        """A stream is over; tell the client, unless that is as it should be."""
+        connection = self._session.connection
         with self._lock:
-            del self._opening[call.id]
-        if acknowledged.done():
-            return call, acknowledged.result()
-        if call.future.done():
-            call.future.result()  # raises what the server said
-            return call, {}
-        return call, None
+            del self._streams[stream.request.id]
+            lost = [uri for uri in self._updates if self._updates[uri] is stream]
+            for uri in lost:
+                del self._updates[uri]
+        over = connection.closed or connection.eof.is_set()
+        if stream.agreed.done() and not (stream.request.future.cancelled() or over):
+            self._session.client._stream_ended(lost, {
+                "requestId": stream.request.id, "notifications": stream.wanted,
+                "reason": "The server has ended this subscription"})
 
     def set_level(self, level: str, seconds: float) -> None:
         pass  # each request says it
 
     def roots_changed(self) -> None:
-        pass  # the server asks anew each time
-
-    def lifetime(self, method: str, result: Json) -> float:
-        row, ttl = METHODS.get(method), result.get("ttlMs")
-        if not (row and row.cached and isinstance(ttl, (int, float))):
-            return 0.0
-        return min(ttl, 10 ** 9) / 1000  # 12 days; what comes may be huge
+        pass  # the server asks for roots in each request
 
     def notified(self, method: str, params: Json) -> Json | None:
         """The parameters for the client's handlers; None if it is not for them."""
         meta = _dict(params.get("_meta"))
-        if META_SUBSCRIPTION not in meta:
+        ends = method == CANCELLED  # basic/patterns/cancellation: only of a stream
+        if META_SUBSCRIPTION not in meta and not ends:
             return params
-        if method == ACKNOWLEDGED:
-            with self._lock:
-                future = self._opening.get(read_id(meta[META_SUBSCRIPTION]))
-            if future and not future.done():
-                future.set_result(_dict(params.get("notifications")))
-            return None
-        return {key: value for key, value in params.items() if key != "_meta"}
+        key = params.get("requestId") if ends else meta[META_SUBSCRIPTION]
+        with self._lock:
+            stream = self._streams.get(read_id(key))
+        if stream is None:
+            return None  # it was ended, or never opened
+        if ends:
+            self._session.connection.requests_out.remove(stream.request)
+            stream.request.finish({})
+        elif method == ACKNOWLEDGED:
+            if not stream.agreed.done():
+                stream.agreed.set_result(_dict(params.get("notifications")))
+        else:
+            meta = {k: value for k, value in meta.items() if k != META_SUBSCRIPTION}
+            params = {k: value for k, value in params.items() if k != "_meta"}
+            return {**params, **({"_meta": meta} if meta else {})}
+        return None
 
 
-def negotiate(link: Any, mode: str, end: float) -> Any:
+class Stream:
+    """A `subscriptions/listen` request; agreed: a future of its acknowledgement."""
+
+    def __init__(self, request: OutgoingRequest, wanted: Json) -> None:
+        self.request, self.wanted = request, wanted
+        self.agreed: Future[Json] = future_class()()
+
+
+def negotiate(session: Any, mode: str, end: float) -> Any:
     """Agree on an era and a revision; the dialect to speak.  Done by time `end`.
 
     basic/transports/stdio, "Backward Compatibility": probe, and fall back on any answer
     that is not a modern one.  Raises ConnectionClosed when the server dies of it.
+    A modern server that offers neither of our versions nor a handshake is an error.
     """
     if mode in (HANDSHAKE, *LEGACY_VERSIONS):
-        link.process.release(pass_on=True)
-        return LegacyDialect(link, _initialize(link, mode, end))
+        session.process.release(pass_on=True)
+        return LegacyDialect(session, _initialize(session, mode, end))
     version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
-    probe = _discover(link, version)
+    probe = _discover(session, version)
     if mode != "auto":
-        return _read_probe(link, probe, end, [version] if mode == version else None)
+        return _read_probe(session, probe, end, [version] if mode == version else None)
     now = time.monotonic()  # the probe may take half the time: a handshake needs some
     try:
-        return _read_probe(link, probe, min(now + PROBE_SECONDS, (now + end) / 2))
+        return _read_probe(session, probe, min(now + PROBE_SECONDS, (now + end) / 2))
     except (McpError, RequestTimeout) as refusal:
         offered = _offered(refusal)
+        if getattr(refusal, "code", None) in MODERN_CODES and not any(
+                version in LEGACY_VERSIONS for version in offered):
+            raise
     try:
-        result = _initialize(link, mode, end)
+        result = _initialize(session, mode, end)
     except McpError as error:
         # Refused.  Modern after all if the probe has been answered meanwhile, whatever
         # the code of the refusal; or if the refusal says so.
@@ -2347,37 +3121,51 @@ def negotiate(link: Any, mode: str, end: float) -> Any:
         if not late and error.code != UNSUPPORTED_VERSION:
             raise _no_common_version(offered, f" ({error})") if offered else error
     else:
-        link.peer.claim(probe.id)  # nobody waits for it any more
-        return LegacyDialect(link, result)
-    probe = probe if late else _discover(link, MODERN_VERSIONS[-1])
-    return _read_probe(link, probe, end)
+        session.connection.requests_out.remove(probe)  # drop a late response
+        return LegacyDialect(session, result)
+    probe = probe if late else _discover(session, MODERN_VERSIONS[-1])
+    return _read_probe(session, probe, end)
 
 
-def _discover(link: Any, version: str) -> Any:
-    params = ModernDialect(link, version, {}).stamp(None)
-    return link.peer.request("server/discover", params)
+def _discover(session: Any, version: str) -> Any:
+    params = ModernDialect(session, version, {}).stamp(None)
+    return session.connection.request("server/discover", params)
 
 
-def _read_probe(link: Any, probe: Call, end: float,
+def _peek(session: Any, request: OutgoingRequest, end: float) -> Json:
+    """The result of a request; RequestTimeout at time `end`, but it stays pending."""
+    from concurrent.futures import wait
+
+    seconds = seconds_to(end)
+    wait([request.future], min(seconds, threading.TIMEOUT_MAX))
+    if request.future.done():
+        return check_type(request.future.result())
+    text = f"{request.method}: no response in {seconds:.3g} s"
+    raise session.timeout_error(text)
+
+
+def _read_probe(session: Any, probe: OutgoingRequest, end: float,
                 ours: list[str] | None = None) -> ModernDialect:
     """The dialect a probe's answer stands for; McpError, RequestTimeout if for none."""
     ours = ours or MODERN_VERSIONS
     try:
-        result = link.peer.peek(probe, seconds_to(end))
+        result = _peek(session, probe, end)
         offered = result.get("supportedVersions")
+        if type(offered) is not list:
+            raise invalid_response("no list of supportedVersions")
     except McpError as error:
         offered, result = _offered(error), {}
-        if not offered:
+        if error.code != UNSUPPORTED_VERSION:
             raise
-    shared = [v for v in ours if type(offered) is list and v in offered]
-    if not shared:  # it may name handshake revisions only; or be no DiscoverResult
+    shared = [version for version in ours if version in offered]
+    if not shared:  # it may name handshake revisions
         raise _no_common_version(offered)
     if not result:  # modern, but it refused this version: what does it offer in that?
         try:
-            result = link.peer.peek(_discover(link, shared[-1]), seconds_to(end))
+            result = _peek(session, _discover(session, shared[-1]), end)
         except McpError:
             pass  # it still will not say; the requests themselves may work
-    return ModernDialect(link, shared[-1], result)
+    return ModernDialect(session, shared[-1], result)
 
 
 def _offered(error: Any) -> list[Any]:
@@ -2394,18 +3182,18 @@ def _no_common_version(offered: Any, reason: str = "") -> McpError:
         "supported": offered, "requested": ours})
 
 
-def _initialize(link: Any, mode: str, end: float) -> Json:
-    capabilities = link.client.capabilities()
+def _initialize(session: Any, mode: str, end: float) -> Json:
+    capabilities = dict(session.client.declared)
     if "roots" in capabilities:
-        capabilities["roots"] = {"listChanged": True}
-    call = link.peer.request("initialize", {
+        capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
+    call = session.connection.request("initialize", {
         "protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
-        "capabilities": capabilities, "clientInfo": link.client.info,
+        "capabilities": capabilities, "clientInfo": session.client.info,
     }, timeout=seconds_to(end))
-    return call.future.result()  # type: ignore[no-any-return]
+    return wait_for(call.future)  # type: ignore[no-any-return]
 
 
-# -- 7. Content ------------------------------------------------------------------------
+# -- 8. Content ------------------------------------------------------------------------
 # Results are the wire's own JSON: dict subclasses with camelCase keys, and attributes
 # where they help.  A plain dict is data, never a block.
 
@@ -2425,6 +3213,15 @@ def _base64(data: bytes) -> str:
     return binascii.b2a_base64(data, newline=False).decode()
 
 
+def _from_base64(text: str) -> bytes:
+    from base64 import b64decode
+
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        raise ValueError("data is bytes, or text in base64; a file is path=…") from None
+
+
 def _text_of(blocks: Any) -> str:
     return "\n".join(block["text"] for block in blocks
                      if isinstance(block, dict) and type(block.get("text")) is str)
@@ -2434,42 +3231,97 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) and not isinstance(value, enum.Enum)
 
 
-class Block(dict):  # type: ignore[type-arg]
+def camel(name: str) -> str:
+    """The wire's key for a name of Python's."""
+    first, *rest = name.split("_")
+    return _WIRE_NAMES.get(name) or first + "".join(map(str.capitalize, rest))
+
+
+class Fields(dict):  # type: ignore[type-arg]
+    """Wire data whose fields are attributes too: `block.text`, `block.mimeType`."""
+
+    _takes = ""  # the fields that may be missing
+
+    @classmethod
+    def of(cls, fields: Json) -> Self:
+        """What came off the wire, taken as it is."""
+        made = cls.__new__(cls)
+        made.update(fields)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        key = name if name in self else camel(name)
+        if key in self or key in self._takes.split():
+            return self.get(key)
+        raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+
+    def _set(self, **fields: Any) -> None:
+        """Set the fields that are not None; TypeError for one that does not exist."""
+        known = wire(**fields)
+        unknown = known.keys() - set(self._takes.split())
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no field "
+                            f"{', '.join(sorted(unknown))}; its fields: {self._takes}")
+        self.update(known)
+
+
+class Block(Fields):
     """A content block; its keys are the wire's (server/tools: "Tool Result")."""
+
+    _type = ""
+
+    def _set(self, type: str | None = None, **fields: Any) -> None:
+        if type not in (None, self._type):
+            raise ValueError(f"the type of this block is {self._type!r}, not {type!r}")
+        super()._set(type=self._type, **fields)
 
 
 class Text(Block):
     """Text content.  Every block also takes `annotations` and `meta`."""
 
+    _type, _takes = "text", "type text annotations _meta"
+
     def __init__(self, text: str, **fields: Any) -> None:
-        super().__init__(type="text", text=text, **wire(**fields))
+        self._set(text=text, **fields)
+
+
+_SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg",
+               b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
 
 class _Media(Block):
-    _type, _default = "", ""
+    _takes, _default = "type data mimeType annotations _meta", ""
 
-    def __init__(self, data: bytes | None = None, *, path: Any = None,
-                 mime_type: str | None = None, **fields: Any) -> None:
+    def __init__(self, data: bytes | str | None = None, *, path: Any = None,
+                 mime_type: str | None = None, format: str | None = None,
+                 **fields: Any) -> None:
         if path is not None:
             import mimetypes
 
             with open(path, "rb") as file:
                 data = file.read()
             mime_type = mime_type or mimetypes.guess_type(os.fspath(path))[0]
+        if isinstance(data, str):
+            data = _from_base64(data)
         if data is None:
             raise TypeError(f"{type(self).__name__} needs data or path")
-        super().__init__(type=self._type, data=_base64(data),
-                         mimeType=mime_type or self._default, **wire(**fields))
+        known = (kind for start, kind in _SIGNATURES.items() if data.startswith(start))
+        mime_type = mime_type or fields.pop("mimeType", None) or (
+            f"{self._type}/{format}" if format else next(known, self._default))
+        self._set(data=_base64(data), mimeType=mime_type, **fields)
 
 
 class Image(_Media):
-    """Image content, of bytes or of the file at `path`."""
+    """Image content, of bytes, of base64 text or of the file at `path`.
+
+    mime_type, or format ("jpeg"): guessed from the data, or "image/png".
+    """
 
     _type, _default = "image", "image/png"
 
 
 class Audio(_Media):
-    """Audio content, of bytes or of the file at `path`."""
+    """Audio content, likewise; the default is "audio/wav"."""
 
     _type, _default = "audio", "audio/wav"
 
@@ -2477,57 +3329,71 @@ class Audio(_Media):
 class ResourceLink(Block):
     """A link to a resource; fields: title, description, mime_type, size and so on."""
 
+    _type = "resource_link"
+    _takes = "type uri name title description mimeType size icons annotations _meta"
+
     def __init__(self, uri: str, name: str, **fields: Any) -> None:
-        super().__init__(type="resource_link", uri=uri, name=name, **wire(**fields))
+        self._set(uri=str(uri), name=name, **fields)
 
 
-class _Received(dict):  # type: ignore[type-arg]
-    """What may also come off the wire, and is then taken as it is."""
+class ResourceContents(Fields):
+    """What a resource holds: `text`, or bytes as `data`.  uri: None is the one read.
 
-    @classmethod
-    def of(cls, fields: Json) -> Self:
-        made = cls.__new__(cls)
-        made.update(fields)
-        return made
+    blob: base64 text, in place of data.
+    """
 
-
-class ResourceContents(_Received):
-    """What a resource holds: `text`, or bytes as `data`.  uri: None is the one read."""
+    _takes = "uri mimeType text blob _meta"
 
     def __init__(self, text: str | None = None, *, data: bytes | None = None,
-                 uri: str | None = None, mime_type: str | None = None,
-                 meta: Json | None = None) -> None:
-        super().__init__(wire(uri=uri, mime_type=mime_type, text=text, meta=meta,
-                              blob=None if data is None else _base64(data)))
-
-    @property
-    def text(self) -> str | None:
-        """The text, or None if it is binary."""
-        return self.get("text")
+                 uri: str | None = None, **fields: Any) -> None:
+        if data is not None:
+            fields["blob"] = _base64(data)
+        self._set(uri=None if uri is None else str(uri), text=text, **fields)
 
     @property
     def data(self) -> bytes | None:
         """The bytes, or None if it is text."""
-        import binascii
-
-        return binascii.a2b_base64(self["blob"]) if "blob" in self else None
+        return _from_base64(self["blob"]) if "blob" in self else None
 
 
 class EmbeddedResource(Block):
-    """A resource's contents inside a result."""
+    """A resource's contents inside a result: `uri` with `text` or `data`; or the
+    contents themselves as `resource`."""
 
-    def __init__(self, uri: str, text: str | None = None, *, data: bytes | None = None,
-                 mime_type: str | None = None, **fields: Any) -> None:
-        contents = ResourceContents(text, data=data, uri=uri, mime_type=mime_type)
-        super().__init__(type="resource", resource=contents, **wire(**fields))
+    _type, _takes = "resource", "type resource annotations _meta"
+
+    def __init__(self, uri: str | None = None, text: str | None = None, *,
+                 data: bytes | None = None, mime_type: str | None = None,
+                 resource: Any = None, **fields: Any) -> None:
+        if resource is None:
+            if mime_type is None:  # server/prompts: "MUST include the MIME type"
+                mime_type = "text/plain" if data is None else "application/octet-stream"
+            resource = ResourceContents(text, data=data, uri=uri, mime_type=mime_type)
+        self._set(resource=resource, **fields)
 
 
-class Message(dict):  # type: ignore[type-arg]
+ROLES = ("user", "assistant")
+
+
+class Message(Fields):
     """A message of a prompt.  role: "user" or "assistant"; content: str or a block."""
 
-    def __init__(self, role: str, content: Any) -> None:
-        content = Text(content) if isinstance(content, str) else content
-        super().__init__(role=role, content=content)
+    _takes = "role content"
+
+    def __init__(self, *parts: Any, **named: Any) -> None:
+        """Message(role, content); or, as in FastMCP, (content) and (content, role)."""
+        if len(parts) == 2:
+            swapped = parts[0] not in ROLES and is_text(parts[1]) and parts[1] in ROLES
+            role, content = parts[::-1] if swapped else parts
+            parts, named = (), {"role": role, "content": content}
+        if parts:
+            named["role" if "content" in named else "content"] = parts[0]
+        role, content = named.pop("role", "user"), named.pop("content")
+        if named:
+            raise TypeError(f"a Message has no {', '.join(named)}")
+        if role not in ROLES:
+            raise ValueError(f'a role is "user" or "assistant", not {role!r:.60}')
+        self._set(role=role, content=Text(content) if is_text(content) else content)
 
 
 def message_of(value: Any) -> Json:
@@ -2535,26 +3401,30 @@ def message_of(value: Any) -> Json:
     if is_text(value) or isinstance(value, Block):
         return Message("user", value)
     if isinstance(value, dict) and "role" in value:
-        return value
+        return {**value, **Message(value["role"], value.get("content"))}
     raise TypeError(f"expected a str, a block or a Message, got {type(value).__name__}")
 
 
-class ToolResult(_Received):
+class ToolResult(Fields):
     """The result of a tool: what a handler may return, and what `call_tool` gives."""
 
+    _takes = "content structuredContent isError _meta"
     wrapped = False  # the output schema says that it is {"result": …}; so may `_meta`
 
     def __init__(self, content: Any = (), structured_content: Any = None,
-                 is_error: bool = False, meta: Json | None = None) -> None:
+                 is_error: bool = False, meta: Json | None = None,
+                 **wired: Any) -> None:
+        # wired: the same in the wire's spelling, as the official SDK has it.
         parts = [content] if isinstance(content, (str, dict)) else content or ()
         blocks = [Text(part) if isinstance(part, str) else part for part in parts]
-        super().__init__(wire(content=blocks, structuredContent=structured_content,
-                              isError=is_error or None, meta=meta))
+        self._set(**{"content": blocks, "structuredContent": structured_content,
+                     "isError": is_error, "_meta": meta, **wired})
 
     @property
     def content(self) -> list[Json]:
-        """The content blocks, as on the wire."""
-        return self.get("content") or []
+        """The content blocks, as on the wire; their fields are attributes too."""
+        return [Block.of(block) if type(block) is dict else block
+                for block in self.get("content") or []]
 
     @property
     def text(self) -> str:
@@ -2565,6 +3435,10 @@ class ToolResult(_Received):
     def structured_content(self) -> Any:
         """The structured content as on the wire, or None."""
         return self.get("structuredContent")
+
+    @structured_content.setter
+    def structured_content(self, value: Any) -> None:
+        self["structuredContent"] = value
 
     @property
     def is_error(self) -> bool:
@@ -2597,9 +3471,21 @@ class Elicited:
     def __repr__(self) -> str:
         return f"Elicited({self.action!r}, {self.content!r})"
 
+    if TYPE_CHECKING:  # in an `async def` handler
+        def __await__(self) -> Generator[Any, Any, Self]: ...
 
-class Sampled(dict):  # type: ignore[type-arg]
+
+class Sampled(Fields):
     """The result of `sample`, as on the wire."""
+
+    if TYPE_CHECKING:  # in an `async def` handler
+        def __await__(self) -> Generator[Any, Any, Self]: ...
+
+    @property
+    def content(self) -> Any:
+        """A block or a list of blocks."""
+        content = self["content"]
+        return [*map(Block.of, content)] if type(content) is list else Block.of(content)
 
     @property
     def text(self) -> str:
@@ -2608,13 +3494,15 @@ class Sampled(dict):  # type: ignore[type-arg]
         return _text_of(content if type(content) is list else [content])
 
 
-# -- 8. Schema -------------------------------------------------------------------------
+# -- 9. Schema -------------------------------------------------------------------------
 # Signatures become JSON Schema, arguments become objects, results become JSON.  Hints
 # are read by __origin__, __args__ and name: a server that starts must not import
 # typing, inspect or dataclasses to say that a parameter is an optional list of strings.
 
 MAX_NESTING = 200     # schemas applied within each other; levels of a result
-MAX_STEPS = 500_000   # schemas applied to one value, in all
+MAX_STEPS = 500_000   # work of one check, counted in schemas applied
+ERROR_COST = 20       # of a problem that is collected, in such steps
+LOOK_COST = 0.05      # of a name or member that is looked at
 MAX_PATTERN = 1_000   # characters of a regular expression; validate() says why
 MAX_SUBJECT = 20_000  # characters it is tried on
 MAX_PROBLEMS = 20     # told to the peer; the rest is counted
@@ -2629,13 +3517,17 @@ class SchemaError(ValueError):
     """
 
 
-class Misfit(ValueError):
+class TooMuchWork(SchemaError):
+    """To check a value against a schema would take too long, or nest too deeply."""
+
+
+class ValidationError(ValueError):
     """A value that does not fit: `problems` has one readable line for each reason."""
 
-    def __init__(self, found: list[Problem]) -> None:
-        self.problems = [_line(path, text) for path, text, _ in found[:MAX_PROBLEMS]]
-        if len(found) > MAX_PROBLEMS:
-            self.problems.append(f"… and {len(found) - MAX_PROBLEMS} more")
+    def __init__(self, errors: list[Problem], count: int = 0) -> None:
+        self.problems = [_line(path, text) for path, text, _ in errors[:MAX_PROBLEMS]]
+        if count > MAX_PROBLEMS:
+            self.problems.append(f"… and {count - MAX_PROBLEMS} more")
         super().__init__("\n".join(self.problems))
 
 
@@ -2650,14 +3542,14 @@ def validate(value: Any, schema: Any) -> list[str]:
     """What is wrong with `value`, one readable line per problem; empty when it fits.
 
     All of JSON Schema 2020-12 validation; `format` only annotates, nothing is fetched.
-    Raises SchemaError.  Work is bounded, except that Python's `re` cannot be stopped:
-    limits on pattern and subject tame polynomial blow-up, but (a+)+$ stays exponential.
+    Raises SchemaError.  Work is bounded, except that Python's `re` cannot be stopped: a
+    hostile `pattern` can take exponential time.
     """
     return _Validator(schema).problems(value)
 
 
 # The validator.  A document is read whole before use (_Validator) and then applied: one
-# _Step for each schema and value that meet, with what it found, saw and made of them.
+# _Evaluation for each schema and value that meet.
 
 _KINDS = {type(None): "null", bool: "boolean", int: "integer number", float: "number",
           str: "string", list: "array", tuple: "array", dict: "object"}
@@ -2665,16 +3557,18 @@ _KINDS = {type(None): "null", bool: "boolean", int: "integer number", float: "nu
 
 def _kind(value: Any) -> str:
     """The names of its type, one or two: 1 and 1.0 are integers as well as numbers."""
-    if isinstance(value, float) and value.is_integer():
-        return "integer number"
+    if isinstance(value, float):
+        whole = "integer " if value.is_integer() else ""
+        return f"{whole}number" if abs(value) < float("inf") else "unknown"
     kind = _KINDS.get(type(value))
     return kind or next((_KINDS[t] for t in _KINDS if isinstance(value, t)), "unknown")
 
 
 def _quote(value: Any) -> str:
     """One short line; of a container only the kind, for it may hold what is private."""
-    if _kind(value) in ("array", "object", "unknown"):
-        return f"an {_kind(value)}"
+    kind = _kind(value)
+    if kind in ("array", "object") or kind == "unknown" and type(value) is not float:
+        return f"an {kind}"
     if isinstance(value, int) and value.bit_length() > 200:
         return "a huge integer"
     value = value[:80] if isinstance(value, str) else value
@@ -2682,8 +3576,9 @@ def _quote(value: Any) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def _listed(choices: Iterable[Any], show: Any = _quote) -> str:
+def _listed(choices: Iterable[Any], show: Any = None) -> str:
     """One after the other; of very many only the first."""
+    show = show or _quote
     choices = [*choices]
     more = len(choices) - MAX_CHOICES
     told = ", ".join(map(show, choices[:MAX_CHOICES])) or "none"
@@ -2696,13 +3591,20 @@ def _types(schema: Json) -> list[str]:
     return [names] if isinstance(names, str) else names
 
 
-def _frozen(value: Any) -> Any:
-    """Hashable, and equal where JSON Schema says so: 1 is 1.0, but neither is true."""
+def _hashable(value: Any) -> str:
+    """Text that is equal where JSON Schema says so: 1 is 1.0, but neither is true.
+
+    Text, because the hashes of numbers, and of tuples of them, can be made to collide.
+    """
     if isinstance(value, dict):
-        return frozenset((key, _frozen(item)) for key, item in value.items())
+        parts = sorted(f"{key!r}:{_hashable(item)}" for key, item in value.items())
+        return f"{{{','.join(parts)}}}"
     if isinstance(value, (list, tuple)):
-        return tuple(map(_frozen, value))
-    return (bool, value) if isinstance(value, bool) else value
+        return f"[{','.join(map(_hashable, value))}]"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return hex(value) if is_number else repr(value)
 
 
 def _unquote(text: str) -> str:
@@ -2741,63 +3643,70 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 class _Validator:
-    """One schema document, read whole before use: a bad one is refused at once."""
+    """One schema document, read whole before use: a bad one is refused at once.
 
-    def __init__(self, document: Any) -> None:
-        self.document = document
+    foreign: it came over the wire.  Then its regular expressions are not run, because
+    Python's `re` cannot be stopped; what they would decide is taken to fit.
+    """
+
+    def __init__(self, document: Any, foreign: bool = False) -> None:
+        self.document, self.foreign = document, foreign
         self.bases: dict[int, str] = {}  # the base URI of what stands in it, by id()
         self.anchors: dict[str, Any] = {}  # URI or URI#anchor: schema
-        self.sound: set[int] = set()  # what is known to be a schema, by id()
+        self.checked: set[int] = set()  # what is known to be a schema, by id()
+        self._choices: dict[int, tuple[set[Any], str]] = {}  # of each `enum`, by id()
+        self._work = _Work()  # of making sure that references lead to schemas
         try:
             encode(document)  # a list of tools must be; and no JSON is infinite
         except (TypeError, ValueError, RecursionError) as error:
             raise SchemaError(f"not JSON: {error}") from None
         if document is _METASCHEMA:
-            self.sound.add(id(document))
+            self.checked.add(id(document))
         else:
             self.bases.update(_metaschema().bases)  # which may be referred to
             self.anchors.update(_metaschema().anchors)
-        self.vouch(document)
+        self.ensure_schema(document)
         self.anchors[""] = document
-        for base, reference in self.read():
-            self.find(base, reference)
+        for base, reference in self._references():
+            self.resolve_ref(base, reference)
 
-    def read(self) -> list[tuple[str, str]]:
-        """Note bases and anchors; give every (base, reference).
+    def _references(self) -> list[tuple[str, str]]:
+        """Note bases and anchors; return every (base, reference).
 
-        Only strings count, for what is no schema may use the words otherwise.
+        Only strings count, because the same keys may occur in data that is no schema.
         """
         references: list[tuple[str, str]] = []
-        todo = [("", self.document)]  # recursion would end too early
+        todo = [("", self.document)]  # a stack: documents may be deep
         while todo:
             base, node = todo.pop()
             if not isinstance(node, (dict, list)) or id(node) in self.bases:
                 continue
-            words = node if isinstance(node, dict) else dict(enumerate(node))
-            told = {word: want for word, want in words.items() if isinstance(want, str)}
-            if "$id" in told:
-                uri = _join(base, told["$id"])
+            items = node if isinstance(node, dict) else dict(enumerate(node))
+            strings = {key: item for key, item in items.items()
+                       if isinstance(item, str)}
+            if "$id" in strings:
+                uri = _join(base, strings["$id"])
                 self.anchors[uri] = node  # in draft-07 an anchor is an $id: "#name"
                 base = uri.partition("#")[0]
             self.bases[id(node)] = base
-            for word in told.keys() & {"$anchor", "$dynamicAnchor"}:
-                self.anchors[f"{base}#{told[word]}"] = node
-            for word in told.keys() & {"$ref", "$dynamicRef"}:
-                references.append((base, told[word]))
-            todo += [(base, words[word]) for word in words
-                     if word not in ("enum", "const", "default", "examples")]
+            for key in strings.keys() & {"$anchor", "$dynamicAnchor"}:
+                self.anchors[f"{base}#{strings[key]}"] = node
+            for key in strings.keys() & {"$ref", "$dynamicRef"}:
+                references.append((base, strings[key]))
+            todo += [(base, items[key]) for key in items
+                     if key not in ("enum", "const", "default", "examples")]
         return references
 
-    def vouch(self, schema: Any) -> Any:
+    def ensure_schema(self, schema: Any) -> Any:
         """The schema, if it is one; a reference may lead to anything."""
-        if id(schema) not in self.sound:
-            problems = _metaschema().problems(schema)
-            if problems:
-                raise SchemaError(problems[0])
-            self.sound.add(id(schema))
+        if id(schema) not in self.checked:
+            found = _metaschema().evaluate(schema, self._work)
+            if found.failures:
+                raise SchemaError(ValidationError(found.errors).problems[0])
+            self.checked.add(id(schema))
         return schema
 
-    def find(self, base: str, reference: str) -> Any:
+    def resolve_ref(self, base: str, reference: str) -> Any:
         """The schema a reference names: by URI, anchor or JSON pointer."""
         try:
             uri, _, fragment = _join(base, reference).partition("#")
@@ -2812,11 +3721,12 @@ class _Validator:
         except (LookupError, ValueError, TypeError):
             raise SchemaError(f"{_quote(reference)} is not in the document, "
                               "and nothing is fetched") from None
-        return self.vouch(target)
+        return self.ensure_schema(target)
 
-    def find_dynamic(self, scope: tuple[str, ...], reference: str) -> Any:
-        """As find(), but an anchor that is dynamic is looked for from the outermost."""
-        target, name = self.find(scope[-1], reference), reference.partition("#")[2]
+    def resolve_dynamic_ref(self, scope: tuple[str, ...], reference: str) -> Any:
+        """The same, but a dynamic anchor is looked for from the outermost base on."""
+        target = self.resolve_ref(scope[-1], reference)
+        name = reference.partition("#")[2]
         if not isinstance(target, dict) or target.get("$dynamicAnchor") != name:
             return target
         for base in scope:
@@ -2825,26 +3735,63 @@ class _Validator:
                 return outer
         return target
 
-    def check(self, value: Any, lenient: bool = False) -> _Step:
-        """The document applied to a value.  SchemaError if that is too much work."""
-        budget = iter(range(MAX_STEPS))
+    def choices(self, enum: list[Any]) -> tuple[set[Any], str]:
+        """The members of an `enum`, to look a value up in, and as text."""
+        if id(enum) not in self._choices:
+            text = ("one of " if len(enum) > 1 else "") + _listed(enum)
+            self._choices[id(enum)] = {*map(_hashable, enum)}, text
+        return self._choices[id(enum)]
+
+    def evaluate(self, value: Any, work: _Work | None = None) -> _Evaluation:
+        """The document applied to a value.  TooMuchWork: that takes too long."""
         try:
-            return _Step(self, self.document, value, (), ("",), budget, lenient)
+            return _Evaluation(self, self.document, value, (), ("",), work or _Work())
         except RecursionError:
-            raise SchemaError("checking nests too deeply (a $ref loop?) or takes over "
-                              f"{MAX_STEPS:,} steps") from None
+            raise TooMuchWork("checking nests too deeply (a $ref loop?)") from None
 
-    def problems(self, value: Any) -> list[str]:
-        return Misfit(self.check(value).found).problems
+    def problems(self, value: Any, seconds: float = float("inf")) -> list[str]:
+        found = self.evaluate(value, _Work(seconds))
+        return ValidationError(found.errors, found.failures).problems
 
-    def fit(self, value: Any, strict: bool = True) -> Any:
-        """What `value` becomes, at a lenient second look unless `strict`; or Misfit."""
-        step = self.check(value)
-        if step.found and not strict:
-            step = self.check(self.check(value, lenient=True).result)
-        if step.found:
-            raise Misfit(step.found)
-        return step.result
+    def coerce(self, value: Any, strict: bool = True) -> Any:
+        """What `value` becomes.  ValidationError: it does not fit.
+
+        Unless `strict`, text that was refused for its type is first replaced by the
+        JSON it spells; again and again, because that may hold such text in turn.
+        """
+        work = _Work()
+        found = self.evaluate(value, work)
+        while found.repairs and not strict:
+            found = self.evaluate(_repaired(found.value, found.repairs), work)
+        if found.failures:
+            raise ValidationError(found.errors, found.failures)
+        return found.result
+
+
+class _Work:
+    """What one check may still cost, in schemas applied; more is TooMuchWork."""
+
+    def __init__(self, seconds: float = float("inf")) -> None:
+        self._left, self._ends = float(MAX_STEPS), time.monotonic() + seconds
+
+    def spend(self, amount: float) -> None:
+        self._left -= amount
+        if self._left < 0:
+            raise TooMuchWork(f"checking takes over {MAX_STEPS:,} steps")
+        if time.monotonic() > self._ends:
+            raise TooMuchWork("checking takes too long")
+
+
+def _repaired(value: Any, repairs: list[tuple[tuple[Any, ...], Any]]) -> Any:
+    """A copy of `value` with parts replaced: (path, new part) of each."""
+    copy = json.loads(json.dumps([value]))
+    for path, part in repairs:
+        *way, last = (0, *path)
+        holder = copy
+        for step in way:
+            holder = holder[step]
+        holder[last] = part
+    return copy[0]
 
 
 class _Node(dict):  # type: ignore[type-arg]
@@ -2853,12 +3800,12 @@ class _Node(dict):  # type: ignore[type-arg]
     Where it is `optional`, null says that the property is left out.
     """
 
-    def __init__(self, words: Any, make: Any = None, optional: bool = False) -> None:
-        super().__init__(words)
+    def __init__(self, keywords: Any, make: Any = None, optional: bool = False) -> None:
+        super().__init__(keywords)
         self.make, self.optional = make, optional
 
-    def plus(self, words: Any) -> _Node:
-        return _Node({**self, **words}, self.make, self.optional)
+    def plus(self, keywords: Any) -> _Node:
+        return _Node({**self, **keywords}, self.make, self.optional)
 
 
 _MISSING: Any = object()  # no default; no such property
@@ -2866,242 +3813,265 @@ _UNTOLD: Any = object()   # a default that stands in no schema
 _BOOLEAN: Any = {True: {}, False: {"not": {}}}  # the schemas that are no objects
 
 
-class _Step:
+class _Evaluation:
     """One schema applied to one value.
 
-    found: the problems.  seen: names or indices spoken for, so that others can ask for
-    the rest.  result: what the value becomes, or if `lenient` the JSON it should rather
-    have been.  scope: the base URIs on the way here.  budget: yields as often as there
-    may be steps.
+    errors: the first problems, with their paths; failures: how many there are.
+    repairs: the JSON that refused text spells, with its paths.  evaluated: the names or
+    indices that a keyword has applied to, so that `unevaluated…` can ask for the rest.
+    result: what the value becomes.  scope: the base URIs on the way here.
     """
 
     def __init__(self, validator: _Validator, schema: Any, value: Any, path: Any,
-                 scope: tuple[str, ...], budget: Iterator[int], lenient: bool) -> None:
-        if len(scope) > MAX_NESTING or next(budget, None) is None:
+                 scope: tuple[str, ...], work: _Work) -> None:
+        if len(scope) > MAX_NESTING:
             raise RecursionError
-        self.validator, self.path = validator, path
-        self.budget, self.lenient = budget, lenient
+        work.spend(1)
+        self.validator, self.path, self.work = validator, path, work
         self.scope = (*scope, validator.bases.get(id(schema), scope[-1]))
-        self.found: list[Problem] = []  # (path, text, what was expected)
-        self.seen: set[Any] = set()
-        self.schema = words = schema if isinstance(schema, dict) else _BOOLEAN[schema]
-        self.value = self.result = _moved(value, words) if lenient else value
-        kind = _kind(self.value)
-        rules, unevaluated = _RULES.get(kind, (None, ""))
-        if rules:
-            rules(self, words)
-        self.compare(words, kind)
-        if not _COMBINING.isdisjoint(words):  # most are plain: spare them the questions
-            self.combine(words)
-        if unevaluated in words and not self.found:  # what failed has seen nothing
-            self.rest(words[unevaluated])
+        self.errors: list[Problem] = []  # (path, text, what was expected)
+        self.failures = 0
+        self.repairs: list[tuple[Any, Any]] = []
+        self.evaluated: set[Any] = set()
+        keywords = schema if isinstance(schema, dict) else _BOOLEAN[schema]
+        self.schema = keywords
+        self.value = self.result = value
+        kind = _kind(value)
+        apply_keywords, unevaluated = _KEYWORDS_OF.get(kind, (None, ""))
+        if apply_keywords:
+            apply_keywords(self, keywords)
+        self.compare(keywords, kind)
+        if not _IN_PLACE.isdisjoint(keywords):  # skip this for plain schemas
+            self.combine(keywords)
+        # A subschema that failed contributes no annotations (2020-12, 11).
+        if unevaluated in keywords and not self.failures:
+            self.apply_to_rest(keywords[unevaluated])
         if isinstance(schema, _Node):
-            self.make(schema)
+            self.construct(schema)
 
-    def bad(self, text: str, *key: Any) -> None:
+    def error(self, text: str, *key: Any, expected: str = "") -> None:
         """A problem of the value, or of its part under a key."""
-        self.found.append(((*self.path, *key), text, ""))
+        self.work.spend(ERROR_COST)
+        self.failures += 1
+        if len(self.errors) < MAX_PROBLEMS:
+            self.errors.append(((*self.path, *key), text, expected))
 
-    def must(self, fits: Any, what: str, got: Any = None) -> None:
+    def require(self, fits: Any, expected: str, got: Any = None) -> None:
         """A problem unless it fits: what was expected, and got instead."""
         if not fits:
             got = _quote(self.value) if got is None else got
-            self.found.append((self.path, f"expected {what}, got {got}", what))
+            self.error(f"expected {expected}, got {got}", expected=expected)
 
-    def apply(self, schema: Any, value: Any, *key: Any) -> _Step:
-        return _Step(self.validator, schema, value, (*self.path, *key), self.scope,
-                     self.budget, self.lenient)
+    def apply(self, schema: Any, value: Any, *key: Any) -> _Evaluation:
+        return _Evaluation(self.validator, schema, value, (*self.path, *key),
+                           self.scope, self.work)
 
-    @property
-    def current(self) -> Any:
-        """What the next schema is applied to: JSON as moved, no object made of it."""
-        return self.result if self.lenient else self.value
+    def take_errors(self, other: _Evaluation) -> None:
+        self.failures += other.failures
+        self.errors += other.errors[:MAX_PROBLEMS - len(self.errors)]
+        self.repairs += other.repairs
 
-    def beside(self, *schemas: Any) -> None:
-        """Schemas for the same value: their problems, or what they see and make."""
+    def apply_in_place(self, *schemas: Any) -> None:
+        """Apply schemas to the same value."""
         for schema in schemas:
-            value = self.current
-            step = self.apply(schema, value)
-            self.found += step.found
-            if not step.found:
-                self.seen |= step.seen
-            if step.result is not value:
-                self.result = step.result
+            other = self.apply(schema, self.value)
+            self.take_errors(other)
+            if not other.failures:
+                self.evaluated |= other.evaluated
+            if other.result is not self.value:
+                self.result = other.result
 
-    def each(self, schemas: Any) -> None:
-        """Schemas for parts of the value, by name or index; what has one is seen."""
+    def apply_to_parts(self, schemas: Any) -> None:
+        """Apply schemas to parts of the value, by name or index."""
         made = {}
         for key in schemas:
-            step = self.apply(schemas[key], self.value[key], key)
-            self.seen.add(key)
-            self.found += step.found
-            if step.result is not self.value[key]:
-                made[key] = step.result
+            other = self.apply(schemas[key], self.value[key], key)
+            self.evaluated.add(key)
+            self.take_errors(other)
+            if other.result is not self.value[key]:
+                made[key] = other.result
         if made and isinstance(self.value, dict):
             parts = {**self.result, **made}.items()
             self.result = {key: part for key, part in parts if part is not _MISSING}
         elif made:
             self.result = [made.get(at, part) for at, part in enumerate(self.result)]
 
-    def rest(self, schema: Any) -> None:
-        """A schema for every part that is not seen yet."""
-        named = isinstance(self.value, dict)
-        every = self.value if named else range(len(self.value))
-        keys = [key for key in every if key not in self.seen]
-        if schema is not False or not named:
-            return self.each(dict.fromkeys(keys, schema))
+    def apply_to_rest(self, schema: Any) -> None:
+        """Apply a schema to every part that no keyword has applied to."""
+        is_object = isinstance(self.value, dict)
+        every = self.value if is_object else range(len(self.value))
+        keys = [key for key in every if key not in self.evaluated]
+        if schema is not False or not is_object:
+            return self.apply_to_parts(dict.fromkeys(keys, schema))
         known = _listed(self.schema.get("properties", ()), show=str)
         for key in keys:
-            self.bad(f"unknown; known are: {known}", key)
+            self.error(f"unknown; known are: {known}", key)
 
-    def make(self, node: _Node) -> None:
-        if self.found and self.value is None and node.optional:
-            self.found, self.result = [], _MISSING
-        elif node.make and not self.found and not self.lenient:
+    def construct(self, node: _Node) -> None:
+        if self.failures and self.value is None and node.optional:
+            self.errors, self.failures, self.result = [], 0, _MISSING
+        elif node.make and not self.failures:
             try:
                 self.result = node.make(self.result)
-            except Exception as error:  # the author's own: an assert, say
+            except Exception as error:  # the author's own, of an assert for example
                 what = node.get("format", node.get("contentEncoding"))
-                said = str(error)[:200] or type(error).__name__
-                self.must(False, what) if what else self.bad(said)
+                text = str(error)[:200] or type(error).__name__
+                self.require(False, what) if what else self.error(text)
 
-    # -- the keywords; `words` is self.schema
+    # -- the keywords
 
-    def within(self, size: Any, words: Any, unit: str, *bounds: str) -> None:
-        """At most, at least, less than, more than what each of `bounds` says."""
-        for word, (relation, fits) in zip(bounds, _BOUNDS):
-            if word in words:
-                what = f"{relation} {_quote(words[word])} {unit}".strip()
-                self.must(fits(size, words[word]), what, _quote(size))
+    def require_bounds(self, size: Any, keywords: Any, unit: str, *names: str) -> None:
+        """At most, at least, less than, more than what each of these keywords says."""
+        for name, (relation, fits) in zip(names, _BOUNDS):
+            if name in keywords:
+                what = f"{relation} {_quote(keywords[name])} {unit}".strip()
+                self.require(fits(size, keywords[name]), what, _quote(size))
 
-    def number(self, words: Any) -> None:
-        if "multipleOf" in words:
-            self.must(_is_multiple(self.value, words["multipleOf"]),
-                      f"a multiple of {_quote(words['multipleOf'])}")
-        self.within(self.value, words, "", "maximum", "minimum", "exclusiveMaximum",
-                    "exclusiveMinimum")
+    def number(self, keywords: Any) -> None:
+        if "multipleOf" in keywords:
+            self.require(_is_multiple(self.value, keywords["multipleOf"]),
+                         f"a multiple of {_quote(keywords['multipleOf'])}")
+        self.require_bounds(self.value, keywords, "", "maximum", "minimum",
+                            "exclusiveMaximum", "exclusiveMinimum")
 
-    def text(self, words: Any) -> None:
-        self.within(len(self.value), words, "characters", "maxLength", "minLength")
-        if "pattern" in words:
-            self.must(_match(words["pattern"], self.value),
-                      f"text like {_quote(words['pattern'])}")
+    def text(self, keywords: Any) -> None:
+        self.require_bounds(len(self.value), keywords, "characters", "maxLength",
+                            "minLength")
+        if "pattern" in keywords and not self.validator.foreign:
+            self.require(_match(keywords["pattern"], self.value),
+                         f"text like {_quote(keywords['pattern'])}")
 
-    def array(self, words: Any) -> None:
+    def array(self, keywords: Any) -> None:
         size = len(self.value)
-        self.within(size, words, "items", "maxItems", "minItems")
-        if words.get("uniqueItems"):
-            self.must(len({*map(_frozen, self.value)}) == size, "items that differ")
-        if "prefixItems" in words:
-            self.each(dict(zip(range(size), words["prefixItems"])))
-        if isinstance(words.get("items"), list):  # draft-07: prefixItems and items
-            self.each(dict(zip(range(size), words["items"])))
-            self.rest(words.get("additionalItems", True))
-        elif "items" in words:
-            self.rest(words["items"])
-        if "contains" in words:
+        self.require_bounds(size, keywords, "items", "maxItems", "minItems")
+        if keywords.get("uniqueItems"):
+            self.work.spend(size * LOOK_COST)
+            unique = {*map(_hashable, self.value)}
+            self.require(len(unique) == size, "items that differ")
+        if "prefixItems" in keywords:
+            self.apply_to_parts(dict(zip(range(size), keywords["prefixItems"])))
+        if isinstance(keywords.get("items"), list):  # draft-07: prefixItems and items
+            self.apply_to_parts(dict(zip(range(size), keywords["items"])))
+            self.apply_to_rest(keywords.get("additionalItems", True))
+        elif "items" in keywords:
+            self.apply_to_rest(keywords["items"])
+        if "contains" in keywords:
             hits = [index for index, item in enumerate(self.value)
-                    if not self.apply(words["contains"], item).found]
-            self.seen.update(hits)
-            least, most = words.get("minContains", 1), words.get("maxContains", size)
+                    if not self.apply(keywords["contains"], item).failures]
+            self.evaluated.update(hits)
+            least = keywords.get("minContains", 1)
+            most = keywords.get("maxContains", size)
             what = f"{least} to {most} items of a certain kind"
-            self.must(least <= len(hits) <= most, what, len(hits))
+            self.require(least <= len(hits) <= most, what, len(hits))
 
-    def object(self, words: Any) -> None:
-        self.within(len(self.value), words, "properties", "maxProperties",
-                    "minProperties")
-        self.require(words.get("required", ()), "required")
-        for name in self.value if "propertyNames" in words else ():
-            self.found += self.apply(words["propertyNames"], name, name).found
-        named = words.get("properties", {})
-        self.each({name: named[name] for name in named if name in self.value})
-        for pattern, schema in words.get("patternProperties", {}).items():
-            self.each({key: schema for key in self.value if _match(pattern, key)})
-        if "additionalProperties" in words:
-            self.rest(words["additionalProperties"])
-        for word in ("dependentRequired", "dependentSchemas", "dependencies"):
-            for name, want in words.get(word, {}).items():
-                if name in self.value and isinstance(want, list):
-                    self.require(want, f"required with {name}")
+    def object(self, keywords: Any) -> None:
+        self.require_bounds(len(self.value), keywords, "properties", "maxProperties",
+                            "minProperties")
+        self.require_names(keywords.get("required", ()), "required")
+        for name in self.value if "propertyNames" in keywords else ():
+            other = self.apply(keywords["propertyNames"], name, name)
+            other.repairs = []  # they would be of the name
+            self.take_errors(other)
+        named = keywords.get("properties", {})
+        self.work.spend(len(named) * LOOK_COST)
+        self.apply_to_parts({name: named[name] for name in named if name in self.value})
+        if "patternProperties" in keywords and self.validator.foreign:
+            self.evaluated.update(self.value)
+            return
+        for pattern, schema in keywords.get("patternProperties", {}).items():
+            self.work.spend(len(self.value) * LOOK_COST)
+            self.apply_to_parts({
+                key: schema for key in self.value if _match(pattern, key)})
+        if "additionalProperties" in keywords:
+            self.apply_to_rest(keywords["additionalProperties"])
+        for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
+            for name, needed in keywords.get(keyword, {}).items():
+                if name in self.value and isinstance(needed, list):
+                    self.require_names(needed, f"required with {name}")
                 elif name in self.value:
-                    self.beside(want)
+                    self.apply_in_place(needed)
 
-    def require(self, names: Any, why: str) -> None:
+    def require_names(self, names: Any, why: str) -> None:
+        self.work.spend(len(names) * LOOK_COST)
         for name in names:
             if name not in self.value:
-                self.bad(f"missing ({why})", name)
+                self.error(f"missing ({why})", name)
 
-    def compare(self, words: Any, kind: str) -> None:
-        if "type" in words:
-            names = _types(words)
-            self.must({*names}.intersection(kind.split()), " or ".join(names))
-        for word in ("enum", "const"):
-            if word in words and not self.found:
-                members = words["enum"] if word == "enum" else [words["const"]]
-                if _frozen(self.value) not in map(_frozen, members):
-                    several = "one of " if len(members) > 1 else ""
-                    self.must(False, several + _listed(members))
+    def compare(self, keywords: Any, kind: str) -> None:
+        if "type" in keywords:
+            names = _types(keywords)
+            if not {*names}.intersection(kind.split()):
+                self.refuse_type(names, " or ".join(names))
+        if "enum" in keywords and not self.failures:
+            members, text = self.validator.choices(keywords["enum"])
+            self.require(_hashable(self.value) in members, text)
+        if "const" in keywords and not self.failures:
+            constant = keywords["const"]
+            self.require(_hashable(self.value) == _hashable(constant), _quote(constant))
 
-    def combine(self, words: Any) -> None:
-        if "allOf" in words:
-            self.beside(*words["allOf"])
-        for word, most in (("anyOf", sys.maxsize), ("oneOf", 1)):
-            if word in words:
-                self.either(words[word], most)
-        if "not" in words and not self.apply(words["not"], self.value).found:
-            self.bad("not allowed")
-        if "if" in words:
-            step = self.apply(words["if"], self.value)
-            if step.found:
-                self.beside(words.get("else", True))
+    def refuse_type(self, types: Iterable[str], expected: str) -> None:
+        self.require(False, expected)
+        spelled = _spelled(self.value, {*types})
+        if spelled is not None:
+            self.repairs.append((self.path, spelled))
+
+    def combine(self, keywords: Any) -> None:
+        if "allOf" in keywords:
+            self.apply_in_place(*keywords["allOf"])
+        for keyword, most in (("anyOf", sys.maxsize), ("oneOf", 1)):
+            if keyword in keywords:
+                self.any_of(keywords[keyword], most)
+        if "not" in keywords and not self.apply(keywords["not"], self.value).failures:
+            self.error("not allowed")
+        if "if" in keywords:
+            condition = self.apply(keywords["if"], self.value)
+            if condition.failures:
+                self.apply_in_place(keywords.get("else", True))
             else:
-                self.seen |= step.seen
-                self.beside(words.get("then", True))
-        if "$ref" in words:
-            self.beside(self.validator.find(self.scope[-1], words["$ref"]))
-        if "$dynamicRef" in words:
-            self.beside(self.validator.find_dynamic(self.scope, words["$dynamicRef"]))
+                self.evaluated |= condition.evaluated
+                self.apply_in_place(keywords.get("then", True))
+        if "$ref" in keywords:
+            self.apply_in_place(
+                self.validator.resolve_ref(self.scope[-1], keywords["$ref"]))
+        if "$dynamicRef" in keywords:
+            self.apply_in_place(
+                self.validator.resolve_dynamic_ref(self.scope, keywords["$dynamicRef"]))
 
-    def either(self, schemas: list[Any], most: int) -> None:
-        """The first that fits; or else the complaint of the one of the right kind."""
-        value = self.current
-        steps = [self.apply(schema, value) for schema in schemas]
-        fits = [step for step in steps if not step.found]
-        if self.lenient:  # text stays where it is welcome, and what fits as it is
-            text = isinstance(value, str)
-            if text and any("string" in _types(step.schema) for step in steps):
-                return
-            fits.sort(key=lambda step: step.result is not value)
-        if fits:
-            self.seen.update(*(step.seen for step in fits))
-            if fits[0].result is not value:
-                self.result = fits[0].result
-            self.must(len(fits) <= most, "one alternative to fit", len(fits))
-        else:
-            self.complain(steps)
+    def any_of(self, schemas: list[Any], most: int) -> None:
+        """The first branch that fits; or else the errors of the best one."""
+        branches = [self.apply(schema, self.value) for schema in schemas]
+        fits = [branch for branch in branches if not branch.failures]
+        if not fits:
+            return self.take_errors_of_best(branches)
+        self.evaluated.update(*(branch.evaluated for branch in fits))
+        if fits[0].result is not self.value:
+            self.result = fits[0].result
+        self.require(len(fits) <= most, "one alternative to fit", len(fits))
 
-    def complain(self, steps: list[_Step]) -> None:
+    def take_errors_of_best(self, branches: list[_Evaluation]) -> None:
         """None fits: say what all expect, or what is wrong with the parts of one."""
-        others, wanted = [], {}
-        for step in steps:
-            path, _, what = step.found[0]
+        others, expected, types = [], {}, []
+        for branch in branches:
+            path, _, what = branch.errors[0]
             if what and path == self.path:
-                wanted[what] = True
-            else:  # its kind is right, or it is not so simple
-                others.append(step)
+                expected[what] = True
+                types += _types(branch.schema)
+            else:  # its type is right, or it is not so simple
+                others.append(branch)
         if others:
-            self.found += min(others, key=lambda step: len(step.found)).found
+            self.take_errors(min(others, key=lambda branch: branch.failures))
         else:
-            self.must(False, " or ".join(wanted))
+            self.refuse_type(types, " or ".join(expected))
 
 
-_COMBINING = {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef"}
+_IN_PLACE = {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef"}
 _BOUNDS = (("at most", operator.le), ("at least", operator.ge),
            ("less than", operator.lt), ("more than", operator.gt))
-_RULES: Any = {  # kind: its keywords, and that for what none of them has seen
-    "integer number": (_Step.number, ""), "number": (_Step.number, ""),
-    "string": (_Step.text, ""), "array": (_Step.array, "unevaluatedItems"),
-    "object": (_Step.object, "unevaluatedProperties")}
+_KEYWORDS_OF: Any = {  # kind: its keywords, and that for what none of them applies to
+    "integer number": (_Evaluation.number, ""), "number": (_Evaluation.number, ""),
+    "string": (_Evaluation.text, ""),
+    "array": (_Evaluation.array, "unevaluatedItems"),
+    "object": (_Evaluation.object, "unevaluatedProperties")}
 
 
 def _is_multiple(value: Any, unit: Any) -> bool:
@@ -3121,17 +4091,16 @@ def _match(pattern: str, text: str) -> bool:
     return _regex(pattern).search(text) is not None
 
 
-def _moved(value: Any, schema: Any) -> Any:
-    """Text as the JSON it spells, if `schema` asks for that; never if it takes text."""
-    wanted = _types(schema)
-    if not isinstance(value, str) or "string" in wanted or value != value.strip():
-        return value
+def _spelled(value: Any, types: set[str]) -> Any:
+    """What a text spells, if that is JSON of one of these types; None if it is not."""
+    if not isinstance(value, str) or value != value.strip():
+        return None
     try:  # as strictly as a message is read
-        spelt = decode(value.encode("utf-8", "surrogatepass"), MAX_NESTING)
+        spelled = decode(value.encode("utf-8", "surrogatepass"), MAX_NESTING)
     except McpError:
-        return value
-    kinds = _KINDS[type(spelt)].split()  # not _kind: 5.0 is an integer, "5.0" is not
-    return value if spelt is None or not {*wanted}.intersection(kinds) else spelt
+        return None
+    kinds = _KINDS[type(spelled)].split()  # not _kind: 5.0 is an integer, "5.0" is not
+    return spelled if types.intersection(kinds) else None
 
 
 # The schema of schemas, which is how a bad one is refused with a readable line.
@@ -3225,11 +4194,11 @@ def _name(thing: Any) -> str:
 
 
 def _choice(members: Iterable[Any]) -> _Node:
-    back = {_frozen(jsonable(member)): member for member in members}
+    back = {_hashable(jsonable(member)): member for member in members}
     values = [*map(jsonable, back.values())]
     kinds = {_kind(value).split()[0] for value in values}
     alike = {"type": kinds.pop()} if len(kinds) == 1 else {}
-    return _Node({**alike, "enum": values}, lambda value: back[_frozen(value)])
+    return _Node({**alike, "enum": values}, lambda value: back[_hashable(value)])
 
 
 def _array(args: Any, read: Any, make: Any = None) -> _Node:
@@ -3308,28 +4277,107 @@ def hint_schema(hint: Any, output: bool = False, trail: tuple[Any, ...] = ()) ->
 
 
 def _annotated(node: _Node, metadata: Any) -> _Node:
-    """With what Annotated adds: a description, keywords, or an object that has one."""
+    """With what Annotated adds: a description, keywords, or a pydantic Field."""
     for extra in metadata:
-        told = getattr(extra, "description", extra)  # pydantic's Field, say
-        if isinstance(told, str):
-            node = node.plus({"description": told})
-        elif isinstance(told, dict):
-            node = node.plus(told)
+        if isinstance(extra, str):
+            node = node.plus({"description": extra})
+        elif isinstance(extra, dict):
+            node = node.plus(extra)
+        elif type(extra).__name__.endswith(("Validator", "Serializer")):
+            raise TypeError(f"{type(extra).__name__} is run by pydantic only; check "
+                            "the value in the function")
+        else:
+            node = node.plus(_field_keywords(extra, node))
     _Validator(node)  # a keyword of the author's that makes no sense shows now
     return node
+
+
+_CONSTRAINTS = {  # attributes of a Field, and of the objects of annotated_types
+    "ge": "minimum", "gt": "exclusiveMinimum",
+    "le": "maximum", "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf", "pattern": "pattern"}
+_LENGTHS = {"string": "{}Length", "array": "{}Items", "object": "{}Properties"}
+
+
+def _field_keywords(field: Any, node: _Node) -> Json:
+    """What a pydantic Field, or anything that has its attributes, says of a value."""
+    found: Json = {}
+    for name in "title", "description", "examples":
+        value = getattr(field, name, None)
+        if isinstance(value, (str, list)):
+            found[name] = value
+    kinds = [node, *node.get("anyOf", ())]
+    length = next((_LENGTHS[kind["type"]] for kind in kinds
+                   if kind.get("type") in _LENGTHS), "")
+    words = {**_CONSTRAINTS, "min_length": length.format("min"),
+             "max_length": length.format("max")}
+    inner = getattr(field, "metadata", ())
+    for part in (field, *(inner if isinstance(inner, (list, tuple)) else ())):
+        values = {word: getattr(part, name, None) for name, word in words.items()}
+        found.update({word: getattr(value, "pattern", value)
+                      for word, value in values.items()
+                      if word and isinstance(value, (int, float, str, re.Pattern))})
+    more = getattr(field, "json_schema_extra", None)
+    return {**found, **(more if isinstance(more, dict) else {})}
+
+
+class _WithField:
+    """A hint whose parameter has a pydantic Field for its default, as Annotated."""
+
+    def __init__(self, hint: Any, field: Any) -> None:
+        self.__origin__, self.__metadata__ = hint, (field,)
+
+
+def _model(cls: Any, output: bool) -> _Node:
+    """A class that describes and validates itself, as pydantic's models do."""
+    try:
+        schema = cls.model_json_schema(mode="serialization" if output else "validation")
+    except Exception as error:
+        raise TypeError(f"{cls.__qualname__} has no JSON Schema: {error}") from None
+
+    def make(value: Any) -> Any:
+        try:
+            return cls.model_validate(value)
+        except ValueError as error:
+            problems = [".".join(map(str, one["loc"])) + f": {one['msg']}"
+                        for one in getattr(error, "errors", list)()]
+            raise ValueError("; ".join(problems) or str(error)) from None
+
+    return _Node(_inlined(schema, schema.pop("$defs", {}), ()), make)
+
+
+def _inlined(schema: Any, definitions: Json, trail: tuple[str, ...]) -> Any:
+    """With the definitions in place of their references, and without titles."""
+    if isinstance(schema, list):
+        return [_inlined(one, definitions, trail) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inlined = {key: value if key in ("default", "examples", "enum", "const") else
+               _inlined(value, definitions, trail) for key, value in schema.items()
+               if key not in ("$ref", "discriminator") and not (
+                   key == "title" and isinstance(value, str))}
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    if name in trail:
+        raise TypeError(f"{name} is recursive, and a schema here is inline")
+    if name in definitions:
+        target = _inlined(definitions[name], definitions, (*trail, name))
+        inlined = {**target, **inlined}
+    return inlined
 
 
 def _class(cls: Any, read: Any, output: bool) -> _Node:
     if issubclass(cls, enum.Enum):
         return _choice(cls)
+    if hasattr(cls, "model_json_schema") and hasattr(cls, "model_validate"):
+        return _model(cls, output)
     format = next((name for name in map(_name, cls.__mro__) if name in _FORMATS), "")
     if format:
         return _Node({"type": "string", **_FORMATS[format]},
                      lambda value: _revived(cls, str(value)))
-    return _object(_fields(cls, output), read, output, make=lambda value: cls(**value))
+    return _object(parts_of(cls, output), read, output, make=lambda value: cls(**value))
 
 
-def _fields(cls: Any, output: bool) -> list[Any]:
+def parts_of(cls: Any, output: bool) -> list[Any]:
     """(name, hint, default) of each, the default _MISSING or _UNTOLD where it is."""
     hints = _hints_of(cls)
     if hasattr(cls, "__dataclass_fields__"):
@@ -3343,7 +4391,8 @@ def _fields(cls: Any, output: bool) -> list[Any]:
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return [(name, hints.get(name, object), cls._field_defaults.get(name, _MISSING))
                 for name in cls._fields]
-    raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema")
+    raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema; a "
+                    "dataclass, a TypedDict, a NamedTuple and an Enum can")
 
 
 def _dataclass_fields(cls: Any, hints: Any, output: bool) -> list[Any]:
@@ -3363,7 +4412,7 @@ def _dataclass_fields(cls: Any, hints: Any, output: bool) -> list[Any]:
 
 def _object(rows: list[Any], read: Any, output: bool = False, loose: bool = False,
             make: Any = None) -> _Node:
-    """The schema of what has named parts, as _fields() gives them.
+    """The schema of what has named parts, as parts_of() gives them.
 
     loose: a part that cannot be described may be anything.
     """
@@ -3398,7 +4447,8 @@ def _part(node: _Node, default: Any) -> _Node:
 
 def _or_left_out(node: _Node) -> _Node:
     """Optional[X] = None reads as X, and null as left out."""
-    others = [one for one in node.get("anyOf", ()) if one != _NULL] or [node]
+    others = [one if isinstance(one, _Node) else _Node(one)
+              for one in node.get("anyOf", ()) if one != _NULL] or [node]
     rest = {word: node[word] for word in node if word != "anyOf"}
     first = others[0] if len(others) == 1 else _Node({"anyOf": others}, node.make)
     return _Node({**first, **rest}, first.make, optional=True)
@@ -3407,8 +4457,7 @@ def _or_left_out(node: _Node) -> _Node:
 def _hints_of(thing: Any, **names: Any) -> dict[str, Any]:
     """Evaluated; typing is needed only for what is a string, or has one inside."""
     parts = getattr(thing, "__mro__", [thing])[::-1]
-    hints = {name: hint for part in parts
-             for name, hint in getattr(part, "__annotations__", {}).items()}
+    hints = {name: hint for part in parts for name, hint in _annotations(part).items()}
     if not any(type(hint) is not type and "'" in repr(hint) for hint in hints.values()):
         return hints
     import typing
@@ -3425,6 +4474,16 @@ def _hints_of(thing: Any, **names: Any) -> dict[str, Any]:
             if name != "return":  # a result may be of a type nobody knows
                 raise TypeError(f"{name}: {hint!r}: {error}") from None
     return told
+
+
+def _annotations(part: Any) -> dict[str, Any]:
+    try:
+        return getattr(part, "__annotations__", {})
+    except NameError:  # from Python 3.14 on they are evaluated here (PEP 649 and 749)
+        import annotationlib  # type: ignore[import-not-found,unused-ignore]
+
+        return annotationlib.get_annotations(  # type: ignore[no-any-return]
+            part, format=annotationlib.Format.STRING)
 
 
 def _evaluated(hint: Any, names: dict[str, Any]) -> Any:
@@ -3457,17 +4516,24 @@ def _without_bars(hint: Any) -> Any:
 class Output:
     """What a tool's results look like, if it says so.  problems: why one does not."""
 
-    def __init__(self, schema: Json | None, wrapped: bool = False) -> None:
-        self.schema, self.wrapped = schema, wrapped
+    def __init__(self, schema: Json | None, wrapped: bool = False,
+                 foreign: bool = False) -> None:
+        self.schema, self.wrapped, self._foreign = schema, wrapped, foreign
 
     @cached_property
-    def _validator(self) -> _Validator:
-        return _Validator(self.schema)
-
-    def problems(self, value: Any) -> list[str]:
+    def _validator(self) -> _Validator | SchemaError:
         try:
-            return self._validator.problems(value)
+            return _Validator(self.schema, self._foreign)
         except SchemaError as error:
+            return error
+
+    def problems(self, value: Any, seconds: float = float("inf")) -> list[str]:
+        """Readable lines; one that says so if it takes longer than some seconds."""
+        if isinstance(self._validator, SchemaError):
+            return [str(self._validator)]
+        try:
+            return self._validator.problems(value, seconds)
+        except TooMuchWork as error:
             return [str(error)]
 
 
@@ -3483,14 +4549,18 @@ def output_of(hint: Any) -> tuple[Any, bool]:
     bare = node.keys() <= {"type", "description"}
     if bare and node.get("type") in (None, "string", "null", "array"):
         return None, False
-    node = json.loads(json.dumps(node))  # to be told and checked: nothing is made of it
-    if node.get("type") == "object":
-        return node, False
-    return {"type": "object", "properties": {"result": node}, "required": ["result"],
+    return structured_schema(json.loads(json.dumps(node)))  # plain: no constructors
+
+
+def structured_schema(schema: Json) -> tuple[Json, bool]:
+    """A schema for structured content, and whether it wraps as {"result": …}."""
+    if schema.get("type") == "object":
+        return schema, False
+    return {"type": "object", "properties": {"result": schema}, "required": ["result"],
             WRAPS_RESULT: True}, True
 
 
-_HUGE = 10 ** 4300  # Python does not write longer integers, and other readers choke
+MAX_INT_BITS = 14_284  # 4,300 digits: Python writes no more, and other readers choke
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
@@ -3507,7 +4577,8 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, (int, float)):
-        if not abs(value) < _HUGE:
+        if not abs(value) < float("inf") if isinstance(value, float) else (
+                value.bit_length() > MAX_INT_BITS):
             raise ValueError("NaN, infinity, integers over 4,300 digits are not JSON")
         return value
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
@@ -3516,10 +4587,20 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
-        return {_key(key): jsonable(item, depth + 1) for key, item in value.items()}
+        return {_key(key): _part_as_json(key, item, depth)
+                for key, item in value.items()}
     if isinstance(value, (list, tuple, AbstractSet)):
-        return [jsonable(item, depth + 1) for item in value]
+        return [_part_as_json(at, item, depth) for at, item in enumerate(value)]
+    if hasattr(value, "model_dump"):  # a pydantic model
+        return value.model_dump(mode="json", by_alias=True)
     return _spelt(value)
+
+
+def _part_as_json(at: Any, item: Any, depth: int) -> Any:
+    try:
+        return jsonable(item, depth + 1)
+    except TypeError as error:
+        raise TypeError(f"{at}: {error}") from None  # which part of the whole it is
 
 
 def _key(key: Any) -> str:
@@ -3542,6 +4623,7 @@ POSITIONAL_OR_KEYWORD = 1
 VAR_POSITIONAL = 2
 KEYWORD_ONLY = 3
 VAR_KEYWORD = 4
+CO_COROUTINE = 128         # the flag of an `async def` function's code
 
 
 def _home(fn: Any) -> Any:
@@ -3550,6 +4632,11 @@ def _home(fn: Any) -> Any:
         if hasattr(fn, name):
             return _home(getattr(fn, name))
     return fn if hasattr(fn, "__code__") else type(fn).__call__
+
+
+def is_async(fn: Any) -> bool:
+    code = getattr(_home(fn), "__code__", None)
+    return code is not None and code.co_flags & CO_COROUTINE > 0
 
 
 def _parameters(fn: Any, home: Any) -> list[Any]:
@@ -3575,7 +4662,7 @@ def _parameters(fn: Any, home: Any) -> list[Any]:
             for name, kind in zip(code.co_varnames, kinds)]
 
 
-_EXACT = {"string": str, "boolean": bool, "integer": int, "number": float,
+_EXACT = {"string": str, "boolean": bool, "integer": int,  # a float may be infinite
           "object": dict}
 
 
@@ -3590,7 +4677,9 @@ class Signature:
     def __init__(self, fn: Any, context_type: Any = None, schema: Any = None) -> None:
         self.fn = fn.__func__ if isinstance(fn, staticmethod) else fn  # for Python 3.9
         self.home, self.by_hand, self.context = _home(self.fn), schema, ""
+        self.is_async = is_async(self.home)
         self._first: list[Any] = []  # (name, default) of what is positional only
+        self._fields: dict[str, Any] = {}  # what gives a default, of a pydantic Field
         try:
             self.node = self._describe(context_type)
         except TypeError as error:
@@ -3621,12 +4710,22 @@ class Signature:
                 more = {"additionalProperties": True}
             elif kind in (VAR_POSITIONAL, VAR_KEYWORD):
                 raise TypeError(f"{name}: *args and **kwargs cannot be described")
+            elif hasattr(default, "is_required") and hasattr(default, "metadata"):
+                rows.append((name, _WithField(hint, default),
+                             self._default(name, default)))
             else:
                 rows.append((name, hint, default))
         return _object(rows, hint_schema, loose=self.by_hand is not None).plus(more)
 
+    def _default(self, name: str, field: Any) -> Any:
+        """The default that a pydantic Field stands for."""
+        if field.is_required():
+            return _MISSING
+        self._fields[name] = partial(field.get_default, call_default_factory=True)
+        return _UNTOLD if field.default_factory else field.default
+
     def bind(self, arguments: dict[str, Any], strict: bool = False) -> dict[str, Any]:
-        """The keyword arguments to call with; raises Misfit.
+        """The keyword arguments to call with; raises ValidationError.
 
         Unless `strict`, what does not fit moves to its type: "5" to 5, "true" to True,
         JSON text to a list.
@@ -3639,10 +4738,10 @@ class Signature:
                 return dict(arguments)
         try:
             for judge in self._judges:
-                arguments = judge.fit(arguments, strict)
+                arguments = judge.coerce(arguments, strict)
             return dict(arguments)
         except SchemaError as error:  # the schema is sound: these are too much work
-            raise Misfit([((), str(error), "")]) from None
+            raise ValidationError([((), str(error), "")]) from None
 
     @cached_property
     def _judges(self) -> list[_Validator]:
@@ -3650,6 +4749,11 @@ class Signature:
 
     def call(self, arguments: dict[str, Any]) -> Any:
         """Call the function with what bind() gave, and the context."""
+        if not (self._first or self._fields):
+            return self.fn(**arguments)
+        for name, default in self._fields.items():
+            if name not in arguments:
+                arguments[name] = default()
         first = [arguments.pop(name, default) for name, default in self._first]
         return self.fn(*first, **arguments)
 
@@ -3675,7 +4779,7 @@ _DOC_STYLES = (  # the section on parameters, each of them in it: Google, NumPy,
      r"^\*{0,2}(\w+)[ \t]*(?:\(.*?\))?:[ \t]*(.*\n(?:[ \t]+.*\n|\n)*)"),
     (r"^Parameters\n-{3,}[ \t]*\n((?:(?!.*\n-{3,}).*\n)+)",
      r"^\*{0,2}(\w+)(?:[ \t]*:.*)?\n((?:[ \t]+.*\n|\n)*)"),
-    (r"((?:^:(?:param|type)\b.*\n(?:[ \t]+.*\n)*)+)",
+    (r"((?:^:param\b.*\n(?:[ \t]+.*\n)*)+)",
      r"^:param (?:[^:\n]*[ ])?\*{0,2}(\w+):(.*\n(?:[ \t]+.*\n)*)"),
 )
 
@@ -3689,104 +4793,109 @@ def _dedent(text: str) -> str:
 
 def _split_doc(doc: str) -> tuple[str, dict[str, str]]:
     """A docstring without its section on parameters, and what that says of each."""
-    text, told = _dedent(doc).rstrip() + "\n", {}
+    text, told, rest = _dedent(doc).rstrip() + "\n", {}, []
+    text = re.sub(r"(?m)^:type\b.*\n(?:[ \t]+.*\n)*", "", text)  # the hints tell
     for section, entry in _DOC_STYLES:
         for body in re.findall(section, text, re.MULTILINE):
-            found = re.findall(entry, _dedent("\n" + body) + "\n", re.MULTILINE)
+            body = _dedent("\n" + body) + "\n"
+            found = re.findall(entry, body, re.MULTILINE)
             told.update({name: " ".join(words.split()) for name, words in found})
+            left = re.sub(entry, "", body, flags=re.MULTILINE).strip()
+            rest += ["", left] * bool(left)  # a model should read this too
         text = re.sub(section, "", text, flags=re.MULTILINE)
-    return text.strip(), told
+    return "\n".join([text.strip(), *rest]).strip(), told
 
 
 # URI templates, read backwards.
 
-_SHAPES = {  # before the first, before the others, what each takes in
-    "":  ("",    ",",   "[^/?#]+?"),
-    "+": ("",    ",",   "[^?#]+?"),
-    "#": ("#",   ",",   ".+?"),
-    ".": ("[.]", "[.]", "[^/?#.]+?"),
-    "/": ("/",   "/",   "[^/?#]+?"),
-    ";": (";",   ";",   "[^/?#;]*?"),
-}
+_SHALLOW, _DEEP = "[^/?#]+?", "[^?#]+?"  # what a variable may match
 
 
 def _up_to(literal: str, name: str, value: str) -> str:
-    """A variable and the literal that first follows it, whatever comes then.
+    """A variable and the literal that first follows it, as an atomic group.
 
-    If the next variable takes in at least as much, no match is lost by never trying a
-    later one, and a URI of a few thousand dashes is no work for `{y}-{m}-{d}`.
+    `(?=(?P<x>...))(?P=x)` matches once and never backtracks (Python before 3.11 has no
+    other way).  If the next variable may match at least as much, no match is lost, and
+    a URI of a few thousand dashes is no work for `{y}-{m}-{d}`.
     """
     return f"(?=(?P<{name}>{value}){literal})(?P={name}){literal}"
 
 
 class UriTemplate:
-    """An RFC 6570 template, levels 1 to 3, read backwards: from a URI to its variables.
+    """An RFC 6570 template, read backwards: from a URI to its variables.
 
-    `{x}` never takes in a slash, however it is written, and no variable a segment `..`.
-    Of several that match, the one with the largest `literal` says the most.  A template
-    that is malformed or of level 4 is a ValueError.
+    `{x}`, `{/x}` match no slash, however it is written; `{+x}` and `{x*}` may.
+    `{?x,y}` and `{&x}` come in any order, and none is required.  No variable is `..` or
+    has such a segment, or a NUL; and but for `{x}` none is an absolute path or has a
+    drive.
+    Other operators are a ValueError.  literal: prefer the template with most of it.
     """
 
     def __init__(self, text: str) -> None:
-        parts = re.split(r"\{([+#./;?&]?)([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}", text)
+        parts = re.split(r"\{([+/?&]?)([A-Za-z_]\w*\*?(?:,[A-Za-z_]\w*\*?)*)\}", text)
         self.literal = sum(map(len, parts[::3]))
-        self.names = [name for names in parts[2::3] for name in names.split(",")]
-        self._asked: list[str] = []  # in the query: in any order, and none is required
-        self._deep: list[str] = []  # may hold slashes
+        self.names = re.findall(r"\w+", " ".join(parts[2::3]))
+        self._plain: set[str] = set()   # of `{x}` and `{/x}`
+        self._query: set[str] = set()
         twice = len({*self.names}) < len(self.names)
         if twice or re.search("[{}]", "".join(parts[::3])):
-            raise ValueError(f"{text!r} is not a URI template of level 1 to 3")
-        pattern, following = re.escape(parts[0]), [*parts[4::3], "end"]
-        for kind, names, literal, after in zip(
-                parts[1::3], parts[2::3], parts[3::3], following):
-            pattern += self._pattern(kind, names.split(","), re.escape(literal), after)
+            raise ValueError(f"{text!r} is not a URI template that can be matched")
+        kinds = ["+" if "*" in names else kind
+                 for kind, names in zip(parts[1::3], parts[2::3])]
+        pattern, following = re.escape(parts[0]), [*kinds[1:], "end"]
+        for kind, names, literal, after in zip(kinds, parts[2::3], parts[3::3],
+                                               following):
+            pattern += self._pattern(kind, re.findall(r"\w+", names),
+                                     re.escape(literal), after)
         self._regex = re.compile(pattern, re.DOTALL)
 
     def _pattern(self, kind: str, names: list[str], literal: str, after: str) -> str:
         """The regular expression of an expression and the literal text after it."""
         if kind in ("?", "&"):
-            self._asked += names
+            self._query.update(names)
             return rf"(?:\{kind}([^#]*))?" + literal
-        if kind in ("+", "#"):
-            self._deep += names
-        lead, other, value = _SHAPES[kind]
-        if kind in ("", "+"):
-            *some, last = names
-            pattern = "".join(_up_to(other, name, value) for name in some)
-            if after == "+" or after == kind == "":
-                return pattern + _up_to(literal, last, value)
-            return f"{pattern}(?P<{last}>{value}){literal}"
-        pattern = ""
-        for name in names:  # each may be left out, with what stands before it
-            one = f"(?P<{name}>{value})"
-            one = f"{name}(?:={one})?" if kind == ";" else one
-            pattern += f"(?:{lead}{one})?"
-            lead = other
-        return pattern + literal
+        value = _DEEP if kind == "+" else _SHALLOW
+        if kind != "+":
+            self._plain.update(names)
+        if kind == "/":  # each may be left out
+            return "".join(f"(?:/(?P<{name}>{value}))?" for name in names) + literal
+        *some, last = names
+        pattern = "".join(_up_to(",", name, value) for name in some)
+        if after == "+" or after == "" == kind:
+            return pattern + _up_to(literal, last, value)
+        return f"{pattern}(?P<{last}>{value}){literal}"
 
     def match(self, uri: str) -> dict[str, Any] | None:
         """The variables, decoded, a list for one asked for twice; None if no match."""
-        found = self._regex.fullmatch(uri)
-        if not found or ".." in re.split(r"[/\\]", _unquote(uri.partition("?")[0])):
+        found = self._regex.fullmatch(uri) if len(uri) <= MAX_URI else None
+        if not found:
             return None
         values: dict[str, Any] = {name: _unquote(raw) for name, raw
                                   in found.groupdict().items() if raw is not None}
-        shallow = (values[name] for name in values if name not in self._deep)
-        if any(re.search(r"[/\\]|^\.$", value) for value in shallow):
-            return None
-        asked: dict[str, list[str]] = {}
+        query: dict[str, list[str]] = {}
         named = self._regex.groupindex.values()
-        for at, query in enumerate(found.groups(), 1):
-            for pair in query.split("&") if query and at not in named else ():
+        for at, text in enumerate(found.groups(), 1):
+            for pair in text.split("&") if text and at not in named else ():
                 name, _, raw = pair.partition("=")
-                asked.setdefault(name, []).append(_unquote(raw))
-        if asked.keys() - self._asked:
+                query.setdefault(name, []).append(_unquote(raw))
+        decoded = [*values.items()]
+        decoded += [(name, text) for name, several in query.items() for text in several]
+        if query.keys() - self._query or not all(
+                self._is_safe(*pair) for pair in decoded):
             return None
-        values.update((name, got if got[1:] else got[0]) for name, got in asked.items())
+        values.update((name, got if got[1:] else got[0]) for name, got in query.items())
         return values
 
+    def _is_safe(self, name: str, text: str) -> bool:
+        segments = re.split(r"[/\\]", text)
+        if ".." in segments or "\0" in text:
+            return False
+        if name in self._plain:
+            return len(segments) == 1 and text != "."
+        return segments[0] != "" and not re.match("[A-Za-z]:", text) or text == ""
 
-# -- 9. Server -------------------------------------------------------------------------
+
+# -- 10. Server ------------------------------------------------------------------------
 # The path of any request is four steps, see Connection.handle: whose terms (terms_of),
 # admitted? (admit), handler (dispatch), dressed (dress).
 # Handlers read parameters, act, and return the wire's result; none asks for its era:
@@ -3803,12 +4912,27 @@ class Context:
     stateless revision, leaves the handler, which runs again from the top when the
     answers have come: put side effects before a question into `once`.  There only
     tools, prompts and resources may ask.
+
+    In an `async def` handler what returns something is awaited (`await ctx.elicit(…)`)
+    and holds up no other handler; what returns nothing acts at once, awaited or not.
     """
 
-    def __init__(self, server: Server, incoming: Incoming, terms: Any) -> None:
+    loop_thread = 0  # the identity of the thread that runs its `async def` handler
+    _asked: AbstractSet[Any] = frozenset()   # the keys of questions
+    _awaitables: tuple[Awaited, ...] = ()    # what must have been awaited
+
+    if TYPE_CHECKING:  # see "Familiar names"
+        request_context: Any
+        session: Any
+        fastmcp: Any
+
+    def __class_getitem__(cls, item: Any) -> type[Context]:
+        return cls  # Context[ServerSession, AppContext] of the official SDK
+
+    def __init__(self, server: Server, incoming: IncomingRequest, terms: Any,
+                 responder: ServerSession | None = None) -> None:
         self.server, self.incoming, self.terms = server, incoming, terms
-        self._asked: set[str] = set()
-        self._steps: Json = terms.steps()  # of `once`; shared: what is added travels
+        self.responder = responder  # it can respond later; None: somebody waits
 
     request_id = property(lambda self: self.incoming.id, doc="Its id, verbatim.")
     meta = property(lambda self: self.incoming.params.get("_meta") or {},
@@ -3821,6 +4945,24 @@ class Context:
                                 doc="The revision the request is served in.")
     cancelled = property(lambda self: self.incoming.cancelled,
                          doc="True once the client no longer wants the answer.")
+    cancel_reason = property(lambda self: self.incoming.cancel_reason,
+                             doc="Why it was cancelled, if the client said so.")
+
+    lifespan_context = property(lambda self: self.server.handlers.context,
+                                doc="What the server's `lifespan` yielded.")
+
+    def _awaited(self, run: Callable[[], T]) -> T:
+        """What `run` returns; for an `async def` handler, something to await for it."""
+        if self.loop_thread != threading.get_ident():
+            return run()
+        self._awaitables += (Awaited(run),)
+        return self._awaitables[-1]  # type: ignore[return-value]
+
+    def check_awaited(self) -> None:
+        """RuntimeError if a handler has ended without awaiting what it must."""
+        for one in self._awaitables:
+            if not one.awaited:
+                raise RuntimeError(NOT_AWAITED)
 
     def check_cancelled(self) -> None:
         """Raise Cancelled if the client no longer wants the answer."""
@@ -3829,9 +4971,16 @@ class Context:
 
     def wait(self, seconds: float) -> None:
         """Sleep, but raise Cancelled at once when the request is cancelled."""
-        self.incoming.peer.pass_reading_on()
+        return self._awaited(partial(self._wait, seconds))
+
+    def _wait(self, seconds: float) -> None:
+        self.incoming.connection.reading.hand_over(self.incoming)
         self._bell.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
         self.check_cancelled()
+
+    @cached_property
+    def _steps(self) -> Json:  # results of `once`; shared: what is added travels
+        return self.terms.steps()  # type: ignore[no-any-return]
 
     @cached_property
     def _bell(self) -> threading.Event:  # one for all waits: a hook stays for good
@@ -3839,19 +4988,21 @@ class Context:
         self.incoming.on_cancel(bell.set)
         return bell
 
-    def notify(self, method: str, params: Json | None = None) -> None:
+    def notify(self, method: str, params: Json | None = None) -> Awaitable[None]:
         """Send a notification of your own while the request is alive."""
         self.check_cancelled()
-        self.incoming.tell(method, params or {})
+        self.incoming.notify(method, params or {})
+        return DONE
 
     def report_progress(self, progress: float, total: float | None = None,
-                        message: str | None = None) -> None:
+                        message: str | None = None) -> Awaitable[None]:
         """Tell how far the work is, if the client asked to know.
 
         What does not increase is not sent (basic/utilities/progress).
         """
         self.check_cancelled()
-        self.incoming.progress(progress, total, message)
+        self.incoming.report_progress(progress, total, message)
+        return DONE
 
     def track(self, iterable: Iterable[Any], total: float | None = None,
               message: str | None = None) -> Iterator[Any]:
@@ -3866,7 +5017,8 @@ class Context:
                 self.report_progress(count, total, message)
                 due = time.monotonic() + 0.1
 
-    def log(self, level: str, data: Any, logger_name: str | None = None) -> None:
+    def log(self, level: str, data: Any,
+            logger_name: str | None = None) -> Awaitable[None]:
         """Send a log message, if the client wants that level.
 
         data: any JSON.  ValueError: no such level.  debug, info and so on are the same
@@ -3876,64 +5028,81 @@ class Context:
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
         if self.terms.wants_log(level):
-            self.incoming.tell(LOG_MESSAGE, {
+            self.incoming.notify(LOG_MESSAGE, {
                 "level": level, **wire(logger=logger_name), "data": jsonable(data)})
+        return DONE
 
     debug, info = partialmethod(log, "debug"), partialmethod(log, "info")
     notice, warning = partialmethod(log, "notice"), partialmethod(log, "warning")
     error, critical = partialmethod(log, "error"), partialmethod(log, "critical")
     alert, emergency = partialmethod(log, "alert"), partialmethod(log, "emergency")
 
-    def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited:
+    def elicit(self, message: str, schema: Any = None, key: str | None = None,
+               timeout: float | None = 600, *, response_type: Any = None) -> Elicited:
         """Ask the user to fill in a form (client/elicitation).
 
         schema: a dataclass or TypedDict class, a list of choices or a scalar type
-        (asked as the property `value`), or a JSON Schema.  key: names the question
-        within this request; give one where their order may differ from run to run.
+        (asked as the property `value`), or a JSON Schema: flat, of primitives and
+        choices, or ValueError; None asks for consent alone.  response_type: the same.
+        key: names the question within this request; give one
+        where their order may differ from run to run.  timeout: seconds until
+        RequestTimeout, for this and all that asks; without effect in the stateless
+        revision, where nothing waits.
         """
-        form = Form(schema)
-        return self._ask_one("elicitation/create", {
-            "message": message, "requestedSchema": form.schema}, form.read, key)
+        form = Form(response_type if schema is None else schema)
+        params = {"message": message, "requestedSchema": form.schema}
+        return self._ask_one("elicitation/create", params, form.read, key, timeout)
 
-    def elicit_url(self, message: str, url: str, key: str | None = None) -> Elicited:
-        """Ask the user to visit an address; what happens there is not seen here."""
+    def elicit_url(self, message: str, url: str, elicitation_id: str | None = None,
+                   key: str | None = None, timeout: float | None = 600) -> Elicited:
+        """Ask the user to visit an address; what happens there is not seen here.
+
+        ValueError: it is no URL.  elicitation_id: it is made here, and so ignored.
+        """
+        if not re.match(URI_START, url):
+            raise ValueError(f"not a URL: {url!r:.100}")
         return self._ask_one("elicitation/create", {
-            "mode": "url", "message": message, "url": url}, read_elicited, key)
+            "mode": "url", "message": message, "url": url}, read_elicited, key, timeout)
 
     def sample(self, messages: Any, *, system_prompt: str | None = None,
                max_tokens: int = 512, temperature: float | None = None,
                tools: Any = None, tool_choice: Any = None, key: str | None = None,
-               **params: Any) -> Sampled:
+               timeout: float | None = 600, **params: Any) -> Sampled:
         """Have the client's model complete a str, a message, or a list of both.
 
-        params: further keys of the wire, `modelPreferences` say (client/sampling).
+        params: further keys of the wire, such as `modelPreferences` (client/sampling).
         """
         listed = messages if type(messages) is list else [messages]
         params = {
             "messages": [message_of(m) for m in listed], "maxTokens": max_tokens,
             **wire(systemPrompt=system_prompt, temperature=temperature, tools=tools,
                    toolChoice=tool_choice), **params}
-        return self._ask_one("sampling/createMessage", params, Sampled, key)
+        return self._ask_one("sampling/createMessage", params, Sampled, key, timeout)
 
-    def list_roots(self) -> list[Json]:
+    def list_roots(self, timeout: float | None = 600) -> list[Json]:
         """The directories the client lets this server work in (client/roots)."""
-        return self._ask_one("roots/list", {}, lambda answer: list(answer["roots"]))
+        return self._ask_one("roots/list", {}, lambda answer: list(answer["roots"]),
+                             None, timeout)
 
-    def ask(self, requests: dict[str, Json]) -> dict[str, Json]:
+    def ask(self, requests: dict[str, Json],
+            timeout: float | None = 600) -> dict[str, Json]:
         """Several at once: {key: {"method": …, "params": …}} -> {key: result}."""
         for request in requests.values():
             if request.get("method") not in QUESTIONS:
                 raise ValueError(f"nothing to ask a client: {request}")
         return self._ask({key: asking(r["method"], r.get("params") or {}, dict)
-                          for key, r in requests.items()})
+                          for key, r in requests.items()}, timeout, dict)
 
     def _ask_one(self, method: str, params: Json, make: Callable[[Json], T],
-                 key: str | None = None) -> T:
-        answer: T
-        [answer] = self._ask({key: asking(method, params, make)}).values()
-        return answer
+                 key: str | None, timeout: float | None) -> T:
+        def only(answers: Json) -> T:
+            [answer] = answers.values()
+            return answer  # type: ignore[no-any-return]
 
-    def _ask(self, questions: dict[Any, Question]) -> Json:
+        return self._ask({key: asking(method, params, make)}, timeout, only)
+
+    def _ask(self, questions: dict[Any, Question], timeout: float | None,
+             pick: Callable[[Json], T]) -> T:
         self.check_cancelled()
         with self.server._lock:  # several threads may ask at once
             questions = {key or f"{QUESTIONS[one.method]}-{len(self._asked) + 1}": one
@@ -3941,33 +5110,113 @@ class Context:
             if self._asked & questions.keys():
                 raise ValueError(f"asked before in this request: {[*questions]}")
             self._asked |= questions.keys()
-        self.incoming.peer.pass_reading_on()
-        return self.terms.ask(self.incoming, questions)  # type: ignore[no-any-return]
+        return self._awaited(partial(self._wait_for, questions, timeout, pick))
+
+    def _wait_for(self, questions: dict[Any, Question], timeout: float | None,
+                  pick: Callable[[Json], T]) -> T:
+        self.incoming.connection.reading.hand_over(self.incoming)
+        return pick(self.terms.ask(self.incoming, questions, timeout))
 
     def once(self, key: str, run: Callable[[], Any]) -> Any:
         """The result of a step with side effects, which is run once for this request.
 
         A handler that asks may run again from the top; what it did before asking must
-        not happen twice.  The result must be JSON: it travels with the question.
+        not happen twice.  The result must be JSON: it travels with the question.  In an
+        `async def` handler `run` may be one too.
         """
+        return self._awaited(partial(self._once, key, run))
+
+    def _once(self, key: str, run: Callable[[], Any]) -> Any:
         self.check_cancelled()
         if key not in self._steps:
-            self._steps[key] = json.loads(encode(jsonable(run())))
+            value = self.server.finished(self, run())
+            self._steps[key] = json.loads(encode(jsonable(value)))
         return self._steps[key]
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read one of this server's own resources."""
-        return self.server._read(self, uri)
+        return self._awaited(partial(self.server.read, self, uri))
+
+
+class Done:
+    """Nothing, which may be awaited."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+    def __bool__(self) -> bool:
+        return False
+
+
+DONE: Awaitable[None] = Done()
+
+
+NOT_AWAITED = (
+    "an `async def` handler must await what it asks for: `await ctx.elicit(…)`, and so "
+    "for sample, list_roots, ask, read_resource, once and wait")
+
+
+class Awaited:
+    """What an `async def` handler gets from a Context verb that must be awaited.
+
+    The verb blocks, so a thread of its own runs it, and the event loop is free.
+    """
+
+    awaited = False
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        self._run = run
+
+    def __await__(self) -> Any:
+        import asyncio
+        from concurrent.futures import Future
+
+        self.awaited = True
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        run = partial(run_into, future, self._run)
+        if not start_thread("mcp awaited", run):
+            run()
+        return asyncio.wrap_future(future).__await__()
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(NOT_AWAITED)
 
 
 def asking(method: str, params: Json, make: Callable[[Json], Any]) -> Question:
     """A question; `make` gets the answer once it looks as it must."""
     judge = _Validator(ANSWERS[method])
-    return Question(method, params, lambda answer: make(judge.fit(answer)))
+    return Question(method, params, lambda answer: make(judge.coerce(answer)))
 
 
 def read_elicited(answer: Json) -> Elicited:
     return Elicited(answer["action"], elicitation_id=answer.get("elicitationId"))
+
+
+def form_fault(field: Json) -> str:
+    """Why a field cannot be in a form, or "" (client/elicitation, "Requested Schema").
+
+    A form is flat: text, numbers, booleans, a choice of texts or several of them.
+    """
+    kind, items = field.get("type"), field.get("items")
+    if kind == "array":
+        choices = isinstance(items, dict) and {"enum", "anyOf"} & items.keys()
+        return "" if choices else "a list that is not one of choices"
+    if kind not in FORM_TYPES:
+        return f"the type is {kind}, not one of {', '.join(FORM_TYPES)}"
+    if kind != "string" and "enum" in field:
+        return "choices that are no text"
+    if field.get("format") not in (None, *FORM_FORMATS):
+        return f"the format is {field['format']}, not one of {', '.join(FORM_FORMATS)}"
+    return ""
+
+
+def form_field(field: Any) -> Any:
+    """Optional, as pydantic spells it, is a field that may be left out."""
+    if not isinstance(field, _Node) and {"type": "null"} in field.get("anyOf", ()):
+        field = _or_left_out(_Node(field))
+        field.pop("default", None)
+    return field
 
 
 class Form:
@@ -3979,19 +5228,29 @@ class Form:
         if listed and not wanted:
             raise ValueError("no choices to ask for")
         schema: Any = {"type": "string", "enum": [*self._choices]} if listed else wanted
+        if schema is None:  # only yes or no
+            schema = {"type": "object", "properties": {}}
         if not isinstance(schema, dict):
             schema = hint_schema(schema)
         self._single = type(wanted) is not dict and schema.get("type") != "object"
         if self._single:
             schema = {"type": "object", "properties": {"value": schema},
                       "required": ["value"]}
+        if isinstance(schema, _Node):
+            schema = schema.plus({"properties": {
+                name: form_field(field)
+                for name, field in schema["properties"].items()}})
         self.schema, self._validator = schema, _Validator(schema)
+        for name, field in schema.get("properties", {}).items():
+            fault = form_fault(field if isinstance(field, dict) else {})
+            if fault:
+                raise ValueError(f"{name}: a form cannot ask for this: {fault}")
 
     def read(self, answer: Json) -> Elicited:
         made = read_elicited(answer)
         if made.action == "accept":
             made.content = answer.get("content")
-            data = self._validator.fit(made.content)
+            data = self._validator.coerce(made.content)
             data = data["value"] if self._single else data
             made.data = self._choices[data] if self._choices else data
         return made
@@ -4018,7 +5277,7 @@ def check_tool_name(name: str) -> str:
     if not re.fullmatch(TOOL_NAME, name):
         raise ValueError(f"tool name {name!r}: hosts take {TOOL_NAME}")
     if "." in name or len(name) > 48:
-        say(f"mcp_min: tool name {name!r}: some hosts reject dots, "
+        warn(f"mcp_min: tool name {name!r}: some hosts reject dots, "
             "or over 48 characters\n")
     return name
 
@@ -4040,12 +5299,16 @@ class Entry:
 
     def __init__(self, key: str, fn: Any, options: Json,
                  schema: Json | None = None) -> None:
+        self.enabled, tags = options.pop("enabled", True), options.pop("tags", None)
+        if tags:  # where FastMCP's clients look for them
+            options["meta"] = {**(options.get("meta") or {}),
+                               "fastmcp": {"tags": sorted(tags)}}
         unknown = options.keys() - set(self.takes.split())
         if unknown:
             raise TypeError(f"unknown: {', '.join(sorted(unknown))}; known are: "
-                            + self.takes)
-        self.key, self.options, self.serial = key, wire(**options), 0
-        encode(self.options)  # TypeError now, rather than at every list
+                            f"{self.takes} tags enabled")
+        self.key, self.serial = key, 0
+        self.options: Json = jsonable(wire(**options))  # TypeError now, not later
         self.signature = Signature(fn, Context, schema=schema)
 
     @cached_property
@@ -4072,13 +5335,15 @@ class Tool(Entry):
 
     def __init__(self, fn: Any, *, name: str | None = None,
                  input_schema: Json | None = None, output_schema: Json | None = None,
-                 **options: Any) -> None:
+                 structured_output: bool = True, **options: Any) -> None:
         check_object(input_schema, "input_schema")
-        check_object(output_schema, "output_schema")
         super().__init__(check_tool_name(name or name_of(fn)), fn, options,
                          input_schema)
-        self._output = Output(output_schema) if output_schema is not None else Output(
-            *output_of(self.signature.returns))
+        self._output = Output(*(output_of(self.signature.returns) if structured_output
+                                else (None, False)))
+        if output_schema is not None:
+            _Validator(output_schema)
+            self._output = Output(*structured_schema(output_schema))
 
     def details(self) -> Json:
         return wire(input_schema=self.signature.schema,
@@ -4088,11 +5353,12 @@ class Tool(Entry):
         """What the function returned, as a result (server/tools: "Tool Result")."""
         schema = self._output.schema
         if is_text(value) and schema is None:
-            return {"content": [{"type": "text", "text": str(value)}]}
+            return {"content": [{"type": "text", "text": str(value)}], "isError": False}
         parts = value if type(value) in (list, tuple) else [value]
         if isinstance(value, ToolResult):
             data = jsonable(value.structured_content)
             result = ToolResult.of({**value, **wire(structuredContent=data)})
+            result.setdefault("isError", False)  # clients read it by key
         elif value is None and schema is None:
             result = ToolResult()
         elif any(isinstance(part, Block) for part in parts):
@@ -4140,6 +5406,8 @@ class Resource(Entry):
     def __init__(self, uri: str, fn: Any, *, name: str | None = None,
                  **options: Any) -> None:
         self.page, self.named, variables = "resources", "uri", set()
+        if not re.match(URI_START, uri):
+            raise ValueError(f"a resource needs a URI with a scheme, not {uri!r:.100}")
         if "{" in uri:
             self.page, self.named = "resourceTemplates", "uriTemplate"
             self.template = UriTemplate(uri)
@@ -4177,7 +5445,7 @@ class Registry:
     """
 
     def __init__(self, row: Method) -> None:
-        self.feature, self._key, self._serial = row.feature, row.page, 0
+        self.feature, self._key, self._serial = row.capability, row.list_key, 0
         self.entries: dict[str, Any] = {}
 
     def add(self, entry: Entry) -> None:
@@ -4214,35 +5482,200 @@ class Registry:
         raise invalid_params("Invalid cursor", {"cursor": cursor})
 
 
-def run_to_end(value: Any, incoming: Incoming) -> Any:
-    """What a handler returned; an `async def` one is run to its end, on this thread."""
-    if not hasattr(value, "__await__"):
-        return value
+LIFESPAN_SECONDS = 5.0  # for a lifespan to be left; then for tasks to be cancelled
+
+
+class AsyncHandlers:
+    """The event loop that all `async def` handlers of a server share, and its lifespan.
+
+    `with` it while a connection is served: the first enters the lifespan, the last
+    leaves it and ends the loop.  The loop runs on a thread of its own from the first
+    coroutine on.  If handlers must run on a thread of the host's (`on_caller`), it runs
+    only while a coroutine is waited for, on the thread that waits.
+    """
+
+    def __init__(self, server: Server, lifespan: Any, on_caller: bool) -> None:
+        self._server, self._lifespan, self.on_caller = server, lifespan, on_caller
+        self._changing = threading.Lock()  # guards the next, and entering and leaving
+        self._connections = 0
+        self._leave: Callable[[], Any] | None = None
+        self.context: Any = {}             # what the lifespan yielded
+        self._lock = threading.RLock()     # guards the next; held by who runs the loop
+        self._loop: Any = None
+        self._adopted = False              # the loop is the application's
+        self._ended = threading.Event()    # set when the loop's thread has ended it
+
+    def __enter__(self) -> None:
+        with self._changing:
+            if not self._connections and self._lifespan:
+                self._enter_lifespan()
+            self._connections += 1
+
+    def __exit__(self, *exc: object) -> None:
+        with self._changing:
+            self._connections -= 1
+            if self._connections:
+                return
+            try:
+                if self._leave:
+                    self._leave()
+            finally:
+                self._leave = None
+                self._close()
+
+    def adopt(self, loop: Any) -> None:
+        """Use a loop that the application runs, and does not end with us."""
+        with self._lock:
+            self._loop, self._adopted = loop, True
+
+    def _enter_lifespan(self) -> None:
+        import contextlib
+
+        manager = self._lifespan(self._server)
+        if hasattr(manager, "__anext__"):
+            manager = contextlib.asynccontextmanager(self._lifespan)(self._server)
+        elif hasattr(manager, "__next__"):
+            manager = contextlib.contextmanager(self._lifespan)(self._server)
+        if hasattr(manager, "__aenter__"):
+            context = self.wait(self._enter_async(manager))
+        else:
+            context = manager.__enter__()
+            self._leave = partial(manager.__exit__, None, None, None)
+        self.context = {} if context is None else context
+
+    async def _enter_async(self, manager: Any) -> Any:
+        """Entered and left by one task: a task group inside of it insists on that."""
+        import asyncio
+
+        entered, leave = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+        async def live() -> None:
+            async with manager as context:
+                entered.set_result(context)
+                await leave.wait()
+
+        async def end() -> None:
+            leave.set()
+            done, _ = await asyncio.wait({task}, timeout=LIFESPAN_SECONDS)
+            if not done:
+                raise TimeoutError(f"the lifespan goes on after {LIFESPAN_SECONDS} s")
+            await task
+
+        task = asyncio.ensure_future(live())
+        await asyncio.wait({task, entered}, return_when=asyncio.FIRST_COMPLETED)
+        if not entered.done():
+            await task  # raises what it failed with
+        self._leave = lambda: self.wait(end())
+        return entered.result()
+
+    def submit(self, coroutine: Any) -> Future[Any]:
+        """Run a coroutine on the loop's thread."""
+        import asyncio
+
+        return asyncio.run_coroutine_threadsafe(coroutine, self._running())
+
+    def wait(self, coroutine: Any) -> Any:
+        """Run a coroutine to its end, and return its result."""
+        if not self.on_caller and self._running():
+            return self.submit(coroutine).result()
+        import asyncio
+
+        with self._lock:
+            self._loop = self._loop or asyncio.new_event_loop()
+            return self._loop.run_until_complete(coroutine)
+
+    def _running(self) -> Any:
+        import asyncio
+
+        with self._lock:
+            if not self._loop:
+                self._loop = asyncio.new_event_loop()
+                self._ended.clear()
+                self.on_caller = not start_thread("mcp event loop",
+                                                  partial(self._run, self._loop))
+            return None if self.on_caller else self._loop
+
+    def _run(self, loop: Any) -> None:
+        import asyncio
+
+        asyncio.set_event_loop(loop)
+        while not loop.is_closed():
+            try:
+                loop.run_forever()
+                loop.run_until_complete(self._cancel_tasks())
+                loop.close()
+                self._ended.set()
+            except BaseException:  # such as the exit() of a task that a handler started
+                log_exception("mcp_min: a task of the event loop failed")
+
+    async def _cancel_tasks(self) -> None:
+        import asyncio
+
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=LIFESPAN_SECONDS)
+        await asyncio.get_running_loop().shutdown_asyncgens()
+
+    def _close(self) -> None:
+        with self._lock:
+            loop, self._loop = self._loop, None
+            if not loop or self._adopted:
+                return
+            if self.on_caller:
+                loop.run_until_complete(self._cancel_tasks())
+                loop.close()
+            else:
+                loop.call_soon_threadsafe(loop.stop)
+                self._ended.wait(LIFESPAN_SECONDS + 1)
+
+
+@lru_cache(maxsize=1)
+def context_of_task() -> Any:
+    """A ContextVar that holds the Context of an `async def` handler."""
+    from contextvars import ContextVar  # which asyncio has imported
+
+    return ContextVar("mcp_min", default=None)
+
+
+async def run_async(ctx: Context, coroutine: Any) -> tuple[Any, BaseException | None]:
+    """What the coroutine of a handler returned, or what it raised.
+
+    It is not raised here: a SystemExit of a task would end the loop.
+    """
     import asyncio
 
-    async def run() -> Any:
-        task, loop = asyncio.ensure_future(value), asyncio.get_running_loop()
+    task: Any = asyncio.current_task()
+    loop, before = task.get_loop(), ctx.loop_thread
+    ctx.loop_thread = ctx.incoming.thread = threading.get_ident()
 
-        def cancel() -> None:
-            try:
-                loop.call_soon_threadsafe(task.cancel)
-            except RuntimeError:
-                pass  # the loop has just been closed: it has finished
+    def cancel() -> None:
+        try:
+            loop.call_soon_threadsafe(task.cancel)
+        except RuntimeError:
+            pass  # the loop has just been closed: it has finished
 
-        incoming.on_cancel(cancel)
-        return await task
-
+    ctx.incoming.on_cancel(cancel)
+    context_of_task().set(ctx)
     try:
-        return asyncio.run(run())
+        value = await coroutine
+        ctx.check_awaited()
+        return value, None
     except asyncio.CancelledError:
-        if incoming.cancelled:
-            raise Cancelled() from None
+        ctx.check_cancelled()
         raise
     except BaseException as error:
-        unwind = unwinding(error)
-        if unwind:
-            raise unwind from None
-        raise
+        return None, unwinding(error) or error
+    finally:
+        ctx.loop_thread, ctx.incoming.thread = before, None
+
+
+def result_of_async(outcome: Callable[[], tuple[Any, BaseException | None]]) -> Any:
+    value, error = outcome()
+    if error:
+        raise error
+    return value
 
 
 def unwinding(error: BaseException) -> BaseException | None:
@@ -4251,7 +5684,15 @@ def unwinding(error: BaseException) -> BaseException | None:
     return error if isinstance(error, Unwind) else next(filter(None, inner), None)
 
 
-def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) -> Any:
+def run_into(future: Future[Any], run: Callable[[], Any]) -> None:
+    try:
+        future.set_result(run())
+    except BaseException as error:
+        future.set_exception(error)
+
+
+def run_on_host_thread(run_handler: Any, run: Callable[[], Any],
+                       incoming: IncomingRequest) -> Any:
     """Have the host run a handler on a thread of its choice, and wait for it."""
     from concurrent.futures import Future
 
@@ -4260,15 +5701,12 @@ def run_elsewhere(run_handler: Any, run: Callable[[], Any], incoming: Incoming) 
 
     def job() -> None:
         if fresh.acquire(blocking=False) and future.set_running_or_notify_cancel():
-            try:
-                future.set_result(run_to_end(run(), incoming))
-            except BaseException as error:
-                future.set_exception(error)
+            run_into(future, run)
 
     incoming.on_cancel(future.cancel)
-    incoming.peer.pass_reading_on()
+    incoming.connection.reading.hand_over(incoming)
     run_handler(job)
-    return answer_of(future)
+    return result_of(future)
 
 
 def decorator(add: Callable[..., Any], first: Any, options: Json) -> Any:
@@ -4292,82 +5730,95 @@ def handles(*methods: str) -> Callable[[Any], Any]:
 def object_in(params: Json, key: str) -> Json:
     """The object under a key, {} if there is none; or else McpError(-32602)."""
     value = params.get(key)
-    given: Json = {} if value is None else expect(value, dict, key)
+    given: Json = {} if value is None else require_type(value, dict, key)
     return given
 
 
-class Server:
-    """A server: register functions with the decorators, then `run()`.
+# FastMCP's options that mean nothing over stdio, or are always so here.
+IGNORED_OPTIONS = frozenset(
+    "log_level debug host port mount_path sse_path message_path streamable_http_path "
+    "json_response stateless_http dependencies event_store retry_interval auth "
+    "auth_server_provider token_verifier transport_security on_duplicate "
+    "on_duplicate_tools on_duplicate_resources on_duplicate_prompts "
+    "warn_on_duplicate_tools warn_on_duplicate_resources warn_on_duplicate_prompts "
+    "include_fastmcp_meta tool_serializer resource_prefix_format "
+    "cache_expiration_seconds tasks show_banner middleware tools providers "
+    "transforms".split())
 
-    name, version, title, description, website_url, icons: who it is.  instructions: how
-    a model should use it.  page_size: entries on a page of any list.  cache_ttl: the
-    seconds a client may keep lists and resources; cache_scope: "private" or "public".
-    capabilities: merged into what is advertised.  state_secret: bytes shared between
-    processes that continue each other's questions.  max_workers: threads of a
-    connection.  max_message_bytes, max_depth: of a line.  drain_seconds: for what is in
-    flight when the client hangs up.  mask_errors: say nothing of exceptions to clients.
-    strict_input: take arguments only as they are.  run_handler: called with a function
-    of no arguments that it must call on the right thread, now or later (Blender, Tk).
 
-    Everything may be called from any thread, while serving too.
-    """
+def ignore_options(where: str, options: Json) -> None:
+    """Say that these have no effect; TypeError for what nobody knows."""
+    for name in options:
+        if name not in IGNORED_OPTIONS:
+            raise TypeError(f"{where} got an unexpected keyword argument {name!r}")
+    if options:
+        warn(f"mcp_min: {where}: no effect over stdio: {', '.join(options)}\n")
 
-    def __init__(self, name: str, version: str = "0", *, title: str | None = None,
-                 description: str | None = None, website_url: str | None = None,
-                 icons: list[Json] | None = None, instructions: str | None = None,
-                 capabilities: Json | None = None, page_size: int = 1000,
-                 cache_ttl: float = 0.0, cache_scope: str = "private",
-                 state_secret: bytes | None = None, max_workers: int = 64,
-                 max_message_bytes: int = 64 << 20, max_depth: int = MAX_DEPTH,
-                 drain_seconds: float = 1.5, mask_errors: bool = False,
-                 strict_input: bool = False, run_handler: Any = None) -> None:
-        if min(page_size, max_workers) < 1 or min(cache_ttl, drain_seconds) < 0:
-            raise ValueError("page_size and max_workers are 1 or more, "
-                             "cache_ttl and drain_seconds 0 or more")
-        if cache_scope not in ("private", "public"):
-            raise ValueError('cache_scope is "private" or "public"')
-        if state_secret is not None and not (
-                isinstance(state_secret, bytes) and state_secret):
-            raise TypeError("state_secret must be bytes, and some")
-        if not all(type(value) is dict for value in (capabilities or {}).values()):
+
+def check_transport(transport: str) -> None:
+    if transport != "stdio":
+        raise ValueError(f"mcp_min serves stdio only, not {transport!r}: for HTTP put "
+                         "a proxy such as mcp-proxy or supergateway in front of it")
+
+
+class Features:
+    """What a server offers: the half of `Server` that registers functions."""
+
+    def __init__(self, more_capabilities: Json) -> None:
+        if not all(type(value) is dict for value in more_capabilities.values()):
             raise TypeError("each of the capabilities must be a dict")
-        self.name, self.version, self.instructions = name, version, instructions
-        self.info = wire(name=name, version=version, title=title, icons=icons,
-                         description=description, website_url=website_url)
-        self.page_size, self.sealer = page_size, Sealer(state_secret or os.urandom(32))
-        self.cache_ttl, self.cache_scope = cache_ttl, cache_scope
-        self.mask_errors, self.strict_input = mask_errors, strict_input
-        self._run_handler, self._more_capabilities = run_handler, capabilities or {}
-        self.limits: Json = {
-            "max_workers": max_workers, "max_message_bytes": max_message_bytes,
-            "max_depth": max_depth, "drain_seconds": drain_seconds}
+        self._more_capabilities = more_capabilities
         self._middleware: list[Any] = []
         self._lock = threading.Lock()  # guards all below
-        self._lists = {row.page: Registry(row) for row in METHODS.values() if row.page}
+        self._lists = {row.list_key: Registry(row)
+                       for row in METHODS.values() if row.list_key}
         self._completers: dict[tuple[str, str], Signature] = {}
+        self._complete_any: Any = None
+        self._replaced: set[str] = set()
         self._methods: dict[str, Signature] = {}
         self._listeners: set[Any] = set()  # terms: sessions, and requests that listen
-        self._features = {"logging", *self._more_capabilities}  # once offered, for good
+        self._features = {"logging", *more_capabilities}  # once offered, for good
 
-    # -- registering
+    if TYPE_CHECKING:
+        @overload  # type: ignore[no-overload-impl]
+        def tool(self, fn: F, /) -> F: ...
+        @overload
+        def tool(
+            self, name_: str | None = None, /, *, name: str | None = None,
+            title: str | None = None, description: str | None = None,
+            annotations: Json | None = None, input_schema: Json | None = None,
+            output_schema: Json | None = None, icons: list[Any] | None = None,
+            meta: Json | None = None, tags: AbstractSet[str] | None = None,
+            enabled: bool = True, structured_output: bool = True,
+        ) -> Callable[[F], F]: ...
+        @overload  # type: ignore[no-overload-impl]
+        def prompt(self, fn: F, /) -> F: ...
+        @overload
+        def prompt(
+            self, name_: str | None = None, /, *, name: str | None = None,
+            title: str | None = None, description: str | None = None,
+            icons: list[Any] | None = None, meta: Json | None = None,
+            tags: AbstractSet[str] | None = None, enabled: bool = True,
+        ) -> Callable[[F], F]: ...
+    else:
+        def tool(self, fn: Any = None, /, **options: Any) -> Any:
+            """Register a function as a tool; bare, called, or called with options.
 
-    def tool(self, fn: Any = None, /, **options: Any) -> Any:
-        """Register a function as a tool; bare, called, or called with options.
+            name, title, description, annotations, input_schema, output_schema, icons,
+            meta.  Schema and description come from the signature and the docstring.
+            TypeError: a parameter that no schema can describe.  ValueError: a name
+            hosts do not take.
+            """
+            return decorator(self.add_tool, fn, options)
 
-        name, title, description, annotations, input_schema, output_schema, icons, meta.
-        Schema and description come from the signature and the docstring.  TypeError: a
-        parameter that no schema can describe.  ValueError: a name hosts do not take.
-        """
-        return decorator(self.add_tool, fn, options)
+        def prompt(self, fn: Any = None, /, **options: Any) -> Any:
+            """Register a function as a prompt; its parameters are its arguments.
 
-    def prompt(self, fn: Any = None, /, **options: Any) -> Any:
-        """Register a function as a prompt; its parameters are the prompt's arguments.
+            name, title, description, icons, meta.
+            """
+            return decorator(self.add_prompt, fn, options)
 
-        name, title, description, icons, meta.
-        """
-        return decorator(self.add_prompt, fn, options)
-
-    def resource(self, uri: str, **options: Any) -> Any:
+    def resource(self, uri: str, **options: Any) -> Callable[[F], F]:
         """Register a function as the resource at a URI, or, with {…}, at a template.
 
         name, title, description, mime_type, size, annotations, icons, meta.
@@ -4376,14 +5827,24 @@ class Server:
             raise TypeError("resource needs a URI: @server.resource(uri)")
         return partial(self.add_resource, uri, **options)
 
-    def completion(self, ref: str, argument: str) -> Any:
+    def completion(self, ref: str = "", argument: str = "") -> Callable[[F], F]:
         """Register what completes an argument of a prompt (its name) or URI template.
 
         The function gets `value`, and `context` (a dict) if it has that parameter.
+        Without a name, as in the official SDK: one for all that have none of their own,
+        with the parameters `ref`, `argument` and `context`.
         """
+        if not ref:
+            return self._complete_all
         return partial(self._enter, self._completers, (ref, argument), {"completions"})
 
-    def method(self, name: str) -> Any:
+    def _complete_all(self, fn: Any) -> Any:
+        with self._lock:
+            self._complete_any = fn
+            self._features.add("completions")
+        return fn
+
+    def method(self, name: str) -> Callable[[F], F]:
         """Register a handler for a request, or a `notifications/…`, of your own.
 
         Its parameters are the message's; one named `params` gets them all.
@@ -4398,7 +5859,7 @@ class Server:
             self._features |= features
         return fn
 
-    def middleware(self, fn: Any) -> Any:
+    def middleware(self, fn: F) -> F:
         """Register fn(ctx, method, params, call_next) -> result around every handler.
 
         call_next(ctx, method, params): the next one inside, to be called at most once;
@@ -4409,7 +5870,7 @@ class Server:
         self._middleware.append(fn)
         return fn
 
-    def add_tool(self, fn: Any, **options: Any) -> Any:
+    def add_tool(self, fn: F, **options: Any) -> F:
         """Register a tool as `tool` does; clients are told of it."""
         return self._add(Tool(fn, **options), fn)
 
@@ -4417,7 +5878,7 @@ class Server:
         """Remove a tool; clients are told.  KeyError: there is no such tool."""
         self._remove("tools", name)
 
-    def add_prompt(self, fn: Any, **options: Any) -> Any:
+    def add_prompt(self, fn: F, **options: Any) -> F:
         """Register a prompt as `prompt` does; clients are told of it."""
         return self._add(Prompt(fn, **options), fn)
 
@@ -4425,7 +5886,7 @@ class Server:
         """Remove a prompt; clients are told.  KeyError: there is no such prompt."""
         self._remove("prompts", name)
 
-    def add_resource(self, uri: str, fn: Any, **options: Any) -> Any:
+    def add_resource(self, uri: str, fn: F, **options: Any) -> F:
         """Register a resource as `resource` does; clients are told of it."""
         return self._add(Resource(uri, fn, **options), fn)
 
@@ -4433,8 +5894,13 @@ class Server:
         """Remove a resource; clients are told.  KeyError: there is no such resource."""
         self._remove("resourceTemplates" if "{" in uri else "resources", uri)
 
-    def _add(self, entry: Entry, fn: Any) -> Any:
+    def _add(self, entry: Entry, fn: F) -> F:
+        if not entry.enabled:
+            return fn
         registry = self._lists[entry.page]
+        if entry.key in registry.entries and entry.key not in self._replaced:
+            self._replaced.add(entry.key)  # say it once
+            warn(f"mcp_min: {entry.key} is registered again: the new one counts\n")
         with self._lock:
             registry.add(entry)
             self._features.add(registry.feature)
@@ -4459,53 +5925,162 @@ class Server:
             for listener in self._listeners:
                 listener.resource_updated(uri)
 
+    def subscriptions(self, connection: Connection) -> int:  # _lock is held
+        """How many there are from the other end of a connection."""
+        return sum(len(it.uris) for it in self._listeners
+                   if it.connection is connection)
+
     # -- what is offered
 
-    def offers(self, feature: str) -> bool:
-        """Is this capability advertised?"""
-        return feature in self._features
+    def offers(self, capability: str) -> bool:
+        """Is it advertised; after a dot, with this key in it?"""
+        capability, _, detail = capability.partition(".")
+        return capability in self._features and (
+            not detail or bool(self.capabilities()[capability].get(detail)))
 
     def capabilities(self) -> Json:
-        """What is advertised, for what is registered now."""
-        return {feature: {**CAPABILITIES.get(feature, {}),
-                          **self._more_capabilities.get(feature, {})}
-                for feature in sorted(self._features)}
+        """What is advertised, for what is registered now; nothing that is False."""
+        merged = {feature: {**CAPABILITIES.get(feature, {}),
+                            **self._more_capabilities.get(feature, {})}
+                  for feature in sorted(self._features)}
+        return {feature: {key: value for key, value in details.items()
+                          if value is not False}
+                for feature, details in merged.items()}
 
     def has_method(self, name: str) -> bool:
         """Is there a handler for this method of your own?"""
         return name in self._methods
 
+
+class Server(Features):
+    """A server: register functions with the decorators, then `run()`.
+
+    name, version, title, description, website_url, icons: who it is.  instructions: how
+    a model should use it.  page_size: entries on a page of any list.  cache_ttl: the
+    seconds a client may keep lists and resources; cache_scope: "private" or "public".
+    capabilities: merged into what is advertised.  state_secret: bytes shared between
+    processes that continue each other's questions.  max_workers: threads of a
+    connection.  max_message_bytes, max_depth: of a line.  drain_seconds: for what is in
+    flight when the client hangs up.  mask_errors: say nothing of exceptions to clients.
+    strict_input: take arguments only as they are.  run_handler: called with a function
+    of no arguments that it must call on the right thread, now or later (Blender, Tk).
+    lifespan: a function of the server that gives a context manager, async or plain: it
+    is entered before the first request and left after the last, and handlers have what
+    it yields as `ctx.lifespan_context`.  others: FastMCP's, see IGNORED_OPTIONS.
+
+    All `async def` handlers share one event loop on a thread of its own, but with
+    run_handler each runs to its end on the host's thread.
+
+    Everything may be called from any thread, while serving too.
+    """
+
+    def __init__(self, name: str = "mcp", version: str | None = None, *,
+                 title: str | None = None,
+                 description: str | None = None, website_url: str | None = None,
+                 icons: Any = None, instructions: str | None = None,
+                 capabilities: Json | None = None, page_size: int = 1000,
+                 cache_ttl: float = 0.0, cache_scope: str = "private",
+                 state_secret: bytes | None = None, max_workers: int = 64,
+                 max_message_bytes: int = 64 << 20, max_depth: int = MAX_DEPTH,
+                 drain_seconds: float = 1.5, mask_errors: bool = False,
+                 strict_input: bool = False, run_handler: Any = None,
+                 lifespan: Any = None, **others: Any) -> None:
+        # FastMCP's words for the same.
+        mask_errors = others.pop("mask_error_details", mask_errors)
+        strict_input = others.pop("strict_input_validation", strict_input)
+        page_size = others.pop("list_page_size", None) or page_size
+        ignore_options("Server()", others)
+        if version and " " in version:  # FastMCP's second argument
+            version, instructions = None, version
+        if min(page_size, max_workers) < 1 or min(cache_ttl, drain_seconds) < 0:
+            raise ValueError("page_size and max_workers are 1 or more, "
+                             "cache_ttl and drain_seconds 0 or more")
+        if cache_scope not in ("private", "public"):
+            raise ValueError('cache_scope is "private" or "public"')
+        if state_secret is not None and not (
+                isinstance(state_secret, bytes) and len(state_secret) >= 16):
+            raise ValueError("state_secret must be at least 16 bytes")
+        super().__init__(capabilities or {})
+        self.name, self.version, self.instructions = name, version or "0", instructions
+        self.ignored = others
+        self.info = wire(name=name, version=self.version, title=title,
+                         icons=jsonable(icons), description=description,
+                         website_url=website_url)
+        self.page_size, self.sealer = page_size, Sealer(state_secret or os.urandom(32))
+        self.cache_ttl, self.cache_scope = cache_ttl, cache_scope
+        self.mask_errors, self.strict_input = mask_errors, strict_input
+        self._run_handler = run_handler
+        self.handlers = AsyncHandlers(self, lifespan, on_caller=run_handler is not None)
+        self.limits: Json = {
+            "max_workers": max_workers, "max_message_bytes": max_message_bytes,
+            "max_depth": max_depth, "drain_seconds": drain_seconds}
+
     # -- serving
 
-    def run(self) -> None:
+    def run(self, transport: str = "stdio", *, threaded: bool = True,
+            **ignored: Any) -> None:
         """Serve over stdin and stdout until the client hangs up.
 
-        Blocks.  The process's own prints go to stderr meanwhile.  Ctrl-C raises
-        SystemExit(130), SIGTERM SystemExit(143).  RuntimeError if already running.
+        threaded: see `serve`.  Blocks.  The process's own prints go to stderr
+        meanwhile.  Ctrl-C raises SystemExit(130), SIGTERM SystemExit(143).
+        RuntimeError if already running.  ValueError: another transport.
         """
+        check_transport(transport)
+        ignore_options("run()", ignored)
+        # On Windows, NUL calls itself a tty too.
+        raw = getattr(getattr(sys.stdin, "buffer", None), "raw", None)
+        if raw and raw.isatty() and (
+                os.name != "nt" or type(raw).__name__ == "_WindowsConsoleIO"):
+            warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
+                 "it: python3 mcp_min.py list FILE.py\n")
         with Signals(), StandardStreams() as (reader, writer):
-            self.serve(reader, writer, own_reader=True)
+            self.serve(reader, writer, threaded=threaded, own_reader=True)
 
-    def serve(self, reader: Any, writer: Any, *, own_reader: bool = False) -> None:
+    async def run_async(self, transport: str = "stdio", **ignored: Any) -> None:
+        """Serve as `run` does; `async def` handlers run on the caller's event loop."""
+        import asyncio
+        from concurrent.futures import Future
+
+        check_transport(transport)
+        ignore_options("run_async()", ignored)
+        self.handlers.adopt(asyncio.get_running_loop())
+        done: Future[None] = Future()
+        with Signals(), StandardStreams() as (reader, writer):
+            session = ServerSession(self, reader, writer, own_reader=True)
+
+            def serve() -> None:
+                with self.handlers:
+                    session.run()
+
+            if not start_thread("mcp server", partial(run_into, done, serve)):
+                raise RuntimeError("no thread can be started")
+            ended = asyncio.wrap_future(done)
+            try:
+                await asyncio.shield(ended)
+            finally:  # also when this task is cancelled
+                session.end()
+                await ended
+
+    def serve(self, reader: Any, writer: Any, *, threaded: bool = True,
+              own_reader: bool = False) -> None:
         """Serve over any pair of binary streams: a socket's file, a pipe, a tty.
 
-        Blocks until the other end hangs up.  Any number of connections may be served at
-        once, each from a thread of its own.  own_reader: close the reader at its end.
+        Blocks until the other end hangs up; of a finite stream, such as a file, until
+        all that it holds is answered.  Any number of connections may be served at once,
+        each from a thread of its own.  threaded=False: all handlers run on this thread,
+        one after the other, while other threads read, answer pings and so on.  Where no
+        thread can be started this one does everything, one request after the other.
+        own_reader: close the reader at its end.
         """
-        connection = Connection(self, reader, writer, own_reader)
-        try:
-            connection.peer.start()
-            while not connection.peer.done.wait(0.5):
-                pass  # no signal ends a wait on Windows, nor one that came just before
-        finally:
-            connection.peer.close()
-            self._forget(connection.session)
+        self.handlers.on_caller = self.handlers.on_caller or not threaded
+        with self.handlers:
+            ServerSession(self, reader, writer, own_reader, threaded).run()
 
     def dispatch(self, ctx: Context, method: str, params: Json, depth: int = 0) -> Json:
         """Run the handler of a method, inside the middleware from `depth` on."""
         asked = ctx.incoming.method  # whatever a middleware calls it
         row = METHODS.get(asked)
-        if depth == len(self._middleware) or row and row.swift:
+        if depth == len(self._middleware) or row and row.inline:
             return HANDLERS.get(asked, Server._custom)(self, ctx, params)
         layer = self._middleware[depth]
         result = layer(ctx, method, params, partial(self.dispatch, depth=depth + 1))
@@ -4518,27 +6093,63 @@ class Server:
         given = {key: value for key, value in params.items() if key != "_meta"}
         if list(signature.node["properties"]) == ["params"]:
             given = {"params": params}
-        value = jsonable(self._call(signature, ctx, given))
+
+        return self._respond(ctx, signature, given, self._custom_result, None)
+
+    def _custom_result(self, ctx: Context, _: Any, run: Any, *args: Any) -> Json:
+        value = jsonable(run(*args))
         return value if type(value) is dict else wire(result=value)
 
-    def _call(self, signature: Signature, ctx: Context, arguments: Json,
-              tool: bool = False) -> Any:
-        """Run a user's function.
+    def _respond(self, ctx: Context, signature: Signature, arguments: Json,
+                 finish: Callable[..., Json], about: Any, tool: bool = False) -> Json:
+        """Run a user's function: finish(ctx, about, run, *args) is the result, made of
+        what run(*args) returns or raises.
+
+        An `async def` function keeps no thread: the response is sent when it has ended.
+        """
+        run = self._call, ctx, signature, arguments, tool
+        if not (signature.is_async and ctx.responder) or self._middleware or (
+                self.handlers.on_caller or not ctx.incoming.connection.threaded):
+            return finish(ctx, about, *run)
+        try:
+            coroutine = run_async(ctx, self._call(ctx, signature, arguments, tool,
+                                                  wait=False))
+        except BaseException:  # of arguments that do not fit
+            return finish(ctx, about, *run)
+        future = self.handlers.submit(coroutine)
+        ctx.responder.respond_later(ctx, future, partial(
+            finish, ctx, about, result_of_async, future.result))
+        return NO_RESPONSE_YET  # type: ignore[no-any-return]
+
+    def finished(self, ctx: Context, value: Any) -> Any:
+        """What a handler returned; of an `async def` one, what it does in the end."""
+        if not hasattr(value, "__await__"):
+            return value
+        return result_of_async(partial(self.handlers.wait, run_async(ctx, value)))
+
+    def _call(self, ctx: Context, signature: Signature, arguments: Json,
+              tool: bool = False, wait: bool = True) -> Any:
+        """Call a user's function, and wait for what it returns in the end.
+
+        wait=False: a coroutine is returned as it is.
 
         Arguments that do not fit: McpError, or for a tool what its era makes of them.
         Only a tool's can be taken strictly: elsewhere the protocol has but strings.
         """
         try:
             kwargs = signature.bind(arguments, tool and self.strict_input)
-        except Misfit as misfit:
+        except ValidationError as misfit:
             refusal = ctx.terms.bad_arguments if tool else invalid_params
             raise refusal(str(misfit)) from None
         if signature.context:
             kwargs[signature.context] = ctx
         if self._run_handler is None:
-            return run_to_end(signature.call(kwargs), ctx.incoming)
-        run = partial(signature.call, kwargs)
-        return run_elsewhere(self._run_handler, run, ctx.incoming)
+            value = signature.call(kwargs)
+            return self.finished(ctx, value) if (
+                wait and hasattr(value, "__await__")) else value
+        return run_on_host_thread(
+            self._run_handler, lambda: self.finished(ctx, signature.call(kwargs)),
+            ctx.incoming)
 
     def error_text(self, error: BaseException) -> str:
         """What a client is told of an exception."""
@@ -4555,17 +6166,21 @@ class Server:
         return {}
 
     @handles("subscriptions/listen")
-    def _listen(self, ctx: Context, params: Json) -> Json:
+    def _listen(self, ctx: Context, params: Json) -> Any:
         stream = ctx.terms
-        if ctx.incoming.batch:  # the other answers would wait for its end
+        if ctx.incoming.in_batch:  # the other answers would wait for its end
             raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
         with self._lock:  # nothing may change between the two
+            connection = stream.connection
+            open_streams = sum(it.connection is connection for it in self._listeners)
+            if open_streams >= MAX_STREAMS:
+                raise McpError(INTERNAL_ERROR, f"Over {MAX_STREAMS} streams")
             stream.listen(params)
             self._listeners.add(stream)
         ctx.incoming.on_cancel(partial(self._forget, stream))
-        if stream.peer.ended.is_set():  # too late for `hung_up` to see it
+        if stream.connection.eof.is_set():  # too late for `on_eof` to see it
             stream.end()
-        return DETACHED
+        return NO_RESPONSE_YET
 
     def _forget(self, listener: Any) -> None:
         with self._lock:
@@ -4580,31 +6195,45 @@ class Server:
 
     @handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
     def _list(self, ctx: Context, params: Json) -> Json:
-        key = METHODS[ctx.incoming.method].page
+        key = METHODS[ctx.incoming.method].list_key
         return self._lists[key].page(params, self.page_size)
 
     @handles("tools/call")
     def _tools_call(self, ctx: Context, params: Json) -> Json:
         tool: Tool = self._lists["tools"].find(params, "tool")
-        arguments = object_in(params, "arguments")
+        return self._respond(ctx, tool.signature, object_in(params, "arguments"),
+                             self._tool_result, tool, tool=True)
+
+    def _tool_result(self, ctx: Context, tool: Tool, run: Any, *args: Any) -> Json:
         try:
-            return tool.result(self._call(tool.signature, ctx, arguments, tool=True))
+            return tool.result(run(*args))
         except (McpError, Unwind):
             raise
         except ToolError as error:
             return ToolResult(str(error), is_error=True)
         except BaseException as error:  # a tool must not end the server either
-            ctx.check_cancelled()  # what fails after that fails because of it
-            report(f"mcp_min: tool {tool.key} failed")
+            ctx.check_cancelled()  # an error after cancellation follows from it
+            if ctx.incoming.connection.is_stop(error):
+                raise
+            if not ctx.incoming.connection.is_hang_up(error):
+                log_exception(f"mcp_min: tool {tool.key} failed")
             return ToolResult(self.error_text(error), is_error=True)
 
     @handles("resources/read")
     def _resources_read(self, ctx: Context, params: Json) -> Json:
-        return {"contents": self._read(ctx, expect(params.get("uri"), str, "uri"))}
-
-    def _read(self, ctx: Context, uri: str) -> list[ResourceContents]:
+        uri = require_type(params.get("uri"), str, "uri")
         entry, arguments = self._resource_at(ctx, uri)
-        return entry.contents(self._call(entry.signature, ctx, arguments), uri)
+        return self._respond(ctx, entry.signature, arguments, self._resource_result,
+                             (entry, uri))
+
+    def _resource_result(self, ctx: Context, about: Any, run: Any, *args: Any) -> Json:
+        entry, uri = about
+        return {"contents": entry.contents(run(*args), uri)}
+
+    def read(self, ctx: Context, uri: str) -> list[ResourceContents]:
+        """Read a resource for a handler of another request, which waits."""
+        entry, arguments = self._resource_at(ctx, uri)
+        return entry.contents(self._call(ctx, entry.signature, arguments), uri)
 
     def _resource_at(self, ctx: Context, uri: str) -> tuple[Resource, Json]:
         """What serves a URI: that resource, else the most literal template."""
@@ -4616,14 +6245,16 @@ class Server:
             found = entry.template.match(uri)
             if found is not None:
                 return entry, found
-        raise McpError(ctx.terms.missing_resource, f"Resource not found: {uri:.200}",
+        raise McpError(RESOURCE_NOT_FOUND, f"Resource not found: {uri:.200}",
                        {"uri": uri})
 
     @handles("resources/subscribe", "resources/unsubscribe")
     def _subscribe(self, ctx: Context, params: Json) -> Json:
-        uri, uris = expect(params.get("uri"), str, "uri"), ctx.terms.uris
+        uri, uris = require_type(params.get("uri"), str, "uri"), ctx.terms.uris
         with self._lock:
             if ctx.incoming.method == "resources/subscribe":
+                if uri not in uris:
+                    check_subscriptions(self.subscriptions(ctx.terms.connection), [uri])
                 uris.add(uri)
             else:
                 uris.discard(uri)
@@ -4632,7 +6263,12 @@ class Server:
     @handles("prompts/get")
     def _prompts_get(self, ctx: Context, params: Json) -> Json:
         prompt: Prompt = self._lists["prompts"].find(params, "prompt")
-        value = self._call(prompt.signature, ctx, object_in(params, "arguments"))
+        return self._respond(ctx, prompt.signature, object_in(params, "arguments"),
+                             self._prompt_result, prompt)
+
+    def _prompt_result(self, ctx: Context, prompt: Prompt, run: Any,
+                       *args: Any) -> Json:
+        value = run(*args)
         values = value if type(value) in (list, tuple) else [value]
         return {**wire(description=prompt.listed.get("description")),
                 "messages": [message_of(v) for v in values]}
@@ -4643,8 +6279,11 @@ class Server:
         if ref.get("type") not in ("ref/prompt", "ref/resource"):
             raise invalid_params('"ref" must be of type ref/prompt or ref/resource')
         named_by = "name" if ref["type"] == "ref/prompt" else "uri"
-        key = expect(ref.get(named_by), str, named_by)
-        name, value = (expect(argument.get(k), str, k) for k in ("name", "value"))
+        key = require_type(ref.get(named_by), str, named_by)
+        if named_by == "uri":  # ResourceTemplateReference: "URI or URI template"
+            key = next((entry.key for entry in self._lists["resourceTemplates"].entries
+                        .values() if entry.template.match(key) is not None), key)
+        name, value = (require_type(argument.get(k), str, k) for k in ("name", "value"))
         context = object_in(object_in(params, "context"), "arguments")
         found = self._values_for(ctx, key, name, value, context) or ()
         found = [found] if is_text(found) else found
@@ -4659,7 +6298,13 @@ class Server:
         if completer:
             known = completer.node["properties"]
             given = {"value": value, "context": context}.items()
-            return self._call(completer, ctx, {k: v for k, v in given if k in known})
+            return self._call(ctx, completer, {k: v for k, v in given if k in known})
+        if self._complete_any:
+            ref = object_in(ctx.incoming.params, "ref")
+            found = self.finished(ctx, self._complete_any(
+                Fields.of(ref), Fields.of({"name": name, "value": value}),
+                Fields.of({"arguments": context})))
+            return found["values"] if isinstance(found, dict) else found
         prompts, templates = (self._lists[page].entries for page in COMPLETABLE)
         entry = prompts.get(key) or templates.get(key)
         if not entry:
@@ -4671,260 +6316,344 @@ class Server:
         return [word for word in words if word.startswith(value)]
 
 
-class Connection:
-    """A client of a server: the role of its peer, and its session."""
+class ServerSession(ConnectionOwner):
+    """A server's side of a connection.
 
-    def __init__(self, server: Server, reader: Any, writer: Any,
-                 own_reader: bool) -> None:
+    session: what `initialize` has agreed on.  Each request that does not say that it is
+    stateless belongs to it.
+    """
+
+    def __init__(self, server: Server, reader: Any, writer: Any, own_reader: bool,
+                 threaded: bool = True) -> None:
         self._server = server
-        self.peer = Peer(self, reader, writer, answers="all", own_reader=own_reader,
-                         **server.limits)
-        self.session: Any = Session(server, self.peer)
-        self.error_text = server.error_text
+        self.connection = Connection(
+            self, reader, writer, is_server=True, own_reader=own_reader,
+            threaded=threaded, **server.limits)
+        self.session: Any = Session(server, self.connection)
 
-    def batches(self) -> bool:
+    def run(self) -> None:
+        """Serve until the other end hangs up."""
+        try:
+            started = self.connection.start()
+            if not (started and self.connection.threaded):
+                self.connection.run_here(reads=not started)
+            # On Windows no signal ends a wait; elsewhere it may come just before.
+            while not self.connection.done.wait(0.5):
+                pass
+        finally:
+            self.end()
+            self._server._forget(self.session)
+
+    def allows_batches(self) -> bool:
         return self.session.batches()  # type: ignore[no-any-return]
 
-    def swift(self, incoming: Incoming) -> bool:
-        # Noted before the next line is read, which may be another `initialize`.
-        incoming.session = self.session
-        row = METHODS.get(incoming.method)  # what nobody knows is refused at once
-        return row.swift if row else not self._server.has_method(incoming.method)
+    def is_inline(self, method: str) -> bool:
+        row = METHODS.get(method)  # what nobody knows is refused at once
+        return row.inline if row else not self._server.has_method(method)
 
-    def handle(self, incoming: Incoming) -> Json:
-        expect(incoming.params, dict, "params")
-        terms = terms_of(incoming.session, incoming)
-        terms.admit(incoming)
-        ctx = Context(self._server, incoming, terms)
+    def respond_later(self, ctx: Context, future: Future[Any],
+                      finish: Callable[[], Json]) -> None:
+        """Have a worker finish a request when its handler's coroutine has ended."""
+        connection = self.connection
+        job = partial(connection.dispatch, ctx.incoming,
+                      partial(self.handle, ctx=ctx, finish=finish))
+        future.add_done_callback(lambda _: connection.pool.submit(job))
+
+    def handle(self, request: IncomingRequest, ctx: Context | None = None,
+               finish: Callable[[], Json] | None = None) -> Any:
+        """What the handler returns or raises, as its era's result or error.
+
+        ctx, finish: of a handler that has been called and has ended by now.
+        """
+        if ctx is None:
+            require_type(request.params, dict, "params")
+            terms = terms_of(request.session, request)
+            terms.admit(request)
+            ctx = Context(self._server, request, terms, self)
+        terms = ctx.terms
         try:
-            result = self._server.dispatch(ctx, incoming.method, incoming.params)
-            if incoming.method == "initialize":
+            result = finish() if finish else self._server.dispatch(
+                ctx, request.method, request.params)
+            if request.method == "initialize":
                 self.adopt(terms)  # only now: a refused handshake changes nothing
+        except McpError as error:
+            raise terms.translate(error) from None
         except Unwind as unwind:
             if isinstance(unwind.outcome, McpError):
                 raise unwind.outcome from None
             result = unwind.outcome
-        return result if result is DETACHED else terms.dress(incoming.method, result)
+        if result is NO_RESPONSE_YET:
+            return result
+        return terms.dress(request.method, result)
 
     def adopt(self, session: Any) -> None:
-        """Let this session, instead of the last, hear what changes."""
+        """Let this session, instead of the last, be notified of changes."""
         with self._server._lock:
             self._server._listeners.discard(self.session)
             self._server._listeners.add(session)
             self.session = session
 
-    def notified(self, method: str, params: Json) -> None:
+    def handle_notification(self, method: str, params: Json, size: int) -> None:
         if method == INITIALIZED:
             with self._server._lock:
                 self.session.be_ready()
-        if self._server.has_method(method):
-            # No request: this one is in no table, what is told about it goes nowhere.
-            # Its terms are the connection's: empty if the client has shaken no hands.
+        if self._server.has_method(method) and not self.connection.crowded():
+            # No request: it is in no table, so what is sent about it goes nowhere.  Its
+            # era is the connection's, which has no revision before the handshake.
             message = {"id": 0, "method": method, "params": params}
-            incoming = Incoming(self.peer, message, None)
-            ctx = Context(self._server, incoming, self.session)
-            self.peer.lane.submit(partial(self._server._custom, ctx, params))
+            request = IncomingRequest(self.connection, message, self.connection.outbox)
+            ctx = Context(self._server, request, self.session)
+            job = partial(self._server._custom, ctx, params)
+            self.connection.callbacks.submit(job, size=size)
 
-    def hung_up(self) -> None:
+    def end(self) -> None:
+        """Close; if the client is still there, as at SIGTERM, end its streams first."""
+        if not self.connection.closed:
+            self.on_eof()
+            self.connection.outbox.wait_until_written(0.2)
+        self.connection.close()
+
+    def on_eof(self) -> None:
         """End the streams, each with a final result."""
         with self._server._lock:
-            ours = [it for it in self._server._listeners if it.peer is self.peer]
+            ours = [it for it in self._server._listeners
+                    if it.connection is self.connection]
         for listener in ours:
             listener.end()
+
+    def error_text(self, error: BaseException) -> str:
+        return self._server.error_text(error)
 
     def closed_error(self) -> ConnectionClosed:
         return ConnectionClosed("The client has hung up")
 
 
-# -- 10. Client ------------------------------------------------------------------------
-# The same verbs from the other side.  A Link is one connection and never comes back;
-# the Client holds the current one, so a restart is a new Link.
+# -- 11. Client ------------------------------------------------------------------------
+# The same verbs from the other side.  A ClientSession is one connection and never comes
+# back; the Client holds the current one.
 
-AT_START: Any = object()  # `stderr=`: whatever sys.stderr is when the process starts
+MAX_QUESTIONS = 8       # of a server that are answered at once
+MAX_ENTRIES = 100_000   # of a list, over all its pages
+
+_open_sessions: set[ClientSession] = set()  # with a process that is to be ended
 
 
-class Link:
-    """A connection to a server: the role of its peer, and the process behind it."""
+def _end_processes() -> None:
+    """At the end of this process: end the servers of clients that were not closed."""
+    for session in list(_open_sessions):
+        if session.pid == os.getpid():  # not in a forked child
+            session.close()
 
-    def __init__(self, client: Client, process: Process | Streams) -> None:
+
+class ClientSession(ConnectionOwner):
+    """A client's side of a connection, and the process behind it.
+
+    It never comes back: after a restart the Client has another.
+    """
+
+    def __init__(self, client: ClientConnection,
+                 process: Process | Streams) -> None:
         self.client, self.process = client, process
-        # Questions wait for people, each on a thread: so many as to never run out.
-        self.peer = Peer(self, process.reader, process.writer, answers="requests",
-                         own_reader=True, max_workers=1000)
+        self.connection = Connection(self, process.reader, process.writer,
+                                     is_server=False, own_reader=True, max_workers=64)
         self.dialect: Any = None          # None until agreed on
-        self._noise: deque[bytes] = deque(maxlen=20)  # lines that were no messages
+        self._garbage: deque[Line] = deque(maxlen=20)  # lines that were no messages
         self._closed = False              # by us
+        self._asking = threading.BoundedSemaphore(MAX_QUESTIONS)
         self._ending = threading.Lock()   # held while the process is ended
-        self._caching = threading.Lock()  # guards the next
-        self._cache: dict[tuple[str, str], tuple[float, str]] = {}
-        process.watch(self.peer.ended, self.peer.give_up)
+        self.pid = os.getpid()            # a forked child must not end its process
+        if isinstance(process, Process):
+            if not _open_sessions:
+                atexit.register(_end_processes)
+            _open_sessions.add(self)
+        process.watch(self.connection.eof, self.connection.close_if_idle)
+
+    # -- requests of ours
+
+    def new_request(self, method: str, params: Json | None, timeout: float | None,
+                    progress_handler: Handler | None) -> OutgoingRequest:
+        """A request whose future gets the last result, after all rounds."""
+        client = self.client
+        rounds = self.dialect.rounds and MultiRoundRequest(self, params or {})
+        request = OutgoingRequest(
+            method, rounds and rounds.more,
+            progress_handler or client._progress_handler,
+            client.timeout if timeout is None else timeout, client._max_timeout)
+        name = (params or {}).get("name") or (params or {}).get("uri")
+        if name:
+            request.label = f"{method} {name}"
+        request.stderr_from = self.process.stderr_total
+        return request
 
     def request(self, method: str, params: Json | None = None,
                 timeout: float | None = None, progress_handler: Handler | None = None,
                 ) -> Any:
-        return self.peer.wait(self.send(method, params, timeout, progress_handler))
+        """Send a request and wait for its result."""
+        request = self.new_request(method, params, timeout, progress_handler)
+        return self.dialect.check(
+            self.connection.call(request, self.dialect.stamp(params)))
 
-    def send(self, method: str, params: Json | None, timeout: float | None,
-             progress_handler: Handler | None, read: Handler | None = None) -> Call:
-        client = self.client
-        return self.peer.request(
-            method, self.dialect.stamp(params), token=True,
-            read=Exchange(self, params or {}, read).read,
-            on_progress=progress_handler or client._progress_handler,
-            timeout=client.timeout if timeout is None else timeout,
-            cap=client._max_timeout)
+    def submit(self, read: Callable[[Json], T], method: str, params: Json | None,
+               timeout: float | None, progress_handler: Handler | None) -> Future[T]:
+        """Send a request; a future of what `read` makes of its result."""
+        request = self.new_request(method, params, timeout, progress_handler)
+        self.connection.send_request(request, self.dialect.stamp(params), token=True)
+        return self._future(request, read)
+
+    def _future(self, request: OutgoingRequest, read: Callable[[Json], T]) -> Future[T]:
+        """A user's future.  The pool works out the result and runs the callbacks.
+
+        Both may take long, and the callbacks may use the client.
+        """
+        future: Future[T] = future_class()()
+
+        def finish() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = self.dialect.check(request.future.result())
+                    future.set_result(read(result))
+                except Exception as error:
+                    future.set_exception(error)
+
+        def on_done(_: object) -> None:
+            if future.cancelled():
+                finish()
+            else:
+                self.connection.pool.submit(finish)
+
+        request.future.add_done_callback(on_done)
+        future.add_done_callback(
+            lambda done: self.connection.cancel(request) if done.cancelled() else None)
+        return future
 
     def notify(self, method: str, params: Json | None = None) -> None:
-        if self.peer.closed:
+        if self.connection.closed:
             raise self.closed_error()
-        self.peer.send(notification(method, params))
+        self.connection.send(notification(method, params))
 
-    def fetch(self, method: str, params: Json, timeout: float | None = None) -> Json:
-        """A result from the cache, or else from the server."""
-        with self._caching:
-            expires, kept = self._cache.get((method, json.dumps(params)), (0.0, ""))
-        result: Json = json.loads(kept) if time.monotonic() < expires else (
-            self.request(method, params, timeout))
-        return result
+    # -- what comes
 
-    def keep(self, method: str, params: Json, result: Json) -> None:
-        """Cache a result for as long as its server allows (server/utilities/caching).
+    def allows_batches(self) -> bool:
+        return bool(self.dialect and REVISIONS[self.dialect.version].batches)
 
-        On the reading thread: a notification that comes later also finds it.
-        """
-        seconds = self.dialect.lifetime(method, result)
-        if seconds > 0:
-            key, kept = (method, json.dumps(params)), json.dumps(result)
-            with self._caching:
-                if len(self._cache) >= 1000:
-                    self._cache.clear()
-                self._cache[key] = time.monotonic() + seconds, kept
+    def is_inline(self, method: str) -> bool:
+        return method not in QUESTIONS
 
-    def _forget_stale(self, method: str, params: Json) -> None:
-        changed = [kind for kind, (name, _) in CHANGES.items() if name == method]
-        read = "resources/read", json.dumps({"uri": params.get("uri")})
-        with self._caching:
-            for key in list(self._cache):
-                row = METHODS[key[0]]
-                listed = row.page and row.feature in changed
-                if listed or method == UPDATED and key == read:
-                    del self._cache[key]
-
-    def swift(self, incoming: Incoming) -> bool:
-        return incoming.method == "ping"  # type: ignore[no-any-return]
-
-    def batches(self) -> bool:
-        return False
-
-    def handle(self, incoming: Incoming) -> Json:
-        if incoming.method == "ping":
+    def handle(self, request: IncomingRequest) -> Json:
+        if request.method == "ping":
             return {}
-        params = expect(incoming.params, dict, "params")
-        return self.client._answer(incoming.method, params)
+        params = require_type(request.params, dict, "params")
+        if self.dialect is None or request.method not in QUESTIONS:
+            raise method_not_found(request.method)  # nothing before the handshake
+        if not self._asking.acquire(blocking=False):
+            raise McpError(INTERNAL_ERROR, f"Over {MAX_QUESTIONS} questions at once")
+        requests = self.connection.requests_out
+        if request.method != "roots/list":  # which no user has to answer
+            requests.suspend(request)
+            request.on_cancel(partial(requests.resume, request))
+        try:
+            return self.client._answer(request.method, params, self.dialect.version)
+        finally:
+            if request.method != "roots/list":
+                requests.resume(request)
+            self._asking.release()
 
-    error_text = staticmethod(error_text)
+    def error_text(self, error: BaseException) -> str:
+        return "The client failed to answer"  # the text is on our stderr
 
-    def noise(self, line: bytes) -> None:
-        self._noise.append(line[:500])
+    def handle_garbage(self, line: Line) -> None:
+        self._garbage.append(line[:500])
 
-    def notified(self, method: str, params: Json) -> None:
+    def handle_notification(self, method: str, params: Json, size: int) -> None:
         known = self.dialect.notified(method, params) if self.dialect else params
-        if known is None:
-            return
-        self._forget_stale(method, known)
-        if not self.peer.lane.full():
-            self.client._tell(self.peer.lane, method, known)
+        if known is not None and not self.connection.crowded():
+            self.client._notify_handlers(self.connection.callbacks, method, known, size)
 
-    def hung_up(self) -> None:
-        pass
+    # -- its end
 
-    def timeout_error(self, reason: str) -> RequestTimeout:
-        return RequestTimeout(reason + self._evidence(self.process.stderr_tail))
+    def timeout_error(self, reason: str, stderr_from: int = 0) -> RequestTimeout:
+        stderr = self.process.stderr_since(stderr_from)
+        return RequestTimeout(reason + self._evidence(stderr))
 
     def closed_error(self) -> ConnectionClosed:
         if self._closed:
             return ConnectionClosed("The client is closed", self.process.exit_code,
                                     self.process.stderr_tail)
-        code, words = self.process.last_words()
+        code, stderr = self.process.last_words()
         ending = "" if code is None else f" (exit code {code})"
+        if code == 0 and self.dialect is None:
+            ending += ": did it call server.run()?  Or try: mcp_min.py run FILE.py"
         return ConnectionClosed("The server has closed the connection" + ending
-                                + self._evidence(words), code, words)
+                                + self._evidence(stderr), code, stderr)
 
     def dead(self) -> bool:
         """Has it ended, even if the end of its stdout was not read yet?"""
-        return self.peer.ended.is_set() or self.process.exit_code is not None
+        return self.connection.eof.is_set() or self.process.exit_code is not None
 
     def _evidence(self, stderr: str) -> str:
-        """What the server said outside the protocol, which often is the reason."""
+        """What the server wrote outside the protocol, which often is the reason."""
         lines = ["stderr: " + line for line in stderr.splitlines()[-20:]]
-        lines += ["stdout: " + line.decode("utf-8", "replace") for line in self._noise]
-        return printable("".join(f"\n  {line}" for line in lines))
+        lines += ["stdout: " + line.decode("utf-8", "replace")
+                  for line in self._garbage]
+        return escape_control("".join(f"\n  {line}" for line in lines))
 
     def close(self) -> None:
         """End the connection, and the process with it; waits, for a bounded time."""
         self._closed = True
-        self.peer.close()   # runs callbacks of futures, which may close, too
+        self.connection.close()
         with self._ending:  # a second time there is nothing left to wait for
-            self.process.close(self.peer.ended, self.peer.writing)
+            self.process.close(self.connection.eof, self.connection.outbox.writing)
+            _open_sessions.discard(self)
 
 
-class Client:
-    """A client: of a command (argv), a `server.py`, an entry of a host's mcp.json
-    (dict), a pair of binary streams, or a Server object in this process.
+def check_plain(*handlers: Any) -> None:
+    for handler in handlers:
+        if handler and is_async(handler):
+            raise TypeError(f"{name_of(handler)} is `async def`: the handlers of a "
+                            "client are plain functions, which may block")
 
-        with Client(["python3", "server.py"]) as client:
-            client.call_tool("forecast", {"city": "Oslo"})
 
-    env: added to a small safe environment, or with inherit_env to all of ours.
-    timeout: seconds without an answer or progress; max_timeout: seconds at most,
-    progress or not.  mode: "auto", "legacy", "modern" or a revision's date.  The
-    handlers answer what the server asks, and a capability is declared exactly when its
-    handler is given: sampling_handler(messages, params) -> str or result;
-    elicitation_handler(message, schema, params) -> content, None to decline, or
-    Elicited; roots -> a list.  log_handler(params), message_handler(notification) and
-    progress_handler(progress, total, message) hear what it tells, in order, on a thread
-    of their own; they may call the client.  stderr: where the server's goes: a text
-    stream, a function, None.  auto_restart: the next call after the process died starts
-    a fresh one.
+class ClientConnection:
+    """The half of `Client` that connects, and answers what a server asks."""
 
-    Once connected: server_info, server_capabilities, instructions, protocol_version.
-
-    All verbs block until the answer is there; they raise McpError for the server's
-    error, RequestTimeout, and ConnectionClosed.  All may be called from any thread.
-    """
+    server_info: Json = {}               # noqa: RUF012 - who it is: name, version
+    server_capabilities: Json = {}       # noqa: RUF012 - what it advertised
+    instructions: str | None = None      # how it wants to be used
+    protocol_version: str | None = None  # the revision agreed on
 
     def __init__(self, target: Any, *, env: dict[str, str] | None = None,
                  inherit_env: bool = False, cwd: str | None = None,
-                 timeout: float | None = 60.0, max_timeout: float | None = None,
+                 timeout: float | None = 60.0, max_timeout: float | None = 3600.0,
                  mode: str = "auto", client_info: Json | None = None,
                  roots: list[Any] | None = None,
                  sampling_handler: Callable[[list[Json], Json], Any] | None = None,
                  elicitation_handler: Callable[[str, Any, Json], Any] | None = None,
+                 url_handler: Callable[[str, str, Json], Any] | None = None,
+                 capabilities: Json | None = None,
                  log_handler: Callable[[Json], Any] | None = None,
                  message_handler: Callable[[Json], Any] | None = None,
                  progress_handler: Handler | None = None, log_level: str | None = None,
                  stderr: Any = AT_START, auto_restart: bool = False) -> None:
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}")
+        check_plain(sampling_handler, elicitation_handler, url_handler, log_handler,
+                    message_handler, progress_handler)
         self._target, self._env, self._inherit_env = target, env, inherit_env
         self._cwd, self._mode, self._stderr = cwd, mode, stderr
         self.timeout = float("inf") if timeout is None else timeout
         self._max_timeout = max_timeout
         self.info = client_info or {"name": "mcp_min", "version": __version__}
-        self._askable = wire(  # what ANSWERERS are given, by capability
-            elicitation=elicitation_handler, sampling=sampling_handler,
+        self._handlers: Json = {}  # what ANSWERERS are given
+        self.declared = capabilities or {}  # the client's capabilities
+        self._add_handlers(
+            form=elicitation_handler, url=url_handler, sampling=sampling_handler,
             roots=None if roots is None else [*map(root_of, roots)])
         self.log_handler, self.level = log_handler, log_level
         self._message_handler = message_handler
         self._progress_handler, self._auto_restart = progress_handler, auto_restart
 
-        self.server_info: Json = {}               # who it says it is: name, version
-        self.server_capabilities: Json = {}       # what it advertised
-        self.instructions: str | None = None      # how it wants to be used
-        self.protocol_version: str | None = None  # the revision agreed on
-
         self._lock = threading.RLock()    # held while connecting
-        self._link: Link | None = None
+        self._session: ClientSession | None = None
         self._closed = False
         self._subscribed: dict[str, None] = {}
         self._outputs: dict[str, Output] = {}  # of the tools last listed
@@ -4944,7 +6673,7 @@ class Client:
         McpError: it could, but no session came of it; its process has been ended.
         """
         with self._lock:
-            if self._link is None or self._closed or self._link.dead():
+            if self._session is None or self._closed or self._session.dead():
                 self._closed = False
                 self._open()
         return self
@@ -4955,52 +6684,65 @@ class Client:
         Takes at most some 5 s, with a server that ignores everything.
         """
         self._closed = True
-        if self._link:
-            self._link.close()
+        if self._session:
+            self._session.close()
+
+    @property
+    def stray_output(self) -> list[bytes]:
+        """The last lines that the server wrote to stdout and that are no messages."""
+        return [bytes(line) for line in self._session._garbage] if self._session else []
 
     @property
     def stderr_tail(self) -> str:
         """The last 8 KB the server wrote to stderr."""
-        return self._link.process.stderr_tail if self._link else ""
+        return self._session.process.stderr_tail if self._session else ""
 
     @property
     def exit_code(self) -> int | None:
         """Of the server's process once it has ended; negative for a signal."""
-        return self._link.process.exit_code if self._link else None
+        return self._session.process.exit_code if self._session else None
 
     def _open(self) -> None:
-        if self._link:  # it is dead, but may have left processes behind, and pipes
-            self._link.close()
+        if not start_thread("mcp client", lambda: None):
+            raise RuntimeError("a client needs threads, and none can be started")
+        if self._session:  # it is dead, but may have left processes behind, and pipes
+            self._session.close()
         end = time.monotonic() + self.timeout
-        link = self._launch()
+        session = self._launch()
         try:
-            self._begin(link, self._mode, end)
+            self._begin(session, self._mode, end)
+        except RequestTimeout as error:
+            raise RequestTimeout(f"connecting took over {self.timeout:g} s: "
+                                 f"{error}") from None
         except ConnectionClosed:
             # Some servers of the handshake era die of the probe, or at what follows it.
-            mortal = isinstance(link.process, Process)
+            mortal = isinstance(session.process, Process)
             if self._mode != "auto" or self._closed or not mortal:
                 raise
-            link = self._launch()
-            self._begin(link, HANDSHAKE, end)
+            session = self._launch()
+            try:
+                self._begin(session, HANDSHAKE, end)
+            except Exception as error:
+                raise error from None  # of one failure, say one
         finally:
             # After success nothing is held any more; after failure this explains it.
-            link.process.release(pass_on=True)
+            session.process.release(pass_on=True)
 
-    def _begin(self, link: Link, mode: str, end: float) -> None:
-        self._link = link
+    def _begin(self, session: ClientSession, mode: str, end: float) -> None:
+        self._session = session
         try:
-            if self._closed:  # by another thread, which could not know of this link
+            if self._closed:  # by another thread, which did not know of this session
                 raise ConnectionClosed("The client is closed")
-            link.peer.start()
-            link.dialect = dialect = negotiate(link, mode, end)
-            link.peer.answers = dialect.answers
+            session.connection.start()
+            session.dialect = dialect = negotiate(session, mode, end)
+            session.connection.responds = dialect.responds
             self.server_info, self.server_capabilities, self.instructions = (
                 dialect.server_info, dialect.capabilities, dialect.instructions)
             self.protocol_version = dialect.version
             dialect.open(end)
             self._subscribe_again(dialect, end)
         except BaseException:
-            link.close()
+            session.close()
             raise
 
     def _subscribe_again(self, dialect: Any, end: float) -> None:
@@ -5009,19 +6751,19 @@ class Client:
                 dialect.subscribe(uri, seconds_to(end))
             except (McpError, RequestTimeout) as error:  # it is connected all the same
                 self._subscribed.pop(uri, None)
-                say(f"mcp_min: no longer subscribed to {uri}: {error}\n")
+                warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
 
-    def _launch(self) -> Link:
+    def _launch(self) -> ClientSession:
         target = self._target
         if hasattr(target, "serve"):
             return self._serve_here(target)
         if type(target) is tuple and len(target) == 2 and hasattr(target[1], "write"):
-            return Link(self, Streams(*target))
+            return ClientSession(self, Streams(*target))
         argv, env, cwd = command_of(target, self._env, self._cwd)
-        return Link(self, Process(argv, child_environment(env, self._inherit_env), cwd,
-                                  text_sink(self._stderr)))
+        env = child_environment(env, self._inherit_env)
+        return ClientSession(self, Process(argv, env, cwd, text_sink(self._stderr)))
 
-    def _serve_here(self, server: Any) -> Link:
+    def _serve_here(self, server: Any) -> ClientSession:
         (reader, their_writer), (their_reader, writer) = pipe(), pipe()
 
         def serve() -> None:
@@ -5029,21 +6771,21 @@ class Client:
                 server.serve(their_reader, their_writer, own_reader=True)
 
         start_thread("mcp server", serve)
-        return Link(self, Streams(reader, writer, ends=True))
+        return ClientSession(self, Streams(reader, writer, ends=True))
 
-    def _connected(self) -> Link:
-        link = self._link
-        if link and link.dialect and not (self._auto_restart and link.dead()):
-            return link
+    def _connected(self) -> ClientSession:
+        session = self._session
+        if session and session.dialect and not (self._auto_restart and session.dead()):
+            return session
         with self._lock:  # another thread may be connecting right now
             may_restart = self._auto_restart and not self._closed
-            if may_restart and self._link and self._link.dead():
+            if may_restart and self._session and self._session.dead():
                 self._open()
-            link = self._link
-        if not (link and link.dialect):
+            session = self._session
+        if not (session and session.dialect):
             raise ConnectionClosed(
                 "The client is not connected; use `with`, or connect()")
-        return link
+        return session
 
     # -- requests
 
@@ -5061,17 +6803,104 @@ class Client:
         Its `cancel()` tells the server.  Questions on the way are answered by the
         handlers.  timeout: None for the client's.
         """
-        link = self._connected()
-        return link.peer.watched(link.send(method, params, timeout, progress_handler))
+        return self._connected().submit(lambda result: result, method, params, timeout,
+                                        progress_handler)
 
     def notify(self, method: str, params: Json | None = None) -> None:
         """Send any notification."""
         self._connected().notify(method, params)
 
-    def ping(self) -> None:
+    def _request(self, method: str, params: Json, timeout: float | None) -> Json:
+        """The result of a request; McpError(-32601) if the server does not offer it."""
+        result: Json = self._offering(method).request(method, params, timeout)
+        return result
+
+    def _offering(self, method: str) -> ClientSession:
+        session = self._connected()
+        if not session.dialect.offers(method):
+            raise McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
+                           {"method": method})
+        return session
+
+    def ping(self, *, timeout: float | None = None) -> None:
         """Return when the server has answered."""
-        link = self._connected()
-        link.request(link.dialect.ping)
+        session = self._connected()
+        session.request(session.dialect.ping, None, timeout)
+
+    # -- what the server tells
+
+    def _notify_handlers(self, callbacks: ThreadPool, method: str, params: Json,
+                         size: int = 0) -> None:
+        if method == LOG_MESSAGE and self.log_handler is not None:
+            callbacks.submit(partial(self.log_handler, params), size=size)
+        if self._message_handler is not None:
+            message = {"method": method, "params": params}
+            callbacks.submit(partial(self._message_handler, message), size=size)
+
+    def _stream_ended(self, uris: list[str], params: Json) -> None:
+        for uri in uris:
+            self._subscribed.pop(uri, None)
+        if self._session:
+            callbacks = self._session.connection.callbacks
+            self._notify_handlers(callbacks, CANCELLED, params)
+
+    # -- what the server asks
+
+    def set_roots(self, roots: list[Any]) -> None:
+        """The directories the server may work in: paths, file URIs or wire roots."""
+        declared = "roots" in self._handlers  # or else the server does not know of any
+        self._add_handlers(roots=[*map(root_of, roots)])
+        session = self._session
+        if declared and session and session.dialect and not session.connection.closed:
+            session.dialect.roots_changed()
+
+    def _add_handlers(self, **handlers: Any) -> None:
+        self._handlers = {**self._handlers, **wire(**handlers)}
+        for key in self._handlers:
+            for name, details in CLIENT_CAPABILITIES[key].items():
+                self.declared = {
+                    **self.declared, name: {**details, **self.declared.get(name, {})}}
+
+    def _answer(self, method: str, params: Json, version: str) -> Json:
+        """Answer a question of the server's, in whichever way it came."""
+        key = QUESTIONS.get(method)
+        modes = REVISIONS[version].elicits
+        if key == "elicitation" and modes and key in self.declared:
+            key = str(params.get("mode", "form"))
+            if key not in self.declared["elicitation"] or key not in modes:
+                raise invalid_params(f"The client did not declare the mode {key:.60}")
+        if key not in self._handlers:
+            raise method_not_found(method)
+        answer: Json = ANSWERERS[key](self._handlers[key], params)
+        return answer
+
+
+class Client(ClientConnection):
+    """A client: of a command (argv), a `server.py`, an entry of a host's mcp.json
+    (dict), a pair of binary streams, or a Server object in this process.
+
+        with Client(["python3", "server.py"]) as client:
+            client.call_tool("forecast", {"city": "Oslo"})
+
+    env: added to a small safe environment, or with inherit_env to all of ours.
+    timeout: seconds without an answer or progress; max_timeout: seconds at most,
+    progress or not.  mode: "auto", "legacy", "modern" or a revision's date.  The
+    handlers answer what the server asks, and a capability is declared exactly when its
+    handler is given: sampling_handler(messages, params) -> str, result or None;
+    elicitation_handler(message, schema, params) -> content that fits the schema, None
+    to decline, or Elicited; url_handler(message, url, params) -> True if the user
+    agreed to open it; roots -> a list.  capabilities: merged into what is declared.
+    log_handler(params), message_handler(notification) and progress_handler(progress,
+    total, message) get what it reports, in order, on a thread of their own; they may
+    call the client.  stderr: where the server's goes: a text stream, a function, None.
+    auto_restart: the next call after the process died starts a fresh one, and
+    subscriptions are made again; questions that were open need a `state_secret`.
+
+    Once connected: server_info, server_capabilities, instructions, protocol_version.
+
+    All verbs block until the answer is there; they raise McpError for the server's
+    error, RequestTimeout, and ConnectionClosed.  All may be called from any thread.
+    """
 
     # -- tools
 
@@ -5079,10 +6908,13 @@ class Client:
                   timeout: float | None = None, progress_handler: Handler | None = None,
                   raise_on_error: bool = True, meta: Json | None = None) -> ToolResult:
         """Call a tool and wait for its result; ToolError if that `is_error`."""
-        link = self._connected()
-        call = self._send_tool(link, name, arguments, timeout, progress_handler,
-                               raise_on_error, meta)
-        return link.peer.wait(call)  # type: ignore[no-any-return]
+        params, end = _tool_params(name, arguments, meta), self._end(timeout)
+        result = self._offering("tools/call").request("tools/call", params, timeout,
+                                                      progress_handler)
+        return self._read_tool(name, raise_on_error, end, result)
+
+    def _end(self, timeout: float | None) -> float:
+        return time.monotonic() + (self.timeout if timeout is None else timeout)
 
     def submit_tool(self, name: str, arguments: Json | None = None, *,
                     timeout: float | None = None,
@@ -5090,22 +6922,16 @@ class Client:
                     raise_on_error: bool = True,
                     meta: Json | None = None) -> Future[ToolResult]:
         """Call a tool: a Future with result(timeout), cancel(), add_done_callback."""
-        link = self._connected()
-        call = self._send_tool(link, name, arguments, timeout, progress_handler,
-                               raise_on_error, meta)
-        return link.peer.watched(call)
+        read = partial(self._read_tool, name, raise_on_error, self._end(timeout))
+        params = _tool_params(name, arguments, meta)
+        return self._offering("tools/call").submit(read, "tools/call", params, timeout,
+                                                   progress_handler)
 
-    def _send_tool(self, link: Link, name: str, arguments: Json | None,
-                   timeout: float | None, progress_handler: Handler | None,
-                   raise_on_error: bool, meta: Json | None) -> Call:
-        params: Json = {"name": name, "arguments": arguments or {}}
-        return link.send("tools/call", {**params, "_meta": meta} if meta else params,
-                         timeout, progress_handler,
-                         partial(self._read_tool, name, raise_on_error))
-
-    def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
+    def _read_tool(self, name: str, raise_on_error: bool, end: float,
+                   raw: Json) -> ToolResult:
+        """The result of a tool; its structure is checked by time `end`, or in 1 s."""
         if type(raw.get("content", [])) is not list:
-            raise malformed('"content" is not a list')
+            raise invalid_response('"content" is not a list')
         result, output = ToolResult.of(raw), self._outputs.get(name)
         if result.is_error and raise_on_error:
             error = ToolError(result.text)
@@ -5113,69 +6939,84 @@ class Client:
             raise error
         if output and not result.is_error:
             result.wrapped = output.wrapped
-            problems = "; ".join(output.problems(result.structured_content))
+            seconds = max(1.0, end - time.monotonic())
+            problems = "; ".join(output.problems(result.structured_content, seconds))
             if problems:  # what came is of more use than an exception
                 import warnings
 
-                warnings.warn(f"tool {name}: the result does not fit its output schema:"
-                              f" {problems}", RuntimeWarning, stacklevel=2)
+                text = f"tool {name}: the result does not fit its output schema: "
+                warnings.warn(escape_control(text + problems), RuntimeWarning,
+                              stacklevel=3)
         return result
 
     # -- lists
 
-    def _list(self, method: str) -> list[Json]:
+    def _list(self, method: str, timeout: float | None) -> list[Json]:
+        try:
+            return self._pages(method, timeout)
+        except McpError as error:
+            # A cursor has become invalid: begin again, once (server/utilities/caching).
+            if error.code != INVALID_PARAMS:
+                raise
+            return self._pages(method, timeout)
+
+    def _pages(self, method: str, timeout: float | None) -> list[Json]:
         found: list[Json] = []
         params: Json = {}
         seen: set[str] = set()
-        link = self._connected()
         while True:
-            page = link.fetch(method, params)
-            found += objects_in(page, METHODS[method].page)
+            page = self._request(method, params, timeout)
+            found += objects_in(page, METHODS[method].list_key)
             cursor = page.get("nextCursor")
             if cursor is None:  # "" is a cursor
                 return found
-            if type(cursor) is not str or cursor in seen or len(seen) >= 10000:
-                raise malformed(f"the pages of {method} do not end")
+            if type(cursor) is not str or cursor in seen or len(found) > MAX_ENTRIES:
+                raise invalid_response(f"the pages of {method} do not end "
+                                       f"(after {len(found):,} entries)")
             seen.add(cursor)
             params = {"cursor": cursor}
 
-    def list_tools(self) -> list[Json]:
-        """All tools, page after page; likewise for the other lists."""
-        tools = self._list("tools/list")
+    def list_tools(self, *, timeout: float | None = None) -> list[Json]:
+        """All tools, page after page; likewise for the other lists.
+
+        timeout: of each page.  From then on the results of these tools are checked, and
+        a RuntimeWarning names those that do not fit their output schema.
+        """
+        tools = self._list("tools/list", timeout)
         schemas = {str(tool.get("name")): tool.get("outputSchema") for tool in tools}
-        self._outputs = {name: Output(schema, WRAPS_RESULT in schema)
+        self._outputs = {name: Output(schema, WRAPS_RESULT in schema, foreign=True)
                          for name, schema in schemas.items() if type(schema) is dict}
         return tools
 
-    def list_resources(self) -> list[Json]:
+    def list_resources(self, *, timeout: float | None = None) -> list[Json]:
         """All resources."""
-        return self._list("resources/list")
+        return self._list("resources/list", timeout)
 
-    def list_resource_templates(self) -> list[Json]:
+    def list_resource_templates(self, *, timeout: float | None = None) -> list[Json]:
         """All resource templates."""
-        return self._list("resources/templates/list")
+        return self._list("resources/templates/list", timeout)
 
-    def list_prompts(self) -> list[Json]:
+    def list_prompts(self, *, timeout: float | None = None) -> list[Json]:
         """All prompts."""
-        return self._list("prompts/list")
+        return self._list("prompts/list", timeout)
 
     # -- resources, prompts, completion
 
     def read_resource(self, uri: str, *, timeout: float | None = None,
                       ) -> list[ResourceContents]:
         """The contents of a resource, each with `.text` and `.data`."""
-        result = self._connected().fetch("resources/read", {"uri": uri}, timeout)
+        result = self._request("resources/read", {"uri": uri}, timeout)
         return [*map(ResourceContents.of, objects_in(result, "contents"))]
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
                    timeout: float | None = None) -> Json:
         """A prompt with its arguments filled in: its `description`, `messages`."""
         params = {"name": name, "arguments": arguments or {}}
-        result: Json = self.request("prompts/get", params, timeout=timeout)
-        return result
+        return self._request("prompts/get", params, timeout)
 
     def complete(self, ref: str | Json, argument: str, value: str,
-                 context: dict[str, str] | None = None) -> Json:
+                 context: dict[str, str] | None = None, *,
+                 timeout: float | None = None) -> Json:
         """Complete an argument of a prompt (its name), a URI template, or a wire ref.
 
         The wire's `completion`: `values`, `total`, `hasMore`.
@@ -5183,184 +7024,180 @@ class Client:
         if type(ref) is str:
             ref = {"type": "ref/resource", "uri": ref} if "{" in ref else {
                 "type": "ref/prompt", "name": ref}
-        completion = self.request("completion/complete", {
+        completion = self._request("completion/complete", {
             "ref": ref, "argument": {"name": argument, "value": value},
-            **wire(context=context and {"arguments": context})}).get("completion")
+            **wire(context=context and {"arguments": context})}, timeout,
+            ).get("completion")
         if type(completion) is not dict or type(completion.get("values")) is not list:
-            raise malformed('"completion" has no list of values')
+            raise invalid_response('"completion" has no list of values')
         return completion
 
-    def subscribe(self, uri: str) -> None:
-        """Hear of changes of a resource by message_handler, until `unsubscribe`."""
-        self._connected().dialect.subscribe(uri, self.timeout)
+    def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
+        """Have message_handler called for changes of a resource, until `unsubscribe`.
+
+        If the server ends the subscription, message_handler gets a notification
+        `notifications/cancelled` with that reason.
+        """
+        seconds = self.timeout if timeout is None else timeout
+        self._offering("resources/subscribe").dialect.subscribe(uri, seconds)
         self._subscribed[uri] = None
 
-    def unsubscribe(self, uri: str) -> None:
-        """No longer hear of a resource; nothing if it was not subscribed to."""
+    def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
+        """End a subscription; nothing if there is none."""
+        seconds = self.timeout if timeout is None else timeout
         self._subscribed.pop(uri, None)
-        self._connected().dialect.unsubscribe(uri)
+        self._connected().dialect.unsubscribe(uri, seconds)
 
-    # -- what the server tells
-
-    def _tell(self, lane: Workers, method: str, params: Json) -> None:
-        if method == LOG_MESSAGE and self.log_handler is not None:
-            lane.submit(partial(self.log_handler, params))
-        if self._message_handler is not None:
-            message = {"method": method, "params": params}
-            lane.submit(partial(self._message_handler, message))
-
-    def set_logging_level(self, level: str) -> None:
+    def set_logging_level(self, level: str, *, timeout: float | None = None) -> None:
         """Have log messages of this level and above sent.  McpError: no such level."""
         if level not in LEVELS:
             raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
-        self._connected().dialect.set_level(level, self.timeout)
+        seconds = self.timeout if timeout is None else timeout
+        self._offering("logging/setLevel").dialect.set_level(level, seconds)
         self.level = level
 
-    # -- what the server asks
 
-    def set_roots(self, roots: list[Any]) -> None:
-        """The directories the server may work in: paths, file URIs or wire roots."""
-        told = "roots" in self._askable  # or else the server was never told of any
-        self._askable = {**self._askable, "roots": [*map(root_of, roots)]}
-        if told and self._link and self._link.dialect and not self._link.peer.closed:
-            self._link.dialect.roots_changed()
-
-    def capabilities(self) -> Json:
-        """What is declared: a capability for each handler that was given."""
-        return {feature: DECLARED[feature] for feature in self._askable}
-
-    def _answer(self, method: str, params: Json) -> Json:
-        """Answer a question of the server's, in whichever way it came."""
-        feature = QUESTIONS.get(method)
-        if feature not in self._askable:
-            raise method_not_found(method)
-        answer = ANSWERERS[feature]
-        return answer(self._askable[feature], params)  # type: ignore[no-any-return]
-
-
-def answer_elicitation(handler: Handler, params: Json) -> Json:
-    url = params.get("mode") == "url"
-    form = None if url else params.get("requestedSchema")
-    reply = handler(params.get("message", ""), form, params)
+def answer_form(handler: Handler, params: Json) -> Json:
+    schema = params.get("requestedSchema")
+    reply = handler(params.get("message", ""), schema, params)
+    names = [*_dict(_dict(schema).get("properties"))]
+    if not names and type(reply) is bool:  # consent alone was asked for
+        reply = {} if reply else None
+    if type(reply) is dict and "action" in {*reply} - {*names}:  # the wire's form
+        reply = Elicited(reply["action"], reply.get("content"))
     if not isinstance(reply, Elicited):
         reply = Elicited("decline" if reply is None else "accept", reply)
-    filled = reply.action == "accept" and form is not None
-    content = {"content": reply.content or {}} if filled else {}
-    return {"action": reply.action, **content}
+    if reply.action != "accept" or schema is None:
+        return {"action": reply.action}
+    content = {} if reply.content is None else reply.content
+    if type(content) is not dict and len(names) == 1:  # one value was asked for
+        content = {names[0]: content}
+    problems = "; ".join(_Validator(schema, foreign=True).problems(content))
+    if problems:
+        raise ValueError(f"The answer does not fit the form: {problems}")
+    return {"action": reply.action, "content": content}
+
+
+def answer_url(handler: Handler, params: Json) -> Json:
+    reply = handler(params.get("message", ""), params.get("url", ""), params)
+    if isinstance(reply, Elicited):
+        return {"action": reply.action}
+    return {"action": "accept" if reply is True else "decline"}
 
 
 def answer_sampling(handler: Handler, params: Json) -> Json:
     reply = handler(params.get("messages") or [], params)
+    if reply is None:
+        raise McpError(USER_REJECTED, "User rejected sampling request")
     return reply if isinstance(reply, dict) else {
         "role": "assistant", "content": Text(str(reply)),
         "model": "unknown", "stopReason": "endTurn"}
 
 
-ANSWERERS: dict[Any, Any] = {  # capability -> what answers, of (handler, params)
-    "elicitation": answer_elicitation,
-    "sampling":    answer_sampling,
-    "roots":       lambda roots, params: {"roots": roots},
+ANSWERERS: dict[Any, Any] = {  # of each handler's key: what answers, (handler, params)
+    "form":     answer_form,
+    "url":      answer_url,
+    "sampling": answer_sampling,
+    "roots":    lambda roots, params: {"roots": roots},
 }
 
 
-class Exchange:
-    """A request until its last result: each round that asks for input is sent anew."""
+class MultiRoundRequest:
+    """A request until its last result: each round that asks for input is sent again.
 
-    __slots__ = ("_link", "_params", "_read_last", "_rounds")
+    See basic/patterns/mrtr.
+    """
 
-    def __init__(self, link: Link, params: Json, read_last: Handler | None) -> None:
-        self._link, self._params, self._read_last = link, params, read_last
-        self._rounds = 0
+    def __init__(self, session: ClientSession, params: Json) -> None:
+        self._session, self._params, self._rounds = session, params, 0
+        self._pause, self._give_up_at = 0.0, 0.0  # while the server asks nothing
 
-    def read(self, call: Call, result: Json) -> Any:
-        asked = self._link.dialect.questions(result)
-        if asked is None:
-            # Not kept: what depends on answers; and what is read off the leader, which
-            # may have read meanwhile that it is stale.
-            lane = self._link.peer.lane
-            if not (self._rounds or call.watched or lane.inside()):
-                self._link.keep(call.method, self._params, result)
-            return self._read_last(result) if self._read_last else result
-        self._rounds += 1
-        row = METHODS.get(call.method)
-        if row is None or not row.asks:
-            raise malformed(f"{call.method} may not ask for input")
-        if self._rounds > ROUNDS:
-            raise malformed(f"asked {self._rounds} times in a row for input")
-        self._link.peer.hold(call)
-        self._link.peer.workers.submit(partial(self._go_on, call, result, asked))
-        return LATER
+    def more(self, request: OutgoingRequest, result: Json) -> bool:
+        """Go on in the pool, if the result needs input: the user may take long."""
+        if result.get("resultType") != "input_required":
+            return False
+        connection = self._session.connection
+        if connection.requests_out.park(request):
+            connection.pool.submit(partial(self._go_on, request, result))
+        else:
+            request.finish(error=self._session.closed_error())
+        return True
 
-    def _go_on(self, call: Call, result: Json, asked: Json) -> None:
-        failure, peer = None, self._link.peer
+    def _go_on(self, request: OutgoingRequest, result: Json) -> None:
+        connection = self._session.connection
         try:
-            answer = self._link.client._answer
-            answers = {key: answer(question["method"], question.get("params") or {})
-                       for key, question in asked.items()}
-            params = {**self._params, **wire(inputResponses=answers or None,
-                                             requestState=result.get("requestState"))}
+            params = self._next_params(request, result)
             encode(params)  # or else it could not be sent
-        except McpError as error:
-            failure = error
-        except BaseException as error:  # a handler's; the same as if asked by request
-            report(f"mcp_min: answering {call.method} failed")
-            failure = McpError(INTERNAL_ERROR, error_text(error))
-        if peer.claim(call.id) is None:
-            return  # cancelled, late or orphaned meanwhile
-        if failure:
-            return call.finish(error=failure)
-        peer.resend(call, self._link.dialect.stamp(params), token=True)
-        peer.abandon(call)  # if its future was cancelled between these two
+        except BaseException as error:
+            if not isinstance(error, (McpError, RequestTimeout)):  # a handler's
+                log_exception(f"mcp_min: answering {request.method} failed")
+                error = McpError(INTERNAL_ERROR, error_text(error))
+            connection.requests_out.remove(request)
+            request.finish(error=error)
+        else:
+            params = self._session.dialect.stamp(params)
+            connection.send_request(request, params, token=True)
+
+    def _next_params(self, request: OutgoingRequest, result: Json) -> Json:
+        """What the next round is sent with: the answers, and the server's state."""
+        row = METHODS.get(request.method)
+        if row is None or not row.asks:
+            raise invalid_response(f"{request.method} may not ask for input")
+        questions = self._session.dialect.input_requests(result)
+        if not questions:
+            self._wait(request)
+        else:
+            self._rounds += 1
+            self._pause = 0.0
+        if self._rounds > ROUNDS:
+            raise invalid_response(f"asked {self._rounds} times in a row for input")
+        answer, version = self._session.client._answer, self._session.dialect.version
+        answers = {key: answer(question["method"], question.get("params") or {},
+                               version)
+                   for key, question in questions.items()}
+        return {**self._params, **wire(inputResponses=answers or None,
+                                       requestState=result.get("requestState"))}
+
+
+    def _wait(self, request: OutgoingRequest) -> None:
+        """Pause before the next round; RequestTimeout after the request's timeout."""
+        from concurrent.futures import wait
+
+        now = time.monotonic()
+        if not self._pause:
+            self._give_up_at = now + request.timeout
+        if now >= self._give_up_at:
+            raise self._session.timeout_error(
+                f"{request.method}: input required, but none asked for, for "
+                f"{request.timeout} s")
+        self._pause = 2 * self._pause or EMPTY_ROUND_SECONDS
+        wait([request.future], min(self._pause, self._give_up_at - now))
+
+
+def _tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
+    params: Json = {"name": name, "arguments": arguments or {}}
+    return {**params, "_meta": meta} if meta else params
 
 
 def objects_in(result: Json, key: str) -> list[Json]:
     """The list of objects under a key of a result; McpError if there is none."""
     found = result.get(key)
     if type(found) is not list or any(type(item) is not dict for item in found):
-        raise malformed(f'"{key}" is not a list of objects')
+        raise invalid_response(f'"{key}" is not a list of objects')
     return found
 
 
-def pipe() -> tuple[Any, Any]:
-    reader, writer = os.pipe()
-    return open(reader, "rb", buffering=0), open(writer, "wb", buffering=0)
-
-
-def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
-               ) -> tuple[list[str], dict[str, str] | None, str | None]:
-    """A target that is a program: its argv, its extra environment, its directory."""
-    if isinstance(target, dict):
-        if type(target.get("command")) is not str:
-            raise ValueError(f"an entry of {[*target]} has no command")
-        argv = [target["command"], *map(as_text, target.get("args") or ())]
-        told = {key: as_text(value) for key, value in (target.get("env") or {}).items()}
-        return argv, {**told, **(env or {})}, cwd or target.get("cwd")
-    if isinstance(target, (str, os.PathLike)):
-        path = os.fspath(target)
-        return [sys.executable, path] if path.endswith(".py") else [path], env, cwd
-    if not target or type(target) not in (list, tuple) or not all(
-            isinstance(word, (str, bytes, os.PathLike)) for word in target):
-        raise TypeError(f"neither a command nor two binary streams: {target}")
-    return list(target), env, cwd
-
-
-def text_sink(stderr: Any) -> Callable[[str], Any] | None:
-    """What to do with text for `stderr=`."""
-    stream = sys.stderr if stderr is AT_START else stderr
-    if stream is None or callable(stream):
-        return stream
-    return partial(print, end="", file=stream, flush=True)
-
-
 def root_of(root: Any) -> Json:
-    if isinstance(root, dict):
-        return root
-    uri = os.fspath(root)
-    if "://" not in uri:
+    """A root on the wire.  ValueError: it is no file URI (client/roots: "MUST be")."""
+    wanted = root if isinstance(root, dict) else {"uri": os.fspath(root)}
+    uri = str(wanted.get("uri"))
+    if "://" not in uri and not isinstance(root, dict):
         from pathlib import Path
 
         uri = Path(uri).absolute().as_uri()
-    return {"uri": uri}
+    if not uri.startswith("file://"):
+        raise ValueError(f"a root is a path or a file URI, not {uri!r:.100}")
+    return {**wanted, "uri": uri}
 
 
 def load_config(path: Any) -> dict[str, Json]:
@@ -5369,15 +7206,327 @@ def load_config(path: Any) -> dict[str, Json]:
     Some hosts spell that key "servers".  Each entry is a target for Client, which runs
     the command it names: load only what you would run.
     """
-    with open(path, encoding="utf-8") as file:
-        config = json.load(file)
+    with open(path, encoding="utf-8-sig") as file:  # some editors write a BOM
+        hosts = json.load(file)
     for key in ("mcpServers", "servers"):
-        if key in config:
-            return config[key]  # type: ignore[no-any-return]
+        if key in hosts:
+            return hosts[key]  # type: ignore[no-any-return]
     raise ValueError(f'{path} has no "mcpServers"')
 
 
-# -- 11. Command line ------------------------------------------------------------------
+# -- 12. Familiar names ----------------------------------------------------------------
+# FastMCP's and the official SDK's spellings: with them a stdio server that was written
+# for those runs when its imports name this file.  Nothing above depends on this
+# section, and it could be deleted.
+
+FastMCP = Server
+MCPServer = Server
+TextContent = Text
+ImageContent = Image
+AudioContent = Audio
+TextResourceContents = ResourceContents
+BlobResourceContents = ResourceContents
+ContentBlock = Block
+CallToolResult = ToolResult
+PromptMessage = Message
+SamplingMessage = Message
+CreateMessageResult = Sampled
+MCPError = McpError
+ResourceError = ToolError
+PromptError = ToolError
+LoggingLevel = str
+Role = str
+
+
+class _Any(Fields):
+    """Wire data of any fields, by keyword."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.update({camel(key): value for key, value in wire(**fields).items()})
+
+    def __getattr__(self, name: str) -> Any:
+        known = name[0] == "_" or {name, camel(name)} & self.keys()
+        return super().__getattr__(name) if known else None
+
+
+class ToolAnnotations(_Any):
+    """title, readOnlyHint, destructiveHint, idempotentHint, openWorldHint."""
+
+
+class Annotations(_Any):
+    """audience, priority, lastModified."""
+
+
+class Icon(_Any):
+    """src, mimeType, sizes."""
+
+
+class ErrorData(_Any):
+    """code, message, data: what McpError takes."""
+
+
+class Root(_Any):
+    """uri, name."""
+
+
+class ElicitRequestURLParams(_Any):
+    """mode, message, url, elicitationId."""
+
+
+class UrlElicitationRequiredError(McpError):
+    """A tool that cannot go on before the user has visited these addresses."""
+
+    def __init__(self, elicitations: list[Json], message: str | None = None) -> None:
+        super().__init__(URL_REQUIRED, message or "URL elicitation required",
+                         {"elicitations": jsonable(elicitations)})
+
+
+class Completion(_Any):
+    """values, total, hasMore: what a function of `@mcp.completion()` returns."""
+
+
+CompletionArgument = _Any
+CompletionContext = _Any
+ModelPreferences = _Any
+ModelHint = _Any
+ClientCapabilities = _Any
+SamplingCapability = _Any
+RootsCapability = _Any
+Implementation = _Any
+
+
+class UserMessage(Message):
+    """A Message of the user's."""
+
+    def __init__(self, content: Any, role: str = "user") -> None:
+        super().__init__(role, content)
+
+
+class AssistantMessage(Message):
+    """A Message of the model's."""
+
+    def __init__(self, content: Any, role: str = "assistant") -> None:
+        super().__init__(role, content)
+
+
+class _Looks(type):
+    """A class whose instances are known by what a field of theirs says."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return getattr(value, cls._field, None) == cls._says  # type: ignore
+
+
+class AcceptedElicitation(metaclass=_Looks):
+    _field, _says = "action", "accept"
+
+
+class DeclinedElicitation(metaclass=_Looks):
+    _field, _says = "action", "decline"
+
+
+class CancelledElicitation(metaclass=_Looks):
+    _field, _says = "action", "cancel"
+
+
+class PromptReference(metaclass=_Looks):
+    _field, _says = "type", "ref/prompt"
+
+
+class ResourceTemplateReference(metaclass=_Looks):
+    _field, _says = "type", "ref/resource"
+
+
+class FamiliarSession:
+    """`ctx.session`: the lower level of the official SDK."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self.elicit = self.elicit_form = ctx.elicit
+        self.elicit_url = ctx.elicit_url
+        self.client_params = _Any(clientInfo=_Any.of(ctx.client_info),
+                                  capabilities=_Any.of(ctx.client_capabilities),
+                                  protocolVersion=ctx.protocol_version)
+
+    def send_elicit_complete(self, elicitation_id: str) -> Awaitable[None]:
+        return self._ctx.notify("notifications/elicitation/complete",
+                                {"elicitationId": elicitation_id})
+
+    async def list_roots(self) -> Any:
+        return _Any(roots=[*map(_Any.of, await self._ctx.list_roots())])  # type: ignore
+
+    def send_log_message(self, level: str, data: Any, logger: str | None = None,
+                         related_request_id: Any = None) -> Awaitable[None]:
+        return self._ctx.log(level, data, logger)
+
+    def send_progress_notification(
+            self, progress_token: Any, progress: float, total: float | None = None,
+            message: str | None = None,
+            related_request_id: Any = None) -> Awaitable[None]:
+        return self._ctx.report_progress(progress, total, message)
+
+    def send_resource_updated(self, uri: Any) -> Awaitable[None]:
+        self._ctx.server.notify_resource_updated(str(uri))
+        return DONE
+
+    def create_message(self, messages: Any, *, max_tokens: int = 512,
+                       **params: Any) -> Sampled:
+        return self._ctx.sample([*messages], max_tokens=max_tokens, **{
+            key: value for key, value in params.items() if key != "related_request_id"})
+
+    def _list_changed(self, kind: str) -> Awaitable[None]:
+        with self._ctx.server._lock:
+            self._ctx.server._list_changed(kind)
+        return DONE
+
+    send_tool_list_changed = partialmethod(_list_changed, "tools")
+    send_prompt_list_changed = partialmethod(_list_changed, "prompts")
+    send_resource_list_changed = partialmethod(_list_changed, "resources")
+
+
+class FamiliarRequest:
+    """`ctx.request_context`."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.request_id, self.meta = ctx.request_id, _Any.of(ctx.meta)
+        self.session, self.lifespan_context = FamiliarSession(ctx), ctx.lifespan_context
+
+
+def _custom_route(server: Server, path: str, *_: Any, **__: Any) -> Any:
+    """A decorator without effect, and a line on stderr: there is no HTTP here."""
+    warn(f"mcp_min: custom_route({path!r}) needs HTTP, and has no effect over stdio\n")
+    return lambda fn: fn
+
+
+def _settings(server: Server) -> Any:
+    """The options of the constructor that have no effect over stdio."""
+    from types import SimpleNamespace
+
+    return SimpleNamespace(**{"log_level": "INFO", "debug": False, "host": "127.0.0.1",
+                              "port": 8000, **server.ignored})
+
+
+def _add_resource_fn(server: Server, fn: Any, uri: str, **options: Any) -> Any:
+    """The same as add_resource(uri, fn)."""
+    return server.add_resource(uri, fn, **options)
+
+
+def _without_http(*_: Any, **__: Any) -> NoReturn:
+    """NotImplementedError: this needs HTTP."""
+    raise NotImplementedError("this needs HTTP, and mcp_min serves stdio only: put a "
+                              "proxy such as mcp-proxy in front of it")
+
+
+def get_context() -> Context:
+    """The Context of the handler that calls this.  LookupError: there is none."""
+    ctx = sys.modules.get("asyncio") and context_of_task().get()
+    frame: Any = sys._getframe(1)
+    while frame and not isinstance(ctx, Context):  # a `def` handler was called by us
+        if frame.f_code.co_filename == get_context.__code__.co_filename:
+            ctx = frame.f_locals.get("ctx")
+        frame = frame.f_back
+    if not isinstance(ctx, Context):
+        raise LookupError("no request is served on this thread")  # noqa: TRY004
+    return ctx
+
+
+def get_logger(name: str) -> Any:
+    """A logger of the standard library's."""
+    import logging
+
+    return logging.getLogger(name)
+
+
+async def _set_state(ctx: Context, key: str, value: Any) -> None:
+    """Keep a value for this connection."""
+    _states(ctx)[key] = value
+
+
+async def _get_state(ctx: Context, key: str) -> Any:
+    """The value that was kept for this connection, or None."""
+    return _states(ctx).get(key)
+
+
+def _states(ctx: Context) -> Json:
+    states: Json = vars(ctx.incoming.connection.owner).setdefault("states", {})
+    return states
+
+
+def _model_dump(fields: Fields, **_: Any) -> Json:
+    """The fields as a dict."""
+    return dict(fields)
+
+
+def _model_dump_json(fields: Fields, **_: Any) -> str:
+    """The fields as JSON text."""
+    return json.dumps(fields)
+
+
+def _itself(block: Block) -> Block:
+    """The block itself."""
+    return block
+
+
+def _add_members(owner: Any, **members: Any) -> None:
+    for name, member in members.items():
+        setattr(owner, name, member)
+
+
+_add_members(
+    Context, request_context=property(FamiliarRequest),
+    session=property(FamiliarSession),
+    client_id=property(lambda ctx: ctx.meta.get("client_id"), doc="From `_meta`."),
+    session_id=property(lambda ctx: f"{id(ctx.incoming.connection):x}", doc="A name."),
+    transport=property(lambda ctx: "stdio", doc="Always stdio."),
+    set_state=_set_state, get_state=_get_state,
+    fastmcp=property(lambda ctx: ctx.server, doc="The server."),
+    mcp_server=property(lambda ctx: ctx.server, doc="The server."))
+_add_members(
+    Server, run_stdio_async=Server.run_async, get_context=staticmethod(get_context),
+    settings=property(_settings),
+    custom_route=_custom_route, add_resource_fn=_add_resource_fn,
+    **dict.fromkeys("sse_app streamable_http_app http_app run_sse_async "
+                    "run_streamable_http_async run_http_async".split(), _without_http))
+
+_add_members(Fields, model_dump=_model_dump, model_dump_json=_model_dump_json)
+_add_members(Block, to_image_content=_itself, to_audio_content=_itself)
+
+_HTTP = ("it is for HTTP, and mcp_min serves stdio only; put a proxy such as mcp-proxy "
+         "in front of it")
+_LOW = "register functions instead: @server.tool, @server.resource, @server.prompt"
+_CLIENT = "Client([command, *args], env=…, cwd=…) starts a server and talks to it"
+_CONTEXT = "annotate a parameter of the handler: ctx: Context"
+_REFUSED = {  # what cannot be had, and what to write instead
+    **dict.fromkeys((
+        "AuthSettings AccessToken TokenVerifier AuthProvider OAuthProvider OAuthProxy "
+        "BearerAuthProvider JWTVerifier RemoteAuthProvider GitHubProvider "
+        "GoogleProvider "
+        "OAuthAuthorizationServerProvider TransportSecuritySettings EventStore "
+        "StreamableHTTPSessionManager SseServerTransport create_mcp_http_client "
+        "get_http_request get_http_headers get_access_token").split(), _HTTP),
+    **dict.fromkeys((
+        "NotificationOptions InitializationOptions ReadResourceContents "
+        "ListToolsResult ListToolsRequest CallToolRequest "
+        "create_initialization_options").split(), _LOW),
+    **dict.fromkeys((
+        "StdioServerParameters stdio_client sse_client streamablehttp_client "
+        "streamable_http_client StdioTransport PythonStdioTransport ClientTransport "
+        "StreamableHttpTransport create_connected_server_and_client_session "
+        "ClientSessionGroup").split(), _CLIENT),
+    **dict.fromkeys("CurrentContext Depends".split(), _CONTEXT),
+    "configure_logging": "use logging",
+    "Middleware": "use @server.middleware",
+}
+
+if not TYPE_CHECKING:  # a checker must still know which names there are
+    def __getattr__(name: str) -> Any:
+        if name in ("types", "base"):  # `from mcp import types`
+            return sys.modules[__name__]
+        if name in _REFUSED:
+            raise ImportError(f"mcp_min has no {name}: {_REFUSED[name]}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# -- 13. Command line ------------------------------------------------------------------
 # To see the protocol at work, and to look into anybody's server.  Results go to stdout,
 # all else to stderr, and nothing that a server says can command the terminal.
 
@@ -5460,45 +7609,58 @@ EXPLAINED = {  # of these the first that stands in the line
 class NarratingClient(Client):
     """Shows each line that crosses, and says what it is: a trace for beginners."""
 
-    def _launch(self) -> Link:
-        link = super()._launch()
-        link.peer.trace = Trace(self._narrate)
-        return link
+    def _launch(self) -> ClientSession:
+        session = super()._launch()
+        session.connection.trace = Trace(self._narrate)
+        return session
 
     def _narrate(self, traced: str) -> None:
         _, arrow, line = traced.rstrip().partition("  # ")[0].split(" ", 2)
         what = [EXPLAINED[key] for key in EXPLAINED if f'"{key}"' in line]
         ink, mark = (36, "-->") if arrow == ">" else (33, "<--")
-        print(colour(ink, f"  {mark} {(what or ['no message'])[0]}"),
-              *re.findall(".{1,74}$|.{1,73},|.{1,74}", line), sep="\n      ")
+        cli_print(f"  {mark} {(what or ['no message'])[0]}", ink=ink)
+        cli_print("\n".join("      " + part for part in re.findall(
+            ".{1,74}$|.{1,73},|.{1,74}", line)))
 
 
-def colour(code: int, text: str) -> str:
-    """Text in a colour (an SGR code), on a terminal that wants any."""
-    shown = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return f"\33[{code}m{text}\33[m" if shown else text
+def cli_print(text: str, stream: Any = None, ink: int = 0, end: str = "\n",
+         over: bool = False) -> None:
+    """Print for people.  All that the command line prints comes here, so that nothing
+    that a server says can command the terminal.
+
+    ink: a colour (an SGR code), on a terminal that wants any.  over: erase the line
+    that is there, a progress bar.
+    """
+    stream = stream or sys.stdout
+    text, tty = escape_control(text), stream.isatty()
+    if ink and tty and not os.environ.get("NO_COLOR"):
+        text = f"\33[{ink}m{text}\33[m"
+    print("\r\33[K" * (over and tty) + text, end=end, file=stream, flush=True)
 
 
 def demonstrate(_: Any) -> None:
-    print("A client (-->) and a server (<--): two processes, and a pipe each way.\n"
-          "Below is every line that crosses, and each is a JSON-RPC message.")
+    cli_print("A client (-->) and a server (<--): two processes, and a pipe each way.\n"
+         "Below is every line that crosses, and each is a JSON-RPC message.")
     for revision, script in DEMO.items():
-        print(colour(1, f"\nRevision {revision}"))
+        cli_print(f"\nRevision {revision}", ink=1)
         client = NarratingClient(
             [sys.executable, os.path.abspath(__file__), "serve"], mode=revision,
             elicitation_handler=lambda *question: {"value": "lemon"})
         for line in script.strip().splitlines():
             code, _, said = line.partition("# ")
             if not code:
-                print(f"\n{colour(1, said)}")
+                cli_print("\n" + said, ink=1)
                 continue
-            print(f"  >>> {code.rstrip()}")
+            cli_print(f"  >>> {code.rstrip()}")
             value = repr(eval(code, {"client": client}))  # what is shown is run
-            print(f"  {value}")
+            cli_print(f"  {value}")
             if value != said:
                 raise SystemExit(f"mcp_min: this should have been {said}")
         client.close()
-    print("\nAll as it should be.  Now look at yours: mcp_min.py list COMMAND...")
+    cli_print("\nAll as it should be.  Now look at yours: mcp_min.py list COMMAND...")
+
+
+YES_AND_NO = {"y": "true", "yes": "true", "n": "false", "no": "false"}
 
 
 class Visitor(Client):
@@ -5507,20 +7669,23 @@ class Visitor(Client):
     def __init__(self, args: Any) -> None:
         asks = sys.stdin.isatty() and sys.stderr.isatty()
         super().__init__(
-            target_of(args), env=args.env, inherit_env=args.inherit_env, cwd=args.cwd,
+            target_of(args), env={"PYTHONUNBUFFERED": "1", **args.env},
+            inherit_env=args.inherit_env, cwd=args.cwd,
             timeout=args.timeout or 60.0, mode=args.mode,
             log_handler=lambda p: self.say(f"log {p.get('level')}", p.get("data")),
-            elicitation_handler=self.elicit if asks else None,
+            elicitation_handler=self.elicit if asks and args.answer is None else (
+                None if args.answer is None else lambda *_: json.loads(args.answer)),
+            url_handler=self.visit if asks else None,
             progress_handler=self.progress, stderr=partial(self.say, "stderr"))
         # Seconds for what may ask people, who take their time.
         self.patience = args.timeout or (float("inf") if asks else None)
 
     def write(self, text: str) -> None:
-        sys.stderr.write("\r\33[K" * sys.stderr.isatty() + text)  # over the bar
-        sys.stderr.flush()
+        cli_print(text, sys.stderr, end="", over=True)
 
     def say(self, mark: str, said: Any) -> None:
-        text = printable(said if type(said) is str else json.dumps(said))
+        text = said if type(said) is str else json.dumps(said)
+        mark = " ".join(mark.split())  # a server may choose it
         self.write("".join(f"{mark}: {line}\n" for line in text.splitlines()))
 
     def progress(self, now: float, total: float | None, message: str | None) -> None:
@@ -5528,30 +7693,42 @@ class Visitor(Client):
             done = "#" * int(30 * min(1, now / total)) if total else ""
             text = f"[{done:30}] {now:g}/{total or '?'} {message or ''}"
             self.write(ascii(text)[1:-1][:79])
+        else:
+            self.say("progress", f"{now:g}/{total or '?'} {message or ''}".rstrip())
+
+    def visit(self, message: str, url: str, params: Json) -> bool:
+        agreed = {"properties": {f"open {url}": {"enum": ["yes"]}}}
+        return self.elicit(message, agreed, params) is not None
 
     def elicit(self, message: str, schema: Any, params: Json) -> Any:
         """Have a form filled in until it fits; Ctrl-D declines."""
-        self.say("the server asks", f"{message} {params.get('url', '')}")
-        schema = schema or {"properties": {"visited": {"enum": ["yes"]}}}
-        form, fields = {}, schema.get("properties", {})
-        for key, field in fields.items():
-            self.write(printable(f"{key} ({described(field)}): "))
+        self.say("the server asks", message)
+        form, fields = {}, _dict(_dict(schema).get("properties"))
+        agreed = {"accept": {"type": "string", "enum": ["yes", "no"]}}
+        for key, field in (fields or agreed).items():
+            self.write(" ".join(f"{key} ({described(field)}):".split()) + " ")
             # Not from sys.stdin: a thread left in there would abort the interpreter.
-            data = os.read(0, 65536)
+            with open(0, "rb", buffering=0, closefd=False) as console:  # UTF-8 on nt
+                data = console.read(65536) or b""
             text = data.decode("utf-8", "replace").strip()
             if not data:
                 return None
+            if _types(field) == ["boolean"]:
+                text = YES_AND_NO.get(text.lower(), text)
             if text or "default" in field:
                 form[key] = typed(text, field) if text else field["default"]
-        problems = validate(form, schema)
+        if not fields:
+            return {} if form.get("accept") in ("yes", "y") else None
+        problems = _Validator(schema, foreign=True).problems(form)
         if not (problems and fields):  # without fields, asking again is of no use
             return None if problems else form
         self.say("once more", "; ".join(problems))
         return self.elicit(message, schema, params)
 
     def offers(self) -> Json:
-        lists = {row.page: self._list(method) for method, row in METHODS.items()
-                 if row.page and row.feature in self.server_capabilities}
+        lists = {row.list_key: self._list(method, None)
+                 for method, row in METHODS.items()
+                 if row.list_key and row.capability in self.server_capabilities}
         return wire(serverInfo=self.server_info, protocolVersion=self.protocol_version,
                     capabilities=self.server_capabilities,
                     instructions=self.instructions, **lists)
@@ -5581,40 +7758,65 @@ class Visitor(Client):
 def target_of(args: Any) -> Any:
     """What to start: COMMAND, or an entry of a host's configuration."""
     if args.config:
-        path, name = args.config
+        path, name = args.config[0], args.config[-1]
         try:
-            entry = load_config(path)[name]
-            return {**entry, "command": entry["command"]}  # others are not stdio
-        except (OSError, KeyError, TypeError) as error:
-            raise ValueError(f"no command for {name}: {error!r}") from None
+            entries = load_config(path)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from None
+        if name not in entries:
+            raise ValueError(f"{path} has no {name}; it has: {', '.join(entries)}")
+        return entries[name]
     if not args.command:
-        raise ValueError("which server? COMMAND is missing, or --config FILE NAME")
+        raise ValueError("which server? COMMAND is missing (after `--`, but for list "
+                         "and trace), or --config FILE NAME")
     return [sys.executable] * args.command[0].endswith(".py") + args.command
 
 
 def typed(text: str, schema: Json) -> Any:
     """Text as a value that fits the schema: as it is, or else read as JSON."""
     try:
-        return json.loads(text) if validate(text, schema) else text
+        fits = not _Validator(schema, foreign=True).problems(text)
+        return text if fits else json.loads(text)
     except ValueError:  # neither, or no schema to go by: the server shall judge
         return text
 
 
 def visit(args: Any) -> int:
     """Ask a server, wait, and show what it says; Ctrl-C cancels."""
+    if args.config and len(args.config) == 1 and args.verb == "list":
+        for name, entry in load_config(args.config[0]).items():
+            words = [entry.get("command") or entry.get("url"), *entry.get("args", ())]
+            cli_print(f"{name}: {' '.join(map(str, words))}")
+        return 0
     with Visitor(args) as visitor:
         try:
             result = visitor.offers() if args.verb == "list" else visitor.request(
                 *visitor.wanted(args.verb, args.name, args.words),
                 timeout=visitor.patience)
+        except RequestTimeout:
+            if args.verb == "call":  # a server made with this file says where it hangs
+                visitor.say("note", "no answer; does the server say where it hangs?")
+                time.sleep(STUCK_SECONDS + 0.5)
+            raise
+        except McpError as error:
+            if "capability: elicitation" in str(error):
+                visitor.say("note", "this command line answers what a server asks only "
+                            "at a terminal, or with --answer JSON")
+            raise
         except KeyboardInterrupt:
             visitor.say("cancelled", "the server is told; Ctrl-C again to leave")
             raise
     visitor.write("")
+    stray = visitor.stray_output
+    if stray:
+        visitor.say("warning", f"the server wrote to stdout what is no message, "
+                    f"{stray[0][:60].decode('utf-8', 'replace')!r} for example; many "
+                    "hosts give up at that.  Print to stderr, or start it with: "
+                    "mcp_min.py run FILE.py")
     failed = result.get("isError") is True
     lines = folded(overview(result)) if args.verb == "list" else texts(result)
-    print(json.dumps(result, indent=2) if args.json else "\n".join(lines),
-          file=sys.stderr if failed and not args.json else sys.stdout)
+    cli_print(json.dumps(result, indent=2) if args.json else "\n".join(lines),
+         sys.stderr if failed and not args.json else sys.stdout)
     return int(failed)
 
 
@@ -5625,7 +7827,7 @@ def texts(result: Json) -> Iterator[str]:
         block = part.get("content", part)
         other = f"{json.dumps(block):.75}..."
         text = block.get("resource", block).get("text", other)
-        yield printable(f"{part['role']}: {text}" if "role" in part else text)
+        yield f"{part['role']}: {text}" if "role" in part else text
     if not parts and "structuredContent" in result:
         yield json.dumps(result["structuredContent"], indent=2)
 
@@ -5634,10 +7836,10 @@ def overview(about: Json) -> Iterator[tuple[int, str]]:
     """What a server offers, for people: lines, and how far each is indented."""
     info = about["serverInfo"]
     version = f"{info.get('version')}, revision {about['protocolVersion']}"
-    yield 0, f"{info.get('name')} {version}"
+    yield 0, " ".join(f"{info.get('name')} {version}".split())
     yield 2, f"offers {', '.join(about['capabilities']) or 'nothing'}"
     yield 2, about.get("instructions") or ""
-    for page in (row.page for row in METHODS.values() if row.page in about):
+    for page in (row.list_key for row in METHODS.values() if row.list_key in about):
         yield 0, f"\n{page} ({len(about[page])})"
         for item in about[page]:
             yield 2, str(item.get("uri") or item.get("uriTemplate") or item.get("name"))
@@ -5657,8 +7859,8 @@ def folded(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
     import textwrap
 
     for indent, text in lines:
-        for line in printable(text).splitlines():
-            yield textwrap.fill(line, 80, initial_indent=" " * indent,
+        for line in text.splitlines():  # of a long word textwrap is quadratic
+            yield textwrap.fill(line[:2000], 80, initial_indent=" " * indent,
                                 subsequent_indent=" " * (indent + 2))
 
 
@@ -5667,9 +7869,19 @@ def described(schema: Json) -> str:
     schema = _dict(schema)
     kinds = schema.get("enum") or schema.get("anyOf") or schema.get("oneOf") or (
         [schema["const"]] if "const" in schema else _types(schema) or ["any"])
-    words = (described(kind) if type(kind) is dict else str(kind) for kind in kinds)
+    words = " | ".join(described(kind) if type(kind) is dict else str(kind)
+                       for kind in kinds)
+    if type(schema.get("items")) is dict:
+        words += f" of {described(schema['items'])}"
+    if schema.get("properties"):
+        parts = (f"{key}: {described(part)}"
+                 for key, part in schema["properties"].items())
+        words = f"{{{', '.join(parts)}}}"
+    limits = [f"{word} {schema[word]}" for word in (
+        *_CONSTRAINTS.values(), "minLength", "maxLength", "minItems", "maxItems",
+        "format") if word in schema]
     default = f" = {json.dumps(schema['default'])}" if "default" in schema else ""
-    return " | ".join(words) + default
+    return words + f" ({', '.join(limits)})" * bool(limits) + default
 
 
 def run_file(args: Any) -> None:
@@ -5677,11 +7889,25 @@ def run_file(args: Any) -> None:
     path, colon, name = args.name.partition(".py:")
     path = os.path.abspath(path + ".py" * bool(colon))
     if not os.path.isfile(path):
-        raise ValueError(f"there is no file {path}")
+        module, colon, name = args.name.partition(":")
+        if not colon or os.sep in module:
+            raise ValueError(f"there is no file {path}, nor is it PACKAGE.MODULE:NAME")
+        path = ""
     sys.modules["mcp_min"] = sys.modules[__name__]  # the file's Server must be ours
-    sys.path.insert(0, os.path.dirname(path))
+    sys.path.insert(0, os.path.dirname(path) if path else os.getcwd())
     with Signals(), StandardStreams() as (reader, writer):
-        server_in(module_at(path), name).serve(reader, writer, own_reader=True)
+        found = module_at(path) if path else import_module(module)
+        server_in(found, name).serve(reader, writer, own_reader=True,
+                                     threaded=not args.unthreaded)
+
+
+def import_module(name: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise SystemExit(f"mcp_min: {name}: {error}") from None
 
 
 def module_at(path: str) -> Any:
@@ -5716,6 +7942,8 @@ def server_in(module: Any, name: str) -> Any:
         own = getattr(value, "__module__", None) == module.__name__
         if own and key[0] != "_" and hasattr(value, "__code__"):
             server.add_tool(value)
+    if not server.offers("tools"):
+        raise ValueError(f"{module.__file__} has neither a Server nor public functions")
     return server
 
 
@@ -5728,14 +7956,28 @@ def trace(args: Any) -> int:
 
     argv, env, cwd = command_of(target_of(args), args.env, args.cwd)
     shown = Trace.to(args.to)
-    child = _start(argv, child_environment(env, True), cwd, stderr=None, bufsize=-1)
+    child = start_process(argv, child_environment(env, True), cwd, stderr=None,
+                          bufsize=-1, creationflags=0x200 * (os.name == "nt"))
     for name in {"SIGINT", "SIGTERM", "SIGHUP"} & {*dir(signal)}:
         signal.signal(getattr(signal, name), lambda number, _: getattr(
             os, "killpg", os.kill)(child.pid, number))
     stdin = open(0, "rb", closefd=False)  # noqa: SIM115
     start_thread("mcp trace", partial(relay, shown, ">", stdin, child.stdin))
-    relay(shown, "<", child.stdout, sys.stdout.buffer)
+    ended = threading.Event()
+
+    def back() -> None:
+        relay(shown, "<", child.stdout, sys.stdout.buffer)
+        ended.set()
+
+    if os.name == "nt":  # where no signal ends a wait
+        start_thread("mcp trace", back)
+        while not ended.wait(0.5):
+            pass
+    else:
+        back()
     code: int = child.wait()
+    if os.name == "nt":
+        return code - (code >> 31 << 32)  # what sys.exit takes
     if code < 0:  # then die of the same
         if code != -9:
             signal.signal(-code, signal.SIG_DFL)
@@ -5743,10 +7985,100 @@ def trace(args: Any) -> int:
     return code
 
 
+CONNECT_SECONDS = 5.0  # that an application may take to listen
+
+
+def connect(args: Any) -> int:
+    """Relay stdin and stdout to a server that listens inside an application.
+
+    Ends with either side.  While nobody listens, each request is answered with an error
+    that says so; the next one tries again.
+    """
+    import socket
+
+    line, link = b"", reach(args.name, CONNECT_SECONDS)
+    stdin = open(0, "rb", closefd=False)  # noqa: SIM115
+    while link is None:
+        line = stdin.readline()
+        if not line:
+            return 1
+        link = reach(args.name, 0)
+        if link is None:
+            refuse(line, args.name)
+
+    def send() -> None:
+        try:
+            link.sendall(line)
+            for chunk in iter(partial(stdin.read1, 65536), b""):
+                link.sendall(chunk)
+            ended.set()
+            link.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # told below
+
+    ended = threading.Event()
+    start_thread("mcp connect", send)
+    try:
+        for chunk in iter(partial(link.recv, 65536), b""):
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+    except ConnectionError:
+        pass
+    if ended.is_set():
+        return 0
+    cli_print(f"mcp_min: {args.name} has closed the connection", sys.stderr)
+    return 1
+
+
+def reach(address: str, seconds: float) -> Any:
+    """A socket connected to [HOST:]PORT or a path; None if nobody listens there."""
+    import socket
+
+    host, _, port = address.rpartition(":")
+    end = time.monotonic() + seconds
+    while True:
+        if not (port.isdecimal() or hasattr(socket, "AF_UNIX")):
+            raise ValueError("no Unix sockets here: give a port")
+        link = socket.socket() if port.isdecimal() else socket.socket(socket.AF_UNIX)
+        try:
+            link.connect((host or "127.0.0.1", int(port)) if port.isdecimal()
+                         else address)
+            return link
+        except OSError:
+            link.close()
+            if time.monotonic() >= end:
+                return None
+            time.sleep(0.1)
+
+
+def refuse(line: bytes, address: str) -> None:
+    """Answer a request that nobody is there to answer."""
+    try:
+        message = decode(line.rstrip(), MAX_DEPTH)
+        if classify(message) != "request":
+            return
+    except McpError:
+        return
+    error = McpError(INTERNAL_ERROR, f"nobody listens on {address}: start the "
+                     "application and the MCP server in it, then try again")
+    cli_print(encode({"jsonrpc": "2.0", "id": message["id"], "error": error.to_json()})
+              .decode(), end="")
+
+
+def config(args: Any) -> None:
+    """The entry for a host's mcp.json."""
+    path = os.path.abspath(args.name)
+    if not os.path.isfile(path):
+        raise ValueError(f"there is no file {path}")
+    name = args.words[0] if args.words else os.path.splitext(os.path.basename(path))[0]
+    entry = {"command": sys.executable, "args": [path]}
+    cli_print(json.dumps({"mcpServers": {name: entry}}, indent=2))
+
+
 def relay(shown: Trace, arrow: str, source: Any, sink: Any) -> None:
     try:
         with source, sink:
-            for line in source:
+            for line in iter(partial(source.readline, 1 << 20), b""):
                 shown.show(arrow, line)  # before: its answer must be told after it
                 sink.write(line)
                 sink.flush()
@@ -5761,43 +8093,64 @@ COMMANDS = (  # what runs it, its arguments, what it does
     ("call", visit, "TOOL [KEY=VALUE...|JSON] -- COMMAND...", "call a tool"),
     ("read", visit, "URI -- COMMAND...", "read a resource"),
     ("prompt", visit, "NAME [KEY=VALUE...] -- COMMAND...", "get a prompt"),
-    ("run", run_file, "FILE.py[:name]", "serve a file's Server, or its functions"),
-    ("trace", trace, "COMMAND...", "pass all on, and write down the lines"))
+    ("run", run_file, "FILE.py[:name]|package.module:name",
+     "serve a file's Server, or its functions"),
+    ("trace", trace, "COMMAND...", "pass all on, and write down the lines"),
+    ("connect", connect, "[HOST:]PORT|PATH", "relay to a server inside an application"),
+    ("config", config, "FILE.py [NAME]", "the entry for a host's mcp.json"))
 
 
-def parsed(argv: list[str]) -> Any:
-    import argparse
-
-    common = argparse.ArgumentParser(add_help=False)
-    add = common.add_argument
-    add("--config", nargs=2, metavar=("FILE", "NAME"), help="a server in an mcp.json")
+def add_options(parser: Any, verb: str) -> None:
+    """The options of what starts a server."""
+    add = parser.add_argument
+    add("--config", nargs="+" if verb == "list" else 2, metavar=("FILE", "NAME"),
+        help="a server in an mcp.json")
     add("--env", action="append", metavar="KEY[=VALUE]", help="set or copy")
     add("--inherit-env", action="store_true", help="copy all variables, as trace does")
     add("--cwd", metavar="DIR", help="the directory it starts in")
     add("--timeout", type=float, metavar="SECONDS", help="without news (60)")
     add("--mode", choices=MODES, default="auto", metavar="REVISION",
         help=f"to speak: {', '.join(MODES)}")
+    add("--answer", metavar="JSON", help="to what the server asks")
     add("--json", action="store_true", help="the raw result")
     add("--to", default="stderr", metavar="FILE", help="where a trace goes")
+
+
+def parsed(argv: list[str]) -> Any:
+    import argparse
+
     parser = argparse.ArgumentParser(prog="mcp_min.py", epilog=(
         "exit status: 0 done, 1 the tool or the server failed, 2 wrong usage"))
     verbs = parser.add_subparsers(dest="verb", metavar="command", required=True)
     for verb, act, usage, text in COMMANDS:
         sub = verbs.add_parser(verb, help=text, description=text, usage=(
-            f"%(prog)s [options] {usage}"), parents=[common] * ("COMMAND" in usage))
+            f"%(prog)s [options] {usage}"))
+        if "COMMAND" in usage:
+            add_options(sub, verb)
+        if verb == "run":
+            sub.add_argument("--unthreaded", action="store_true",
+                             help="all handlers on the main thread, as threaded=False")
         sub.set_defaults(act=act, fail=sub.error, usage=usage, command=[], env=[])
         if usage == "COMMAND...":
             sub.add_argument("command", nargs="...")
         elif usage:
             sub.add_argument("name", metavar=usage.split()[0])
+    if not argv:
+        parser.print_help()
+        parser.exit()
     # After the first `--` comes the server's command, whatever it looks like.
     cut = argv.index("--") if "--" in argv else len(argv)
     args: Any
     args, args.words = parser.parse_known_args(argv[:cut])
     args.command = args.command + argv[cut:] if args.command else argv[cut + 1:]
-    if [word for word in args.words if word[:1] == "-" or "KEY" not in args.usage]:
+    allowed = 1 if "[NAME]" in args.usage else 99 if "KEY" in args.usage else 0
+    if len(args.words) > allowed or any(word[:1] == "-" for word in args.words):
         args.fail(f"unrecognized: {' '.join(args.words)}")
     pairs = (pair.partition("=") for pair in args.env)
+    try:
+        json.loads(getattr(args, "answer", None) or "null")
+    except ValueError:
+        args.fail(f"--answer: {args.answer} is no JSON")
     args.env = {key: text if sign else os.environ.get(key, "")
                 for key, sign, text in pairs}
     return args
@@ -5814,13 +8167,21 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError as error:
+        if os.name != "nt" or error.errno != 22:  # how Windows says the same
+            return failed(error)
     except ValueError as error:
-        args.fail(str(error))
+        args.fail(escape_control(str(error)))
     except Exception as error:
-        # What the server wrote on stderr has been shown.
-        lines = [x for x in str(error).splitlines() if not x.startswith("  stderr: ")]
-        print(f"mcp_min: {type(error).__name__}:", printable("\n".join(lines)),
-              file=sys.stderr)
+        return failed(error)
+    return 1
+
+
+def failed(error: Exception) -> int:
+    """Say why, but not what the server wrote on stderr: that has been shown."""
+    lines = [x for x in str(error).splitlines() if not x.startswith("  stderr: ")]
+    text = "\n".join(lines) if isinstance(error, ConnectionClosed) else " ".join(lines)
+    cli_print(f"mcp_min: {type(error).__name__}: {text}", sys.stderr)
     return 1
 
 
@@ -5830,6 +8191,10 @@ if __name__ == "__main__":
 
 # -- Changes ---------------------------------------------------------------------------
 #
+# 2.0.0  2026-11-22  FastMCP's words and names; one event loop; lifespans; bounds on all
+#                    amounts; handlers on one thread, or without threads; `connect` and
+#                    `config`; Windows.  Gone: the client's cache of results, the
+#                    template operators # . and ;.
 # 1.0.0  2026-11-20  The first: both ends, the revisions 2024-11-05 to 2026-07-28.
 #
 # -- Licence ---------------------------------------------------------------------------

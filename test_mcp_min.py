@@ -27,6 +27,7 @@ import decimal
 import enum
 import functools
 import io
+import itertools
 import json
 import math
 import os
@@ -43,6 +44,7 @@ import tempfile
 import textwrap
 import threading
 import time
+import types
 import typing
 import unittest
 import uuid
@@ -81,7 +83,6 @@ from mcp_min import (
     Image,
     McpError,
     Message,
-    Misfit,
     RequestTimeout,
     ResourceLink,
     SchemaError,
@@ -90,6 +91,7 @@ from mcp_min import (
     Text,
     ToolError,
     UriTemplate,
+    ValidationError,
     jsonable,
     load_config,
     output_of,
@@ -108,6 +110,9 @@ TESTER = {"name": "tester", "version": "1"}
 PATIENCE = 10  # seconds until a test gives up waiting for what must come
 
 CLAUSES = []  # (page, words) of every @clause
+
+
+UNIX = unittest.skipIf(os.name == "nt", "of Unix: signals, modes, line ends, what a pipe holds")
 
 
 def clause(page, words):
@@ -341,7 +346,7 @@ class process(Wire):
     @property
     def stderr(self):
         self._stderr.seek(0)
-        return self._stderr.read().decode("utf-8", "replace")
+        return self._stderr.read().decode("utf-8", "replace").replace("\r\n", "\n")
 
     def __exit__(self, *exc):
         try:
@@ -564,7 +569,7 @@ def both_eras(test):
 
 
 # ======================================================================================
-# 3  Wire
+# 3, 4  Messages, and the streams they come by
 # ======================================================================================
 
 def zoo(**options):
@@ -616,7 +621,7 @@ PING = line(1, "ping")
 UNREADABLE = "< null -32700"
 
 
-class Test3Wire(unittest.TestCase):
+class Test3Messages(unittest.TestCase):
     """Bytes come in, messages come out, or a refusal; and the session goes on."""
 
     # label, what is sent, what must come back (if anything).  A fence follows each.
@@ -780,6 +785,7 @@ class Test3Wire(unittest.TestCase):
             self.assertEqual(checked(os.read(mine, 1000)), answer)
         os.close(mine)
 
+    @unittest.skipIf(os.name == "nt", "a pipe of 4096 bytes")
     def test_a_slow_reader_gets_every_frame_whole(self):
         """E14"""
         into, theirs = os.pipe()
@@ -803,10 +809,10 @@ class Test3Wire(unittest.TestCase):
 
 
 # ======================================================================================
-# 4  Peer
+# 5  Connection
 # ======================================================================================
 
-class Test4Peer(unittest.TestCase):
+class Test5Connection(unittest.TestCase):
     """One end of a connection: ids, answers, cancellation, progress."""
 
     def waiter(self, **options):
@@ -1123,11 +1129,13 @@ class Test4Peer(unittest.TestCase):
 
     def test_a_batch_waits_for_its_slowest_and_holds_up_nobody_else(self):
         server, go, seen = Server("s"), gate("go"), gate("cancelled")
+        both = threading.Barrier(3)
 
         @server.tool
         def wait(ctx: Context) -> str:
             try:
                 ctx.wait(0)
+                both.wait(PATIENCE)
                 go.wait()
                 ctx.check_cancelled()
             except Cancelled:
@@ -1141,6 +1149,7 @@ class Test4Peer(unittest.TestCase):
             > handshake 2025-03-26
             > [%s, %s, {"jsonrpc": "2.0", "id": 3, "method": "ping"}]
             < fence
+            ! both
             > 1 ping
             < 1 -32600
             > notifications/cancelled {"requestId": 2}
@@ -1149,7 +1158,8 @@ class Test4Peer(unittest.TestCase):
             ! seen
             < [{"id": 1, "result": {"content": [{"text": "done"}]}}, {"id": 3, "result":
                 {}}]
-            """ % (call % 1, call % 2), go=go.set, seen=seen.wait)
+            """ % (call % 1, call % 2), go=go.set, seen=seen.wait,
+             both=lambda: both.wait(PATIENCE))
 
     def test_a_batch_whose_every_request_was_cancelled_is_not_answered(self):
         server = self.waiter()
@@ -1338,25 +1348,200 @@ class Test4Peer(unittest.TestCase):
             """, era="legacy", began=began.wait)
         self.assertEqual(after, [])
 
-    def test_workers_that_were_closed_still_run_what_comes_late(self):
-        """An answer that comes while a connection closes.  Fails if none is left."""
-        lane, ran = mcp_min.Workers("short-lived", 1), gate("the late job")
-        lane.submit(lambda: None)
-        lane.close()
+    def test_a_pool_that_was_closed_still_runs_what_comes_late(self):
+        """A response that comes while a connection closes.  Fails if no thread is left."""
+        pool, ran = mcp_min.ThreadPool("short-lived", 1), gate("the late job")
+        pool.submit(lambda: None)
+        pool.close()
         soon(lambda: "short-lived" not in [t.name for t in threading.enumerate()])
-        self.assertTrue(lane.submit(ran.set))
+        self.assertTrue(pool.submit(ran.set))
         ran.wait()
 
-    def test_workers_outlive_a_time_without_threads(self):
+    def test_a_pool_outlives_a_time_without_threads(self):
         """As in a container whose limit is reached.  Fails if nothing is ever run."""
-        lane, ran = mcp_min.Workers("late", 1), []
+        pool, ran = mcp_min.ThreadPool("late", 1), []
         last = gate("the last job")
         with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError):
-            self.assertFalse(lane.submit(lambda: ran.append("first")))
-        self.assertTrue(lane.submit(last.set))
+            self.assertFalse(pool.submit(lambda: ran.append("first")))
+        self.assertTrue(pool.submit(last.set))
         last.wait()
         self.assertEqual(ran, ["first"])
-        lane.close()
+        pool.close()
+
+    def test_an_urgent_job_waits_for_nobody_and_leaves_no_thread_behind(self):
+        """Fails if it queues behind other jobs, or if the pool stays larger."""
+        pool, go, ran = mcp_min.ThreadPool("small", 2), gate("go"), queue.Queue()
+        for name in "abc":
+            pool.submit(lambda name=name: (ran.put(name), go.wait()))
+        self.assertEqual({ran.get(timeout=PATIENCE) for _ in "ab"}, {"a", "b"})
+        pool.submit(lambda: ran.put("urgent"), urgent=True)
+        self.assertEqual(ran.get(timeout=PATIENCE), "urgent")
+        go.set()
+        self.assertEqual(ran.get(timeout=PATIENCE), "c")
+        soon(lambda: [t.name for t in threading.enumerate()].count("small") <= 2)
+        pool.close()
+
+    # -- who reads ---------------------------------------------------------------------
+
+    def all_waiting(self, **options):
+        """A `waiter` with two workers, and what a client sends to fill them: five calls
+        that wait, three of them in the queue."""
+        server = self.waiter(max_workers=2, drain_seconds=0.05, **options)
+        server.resource("x://y")(lambda: "")
+        calls = [message('%d tools/call {"name": "wait"}' % n) for n in range(1, 6)]
+        return server, [message("0 initialize 2025-03-26"),
+                        message("notifications/initialized"), *calls]
+
+    def test_reading_goes_on_though_a_lock_holds_up_the_thread_that_reads(self):
+        """All workers are busy, and as many requests wait.  Fails (the ping is not
+        answered) if the next leader queues behind them."""
+        server, opening = self.all_waiting()
+        with wire(server) as client:
+            client.send(*opening)
+            server.began.wait()
+            self.assertIn("result", client.recv())
+            with server._lock:
+                client.say('6 resources/subscribe {"uri": "x://y"}')
+                client.fence()
+                client.say('notifications/cancelled {"requestId": 1}')
+                server.seen.wait()
+            self.assertEqual(client.recv()["id"], 6)
+
+    def test_reading_goes_on_though_the_client_does_not_read(self):
+        """The same, with a pipe that is full of answers to pings."""
+        server, opening = self.all_waiting()
+        before = set(threading.enumerate())
+        (into, ours), (mine, out) = os.pipe(), os.pipe()
+        reader, writer = os.fdopen(into, "rb"), os.fdopen(out, "wb", 0)
+        serving = threading.Thread(target=server.serve, args=(reader, writer))
+        serving.start()
+        pings = [message("%s ping" % json.dumps("x" * 60000)) for _ in range(3)]
+        with os.fdopen(ours, "wb") as stream:
+            for one in [*opening, *pings]:
+                stream.write(json.dumps(one).encode() + b"\n")
+                stream.flush()
+            server.began.wait()
+            stream.write(json.dumps(message(
+                'notifications/cancelled {"requestId": 1}')).encode() + b"\n")
+            stream.flush()
+            server.seen.wait()
+        os.close(mine)
+        soon(lambda: set(threading.enumerate()) <= before, "the end of all threads")
+        reader.close()
+        writer.close()
+
+    def test_a_leader_that_was_slow_does_not_act_on_its_successor(self):
+        """One leader is held up by a lock in the first message of a batch, the next by
+        the pipe.  Fails (the cancellation is not read) if the first, when it goes on
+        with its batch, makes the second look idle."""
+        server, opening = self.all_waiting()
+        entered, go = gate("the second leader writes"), gate("go")
+
+        class Slow(io.RawIOBase):
+            def write(self, data):
+                if b"stuck" in bytes(data):
+                    entered.set()
+                    go.wait()
+                return len(data)
+
+        into, ours = os.pipe()
+        reader = os.fdopen(into, "rb")
+        serving = threading.Thread(target=server.serve, args=(reader, Slow()))
+        serving.start()
+        with os.fdopen(ours, "wb") as stream:
+            def send(*messages):
+                for one in messages:
+                    stream.write(json.dumps(one).encode() + b"\n")
+                stream.flush()
+
+            send(*opening)
+            server.began.wait()
+            with server._lock:
+                send([message('6 resources/subscribe {"uri": "x://y"}'),
+                      message("7 ping")], message('"stuck" ping'))
+                entered.wait()
+            send(message('notifications/cancelled {"requestId": 1}'))
+            server.seen.wait()
+            go.set()
+        serving.join(PATIENCE)
+        self.assertFalse(serving.is_alive())
+        reader.close()
+
+    def test_a_handler_that_waits_hands_the_reading_over_at_once(self):
+        """Fails (the ping waits) if that is left to the watchdog."""
+        server = self.waiter()
+        with mock.patch.object(mcp_min, "READER_STALL_SECONDS", 60):
+            play(server, """
+                > 1 tools/call {"name": "wait"}
+                < fence
+                > notifications/cancelled {"requestId": 1}
+                ! seen
+                """, era="legacy", seen=server.seen.wait)
+
+    def test_a_request_that_comes_while_the_connection_closes_is_not_handled(self):
+        session = mcp_min.ServerSession(zoo(), io.BytesIO(), io.BytesIO(), False)
+        connection = session.connection
+
+        def last_step_before_it_enters(method):
+            connection.close()
+            return True
+
+        with mock.patch.object(session, "is_inline", last_step_before_it_enters), \
+                mock.patch.object(session, "handle") as handle:
+            connection.receive(json.dumps(message("1 ping")).encode())
+        handle.assert_not_called()
+
+    def test_a_handler_waits_while_too_much_is_to_be_written(self):
+        """Fails (nobody waits for the right to write) if the queue grows without end."""
+        blocked, go, lines = gate("the first write"), gate("go"), []
+
+        class Full(io.RawIOBase):
+            def write(self, data):
+                lines.append(len(data))
+                if len(lines) == 1:
+                    blocked.set()
+                    go.wait()
+                return len(data)
+
+        outbox, entered = mcp_min.Outbox(Full(), True, lambda: None), gate("waiting")
+        outbox.writing = mock.MagicMock(wraps=outbox.writing)
+        outbox.writing.__enter__.side_effect = lambda: (
+            entered.set(), outbox.writing.acquire())
+        outbox.writing.__exit__.side_effect = lambda *_: outbox.writing.release()
+
+        def send(*sizes):
+            for size in sizes:
+                outbox.wait_for_room()
+                outbox.put(b"x" * size)
+                outbox.flush()
+
+        first, second = (threading.Thread(target=send, args=sizes)
+                         for sizes in ([1], [mcp_min.ROOM_BYTES + 1, 2]))
+        first.start()
+        blocked.wait()
+        second.start()
+        entered.wait()
+        go.set()
+        first.join(PATIENCE)
+        second.join(PATIENCE)
+        self.assertEqual(lines, [1, mcp_min.ROOM_BYTES + 1, 2])
+        outbox.close()
+
+    def test_a_busy_server_is_not_looked_at_every_2_ms(self):
+        """Fails if the watchdog does not look less often while all goes well."""
+        pauses, wait = set(), threading.Condition.wait
+
+        def noted(condition, timeout=None):
+            if threading.current_thread().name == "mcp watchdog":
+                pauses.add(timeout)
+            return wait(condition, timeout)
+
+        with mock.patch.object(threading.Condition, "wait", noted), wire(zoo()) as client:
+            play(client, "> handshake")
+            until = time.monotonic() + PATIENCE
+            while mcp_min.MAX_WATCH_SECONDS not in pauses:
+                client.ask('1 tools/call {"name": "echo", "arguments": {"text": "x"}}')
+                self.assertLess(time.monotonic(), until, pauses)
 
     def test_errors_and_results_of_any_make_are_answered_for(self):
         """Fails (the session ends) if one of them leaves the place that answers."""
@@ -1428,13 +1613,14 @@ class Test4Peer(unittest.TestCase):
         def ask(ctx: Context):
             ctx.elicit("Well?", str)
 
-        with quiet():
+        with quiet() as stderr:
             play(server, """
                 > 1 tools/call {"name": "ask"}
                 < $q elicitation/create
                 > EOF
                 < 1 {"isError": true}
                 """, era="legacy")
+        self.assertEqual(stderr.getvalue(), "")  # nobody did anything wrong
 
     def test_a_writer_that_is_no_file_may_return_nothing(self):
         """Fails (nothing more is answered) if that means that it would block."""
@@ -1451,7 +1637,7 @@ class Test4Peer(unittest.TestCase):
 
         @server.tool
         def late(ctx: Context) -> str:
-            ctx.incoming.peer.ended.wait(PATIENCE)
+            ctx.incoming.connection.eof.wait(PATIENCE)
             time.sleep(0.02)  # in which those who do not wait are gone
             return "late"
 
@@ -1526,6 +1712,27 @@ class Test4Peer(unittest.TestCase):
         for n in range(rounds):
             self.assertIn(tally.pop(n, 0), (1, 2) if n in pinged else (0, 1), n)
         self.assertEqual(tally, {})
+
+    def test_the_reason_of_a_cancellation_reaches_the_handler(self):
+        server, began, reasons = Server("s"), gate("began"), queue.Queue()
+
+        @server.tool
+        def wait(ctx: Context):
+            began.set()
+            try:
+                ctx.wait(60)
+            finally:
+                reasons.put(ctx.cancel_reason)
+
+        for reason, seen in ("changed my mind", "changed my mind"), (7, None):
+            began.clear()
+            play(server, """
+                > 1 tools/call {"name": "wait"}
+                ! began
+                > notifications/cancelled {"requestId": 1, "reason": "$reason"}
+                ! seen
+                """, era="legacy", reason=reason, began=began.wait,
+                 seen=lambda seen=seen: self.assertEqual(reasons.get(), seen))
 
     # -- progress ----------------------------------------------------------------------
 
@@ -1608,8 +1815,9 @@ class Test4Peer(unittest.TestCase):
                         ctx.report_progress(progress)
                     running.release()
             for _ in range(3):
-                reporters.append(threading.Thread(target=report))
-                reporters[-1].start()
+                reporter = threading.Thread(target=report)
+                reporter.start()
+                reporters.append(reporter)
             for _ in range(30):
                 running.acquire()
 
@@ -1703,10 +1911,12 @@ class Test4Peer(unittest.TestCase):
 
         with wire(server) as client:
             play(client, "> handshake")
-            client.send(b"".join(
-                line(n, "tools/call", name="count", arguments={"n": n}) + b"\n"
-                for n in range(10000)))
-            answers = [client.recv() for _ in range(10000)]
+            answers = []
+            for first in range(0, 10000, 1000):  # more at once are refused
+                client.send(b"".join(
+                    line(n, "tools/call", name="count", arguments={"n": n}) + b"\n"
+                    for n in range(first, first + 1000)))
+                answers += [client.recv() for _ in range(1000)]
         self.assertEqual(sorted(answer["id"] for answer in answers), list(range(10000)))
         self.assertTrue(all(answer["result"]["content"][0]["text"] == str(answer["id"])
                             for answer in answers))
@@ -1727,6 +1937,7 @@ class Test4Peer(unittest.TestCase):
             server.go.set()
             self.assertEqual({client.recv()["id"] for _ in range(10)}, set(range(10)))
 
+    @UNIX
     def test_a_client_that_stops_reading_stops_nobody_else(self):
         server = zoo()
         into, theirs = os.pipe()
@@ -1754,11 +1965,237 @@ class Test4Peer(unittest.TestCase):
         writer.close()
 
 
+class Test5Amounts(unittest.TestCase):
+    """What one end may make the other keep is bounded."""
+
+    def hold(self, **options):
+        server, go = Server("s", drain_seconds=0.05, **options), gate("go")
+        server.tool(lambda: go.wait() and "", name="hold")
+        self.addCleanup(go.set)
+        return server, go
+
+    def test_over_1000_requests_at_once_are_refused(self):
+        """But a ping is answered, a cancellation and an answer are taken."""
+        server, go = self.hold(max_workers=2)
+        with wire(server) as client:
+            play(client, "> handshake")
+            for n in range(1001):
+                client.say('%d tools/call {"name": "hold"}' % n)
+            refused = client.recv()  # the last, unless the thread that read it was slow
+            self.assertIn("Over 1000 requests", refused["error"]["message"])
+            client.fence()
+            client.say('notifications/cancelled {"requestId": 5}')
+            client.say('1001 tools/call {"name": "hold"}')
+            client.fence()
+            go.set()
+            got = {client.recv()["id"] for _ in range(1000)}
+            self.assertEqual(got, {*range(1002)} - {5, refused["id"]})
+
+    def test_requests_of_many_bytes_at_once_are_refused(self):
+        """A single one may be larger."""
+        server, go = self.hold()
+        server.tool(lambda text: text, name="echo")
+        with wire(server) as client, mock.patch.object(
+                mcp_min, "MAX_REQUEST_BYTES", 10000):
+            play(client, "> handshake")
+            for n in range(8):
+                client.say('%d tools/call {"name": "hold", "_meta": {"x": "%s"}}' % (
+                    n, "x" * 1200))
+            play(client, '< 7 -32603 "10000 bytes of them"')
+            go.set()
+            self.assertEqual({client.recv()["id"] for _ in range(7)}, {*range(7)})
+            play(client, """
+                > 9 tools/call {"name": "echo", "arguments": {"text": "LONG"}}
+                < 9 {"isError": false}
+                """.replace("LONG", "x" * 20000))
+
+    def test_lines_that_take_long_get_few_more_threads(self):
+        """Fails (a thread for each) if every leader that is busy is replaced."""
+        server, go = self.hold(max_workers=2)
+        stuck = mock.patch.object(mcp_min.IncomingRequests, "add",
+                                  lambda *_: go.wait() and False)
+        with stuck, wire(server) as client:
+            before = threading.active_count()
+            for n in range(50):
+                client.say(f"{n} tools/list")
+                time.sleep(0.003)  # a leader is replaced after 2 ms
+            self.assertLess(threading.active_count() - before, 15)
+            go.set()
+
+    def test_ids_and_tokens_over_64_kib_are_none(self):
+        server = Server("s")
+
+        @server.tool
+        def work(ctx: Context):
+            ctx.report_progress(1)
+
+        fits, long = "i" * 65536, "i" * 65537
+        play(server, """
+            > {"id": "FITS", "method": "ping"}
+            < FITS {}
+            > {"id": "LONG", "method": "ping"}
+            < null -32600 "at most 65536 characters"
+            > 1 tools/call {"name": "work", "_meta": {"progressToken": "LONG"}}
+            < 1 {"isError": false}
+            """.replace("LONG", long).replace('"FITS"', json.dumps(fits)).replace(
+                "FITS", json.dumps(fits)), era="legacy")
+
+    def test_batches_over_100_are_refused(self):
+        for size, answer in (100, "<= [%s]"), (101, '< null -32600 "over 100 messages"'):
+            pings = ['{"jsonrpc":"2.0","id":%d,"method":"ping"}' % n for n in range(size)]
+            answers = ['{"id":%d,"result":{}}' % n for n in range(size)]
+            play(zoo(), "> handshake 2025-03-26\n> [%s]\n%s" % (
+                ",".join(pings), answer.replace("%s", ",".join(answers))))
+
+    def test_over_100_streams_and_10000_subscriptions_are_refused(self):
+        server = zoo()
+        uris = json.dumps([f"zoo://{n}" for n in range(10001)])
+        with wire(server) as client:
+            for n in range(100):
+                client.ask('%d modern subscriptions/listen {"notifications": {}}' % n)
+            play(client, """
+                > 100 modern subscriptions/listen {"notifications": {}}
+                < 100 -32603 "Over 100 streams"
+                > notifications/cancelled {"requestId": 7}
+                > 101 modern subscriptions/listen {"notifications": {}}
+                < notifications/subscriptions/acknowledged
+                > notifications/cancelled {"requestId": 8}
+                > 102 modern subscriptions/listen {"notifications": {
+                    "resourceSubscriptions": %s}}
+                < 102 -32603 "Over 10000 subscriptions"
+                """ % uris)
+            self.assertEqual(len(client.hang_up()), 99)
+        with mock.patch.object(mcp_min, "MAX_SUBSCRIPTIONS", 1):
+            play(server, """
+                > 1 resources/subscribe {"uri": "zoo://1"}
+                < 1 {}
+                > 2 resources/subscribe {"uri": "zoo://1"}
+                < 2 {}
+                > 3 resources/subscribe {"uri": "zoo://2"}
+                < 3 -32603 "Over 1 subscriptions"
+                """, era="legacy")
+
+    def test_a_client_that_never_reads_is_hung_up_on(self):
+        """Fails (the server keeps answers to pings for ever) without a bound."""
+        (into, ours), (mine, out) = os.pipe(), os.pipe()
+        reader, writer = os.fdopen(into, "rb"), os.fdopen(out, "wb", 0)
+        before = set(threading.enumerate())
+        with mock.patch.object(mcp_min, "MAX_UNREAD_BYTES", 1 << 20):
+            serving = threading.Thread(target=zoo().serve, args=(reader, writer))
+            serving.start()
+            ping = b'{"jsonrpc":"2.0","id":"%s","method":"ping"}\n' % (b"i" * 60000)
+
+            def send():
+                with contextlib.suppress(BrokenPipeError):
+                    while True:
+                        os.write(ours, ping)
+
+            sending = threading.Thread(target=send)
+            sending.start()
+            serving.join(PATIENCE)
+            self.assertFalse(serving.is_alive())
+        reader.close()
+        sending.join(PATIENCE)
+        os.close(mine)
+        os.close(ours)
+        soon(lambda: set(threading.enumerate()) <= before, "the end of all threads")
+        writer.close()
+
+    def test_an_http_request_is_hung_up_on(self):
+        """So a web page cannot call tools.  Fails if the body is still run."""
+        ran = []
+        server = Server("s")
+        server.tool(lambda: ran.append(1), name="run")
+        call = json.dumps(message('1 tools/call {"name": "run"}', True)).encode()
+        with wire(server) as client:
+            with contextlib.suppress(OSError):
+                client.send(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n" + call + b"\n")
+            self.assertIsNone(client.recv())
+        with wire(Server("s", max_message_bytes=100)) as client:
+            with contextlib.suppress(OSError):
+                client.send(b"GET /%s HTTP/1.1\r\nHost: x\r\n" % (b"x" * 200))
+            self.assertIsNone(client.recv())
+        self.assertEqual(ran, [])
+
+    @unittest.skipUnless(sys.platform == "linux" and sys.implementation.name == "cpython",
+                         "reads /proc; PyPy collects later")
+    def test_floods_leave_memory_where_it_was(self):
+        """Each kind of message, in each direction, as fast as it can be sent, from an
+        end that reads nothing.  Fails (hundreds of MB) if something is kept for each.
+        """
+        server = """
+            server = Server("s", max_workers=4, drain_seconds=0.01)
+            server.tool(lambda: time.sleep(60), name="sleep")
+            server.tool(lambda: "x" * 1000, name="echo")
+            server.method("notifications/x")(lambda params: time.sleep(60))
+            server.run()
+            """
+        client = """
+            handler = lambda *params: time.sleep(60)
+            mcp_min.Client(
+                (os.fdopen(0, "rb"), os.fdopen(1, "wb", 0)), mode="2025-11-25",
+                elicitation_handler=handler, sampling_handler=handler,
+                log_handler=handler, message_handler=handler).connect()
+            time.sleep(60)
+            """
+        big, number = "x" * 60000, itertools.count(2)
+        question = {"message": big, "requestedSchema": {
+            "type": "object", "properties": {"x": {"type": "string"}}}}
+        sampling = {"maxTokens": 1, "messages": [
+            {"role": "user", "content": {"type": "text", "text": big}}]}
+        floods = [
+            (server, "ping", {}, big), (server, "tools/call", {"name": "echo"}, 0),
+            (server, "tools/call", {"name": "sleep"}, 0), (server, big, {}, 0),
+            (server, "notifications/x", {"x": big}, None),
+            (server, "notifications/cancelled", {"requestId": big}, None),
+            (client, "ping", {}, big), (client, "elicitation/create", question, 0),
+            (client, "sampling/createMessage", sampling, 0), (client, big, {}, 0),
+            (client, "notifications/message", {"level": "error", "data": big}, None),
+            (client, "notifications/tools/list_changed", {"x": big}, None),
+            (client, "notifications/progress", {"progressToken": 1, "progress": 1}, None)]
+
+        def flood(code, method, params, key):
+            opening = message("1 initialize 2025-11-25") if code is server else {
+                "jsonrpc": "2.0", "id": 1, "result": {
+                    "protocolVersion": "2025-11-25", "capabilities": {},
+                    "serverInfo": {"name": "s", "version": "1"}}}
+            text = {"jsonrpc": "2.0", "method": method, "params": params}
+            with subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c",
+                     process.HEAD + textwrap.dedent(code)],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL) as child:
+                into, sent, until = child.stdin.fileno(), 0, time.monotonic() + 0.8
+                os.write(into, json.dumps(opening).encode() + b"\n")
+                child.stdout.readline()
+                os.set_blocking(into, False)
+                while time.monotonic() < until and sent < 200e6 and child.poll() is None:
+                    if key is not None:
+                        text["id"] = f"{next(number)}{key}" if key else next(number)
+                    left = json.dumps(text).encode() + b"\n"
+                    while left and time.monotonic() < until:
+                        try:
+                            done = os.write(into, left)
+                            sent, left = sent + done, left[done:]
+                        except BlockingIOError:
+                            time.sleep(0.001)
+                        except BrokenPipeError:
+                            break
+                peak = 0
+                if child.poll() is None:
+                    with open(f"/proc/{child.pid}/status") as status:
+                        peak = int(re.search(r"VmHWM:\s+(\d+)", status.read())[1]) // 1024
+                child.kill()
+            self.assertLess(peak, 160, (code is server, method[:40]))
+
+        at_once(self, flood, floods)
+
+
 # ======================================================================================
-# 6  Eras: the server's side of them
+# 7  Revisions: the server's side of them
 # ======================================================================================
 
-class Test6Handshake(unittest.TestCase):
+class Test7Handshake(unittest.TestCase):
     """The revisions that open with `initialize`."""
 
     @clause("2025-11-25/basic/lifecycle", "it **MUST** respond with the same version")
@@ -1910,6 +2347,23 @@ class Test6Handshake(unittest.TestCase):
             "prompts": {"listChanged": True}})
         self.assertEqual(names["modern"], names["after"])
 
+    def test_what_is_said_to_be_missing_is_neither_advertised_nor_served(self):
+        server = Server("s", capabilities={"resources": {"subscribe": False}})
+        server.resource("x://y")(lambda: "")
+        play(server, """
+            > 0 initialize
+            < 0 {"capabilities": {"logging": {}, "resources": "$told"}}
+            > 1 resources/subscribe {"uri": "x://y"}
+            < 1 -32601
+            ! update
+            < fence
+            > 2 modern subscriptions/listen {"notifications": {
+                "resourceSubscriptions": ["x://y"], "resourcesListChanged": true}}
+            < notifications/subscriptions/acknowledged {"notifications": "$agreed"}
+            > notifications/cancelled {"requestId": 2}
+            """, told={"listChanged": True}, agreed={"resourcesListChanged": True},
+             update=lambda: server.notify_resource_updated("x://y"))
+
     @clause("2025-11-25/server/utilities/completion",
             "Method not found: `-32601` (Capability not supported)")
     @both_eras
@@ -1956,7 +2410,7 @@ class Test6Handshake(unittest.TestCase):
             < 7 {"messages": [{"role": "user", "content": {"type": "text", "text":
                 "Hello, Ada"}}]}
             > 8 tools/call {"name": "echo", "arguments": {"text": "x"}}
-            <= 8 {"content": [{"type": "text", "text": "x"}]}
+            <= 8 {"content": [{"type": "text", "text": "x"}], "isError": false}
             > 9 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
                 "argument": {"name": "name", "value": "A"}}
             <= 9 {"completion": {"values": ["Ada", "Alan"], "total": 2, "hasMore":
@@ -1968,7 +2422,7 @@ class Test6Handshake(unittest.TestCase):
             """, era="legacy")
 
 
-class Test6Stateless(unittest.TestCase):
+class Test7Stateless(unittest.TestCase):
     """The revision that carries everything in each request."""
 
     @clause("2026-07-28/server/discover", "Servers **MUST** implement it.")
@@ -2012,6 +2466,7 @@ class Test6Stateless(unittest.TestCase):
                 {"io.modelcontextprotocol/serverInfo": {"name": "zoo"}}}
             > 9 tools/call {"name": "echo", "arguments": {"text": "x"}}
             <= 9 {"resultType": "complete", "content": [{"type": "text", "text": "x"}],
+                "isError": false,
                 "_meta": {"io.modelcontextprotocol/serverInfo":
                 {"name": "zoo", "version": "1"}}}
             > 10 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
@@ -2145,7 +2600,8 @@ class Test6Stateless(unittest.TestCase):
                 "2026-07-28", "client": {"name": "another"}, "able": ["elicitation",
                 "roots", "sampling"]}}
             > 5 tools/call {"name": "who"}
-            <= 5 {"content": "...", "structuredContent": {"version": "2025-06-18",
+            <= 5 {"content": "...", "isError": false, "structuredContent": {"version":
+                "2025-06-18",
                 "client": {"name": "tester", "version": "1"}, "able": ["roots"]}}
             > 6 modern tools/call {"name": "who", "_meta":
                 {"io.modelcontextprotocol/clientCapabilities": {}}}
@@ -2332,16 +2788,16 @@ class Test6Stateless(unittest.TestCase):
         server = zoo(max_workers=1)
         with wire(server) as client:
             before = threading.active_count()
-            for n in range(200):
+            for n in range(100):
                 client.ask('%d modern subscriptions/listen {"notifications": '
                            '{"toolsListChanged": true}}' % n)
             self.assertLess(threading.active_count() - before, 4)
             server.remove_tool("echo")
             tags = {client.recv()["params"]["_meta"][KEY + "subscriptionId"]
-                    for _ in range(200)}
-            self.assertEqual(tags, set(range(200)))
+                    for _ in range(100)}
+            self.assertEqual(tags, set(range(100)))
             client.fence()
-            self.assertEqual({got["id"] for got in client.hang_up()}, set(range(200)))
+            self.assertEqual({got["id"] for got in client.hang_up()}, set(range(100)))
 
     def test_no_change_slips_in_before_the_acknowledgement(self):
         """Tools come and go while streams are opened and cancelled. Fails if a stream
@@ -2558,7 +3014,7 @@ class Test6Stateless(unittest.TestCase):
 
 
 # ======================================================================================
-# 9  Server
+# 10  Server
 # ======================================================================================
 
 @dataclasses.dataclass
@@ -2567,7 +3023,7 @@ class Point:
     y: int
 
 
-class Test9Tools(unittest.TestCase):
+class Test10Tools(unittest.TestCase):
     """tools/list and tools/call."""
 
     @both_eras
@@ -2701,6 +3157,65 @@ class Test9Tools(unittest.TestCase):
                 """, era=era)
         self.assertNotIn("Traceback", stderr.getvalue())
 
+    @clause("2026-07-28/basic/index", "Implementations of this protocol version "
+            "**MUST NOT** emit these codes")
+    def test_codes_are_those_of_the_revision(self):
+        """A handler raises what it means, and need not ask for the revision."""
+        server, code = Server("s"), queue.Queue()
+
+        @server.resource("menu://{day}")
+        def menu(day: str):
+            raise McpError(code.get(), "closed", {"day": day})
+
+        rows = [  # what is raised, what is sent in the handshake era and after it
+            (mcp_min.RESOURCE_NOT_FOUND, -32002, -32602), (-32042, -32042, -32603),
+            (-32020, -32020, -32020), (-32055, -32055, -32603),
+            (-32099, -32099, -32603), (-32021, -32021, -32021), (-32019, -32019, -32019),
+            (-32100, -32100, -32100), (7, 7, 7)]
+        for raised, legacy, modern in rows:
+            for era, sent in ("legacy", legacy), ("modern", modern):
+                with self.subTest(raised=raised, era=era):
+                    code.put(raised)
+                    play(server, """
+                        > 1 resources/read {"uri": "menu://monday"}
+                        < 1 %d "closed" {"day": "monday"}
+                        """ % sent, era=era)
+        with self.assertRaisesRegex(TypeError, "an error code must be an int"):
+            McpError("oops", "no")
+
+    @clause("2025-11-25/server/tools", "is returned as a JSON object")
+    def test_structure_that_is_no_object_goes_wrapped_to_older_revisions(self):
+        server = Server("s")
+        server.add_tool(lambda: mcp_min.ToolResult("x", [1]), name="bare")
+        server.add_tool(lambda: [1], name="declared", output_schema={"type": "array"})
+        wrapped = {"structuredContent": {"result": [1]}, "_meta": {
+            "fastmcp": {"wrap_result": True}}}
+        for era, bare in ("legacy", wrapped), ("modern", {"structuredContent": [1]}):
+            play(server, """
+                > 1 tools/call {"name": "bare"}
+                < 1 BARE
+                > 2 tools/call {"name": "declared"}
+                < 2 WRAPPED
+                > 3 tools/list
+                < 3 {"tools": [{"name": "bare"}, {"outputSchema": {"type": "object",
+                    "properties": {"result": {"type": "array"}}}}]}
+                """.replace("BARE", json.dumps(bare)).replace(
+                    "WRAPPED", json.dumps(wrapped)), era=era)
+
+    @clause("2025-11-25/server/prompts", "include a valid MIME type")
+    def test_content_has_its_type(self):
+        """Of images, from their first bytes; of embedded text, that of plain text."""
+        rows = [(b"\x89PNG...", "image/png"), (b"\xff\xd8\xff...", "image/jpeg"),
+                (b"GIF89a", "image/gif"), (b"RIFF....WEBP", "image/webp"),
+                (b"?", "image/png")]
+        for data, mime_type in rows:
+            self.assertEqual(Image(data=data)["mimeType"], mime_type)
+        self.assertEqual(Image(data=b"GIF8", mime_type="x/y")["mimeType"], "x/y")
+        for options, mime_type in (({"text": "a"}, "text/plain"),
+                                   ({"data": b"a"}, "application/octet-stream")):
+            resource = EmbeddedResource("x://y", **options)["resource"]
+            self.assertEqual(resource["mimeType"], mime_type)
+
     def test_errors_can_be_masked(self):
         """G4"""
         server = Server("s", mask_errors=True)
@@ -2712,6 +3227,10 @@ class Test9Tools(unittest.TestCase):
         @server.tool
         def tell():
             raise ToolError("on purpose")
+
+        @server.tool
+        def encode():
+            return mcp_min.ToolResult("x", meta={"swordfish": {1, 2}})
 
         @server.prompt(name="p")
         def prompt():
@@ -2726,8 +3245,11 @@ class Test9Tools(unittest.TestCase):
                     purpose"}]}
                 > 3 prompts/get {"name": "p"}
                 < {"id": 3, "error": {"code": -32603, "message": "$message"}}
+                > 4 tools/call {"name": "encode"}
+                < {"id": 4, "error": {"code": -32603, "message": "$unsent"}}
                 """, era="legacy")
-        self.assertNotIn("swordfish", names["text"])
+        for said in names.values():
+            self.assertNotRegex(said, "swordfish|TypeError|set")
 
     def test_any_return_value_is_one_valid_answer(self):
         """D9"""
@@ -2852,7 +3374,8 @@ class Test9Tools(unittest.TestCase):
             > 1 tools/call {"name": "mixed"}
             <= 1 {"content": [{"type": "text", "text": "a"},
                 {"type": "text", "text": "{\\"b\\": null}"},
-                {"type": "text", "text": "null"}, {"type": "text", "text": "c"}]}
+                {"type": "text", "text": "null"}, {"type": "text", "text": "c"}],
+                "isError": false}
             """, era="legacy")
 
     def test_a_resource_of_no_name_has_that_of_its_function(self):
@@ -2887,7 +3410,7 @@ class Test9Tools(unittest.TestCase):
             """, era="legacy")
 
 
-class Test9Lists(unittest.TestCase):
+class Test10Lists(unittest.TestCase):
     """Pages, resources, prompts, completion."""
 
     @clause("2025-11-25/server/utilities/pagination",
@@ -3026,6 +3549,18 @@ class Test9Lists(unittest.TestCase):
                 <M 11 -32602 {"uri": ""}
                 """, era=era)
 
+    def test_a_prompt_message_may_be_a_plain_object(self):
+        server = Server("s")
+        server.prompt(name="p")(lambda: [{"role": "assistant", "content": "hi"}])
+        play(server, """
+            > 1 prompts/get {"name": "p"}
+            < 1 {"messages": [{"role": "assistant", "content": {"type": "text",
+                "text": "hi"}}]}
+            """, era="legacy")
+        for role in "system", None:
+            with self.assertRaisesRegex(ValueError, "role"):
+                Message(role, "hi")
+
     @clause("2025-11-25/server/prompts",
             "Missing required arguments: `-32602` (Invalid params)")
     @both_eras
@@ -3062,6 +3597,18 @@ class Test9Lists(unittest.TestCase):
                 > 8 prompts/get {"name": "fails"}
                 < 8 -32603
                 """, era=era)
+
+    def test_a_resource_of_a_template_completes_as_its_template_does(self):
+        server = Server("s")
+        server.resource("note://{name}")(lambda name: "")
+        server.completion("note://{name}", "name")(lambda value: [value + "!"])
+        play(server, """
+            > 1 completion/complete {"ref": {"type": "ref/resource", "uri": "note://x"},
+                "argument": {"name": "name", "value": "a"}}
+            < 1 {"completion": {"values": ["a!"]}}
+            """, era="legacy")
+        with self.assertRaisesRegex(ValueError, "needs a URI with a scheme"):
+            server.add_resource("no address", lambda: "")
 
     @clause("2025-11-25/server/utilities/completion", "Maximum 100 items per response")
     @both_eras
@@ -3110,7 +3657,418 @@ class Test9Lists(unittest.TestCase):
         self.assertEqual(names["values"], ["py%d" % n for n in range(100)])
 
 
-class Test9Extras(unittest.TestCase):
+class Test10AsyncHandlers(unittest.TestCase):
+    """`async def` handlers of a server share one event loop."""
+
+    def test_what_one_call_opens_serves_the_next(self):
+        """Also on another connection.  Another server has a loop of its own."""
+        loops = []
+
+        async def note() -> str:
+            loops.append(asyncio.get_running_loop())
+            return threading.current_thread().name
+
+        first, second = Server("a"), Server("b")
+        for server in first, second:
+            server.tool(note)
+        with Client(first) as client, Client(first) as other, Client(second) as third:
+            names = {one.call_tool("note").text for one in (client, client, other, third)}
+        self.assertEqual(names, {"mcp event loop"})
+        self.assertEqual([loops.index(loop) for loop in loops], [0, 0, 0, 3])
+        self.assertEqual([loop.is_closed() for loop in loops], [True] * 4)
+        with Client(first) as client:  # served again: a loop again
+            client.call_tool("note")
+        self.assertNotIn(loops[-1], loops[:-1])
+
+    def test_while_they_wait_they_hold_no_worker(self):
+        """Fails (by hanging) if each keeps the thread that called it."""
+        server, here = Server("s", max_workers=1), []
+
+        @server.tool
+        async def meet() -> str:
+            here.append(asyncio.get_running_loop().create_future())
+            if len(here) == 50:
+                for future in here:
+                    future.set_result(None)
+            await here[-1]
+            return "met"
+
+        with Client(server) as client:
+            calls = [client.submit_tool("meet") for _ in range(50)]
+            self.assertEqual({call.result(PATIENCE).text for call in calls}, {"met"})
+
+    def test_all_of_asyncio_works_in_them(self):
+        server = Server("s")
+
+        @server.tool
+        async def work() -> list:
+            child = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", "-c", "print(5)",
+                stdout=asyncio.subprocess.PIPE)
+            out, _ = await child.communicate()
+            loop = asyncio.get_running_loop()
+            thread = await loop.run_in_executor(None, threading.get_ident)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.sleep(60), 0.001)
+            both = await asyncio.gather(asyncio.sleep(0, 1), asyncio.sleep(0, 2))
+            return [out.decode().strip(), thread == threading.get_ident(), both]
+
+        with Client(server) as client:
+            self.assertEqual(client.call_tool("work").data, ["5", False, [1, 2]])
+
+    def test_what_fails_in_one_ends_no_other(self):
+        server = Server("s")
+
+        @server.tool
+        async def leave():
+            async def out():
+                sys.exit(3)
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+            asyncio.ensure_future(out())
+            await asyncio.sleep(0.001)
+            sys.exit(4)
+
+        @server.tool
+        async def stay() -> str:
+            return "here"
+
+        with quiet(), Client(server) as client:
+            self.assertIn("SystemExit", client.call_tool(
+                "leave", raise_on_error=False).text)
+            self.assertEqual(client.call_tool("stay").text, "here")
+
+    @both_eras
+    def test_questions_are_awaited_and_hold_up_nobody(self, era):
+        """Fails (by hanging) if the loop waits for the user."""
+        server, asked = Server("s"), gate("asked")
+
+        @server.tool
+        async def ask(ctx: Context) -> str:
+            first, second = await asyncio.gather(
+                ctx.elicit("One?", str, key="one"), ctx.elicit("Two?", int, key="two")
+                ) if ctx.protocol_version != MODERN else (
+                await ctx.elicit("One?", str), await ctx.elicit("Two?", int))
+            return f"{first.data} {second.data}"
+
+        @server.tool
+        async def pass_by(ctx: Context) -> str:
+            contents = await ctx.read_resource("s://now")
+            await ctx.wait(0.001)
+            return contents[0].text + await ctx.once("k", later)
+
+        @server.resource("s://now")
+        async def now() -> str:
+            return "now"
+
+        async def later():
+            return " or later"
+
+        def answer(message, schema, params):
+            asked.set()
+            if message == "One?":
+                self.assertEqual(other.call_tool("pass_by").text, "now or later")
+            return {"value": {"One?": "x", "Two?": 2}[message]}
+
+        with Client(server, mode=era) as other, Client(
+                server, mode=era, elicitation_handler=answer) as client:
+            self.assertEqual(client.call_tool("ask").text, "x 2")
+
+    @both_eras
+    def test_a_question_that_was_not_awaited_is_an_error_in_words(self, era):
+        server = Server("s")
+
+        @server.tool
+        async def look(ctx: Context) -> str:
+            return ctx.elicit("?", str).action
+
+        @server.tool
+        async def forget(ctx: Context) -> str:
+            ctx.elicit("?", str)
+            return "done"
+
+        with quiet(), Client(server, mode=era, elicitation_handler=lambda *_: {
+                "value": "x"}) as client:
+            for tool in "look", "forget":
+                text = client.call_tool(tool, raise_on_error=False).text
+                self.assertIn("`await ctx.elicit(…)`", text)
+
+    def test_reports_act_at_once_and_may_be_awaited(self):
+        server, steps, logs = Server("s"), [], []
+
+        @server.tool
+        async def work(ctx: Context):
+            ctx.report_progress(1)
+            await ctx.report_progress(2)
+            ctx.info("one")
+            await ctx.log("info", "two")
+            await ctx.notify("notifications/x")
+            assert not ctx.info("three")
+
+        with Client(server, mode=LATEST, log_handler=lambda p: logs.append(p["data"]),
+                    progress_handler=lambda *step: steps.append(step[0])) as client:
+            client.call_tool("work")
+            soon(lambda: len(logs) == 3)
+        self.assertEqual((steps, logs), ([1, 2], ["one", "two", "three"]))
+
+    def test_with_run_handler_they_run_on_the_thread_of_the_host(self):
+        """One after the other, on one loop, and the lifespan's too."""
+        jobs, loops = queue.Queue(), []
+        host = threading.Thread(target=lambda: [job() for job in iter(jobs.get, None)])
+        host.start()
+
+        @contextlib.asynccontextmanager
+        async def lifespan(server):
+            loops.append(asyncio.get_running_loop())
+            yield
+            loops.append(asyncio.get_running_loop())
+
+        server = Server("s", run_handler=jobs.put, lifespan=lifespan)
+
+        @server.tool
+        async def where(ctx: Context) -> bool:
+            loops.append(asyncio.get_running_loop())
+            await asyncio.sleep(0.001)
+            return threading.current_thread() is host and (
+                (await ctx.elicit("?", bool)).data)
+
+        with Client(server, mode=LATEST,
+                    elicitation_handler=lambda *_: {"value": True}) as client:
+            calls = [client.submit_tool("where") for _ in range(3)]
+            self.assertEqual([call.result().data for call in calls], [True] * 3)
+        soon(lambda: len(loops) == 5)
+        self.assertEqual(len(set(loops)), 1)
+        jobs.put(None)
+        host.join()
+
+
+LIFE = textwrap.dedent("""
+    import asyncio, contextlib
+    @contextlib.asynccontextmanager
+    async def lifespan(server):
+        print("enter", flush=True)
+        yield {"loop": asyncio.get_running_loop()}
+        await asyncio.sleep(0.001)
+        print("leave", flush=True)
+    server = Server("s", lifespan=lifespan)
+    @server.tool
+    async def same(ctx: Context) -> bool:
+        assert ctx.request_context.lifespan_context is ctx.lifespan_context
+        return ctx.lifespan_context["loop"] is asyncio.get_running_loop()
+    """)
+
+
+class Test10NothingIsSilent(unittest.TestCase):
+    """What would otherwise be found out by wrong guesses."""
+
+    def test_a_tool_registered_twice_is_told(self):
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
+            server = Server("s")
+            server.tool(lambda: 1, name="twice")
+            self.assertEqual(stderr.getvalue(), "")
+            server.tool(lambda: 2, name="twice")
+        self.assertEqual(stderr.getvalue(),
+                         "mcp_min: twice is registered again: the new one counts\n")
+
+    def test_a_cancelled_handler_that_goes_on_is_named_once(self):
+        server, began, go = Server("s", max_workers=2), queue.Queue(), gate("go")
+        self.addCleanup(go.set)
+
+        @server.tool
+        def spin():
+            began.put(1)
+            go.wait()  # here
+
+        with open(__file__, encoding="utf-8") as file:
+            number = 1 + file.read().split("\n").index("            go.wait()  # here")
+        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.05), (
+                contextlib.redirect_stderr(io.StringIO())) as stderr, Client(server) as c:
+            calls = [c.submit_tool("spin"), c.submit_tool("spin")]
+            for call in calls:
+                began.get(timeout=PATIENCE)
+            for call in calls:
+                call.cancel()
+            soon(lambda: stderr.getvalue().count("still at") == 2)
+            go.set()
+        said = stderr.getvalue()
+        self.assertRegex(said, r"tools/call spin was cancelled 0.05 s ago, and is still at "
+                         r".*test_mcp_min.py:%d\n" % number)
+        self.assertEqual(said.count("all 2 workers run calls that nobody waits for: "
+                                    "tools/call spin"), 1)
+
+    def test_a_coroutine_that_blocks_the_loop_is_named_too(self):
+        server, began, go = Server("s"), gate("began"), gate("go")
+
+        @server.tool
+        async def block():
+            began.set()
+            go.wait()
+
+        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.05), (
+                contextlib.redirect_stderr(io.StringIO())) as stderr, Client(server) as c:
+            call = c.submit_tool("block")
+            began.wait()
+            call.cancel()
+            soon(lambda: "block was cancelled" in stderr.getvalue())
+            go.set()
+        self.assertIn("test_mcp_min.py:", stderr.getvalue())
+
+    def test_a_traceback_begins_in_the_users_code(self):
+        server = Server("s")
+
+        @server.tool
+        def fail():
+            raise ValueError("broken")
+
+        with contextlib.redirect_stderr(io.StringIO()) as stderr, Client(server) as client:
+            client.call_tool("fail", raise_on_error=False)
+        self.assertNotIn('File "' + mcp_min.__file__, stderr.getvalue())
+        self.assertIn("in fail\n", stderr.getvalue())
+
+    def test_what_is_no_json_is_named_with_its_place(self):
+        server = Server("s")
+        server.tool(lambda: {"a": [1, {"b": object()}]}, name="f")
+        with quiet(), Client(server) as client:
+            self.assertIn("a: 1: b: a object cannot be written as JSON",
+                          client.call_tool("f", raise_on_error=False).text)
+
+    def test_who_cannot_answer_is_said(self):
+        server = Server("s")
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            return str("elicitation" in ctx.client_capabilities) + (
+                str(ctx.elicit("?", str)))
+
+        with Client(server, mode="2025-03-26", elicitation_handler=print) as client:
+            self.assertIn("Revision 2025-03-26 has no elicitation",
+                          str(raised(client.call_tool, "ask")))
+        with Client(server, mode="2025-06-18") as client:
+            self.assertIn("did not declare the capability: elicitation",
+                          str(raised(client.call_tool, "ask")))
+
+    def test_help_can_be_read(self):
+        import pydoc
+        text = pydoc.plain(pydoc.render_doc(mcp_min))
+        self.assertNotIn(" at 0x", text)
+        for name in "Server", "Client", "Context", "load_config":
+            self.assertIn(name, text)
+
+
+class Test10Lifespan(unittest.TestCase):
+    """A context manager around all that is served."""
+
+    @UNIX
+    def test_it_is_left_however_the_server_ends(self):
+        for end, status in ((lambda server: server.hang_up(), 0),
+                            (lambda server: server.child.terminate(), 143),
+                            (lambda server: server.child.send_signal(signal.SIGINT), 130)):
+            with self.subTest(status), process(LIFE + "server.run()", "-I") as server:
+                play(server, """
+                    > handshake
+                    > 1 tools/call {"name": "same"}
+                    < 1 {"structuredContent": {"result": true}}
+                    """)
+                end(server)
+                self.assertEqual(server.exit(), status)
+                self.assertEqual(server.stderr.split(), ["enter", "leave"])
+
+    def test_what_fails_in_it_is_told_and_ends_the_server(self):
+        for before, after in ("1/0", "yield"), ("yield", "1/0"):
+            with self.subTest(before), process(f"""
+                    async def lifespan(server):
+                        {before}
+                        {after}
+                        yield
+                    Server("s", lifespan=lifespan).run()
+                    """, "-I") as server:
+                server.hang_up()
+                self.assertEqual(server.exit(), 1)
+                self.assertIn("ZeroDivisionError", server.stderr)
+
+    def test_plain_ones_and_bare_generators_too(self):
+        story = []
+
+        class Plain:
+            def __enter__(self):
+                story.append("enter")
+                return 5
+
+            def __exit__(self, *exc):
+                story.append("leave")
+
+        def bare(server):
+            with Plain() as value:
+                yield value
+
+        async def bare_async(server):
+            with Plain() as value:
+                yield value
+
+        for lifespan in (lambda server: Plain()), bare, bare_async:
+            server = Server("s", lifespan=lifespan)
+
+            @server.tool
+            def value(ctx: Context) -> int:
+                story.append("call")
+                return ctx.lifespan_context
+
+            with Client(server) as client, Client(server) as other:
+                self.assertEqual(client.call_tool("value").data, 5)
+                self.assertEqual(other.call_tool("value").data, 5)
+            soon(lambda: len(story) % 4 == 0)
+        self.assertEqual(story, ["enter", "call", "call", "leave"] * 3)
+
+    def test_one_that_does_not_end_is_left_alone(self):
+        server = Server("s", lifespan=endless)
+        with mock.patch.object(mcp_min, "LIFESPAN_SECONDS", 0.01), quiet(), (
+                self.assertRaisesRegex(TimeoutError, "lifespan")):
+            play(server, "> 1 ping\n< 1 {}", era="legacy")
+
+    def test_run_async_shares_the_loop_of_the_application(self):
+        with process(LIFE + textwrap.dedent("""
+            async def main():
+                pool = asyncio.get_running_loop()
+                @server.tool
+                async def shared() -> bool:
+                    return pool is asyncio.get_running_loop()
+                await server.run_stdio_async()
+                print("after", file=sys.stderr)
+            asyncio.run(main())
+            """), "-I") as server:
+            play(server, """
+                > handshake
+                > 1 tools/call {"name": "same"}
+                < 1 {"structuredContent": {"result": true}}
+                > 2 tools/call {"name": "shared"}
+                < 2 {"structuredContent": {"result": true}}
+                """)
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.stderr.split(), ["enter", "leave", "after"])
+
+    def test_run_async_ends_when_it_is_cancelled(self):
+        with process(LIFE + textwrap.dedent("""
+            async def main():
+                serving = asyncio.ensure_future(server.run_async("stdio"))
+                await asyncio.sleep(0.05)
+                serving.cancel()
+                try:
+                    await serving
+                except asyncio.CancelledError:
+                    print("cancelled", file=sys.stderr)
+            asyncio.run(main())
+            """), "-I") as server:
+            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.stderr.split(), ["enter", "leave", "cancelled"])
+
+
+async def endless(server):
+    """A lifespan."""
+    yield
+    await asyncio.sleep(600)
+
+
+class Test10Extras(unittest.TestCase):
     """Your own methods, middleware, and where handlers run."""
 
     @both_eras
@@ -3180,6 +4138,69 @@ class Test9Extras(unittest.TestCase):
                 < 1 -32603 "forgetful"
                 """, era=era)
 
+    @unittest.skipIf(os.name == "nt", "there closing a pipe waits for its reader")
+    @both_eras
+    def test_unthreaded_handlers_run_on_the_calling_thread(self, era):
+        """One after the other; but pings, cancellations, progress and answers go on."""
+        server, ran, began, go = Server("s"), [], gate("began"), gate("go")
+
+        @server.tool
+        def hold(ctx: Context) -> str:
+            ran.append(threading.get_ident())
+            ctx.report_progress(1)
+            began.set()
+            go.wait()
+            ctx.check_cancelled()
+            return "held"
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            ran.append(threading.get_ident())
+            return ctx.elicit("?", str).data
+
+        @server.tool
+        async def later(ctx: Context) -> str:
+            ran.append(threading.get_ident())
+            await asyncio.sleep(0)
+            return (await ctx.elicit("?", str)).data
+
+        (into, ours), (mine, out) = os.pipe(), os.pipe()
+        streams = [os.fdopen(fd, mode, 0) for fd, mode in (
+            (mine, "rb"), (ours, "wb"), (into, "rb"), (out, "wb"))]
+        serving = threading.Thread(target=lambda: server.serve(
+            *streams[2:], threaded=False))
+        serving.start()
+        steps = []
+        with Client(tuple(streams[:2]), mode=era, timeout=PATIENCE,
+                    elicitation_handler=lambda *_: {"value": "yes"}) as client:
+            held = client.submit_tool("hold", progress_handler=lambda *s: steps.append(s))
+            began.wait()
+            soon(lambda: steps)
+            client.list_tools() if era == MODERN else client.ping()
+            behind = client.submit_tool("ask")
+            held.cancel()
+            go.set()
+            self.assertEqual(behind.result(PATIENCE).text, "yes")
+            self.assertEqual(client.call_tool("later").text, "yes")
+        for stream in streams[:2]:
+            stream.close()
+        serving.join(PATIENCE)
+        self.assertFalse(serving.is_alive())
+        self.assertEqual(set(ran), {serving.ident})
+
+    def test_a_finite_stream_is_answered_however_long_that_takes(self):
+        server, out = Server("s", drain_seconds=0.0), io.BytesIO()
+        server.tool(lambda: time.sleep(0.05), name="slow")
+        text = "".join(json.dumps(message(f'{n} tools/call {{"name": "slow"}}', True)) + "\n"
+                       for n in range(5))
+        with tempfile.TemporaryFile() as file:
+            file.write(text.encode())
+            file.seek(0)
+            for reader in io.BytesIO(text.encode()), file:
+                out = io.BytesIO()
+                server.serve(reader, out)
+                self.assertEqual(out.getvalue().count(b'"isError":false'), 5)
+
     def test_a_host_may_run_the_handlers_where_it_must(self):
         jobs = queue.Queue()
         host = threading.Thread(target=lambda: [job() for job in iter(jobs.get, None)])
@@ -3244,10 +4265,10 @@ SIZE = {"type": "object", "required": ["size"],
         "properties": {"size": {"type": "string", "enum": ["S", "M"]}}}
 
 
-def shop(**options):
+def shop(name="shop", **options):
     """A server whose tools ask their client; what was done is kept in
     ``server.done``."""
-    server = Server("shop", **options)
+    server = Server(name, **options)
     server.done = []
 
     @server.tool
@@ -3304,7 +4325,7 @@ MEDIUM = '{"size": {"action": "accept", "content": {"size": "M"}}}'
 ORDER = '"name": "order", "arguments": {"item": "hat", "count": 2}'
 
 
-class Test9Questions(unittest.TestCase):
+class Test10Questions(unittest.TestCase):
     """A handler asks its client: by a request in a session, by replay where there is
     none."""
 
@@ -3368,6 +4389,70 @@ class Test9Questions(unittest.TestCase):
                 "accept", "content": {"name": "Ada"}}}}
             """ % ORDER, era="legacy")
         self.assertEqual(server.done, ["bill", "sold"])
+
+    @clause("2025-11-25/basic/lifecycle", "Implementations **SHOULD** establish timeouts "
+            "for all sent requests")
+    def test_a_question_that_is_not_answered_in_time_frees_its_handler(self):
+        server, tried = Server("s", max_workers=1), []
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            for verb in (ctx.list_roots, functools.partial(ctx.sample, "?"),
+                         functools.partial(ctx.elicit, "?", str),
+                         functools.partial(ctx.elicit_url, "?", "https://x.io"),
+                         functools.partial(ctx.ask, {"r": {"method": "roots/list"}})):
+                try:
+                    verb(timeout=0.01)
+                except RequestTimeout as error:
+                    tried.append(str(error))
+            return "gave up"
+
+        asked = "".join("""
+            < $%d %s
+            < notifications/cancelled {"requestId": "$%d", "reason": "timed out"}
+            """ % (n, method, n) for n, method in enumerate((
+                "roots/list", "sampling/createMessage", "elicitation/create",
+                "elicitation/create", "roots/list")))
+        play(server, """
+            > 1 tools/call {"name": "ask"}
+            %s
+            < 1 {"content": [{"text": "gave up"}]}
+            """ % asked, era="legacy")
+        self.assertEqual(len(tried), 5)
+        self.assertRegex(tried[2], "elicitation/create: no response within")
+
+    @clause("2026-07-28/client/elicitation",
+            "limited to flat objects with primitive properties only")
+    def test_a_form_is_flat(self):
+        """What it cannot say is named before anything is sent, in both eras."""
+        @dataclasses.dataclass
+        class Good:
+            name: str
+            age: int = 3
+            day: Optional[datetime.date] = None
+            color: Color = Color.RED
+            colors: List[Color] = dataclasses.field(default_factory=list)
+
+        titled = [{"const": "a", "title": "A"}]
+        good = [Good, bool, ["a", 1], Literal["a", "b"], OBJECT, datetime.datetime, {
+            "type": "object", "properties": {
+                "one": {"type": "string", "oneOf": titled},
+                "some": {"type": "array", "items": {"anyOf": titled}},
+                "mail": {"type": "string", "format": "email"}}}]
+        bad = [(User, "home: .*type is object"), (List[str], "value: .*a list that is"),
+               (uuid.UUID, "value: .*format is uuid"), (Level, "value: .*no text"),
+               (Any, "value: .*type is None"), (decimal.Decimal, "value: "),
+               (Optional[Union[int, str]], "value: "), ({"type": "object", "properties": {
+                   "x": True}}, "x: .*type is None")]
+        for wanted in good:
+            mcp_min.Form(wanted)
+        for wanted, words in bad:
+            with self.subTest(wanted), self.assertRaisesRegex(ValueError, words):
+                mcp_min.Form(wanted)
+
+    def test_an_address_is_one(self):
+        with self.assertRaisesRegex(ValueError, "not a URL: 'no address'"):
+            mcp_min.Context.elicit_url(mock.Mock(), "?", "no address")
 
     def test_an_error_from_the_client_reaches_the_handler(self):
         play(shop(), """
@@ -3784,6 +4869,16 @@ class Test9Questions(unittest.TestCase):
         self.assertEqual([first.done, second.done, stranger.done],
                          [["bill", "sold"], [], []])
 
+    def test_a_secret_is_for_one_service_and_no_word(self):
+        with wire(shop(state_secret=b"k" * 32)) as client:
+            state = self.state(client)
+        other = shop("bank", state_secret=b"k" * 32)
+        with wire(other) as client:
+            play(client, self.RETRY % (ORDER, MEDIUM) + '< 2 -32602 "requestState"',
+                 era="modern", state=state)
+        with self.assertRaisesRegex(ValueError, "16 bytes"):
+            Server("s", state_secret=b"swordfish")
+
     def test_what_once_did_is_not_done_again_when_the_handler_fails_later(self):
         server, done = Server("s"), []
 
@@ -3819,7 +4914,7 @@ class Test9Questions(unittest.TestCase):
 
 
 # ======================================================================================
-# 5  Stdio: a server that is a real process
+# 6  Stdio: a server that is a real process
 # ======================================================================================
 
 def program(extra="", run="server.run()", **options):
@@ -3849,7 +4944,7 @@ CALL_ADD = """
 """
 
 
-class Test5Stdio(unittest.TestCase):
+class Test6Stdio(unittest.TestCase):
     """A server that owns a process: its descriptors, its signals, its end."""
 
     def ended(self, server, status=0):
@@ -3871,6 +4966,7 @@ class Test5Stdio(unittest.TestCase):
             self.assertEqual(server.hang_up(), [])
             self.ended(server)
 
+    @UNIX
     def test_calls_in_flight_are_answered_before_it_ends(self):
         """E3 A24"""
         until, go = os.pipe()
@@ -3928,6 +5024,7 @@ class Test5Stdio(unittest.TestCase):
             self.assertEqual(server.hang_up(), [])
             self.ended(server)
 
+    @UNIX
     def test_the_last_frame_is_whole_or_absent(self):
         """E17: `hang_up` checks every line, down to its newline."""
         with process(RUN) as server:
@@ -3959,6 +5056,7 @@ class Test5Stdio(unittest.TestCase):
 
     # -- signals -----------------------------------------------------------------------
 
+    @UNIX
     def test_one_ctrl_c_or_sigterm_ends_it_quietly(self):
         """E5 E6: idle, and with a call in flight.  All at once: a signal that came just
         before the main thread waited used to be lost now and then."""
@@ -3975,6 +5073,24 @@ class Test5Stdio(unittest.TestCase):
             (sig, busy, status) for busy in (False, True)
             for sig, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143))])
 
+    @UNIX
+    @clause("2026-07-28/basic/patterns/subscriptions", "it **SHOULD** respond to the "
+            "original `subscriptions/listen` request with a completion result")
+    def test_streams_get_their_final_result_when_the_server_is_ended(self):
+        for number in signal.SIGINT, signal.SIGTERM:
+            with process("Server('s', capabilities={'tools': {}}).run()") as server:
+                play(server, """
+                    > 1 modern subscriptions/listen {"notifications": {
+                        "toolsListChanged": true}}
+                    < notifications/subscriptions/acknowledged
+                    ! end
+                    < 1 {"resultType": "complete", "_meta": {
+                        "io.modelcontextprotocol/subscriptionId": 1}}
+                    > EOF
+                    """, end=lambda server=server, number=number: server.child.send_signal(
+                        number))
+                self.assertEqual(server.exit(), 128 + number)
+
     @unittest.skipUnless(hasattr(os, "openpty"), "no terminals here")
     def test_ctrl_c_on_a_terminal(self):
         """E5: the key itself, typed on the terminal the server reads from"""
@@ -3984,7 +5100,8 @@ class Test5Stdio(unittest.TestCase):
             os.write(ours, PING + b"\n")
             self.assertEqual(server.recv()["id"], 1)
             os.write(ours, b"\x03")
-            self.ended(server, 130)
+            self.assertEqual(server.exit(), 130)
+            self.assertRegex(server.stderr, r"^mcp_min: p waits for a host's .*FILE.py\n$")
         os.close(ours)
         os.close(theirs)
 
@@ -4002,6 +5119,7 @@ class Test5Stdio(unittest.TestCase):
             self.assertNotIn(server.exit(), (134, 139, -6, -11))
             self.assertEqual(server.stderr, "")
 
+    @UNIX
     def test_a_full_or_closed_stderr_stops_nothing(self):
         """E8"""
         code = program("""
@@ -4037,6 +5155,7 @@ class Test5Stdio(unittest.TestCase):
             server.hang_up()
             self.assertEqual(server.exit(), 0)
 
+    @UNIX
     def test_it_does_not_outlive_a_parent_that_was_killed(self):
         """E9: the server holds the far end of ``alive``, which ends when it does"""
         mine, alive = os.pipe()
@@ -4060,6 +5179,7 @@ class Test5Stdio(unittest.TestCase):
 
     # -- the wire is nobody else's -----------------------------------------------------
 
+    @UNIX
     def test_stray_output_and_children_stay_off_the_wire(self):
         """D8 E11"""
         with process(program("""
@@ -4119,6 +5239,7 @@ class Test5Stdio(unittest.TestCase):
             finally:
                 os.kill(child, signal.SIGKILL)
 
+    @UNIX
     def test_descriptors_are_given_back_when_run_returns(self):
         """E12, and a second run()"""
         with process(program("""
@@ -4193,6 +5314,7 @@ class Test5Stdio(unittest.TestCase):
         at_once(self, serve, [
             ["server.run()"], ["server.serve(os.fdopen(0, 'rb'), os.fdopen(1, 'wb'))"]])
 
+    @UNIX
     def test_it_runs_from_any_thread(self):
         """E16"""
         with process(program("""
@@ -4238,6 +5360,7 @@ class Test5Stdio(unittest.TestCase):
 
     # -- size and secrecy --------------------------------------------------------------
 
+    @UNIX
     def test_a_line_without_end_costs_no_memory(self):
         """A22: 100 MB of one line, 1 MB allowed"""
         with process(program("""
@@ -4261,6 +5384,7 @@ class Test5Stdio(unittest.TestCase):
             server.hang_up()
             self.ended(server)
 
+    @UNIX
     def test_the_trace_is_off_unless_asked_for_and_private(self):
         """G7 G8: what crosses is escaped before a terminal shows it"""
         hostile = b'{"x": "\x1b]0;owned\x07"}\n'
@@ -4282,6 +5406,104 @@ class Test5Stdio(unittest.TestCase):
                 text = trace.read()
             self.assertRegex(text, r'"tools/call"')
             self.assertRegex(text, r'"structuredContent"|"content"')
+            os.chmod(path, 0o666)
+            link = os.path.join(folder, "link")
+            os.symlink(path, link)
+            with mock.patch.dict(os.environ, MCP_MIN_TRACE=link):
+                self.assertRaises(OSError, play, zoo(), "", era="legacy")
+            with process(RUN, "-S", env=dict(os.environ, MCP_MIN_TRACE=path)) as server:
+                play(server, "> 1 ping\n< 1 {}")
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            with open(path) as trace:
+                self.assertIn('"ping"', trace.read())
+
+    @UNIX
+    def test_ctrl_c_ends_an_unthreaded_server_in_a_handler_too(self):
+        """A connection that a module has opened may be used: sqlite3 insists on its
+        thread."""
+        code = """
+            import signal, sqlite3
+            base = sqlite3.connect(":memory:")
+            server = Server("s")
+            @server.tool
+            def one() -> int:
+                return base.execute("select 1").fetchone()[0]
+            @server.tool
+            def hang():
+                try:
+                    print("begun", flush=True)
+                    time.sleep(60)
+                except Exception:
+                    pass
+            server.run(threaded=False)
+            """
+        for number, status in (signal.SIGINT, 130), (signal.SIGTERM, 143):
+            with self.subTest(number), process(code, "-I") as server:
+                play(server, """
+                    > handshake
+                    > 1 tools/call {"name": "one"}
+                    < 1 {"structuredContent": {"result": 1}}
+                    > 2 tools/call {"name": "hang"}
+                    """)
+                soon(lambda: "begun" in server.stderr)
+                server.child.send_signal(number)
+                self.assertEqual(server.exit(), status)
+                self.assertNotIn("Traceback", server.stderr)
+
+    def test_without_threads_a_server_does_all_on_the_calling_thread(self):
+        with process("""
+                def start(self):
+                    raise RuntimeError("can't start new thread")
+                threading.Thread.start = start
+                server = Server("s")
+                @server.tool
+                def ask(ctx: Context) -> str:
+                    ctx.report_progress(1)
+                    server.tool(lambda: None, name="new")
+                    return ctx.elicit("?", str).data
+                @server.tool
+                async def later() -> str:
+                    return "later"
+                server.method("notifications/x")(lambda: print("heard", file=sys.stderr))
+                try:
+                    mcp_min.Client(server).connect()
+                except RuntimeError as error:
+                    print("client:", error, file=sys.stderr)
+                server.run()
+                """, "-I") as server:
+            play(server, """
+                > 0 initialize 2025-11-25 {"capabilities": {"elicitation": {}}}
+                < 0 {}
+                > notifications/initialized
+                > 1 tools/call {"name": "ask", "_meta": {"progressToken": 1}}
+                < notifications/progress {"progressToken": 1, "progress": 1}
+                < notifications/tools/list_changed
+                < $id elicitation/create
+                > 2 tools/call {"name": "later"}
+                > 3 ping
+                < 3 {}
+                > $id {"action": "accept", "content": {"value": "yes"}}
+                < 1 {"content": [{"text": "yes"}]}
+                < 2 {"content": [{"text": "later"}]}
+                > notifications/x
+                """)
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+            self.assertRegex(server.stderr, "(?s)client:.*thread.*heard")
+
+    @UNIX
+    def test_stdio_server_claims_the_wire_before_what_is_noisy(self):
+        with process("""
+                with mcp_min.stdio_server() as (reader, writer):
+                    print("a banner", flush=True)
+                    os.system("echo a child")
+                    Server("s").serve(reader, writer)
+                print('{"jsonrpc": "2.0", "method": "given/back"}', flush=True)
+                """) as server:
+            play(server, "> 1 ping\n< 1 {}")
+            self.assertEqual([got["method"] for got in server.hang_up()], ["given/back"])
+            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.stderr, "a banner\na child\n")
 
     def test_a_trace_that_nobody_reads_does_not_stop_the_wire(self):
         """E8.  Fails (by hanging) if all of a line is written, whoever reads it."""
@@ -4516,14 +5738,16 @@ def error(code, message="refused", **data):
     more = {"data": data} if data else {}
     send(id=id, error=dict(code=code, message=message, **more))
 
+OFFERED = {"tools": {}, "completions": {}, "resources": {"subscribe": True}}
+
 def legacy(version="2025-11-25", **capabilities):
     result(protocolVersion=version, serverInfo={"name": "fake", "version": "1"},
-           capabilities=dict({"tools": {}}, **capabilities))
+           capabilities=dict(OFFERED, **capabilities))
 
 def modern(*versions, **capabilities):
     info = {"io.modelcontextprotocol/serverInfo": {"name": "fake", "version": "1"}}
     result(resultType="complete", supportedVersions=versions or ["2026-07-28"],
-           capabilities=dict({"tools": {}}, **capabilities), _meta=info,
+           capabilities=dict(OFFERED, **capabilities), _meta=info,
            ttlMs=0, cacheScope="public")
 
 def die(status):
@@ -4553,6 +5777,8 @@ exec(RULES["start"], globals())
 for line in sys.stdin.buffer:
     message = json.loads(line)
     seen.append(message)
+    if isinstance(message, list):
+        continue
     id, params = message.get("id"), message.get("params") or {}
     method = message.get("method", "answer").rpartition("/")[2]
     token = params.get("_meta", {}).get("progressToken")
@@ -4758,7 +5984,7 @@ def everything(**options):
 
     @server.tool
     def picky():
-        raise McpError(-32050, "not today", {"why": "monday"})
+        raise McpError(-31050, "not today", {"why": "monday"})
 
     @server.tool
     def count(n: int, ctx: Context) -> str:
@@ -4904,6 +6130,7 @@ class Session:
         self.name = {"name": "Ann"}
         self.client = Client(target or self.server, mode=mode, **{
             "sampling_handler": self.sample, "elicitation_handler": self.elicit,
+            "url_handler": self.visit,
             "roots": [{"uri": "file:///a", "name": "a"}],
             "message_handler": self.notes.append,
             "log_handler": lambda params: self.logs.append(
@@ -4912,12 +6139,18 @@ class Session:
 
     def sample(self, messages, params):
         self.asked.append(("sampling", messages[0]["role"], params["maxTokens"]))
+        if params.get("tools"):
+            use = {"type": "tool_use", "id": "1", "name": "dig", "input": {}}
+            return {"role": "assistant", "model": "m", "stopReason": "toolUse",
+                    "content": [use]}
         return "roses are red"
+
+    def visit(self, message, url, params):
+        self.asked.append((message, url))
+        return True
 
     def elicit(self, message, schema, params):
         self.asked.append((message, params.get("url")))
-        if schema is None:
-            return {}
         return {"value": True} if "value" in schema["properties"] else self.name
 
     def heard(self, method):
@@ -4934,10 +6167,10 @@ class Session:
 
 
 # ======================================================================================
-# 10  Client
+# 11  Client
 # ======================================================================================
 
-class Test10Client(unittest.TestCase):
+class Test11Client(unittest.TestCase):
     """What a caller sees, with both ends in this process."""
 
     def setUp(self):
@@ -4994,7 +6227,8 @@ class Test10Client(unittest.TestCase):
             {"type": "text", "text": "a"},
             {"type": "image", "data": "iVBORw==", "mimeType": "image/png"},
             {"type": "resource_link", "uri": "note://x", "name": "x"},
-            {"type": "resource", "resource": {"uri": "note://y", "text": "y"}}])
+            {"type": "resource", "resource": {
+                "uri": "note://y", "mimeType": "text/plain", "text": "y"}}])
 
     def test_an_error_result_raises_tool_error_unless_told_not_to(self):
         with self.assertRaisesRegex(ToolError, "out of luck"):
@@ -5008,7 +6242,7 @@ class Test10Client(unittest.TestCase):
             self.client.call_tool("picky")
         error = caught.exception
         self.assertEqual((error.code, error.message, error.data),
-                         (-32050, "not today", {"why": "monday"}))
+                         (-31050, "not today", {"why": "monday"}))
 
     def test_submit_tool_is_a_future(self):
         call = self.client.submit_tool("add", {"a": 1})
@@ -5166,6 +6400,71 @@ class Test10Client(unittest.TestCase):
                         everything()[0], mode=mode, **options) as client:
                     self.assertEqual(client.call_tool("whoami").data["able"], able)
 
+    @clause("2026-07-28/client/elicitation", "clearly display the target domain/host and "
+            "gather user consent before navigation to the target URL")
+    @clause("2025-11-25/client/elicitation",
+            "a mode not declared in client capabilities: `-32602` (Invalid params)")
+    def test_a_form_handler_never_agrees_to_open_an_address(self):
+        forms, addresses = [], []
+        form = {"elicitation_handler": lambda *question: forms.append(question) or {}}
+        url = {"url_handler": lambda message, url, params: addresses.append(url) or True}
+        rows = [(form, {"form": {}}), (url, {"url": {}}),
+                ({**form, **url}, {"form": {}, "url": {}})]
+        for options, modes in rows:
+            client = Client(everything()[0], **options)
+            self.assertEqual(client.declared, {"elicitation": modes})
+            for mode in "form", "url", "voice":
+                ask = functools.partial(client._answer, "elicitation/create", {
+                    "mode": mode, "message": "?", "url": "https://x.io"}, MODERN)
+                with self.subTest(modes=modes, mode=mode):
+                    if mode in modes:
+                        self.assertEqual(ask(), {"action": "accept"})
+                    else:
+                        self.assertEqual(raised(ask).code, -32602)
+        self.assertEqual((len(forms), addresses), (2, ["https://x.io"] * 2))
+        for reply, action in ((False, "decline"), (None, "decline"), ("yes", "decline"),
+                              (Elicited("cancel"), "cancel")):
+            client = Client(everything()[0], url_handler=lambda *a, reply=reply: reply)
+            got = client._answer("elicitation/create", {"mode": "url", "url": "x://y"}, MODERN)
+            self.assertEqual(got, {"action": action})
+
+    def test_more_capabilities_can_be_declared(self):
+        extra = {"sampling": {"tools": {}}, "extensions": {"x/y": {}}}
+        for mode in ("legacy", "modern"):
+            with Client(everything()[0], mode=mode, capabilities=extra,
+                        sampling_handler=lambda *a: "hi") as client:
+                self.assertEqual(client.call_tool("whoami").data["able"],
+                                 ["extensions", "sampling"])
+            self.assertEqual(client.declared, extra)
+
+    @clause("2026-07-28/client/elicitation",
+            "Clients **SHOULD** validate all responses against the provided schema")
+    def test_content_that_does_not_fit_the_form_is_not_sent(self):
+        for mode in ("legacy", "modern"):
+            with self.subTest(mode), quiet() as said, Session(mode) as session:
+                session.name = {"name": 7}
+                with self.assertRaises((McpError, ToolError)):
+                    session.client.call_tool("pay", {"amount": 1})
+                self.assertIn("name: expected string, got 7", said.getvalue())
+                self.assertEqual(session.effects, [])
+
+    def test_a_sampling_handler_that_declines_is_an_error(self):
+        for mode in ("legacy", "modern"):
+            with self.subTest(mode), Client(
+                    everything()[0], mode=mode, sampling_handler=lambda *a: None) as client:
+                error = raised(client.call_tool, "recite")
+                self.assertEqual((type(error), error.code), (McpError, -1))
+
+    @clause("2025-11-25/client/roots", "**MUST** be a `file://` URI")
+    def test_roots_are_files(self):
+        for root in "http://x/", {"uri": "ftp://y"}, {}:
+            with self.assertRaisesRegex(ValueError, "a root is a path or a file URI"):
+                Client(everything()[0], roots=[root])
+        client = Client(everything()[0], roots=["/a b", {"uri": "file:///c", "name": "c"}])
+        self.assertEqual(client._handlers["roots"], [
+            {"uri": pathlib.Path("/a b").absolute().as_uri()},
+            {"uri": "file:///c", "name": "c"}])
+
     def test_client_info_reaches_the_server(self):
         for mode in ("legacy", "modern"):
             with Client(everything()[0], mode=mode,
@@ -5277,12 +6576,12 @@ class Test10Client(unittest.TestCase):
             told.append(note)
             ended.set()
 
-        def accept(message, schema, params):
+        def accept(message, url, params):
             asked.append(params["elicitationId"])
-            return Elicited("accept")
+            return True
 
         with Client(server, mode="2025-11-25", message_handler=hear,
-                    elicitation_handler=accept) as client:
+                    url_handler=accept) as client:
             self.assertEqual([client.call_tool("visit").text], asked)
             ended.wait()
         self.assertEqual(told[0]["params"], {"elicitationId": asked[0]})
@@ -5304,8 +6603,8 @@ class Test10Client(unittest.TestCase):
             return day
 
         for mistake, error in [
-                (lambda: server.tool(takes, tags={"a"}), TypeError),
-                (lambda: server.tool(takes, meta={"a": {1}}), TypeError),
+                (lambda: server.tool(takes, labels={"a"}), TypeError),
+                (lambda: server.tool(takes, meta={"a": object()}), TypeError),
                 (lambda: server.tool(takes, input_schema={}), ValueError),
                 (lambda: server.tool(takes, output_schema={"type": "zzz"}), ValueError),
                 (lambda: server.tool(takes, name="no spaces"), ValueError),
@@ -5313,7 +6612,7 @@ class Test10Client(unittest.TestCase):
                 (lambda: server.resource("menu://{week}")(takes), TypeError),
                 (lambda: server.method("tools/list"), TypeError),
                 (lambda: Server("s", page_size=0), ValueError),
-                (lambda: Server("s", state_secret=b""), TypeError),
+                (lambda: Server("s", state_secret=b"15 bytes at most"[:15]), ValueError),
                 (lambda: Server("s", drain_seconds=-1), ValueError),
                 (lambda: Server("s", capabilities={"tasks": True}), TypeError),
                 (lambda: Server("s", cache_scope="everybody"), ValueError),
@@ -5421,8 +6720,10 @@ class Test10Client(unittest.TestCase):
         self.assertEqual(got["messages"][0]["content"]["text"], "6")
 
     def test_an_entry_without_a_command_is_named(self):
-        with self.assertRaisesRegex(ValueError, "no command"):
-            Client({"url": "https://example.org"}).connect()
+        for target, words in (({"cwd": "x"}, "no command"), ("https://x.org", "proxy"),
+                              ({"url": "https://x.org"}, "https://x.org is not stdio")):
+            with self.assertRaisesRegex(ValueError, words):
+                Client(target).connect()
 
     def test_waiting_often_leaves_nothing_behind(self):
         server, left = Server("s"), []
@@ -5522,42 +6823,14 @@ class Test10Client(unittest.TestCase):
         for call in calls:
             self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
 
-    def test_cached_lists_are_fresh_until_the_server_says_otherwise(self):
+    def test_results_are_not_cached(self):
+        """Whatever the server's hints say: another process may change the list."""
         server, _ = everything(cache_ttl=60, page_size=1000)
         asked = overheard(server)
-        with Session("modern", server) as session:
-            client = session.client
+        with Client(server, mode="modern") as client:
             for _ in range(3):
-                before = client.list_tools()
-                client.list_prompts()
-                client.read_resource("note://x")
-            self.assertEqual([asked.count(method) for method in (
-                "tools/list", "prompts/list", "resources/read")], [1, 1, 1])
-            client.call_tool("grow", {"name": "grown"})
-            session.heard("notifications/tools/list_changed")
-            self.assertEqual(len(client.list_tools()), len(before) + 1)
-            client.list_prompts()
-            self.assertEqual((asked.count("tools/list"), asked.count("prompts/list")),
-                             (2, 1))
-            client.subscribe("note://x")
-            client.read_resource("note://x")
-            client.call_tool("touch", {"uri": "note://x"})
-            session.heard("notifications/resources/updated")
-            client.read_resource("note://x")
-            self.assertEqual(asked.count("resources/read"), 2)
-
-    def test_what_the_caller_does_to_a_cached_list_is_his_own_affair(self):
-        with Client(everything(cache_ttl=60)[0]) as client:
-            client.list_tools()[0].clear()
-            client.list_tools().clear()
-            self.assertEqual(client.list_tools()[0]["name"], "add")
-
-    def test_answers_that_came_through_questions_are_not_cached(self):
-        with Session("modern", everything(cache_ttl=60)[0]) as session:
-            for name in ("Ann", "Bo"):
-                session.name = {"name": name}
-                content, = session.client.read_resource("asked://coffee")
-                self.assertEqual(content.text, "coffee for " + name)
+                client.list_tools()
+        self.assertEqual(asked.count("tools/list"), 3)
 
     def test_two_clients_of_one_server_do_not_meet(self):
         with Client(self.session.server, mode="legacy") as other:
@@ -5580,7 +6853,7 @@ class Test10Client(unittest.TestCase):
 
 
 # ======================================================================================
-# 6, 10  Every feature in both eras
+# 7, 11  Every feature in both eras
 # ======================================================================================
 
 def names(listed, key="name"):
@@ -5758,20 +7031,6 @@ class TestBothEras(unittest.TestCase):
                 self.assertEqual([level for level, _ in session.logs],
                                  ["info", "error"])
 
-    def test_cached_lists_differ_in_traffic_only(self):
-        counts = {}
-        for mode in ("legacy", "modern"):
-            server, _ = everything(cache_ttl=60, page_size=1000)
-            counts[mode] = overheard(server)
-            with Session(mode, server) as session:
-                for _ in range(3):
-                    session.client.list_tools()
-                session.client.call_tool("grow", {"name": "grown"})
-                session.heard("notifications/tools/list_changed")
-                self.assertIn("grown", names(session.client.list_tools()))
-        self.assertEqual(counts["legacy"].count("tools/list"), 4)
-        self.assertEqual(counts["modern"].count("tools/list"), 2)
-
     def test_a_second_process_with_the_same_secret_continues(self):
         effects = []
 
@@ -5796,7 +7055,7 @@ class TestBothEras(unittest.TestCase):
 
 
 # ======================================================================================
-# 10  Client: servers that misbehave
+# 11  Client: servers that misbehave
 # ======================================================================================
 
 OK = '{"jsonrpc":"2.0","id":$id,"result":{"ok":true}}'
@@ -5893,7 +7152,6 @@ ROUNDS = [  # F12: the answers of one call, round by round → its text, or its 
     ("state only", [INPUT % ',"requestState":"s"', DONE], "done"),
     ("two rounds", [INPUT % ASK, INPUT % ASK, DONE], "done"),
     ("for ever", [INPUT % ASK], McpError),
-    ("state for ever", [INPUT % ',"requestState":"s"'], McpError),
     ("an unknown question",
      [INPUT % ASK.replace("elicitation/create", "acme/ask"), DONE], McpError),
     ("a question we have no handler for", [INPUT % (',"inputRequests":{"q":{"method":'
@@ -5905,7 +7163,7 @@ ROUNDS = [  # F12: the answers of one call, round by round → its text, or its 
 ]
 
 
-class Test10Faults(FakeServers, unittest.TestCase):
+class Test11Faults(FakeServers, unittest.TestCase):
     """Every row of the list of client faults, against servers that act by a script."""
 
     def test_noise_before_an_answer_is_skipped(self):
@@ -5978,7 +7236,7 @@ class Test10Faults(FakeServers, unittest.TestCase):
             error = raised(verb, *arguments)
             self.assertIsInstance(error, McpError)
             self.assertEqual(error.code, -32603)
-            self.assertIn("Malformed answer", str(error))
+            self.assertIn("Malformed response", str(error))
 
     def test_a_decimal_string_for_a_pending_integer_is_tolerated(self):  # F9
         client = self.fake()
@@ -6039,23 +7297,75 @@ class Test10Faults(FakeServers, unittest.TestCase):
         self.assertEqual([call["arguments"] for call in (first, second, third)],
                          [{"rounds": rounds}] * 3)
 
-    def test_a_call_cancelled_while_it_is_sent_again_is_withdrawn(self):
-        """Fails if the second request, which nobody waits for, is left to run."""
-        client = self.fake(options=CONTENT, **MODERN_FAKE)
-        dialect, stamped = client._link.dialect, []
-
-        def stamp(params):
-            stamped.append(params)
-            if len(stamped) == 2:  # past the last look at the future
-                call.cancel()
-            return stamp_it(params)
-
-        stamp_it, dialect.stamp = dialect.stamp, stamp
+    def test_a_call_cancelled_while_the_user_is_asked_is_not_sent_again(self):
+        """Fails if the second request, which nobody waits for, goes out."""
+        asked, go = gate("the question"), gate("the answer")
+        client = self.fake(options={"elicitation_handler": lambda *question: (
+            asked.set(), go.wait(), {})[-1]}, **MODERN_FAKE)
         call = client.submit_tool("f", {"rounds": [INPUT % ASK, ""]})
-        with self.assertRaises(concurrent.futures.CancelledError):
-            call.result(PATIENCE)
-        soon(lambda: self.seen(client)[-2]["method"]
-             == "notifications/cancelled")
+        asked.wait()
+        self.assertTrue(call.cancel())
+        go.set()
+        client.call_tool("f", {"rounds": [DONE]})
+        self.assertEqual(self.words_seen(client), ["call", "call", "seen"])
+
+    def words_seen(self, client):
+        """The last words of the methods that the server has seen since `discover`."""
+        words = [one["method"].rpartition("/")[2] for one in self.seen(client)]
+        return words[words.index("discover") + 1:]
+
+    def test_a_call_cancelled_while_it_is_sent_again_is_withdrawn(self):
+        """Fails if the server is told before, or if it is not told."""
+        client = self.fake(options=CONTENT, **MODERN_FAKE)
+        table, put = client._session.connection.requests_out, mcp_min.Outbox.put
+
+        def cancel_first(outbox, line):  # the table's lock is held: cancel cannot wait
+            if b"inputResponses" in line:
+                cancelling.start()
+                cancelling.join(0.05)
+            put(outbox, line)
+
+        call = client.submit_tool("f", {"rounds": ["", ""]})
+        self.assertTrue(call.cancel())
+        with mock.patch.object(mcp_min.Outbox, "put", cancel_first):
+            submitted = gate("submitted")
+            cancelling = threading.Thread(
+                target=lambda: submitted.wait() and call.cancel())
+            call = client.submit_tool("f", {"rounds": [INPUT % ASK, ""]})
+            submitted.set()
+            with self.assertRaises(concurrent.futures.CancelledError):
+                call.result(PATIENCE)
+            cancelling.join(PATIENCE)
+        soon(lambda: self.words_seen(client)[2:-1].count("cancelled") == 1)
+        self.assertEqual(self.words_seen(client)[:5], [
+            "call", "cancelled", "call", "call", "cancelled"])
+        self.assertEqual(table._sent, {})
+
+    def test_what_a_result_means_is_worked_out_by_the_thread_that_waits(self):
+        """Fails (the fence waits) if it is validated on the thread that reads."""
+        tool = {"name": "f", "inputSchema": {"type": "object"},
+                "outputSchema": {"type": "object"}}
+        client = self.fake(list=f"result(tools=[{tool!r}])")
+        client.list_tools()
+
+        def validating(call):
+            began, go = gate("the validation"), gate("go")
+
+            def problems(output, value, seconds):
+                began.set()
+                go.wait()
+                return []
+
+            with mock.patch.object(mcp_min.Output, "problems", problems):
+                caller = threading.Thread(target=call)
+                caller.start()
+                began.wait()
+                self.fence(client)
+                go.set()
+                caller.join(PATIENCE)
+
+        validating(lambda: client.call_tool("f"))
+        validating(lambda: client.submit_tool("f").result(PATIENCE))
 
     def test_a_call_whose_user_is_asked_fails_by_its_cap_and_with_its_server(self):
         ask = {"call": "send(id='s1', method='elicitation/create', params={})"}
@@ -6074,7 +7384,7 @@ class Test10Faults(FakeServers, unittest.TestCase):
                         options={"elicitation_handler": think, **options}, **rules)
                     call = client.submit_tool("f", {"rounds": [INPUT % ASK, DONE]})
                     asked.wait()
-                    fail(client._link.process._popen.pid)
+                    fail(client._session.process._popen.pid)
                     self.assertIsInstance(raised(call.result, PATIENCE), error)
                     decided.set()
 
@@ -6160,11 +7470,198 @@ class Test10Faults(FakeServers, unittest.TestCase):
             client = self.fake(options=options)
             got = client.request("fake/ask", {"request": {
                 "method": "elicitation/create", "params": {"message": "?"}}})
-            self.assertEqual(got["answer"]["error"], {"code": -32603, "message": "Mute"})
+            self.assertEqual(got["answer"]["error"], {
+                "code": -32603, "message": "The client failed to answer"})
             client = self.fake(options=options, **MODERN_FAKE)
             call = client.submit_tool("f", {"rounds": [INPUT % ASK, ""]})
             error = raised(call.result, PATIENCE)
             self.assertEqual((error.code, error.message), (-32603, "Mute"))
+
+    def test_what_a_handler_raises_is_not_told_to_the_server(self):
+        def sample(messages, params):
+            raise RuntimeError("401: key sk-SECRET")
+
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
+            got = self.fake(options={"sampling_handler": sample}).request(
+                "fake/ask", {"request": {"method": "sampling/createMessage", "params": {
+                    "messages": [], "maxTokens": 1}}})
+        self.assertNotIn("SECRET", json.dumps(got))
+        self.assertIn("SECRET", stderr.getvalue())
+
+    def test_only_a_question_of_the_server_suspends_a_timeout(self):
+        """Fails (by hanging) if a ping that was answered restarts it."""
+        pinger = """
+            import threading
+            def pings():
+                while True:
+                    send(id="p", method="ping")
+                    time.sleep(0.02)
+            threading.Thread(target=pings, daemon=True).start()
+            """
+        client = self.fake(call="exec(%r, globals())" % textwrap.dedent(pinger))
+        with self.assertRaises(RequestTimeout):
+            client.call_tool("f", timeout=0.3)
+
+    def test_a_question_that_no_user_answers_suspends_none(self):
+        asker = """
+            import threading
+            def ask():
+                while True:
+                    send(id="p", method="roots/list")
+                    time.sleep(0.02)
+            threading.Thread(target=ask, daemon=True).start()
+            """
+        client = self.fake(call="exec(%r, globals())" % textwrap.dedent(asker),
+                           options={"roots": ["/tmp"]})
+        with self.assertRaises(RequestTimeout):
+            client.call_tool("f", timeout=0.3)
+
+    def test_over_8_questions_at_once_are_refused(self):
+        asked, go = [], gate("go")
+        self.addCleanup(go.set)
+        client = self.fake(
+            options={"elicitation_handler": lambda *question: asked.append(1) or go.wait()},
+            call="""[send(id=f"q{n}", method="elicitation/create", params={
+                "message": "?", "requestedSchema": {"type": "object", "properties": {}}})
+                for n in range(20)]; text("done")""")
+        client.call_tool("f")
+        refused = soon(lambda: [one for one in self.seen(client) if one.get("error")][11:])
+        self.assertIn("Over 8 questions", refused[0]["error"]["message"])
+        self.assertLessEqual(len(asked), 8)
+
+    def test_a_list_has_at_most_100000_entries(self):
+        client = self.fake(list="""globals().update(n=globals().get("n", 0) + 1); result(
+            tools=[{"name": f"t{n}-{i}"} for i in range(20)], nextCursor=str(n))""")
+        with mock.patch.object(mcp_min, "MAX_ENTRIES", 100):
+            self.assertIn("after 120 entries", str(raised(client.list_tools)))
+
+    def test_callbacks_are_dropped_beyond_so_many_bytes_of_them(self):
+        """Fails if what waits for a slow handler is counted, not weighed."""
+        got, go = [], gate("go")
+        self.addCleanup(go.set)
+        client = self.fake(
+            options={"log_handler": lambda params: go.wait() and got.append(1)},
+            call="""[send(method="notifications/message", params={
+                "level": "info", "data": "x" * 100000}) for _ in range(50)]; text("")""")
+        with mock.patch.object(mcp_min, "MAX_CALLBACK_BYTES", 1 << 20):
+            client.call_tool("f")
+            go.set()
+            soon(lambda: len(got) >= 10)
+            client.close()
+        self.assertLess(len(got), 15)
+
+    def test_checking_a_result_costs_what_it_may_cost(self):
+        """Each took seconds, some for ever, and no timeout or Ctrl-C could end it.  A
+        pattern of the server's is not run: Python's `re` cannot be stopped."""
+        for label, schema, value in (
+                ("pattern", """{"properties": {"x": {"pattern": "^(a+)+$"}}}""",
+                 """{"x": "a" * 40 + "!"}"""),
+                ("patternProperties", """{"patternProperties": {"^(a+)+$": False}}""",
+                 """{"a" * 40 + "!": 1}"""),
+                ("required", """{"properties": {"x": {"items": {
+                    "required": [f"n{n}" for n in range(3000)]}}}}""",
+                 """{"x": [{}] * 3000}"""),
+                ("enum", """{"properties": {"x": {"items": {
+                    "enum": [{"a": n} for n in range(20000)]}}}}""",
+                 """{"x": [{"a": -1}] * 20000}"""),
+                ("references", """{"$ref": "#/$defs/0", "$defs": {
+                    n: {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2 * (n < 300)}
+                    for n in range(301)}}""", "{}")):
+            with self.subTest(label), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                client = self.fake(
+                    list="result(tools=[{'name': 'f', 'inputSchema': {'type': 'object'},"
+                         f" 'outputSchema': dict({schema}, type='object')}}])",
+                    call=f"result(content=[], structuredContent={value})")
+                self.assertEqual(client.list_tools()[0]["name"], "f")
+                result = client.call_tool("f", timeout=PATIENCE)
+                self.assertIsInstance(result.structured_content, dict)
+
+    def test_a_pipe_that_cannot_be_asked_holds_nobody_past_his_timeout(self):
+        """As on Windows.  Fails (in the write) if a full pipe is not foreseen."""
+        with mock.patch.object(mcp_min, "make_poll", side_effect=OSError):
+            client = self.fake(call="time.sleep(600)")
+            for _ in range(60):
+                with self.assertRaises(RequestTimeout):
+                    client.call_tool("f", {"x": "x" * 4000}, timeout=0.01)
+            with mock.patch.object(client._session.process, "PATIENCE", 0.05):
+                client.close()
+
+    def test_on_windows_a_wait_looks_at_times_for_signals(self):
+        future = concurrent.futures.Future()
+        threading.Timer(0.01, future.set_result, [5]).start()
+        with mock.patch.object(mcp_min.os, "name", "nt"):
+            self.assertEqual(mcp_min.wait_for(future), 5)
+
+    def test_line_ends_of_windows_are_no_part_of_stderr(self):
+        got = []
+        client = self.fake(options={"stderr": got.append}, call="err('one\\r'); die(1)")
+        error = raised(client.call_tool, "f")
+        self.assertEqual(error.stderr, "one\n")
+        soon(lambda: got)
+        self.assertEqual(got, ["one\n"])
+
+    def test_words_that_a_windows_shell_would_take_are_refused(self):
+        with mock.patch("shutil.which", lambda name, path: name + ".cmd"):
+            self.assertEqual(mcp_min._windows_argv([pathlib.Path("x"), b"a"], {}),
+                             ["x.cmd", "a"])
+            for argv in (["x", b"a&b"], ["R&D\\x", "a"]):
+                self.assertRaises(ValueError, mcp_min._windows_argv, argv, {})
+
+    def test_a_bare_value_answers_a_question_for_one(self):
+        server = Server("s")
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            return str(ctx.elicit("?", bool).data)
+
+        for mode in "legacy", "modern":
+            with Client(server, mode=mode, elicitation_handler=lambda *_: False) as client:
+                self.assertEqual(client.call_tool("ask").text, "False")
+
+        agree = Server("agree")
+
+        @agree.tool
+        def wipe(ctx: Context) -> str:
+            return ctx.elicit("Really?").action
+
+        for answer, action in ((True, "accept"), (False, "decline"), (None, "decline"),
+                               ({}, "accept"), ({"action": "cancel"}, "cancel")):
+            with Client(agree, elicitation_handler=lambda *_: answer) as client:  # noqa: B023
+                self.assertEqual(client.call_tool("wipe").text, action)
+
+        async def later(*question):
+            return True
+
+        with self.assertRaisesRegex(TypeError, "later is `async def`"):
+            Client(server, elicitation_handler=later)
+
+    def test_a_timeout_names_the_tool_and_the_time_that_was_set(self):
+        client = self.fake(call="")
+        error = raised(client.call_tool, "spin", timeout=0.05)
+        self.assertIn("tools/call spin: no response or progress within 0.05 s", str(error))
+
+    def test_an_error_tells_what_came_on_stderr_since_the_call_began(self):
+        client = self.fake(options={"stderr": None}, start="err('old news')",
+                           call="err('news')")
+        soon(lambda: "old news" in client.stderr_tail)
+        text = str(raised(client.call_tool, "f", timeout=0.3))
+        self.assertEqual(text.count("news"), 1)
+
+    def test_one_failure_is_one_exception(self):
+        client = Client([sys.executable, "-I", "-S", "-c", "import sys; sys.exit('no!')"],
+                        stderr=None)
+        error = raised(client.connect)
+        self.assertEqual((str(error).count("no!"), error.__suppress_context__), (1, True))
+
+    def test_a_server_that_just_ends_may_have_forgotten_to_run(self):
+        client = Client([sys.executable, "-I", "-S", "-c", "pass"], stderr=None)
+        self.assertIn("did it call server.run()?", str(raised(client.connect)))
+
+    def test_output_that_is_no_message_is_kept(self):
+        client = self.fake(start="say('Loading'); say('50%')")
+        client.call_tool("f")
+        self.assertEqual(client.stray_output, [b"Loading", b"50%"])
 
     def test_a_handler_that_is_false_is_a_handler(self):
         """Fails if what is declared is not what is answered."""
@@ -6198,15 +7695,6 @@ class Test10Faults(FakeServers, unittest.TestCase):
                 client.call_tool("f")
             self.assertIsInstance(raised(client.call_tool, "f"), RequestTimeout)
             client.close()
-
-    def test_a_huge_lifetime_is_a_long_one(self):
-        for number in "1" + 400 * "0", "1e999":
-            line = INPUT.replace("input_required", "complete") % (
-                ',"ttlMs":%s,"cacheScope":"public","tools":[]' % number)
-            client = self.fake(discover="modern()", list="repeat([%r])" % line)
-            self.assertEqual((client.list_tools(), client.list_tools()), ([], []))
-            lists = [one for one in self.seen(client) if one["method"] == "tools/list"]
-            self.assertEqual(len(lists), 1)
 
     def test_progress_of_a_finished_call_is_dropped(self):  # F14
         step = STEP % ("$token", "%s")
@@ -6255,6 +7743,136 @@ class Test10Faults(FakeServers, unittest.TestCase):
         said = [one["method"].partition("/")[2] for one in self.seen(client)
                 if "id" not in one]
         return [word for word in said if word != "initialized"]
+
+    @clause("2026-07-28/basic/patterns/cancellation",
+            "A server **MUST** send `notifications/cancelled`")
+    @clause("2026-07-28/basic/patterns/subscriptions",
+            "A client that receives this response knows the subscription closed cleanly")
+    def test_a_subscription_that_the_server_ends_is_noticed(self):
+        """By its result, by the server's `cancelled`, by an error.  Fails if the client
+        still claims to be subscribed, or says nothing."""
+        ends = ["send(id=stream, result={'resultType': 'complete'})",
+                "send(method='notifications/cancelled', params={'requestId': stream})",
+                "send(id=stream, error={'code': -32603, 'message': 'no more'})"]
+        for end in ends:
+            heard = queue.Queue()
+            client = self.fake({"message_handler": heard.put}, discover="modern()",
+                               listen=ACKNOWLEDGE + "stream = id", end=end + "; result()")
+            client.subscribe("note://x")
+            with self.subTest(end):
+                client.request("fake/end")
+                got = heard.get(timeout=PATIENCE)
+                self.assertEqual(got["method"], "notifications/cancelled")
+                self.assertEqual(got["params"]["notifications"],
+                                 {"resourceSubscriptions": ["note://x"]})
+                self.assertEqual(client._subscribed, {})
+                self.assertEqual(client._session.connection.requests_out._sent, {})
+                client.unsubscribe("note://x")
+                self.assertNotIn("cancelled", self.words_seen(client))
+
+    @clause("2026-07-28/basic/patterns/subscriptions", "clients **MUST** use this field to "
+            "correlate notifications with their originating subscription")
+    def test_notifications_of_no_open_stream_are_dropped(self):
+        heard, tag = queue.Queue(), "io.modelcontextprotocol/subscriptionId"
+        update = ("send(method='notifications/resources/updated', params={'uri': 'note://%%s'"
+                  ", '_meta': {'%s': %%s, 'x/y': 1}})" % tag)
+        client = self.fake(
+            {"message_handler": heard.put}, discover="modern()",
+            listen=ACKNOWLEDGE + "stream = id",
+            say="; ".join(update % row for row in (
+                ("stranger", 999), ("text", "'1'"), ("mine", "stream"))) + "; result()")
+        client.subscribe("note://mine")
+        client.request("fake/say")
+        got = heard.get(timeout=PATIENCE)
+        self.assertEqual(got["params"], {"uri": "note://mine", "_meta": {"x/y": 1}})
+        client.unsubscribe("note://mine")
+        client.request("fake/say")
+        client.notify("fake/nothing")
+        self.fence(client)
+        self.assertTrue(heard.empty())
+
+    @clause("2026-07-28/server/utilities/caching", "the client **SHOULD** discard all "
+            "cached pages and re-fetch from the beginning")
+    def test_a_list_whose_cursor_has_expired_is_read_again_once(self):
+        page = ("tries += 1; cursor = params.get('cursor'); "
+                "error(-32602, 'Invalid cursor') if cursor and tries < %d else "
+                "result(tools=[{'name': 't'}], **({} if cursor else {'nextCursor': 'c'}))")
+        client = self.fake(start="tries = 0", list=page % 4)
+        self.assertEqual(names(client.list_tools()), ["t", "t"])
+        client = self.fake(start="tries = 0", list=page % 99)
+        self.assertEqual(raised(client.list_tools).code, -32602)
+        self.assertEqual(self.words_seen(client).count("list"), 4)
+
+    @clause("2025-03-26/basic/index", "**MUST** support receiving JSON-RPC batches")
+    def test_a_client_of_2025_03_26_takes_batches(self):
+        note = NOTE % ("x", "")
+        ping = '{"jsonrpc":"2.0","id":"s1","method":"ping"}'
+        heard = queue.Queue()
+        rules = {"initialize": "legacy('2025-03-26')"}
+        client = self.fake({"message_handler": heard.put}, **rules)
+        self.assertIs(say(client, "[%s,%s,7,%s]" % (note, ping, OK))["ok"], True)
+        self.assertEqual(heard.get(timeout=PATIENCE)["method"], "notifications/x")
+        self.assertEqual([one for one in self.seen(client) if type(one) is list],
+                         [[{"jsonrpc": "2.0", "id": "s1", "result": {}}]])
+
+    @clause("2025-11-25/basic/lifecycle",
+            "Only use capabilities that were successfully negotiated")
+    def test_what_a_server_does_not_offer_is_not_asked_for(self):
+        verbs = {"prompts": lambda c: c.list_prompts(),
+                 "prompts ": lambda c: c.get_prompt("x"),
+                 "resources": lambda c: c.read_resource("x://y"),
+                 "subscribe": lambda c: c.subscribe("x://y"),
+                 "completions": lambda c: c.complete("p", "a", "v"),
+                 "logging": lambda c: c.set_logging_level("info"),
+                 "tools": lambda c: c.call_tool("f")}
+        bare = "OFFERED.clear(); "
+        for rules in ({"initialize": bare + "legacy()"}, {"discover": bare + "modern()"}):
+            client = self.fake(**rules)
+            for name, verb in verbs.items():
+                with self.subTest(name, rules=rules):
+                    self.assertEqual(raised(verb, client).code, -32601)
+            sent = {one["method"].partition("/")[0] for one in self.seen(client)}
+            self.assertFalse(sent & {"prompts", "resources", "completion", "logging",
+                                     "subscriptions", "tools"})
+        # Before 2025-03-26 a server had no way to say that it completes.
+        client = self.fake(initialize=bare + "legacy('2024-11-05')",
+                           complete="result(completion={'values': ['x']})")
+        self.assertEqual(client.complete("p", "a", "v")["values"], ["x"])
+
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "the client **MAY** retry the original request immediately")
+    def test_input_required_without_a_question_is_retried_with_growing_pauses(self):
+        state = INPUT % ',"requestState":"s"'
+        with mock.patch.object(mcp_min, "EMPTY_ROUND_SECONDS", 0.01):
+            client = self.fake(options=CONTENT, **MODERN_FAKE)
+            rounds = [state] * 3 + [INPUT % ASK] + [state] * 2 + [DONE]
+            self.assertEqual(client.call_tool("f", {"rounds": rounds}).text, "done")
+            error = raised(client.call_tool, "f", {"rounds": [state]}, timeout=0.2)
+        self.assertIsInstance(error, RequestTimeout)
+        # 0.01 + 0.02 + 0.04 + 0.08 + the rest: not one more
+        calls = self.words_seen(client)[7:-1]
+        self.assertIn(len(calls), range(2, 7), calls)
+
+    def test_only_progress_that_increases_extends_a_timeout(self):
+        step = STEP % ("$token", 1)
+        client = self.fake(call=f"[(time.sleep(0.05), repeat([{step!r}])) "
+                                "for n in range(12)]; text('late')")
+        self.assertIsInstance(raised(client.call_tool, "f", timeout=0.3), RequestTimeout)
+
+    def test_every_verb_takes_a_timeout(self):
+        client = self.fake(list="", read="", get="", complete="", subscribe="",
+                           unsubscribe="", ping="", setLevel="",
+                           initialize="legacy(logging={}, prompts={})")
+        for verb, *arguments in (
+                (client.list_tools,), (client.list_prompts,), (client.list_resources,),
+                (client.list_resource_templates,), (client.ping,),
+                (client.read_resource, "x://y"), (client.get_prompt, "p"),
+                (client.complete, "p", "a", "v"), (client.subscribe, "x://y"),
+                (client.unsubscribe, "x://y"), (client.set_logging_level, "info")):
+            with self.subTest(verb.__name__):
+                error = raised(verb, *arguments, timeout=0.01)
+                self.assertIsInstance(error, RequestTimeout)
+        self.assertEqual(client._max_timeout, 3600)
 
     def test_subscribing_to_a_modern_server_is_listening(self):
         client = self.fake(discover="modern(resources={'subscribe': True})",
@@ -6319,12 +7937,12 @@ class Test10Faults(FakeServers, unittest.TestCase):
         at_once(self, wait, [["legacy"], ["auto"]])
 
     def test_progress_extends_a_timeout_and_the_cap_ends_it(self):  # F15
-        steps = ("[(time.sleep(0.04), send(method='notifications/progress', params={"
+        steps = ("[(time.sleep(0.12), send(method='notifications/progress', params={"
                  "'progressToken': token, 'progress': n})) for n in range(6)]; ")
 
         def extended():
             client = self.fake(call=steps + "text('slow')")
-            return client.call_tool("f", timeout=0.2).text
+            return client.call_tool("f", timeout=0.6).text
 
         def capped():
             client = self.fake(options={"max_timeout": 0.1}, call=steps)
@@ -6349,24 +7967,6 @@ class Test10Faults(FakeServers, unittest.TestCase):
         self.assertEqual(len(heard), 1)
         flood.set()
         self.fence(client)
-
-    def test_a_flood_while_nobody_calls_is_read_at_full_speed(self):
-        # Fails (after more than 4 s) when the leader steps down after each line.
-        heard, total, flooded = [], 2000, gate("the flood")
-
-        def hear(note):
-            heard.append(note)
-            if len(heard) == total:
-                flooded.set()
-
-        flood = "\n".join([NOTE % ("x", "")] * total)
-        client = self.fake(options={"message_handler": hear}, call="text('ok')",
-                           later=f"time.sleep(0.1); say({flood!r})")
-        client.call_tool("f")
-        client.notify("fake/later")
-        start = time.monotonic()
-        flooded.wait()
-        self.assertLess(time.monotonic() - start, 2)
 
     def test_a_flood_does_not_wash_away_an_answer_that_waits_behind_progress(self):
         gone_by, release = gate("the first progress"), gate("the release")
@@ -6483,7 +8083,7 @@ class Test10Faults(FakeServers, unittest.TestCase):
 
 
 # ======================================================================================
-# 6, 10  Which era a server speaks
+# 7, 11  Which era a server speaks
 # ======================================================================================
 
 # F30: what a server does with the probe and with `initialize` → what it lives through
@@ -6521,8 +8121,11 @@ PROBES = [
      "error(0)", "+ discover call", MODERN),
     ("a DiscoverResult, legacy only", "modern('2025-11-25')", "legacy()", "+ " + SHAKE,
      LATEST),
-    ("a DiscoverResult, future only", "modern('2099-01-01')", "legacy()", "+ " + SHAKE,
-     LATEST),
+    ("a DiscoverResult, future only", "modern('2099-01-01')", "legacy()", None,
+     ("2099-01-01", MODERN)),
+    ("a DiscoverResult of an unknown type",
+     ("result(resultType='odd', supportedVersions=['2026-07-28'])"), "legacy()",
+     "+ " + SHAKE, LATEST),
     ("supportedVersions that is text", "result(supportedVersions='2026-07-28')",
      "legacy()", "+ " + SHAKE, LATEST),
     ("an empty result", "result()", "legacy()", "+ " + SHAKE, LATEST),
@@ -6534,12 +8137,14 @@ PROBES = [
      r"\+ (discover )+call", MODERN),
     ("-32022 naming legacy ones", "error(-32022, supported=['2025-11-25'])", "legacy()",
      "+ " + SHAKE, LATEST),
-    ("-32022 without data", "error(-32022)", "legacy()", "+ " + SHAKE, LATEST),
+    ("-32022 without data", "error(-32022)", "legacy()", None, (MODERN,)),
+    ("-32021", "error(-32021, 'you need roots')", "legacy()", None, ("need roots",)),
     ("-32022 naming others, initialize refused",
      "error(-32022, supported=['2099-01-01'], requested='2026-07-28')",
      "error(-32022, supported=['2099-01-01'])", None, ("2099-01-01", MODERN)),
-    ("-32022 naming others, initialize accepted",
-     "error(-32022, supported=['2099-01-01'])", "legacy()", "+ " + SHAKE, LATEST),
+    ("-32022 naming others, though initialize would be accepted",
+     "error(-32022, supported=['2099-01-01'])", "legacy()", None,
+     ("2099-01-01", MODERN)),
     ("a late DiscoverResult, then code 0", AWHILE, ANSWER_LATE + "error(0)",
      "+ discover initialize call", MODERN),
     ("a late DiscoverResult, then -32022", AWHILE,
@@ -6572,7 +8177,7 @@ PINNED = [  # mode, on discover, on initialize → story, version or words of th
 ]
 
 
-class Test10Probe(unittest.TestCase):
+class Test11Probe(unittest.TestCase):
     """Which era a server speaks: found once, without starting or calling it twice."""
 
     def probe(self, label, *row):
@@ -6591,7 +8196,7 @@ class Test10Probe(unittest.TestCase):
             return
         client.connect()
         if client.protocol_version != MODERN:  # fails if the probe is still waited for
-            self.assertEqual(client._link.peer._pending, {})
+            self.assertEqual(client._session.connection.requests_out._sent, {})
         self.assertEqual(client.call_tool("f").text, "ok")
         if wanted:
             self.assertEqual(client.protocol_version, wanted)
@@ -6624,7 +8229,8 @@ class Test10Probe(unittest.TestCase):
             client = Client(fake(**rules), mode=mode, log_level="info", timeout=0.5)
             error = raised(client.connect)
             self.assertIsInstance(error, RequestTimeout)
-            self.assertLess(float(re.search(r"([\d.]+) s", str(error))[1]), 0.4)
+            self.assertIn("connecting took over 0.5 s: ", str(error))
+            self.assertLess(float(re.findall(r"([\d.]+) s", str(error))[1]), 0.4)
 
         with hurried():
             at_once(self, play, [
@@ -6650,10 +8256,10 @@ class Test10Probe(unittest.TestCase):
 
 
 # ======================================================================================
-# 5, 10  The client of a real process
+# 6, 11  The client of a real process
 # ======================================================================================
 
-class Test10Process(FakeServers, unittest.TestCase):
+class Test11Process(FakeServers, unittest.TestCase):
     """The client and a real process: starting it, its end, its last words."""
 
     MODE = "legacy"
@@ -6684,6 +8290,7 @@ class Test10Process(FakeServers, unittest.TestCase):
 
             at_once(self, start, rows)
 
+    @UNIX
     def test_a_command_that_cannot_be_started_is_named(self):  # F1
         with tempfile.TemporaryDirectory() as folder:
             flat = os.path.join(folder, "flat")
@@ -6721,6 +8328,7 @@ class Test10Process(FakeServers, unittest.TestCase):
                 self.assertIn("7", str(caught.exception))
                 self.assertEqual(str(story).count("+"), starts)
 
+    @UNIX
     def test_a_server_that_never_speaks_is_ended(self):  # F3
         story = Story(self)
         with self.assertRaises(RequestTimeout) as caught:
@@ -6756,6 +8364,23 @@ class Test10Process(FakeServers, unittest.TestCase):
             with self.subTest(label):
                 play(target, said)
         self.assertTrue(all(chunk.endswith("\n") for chunk in chunks))
+
+    def test_a_stderr_function_costs_the_server_nothing(self):
+        """Fails (the call waits for its timeout) if the thread that drains the pipe also
+        calls the function."""
+        go, heard = gate("go"), []
+        broken = mock.Mock(side_effect=ValueError("broken"))
+        for sink in (lambda text: (heard.append(text), go.wait())), broken:
+            with self.subTest(sink=sink), quiet() as ours:
+                client = self.fake({"stderr": sink}, call="err('x' * 100); "
+                                   "[err('y' * 60000) for _ in range(20)]; text('ok')")
+                for _ in range(2):
+                    self.assertEqual(client.call_tool("f").text, "ok")
+                soon(lambda: heard)
+                go.set()
+                client.close()
+        broken.assert_called_once()
+        self.assertIn("ValueError: broken", ours.getvalue())
 
     def test_sys_stderr_is_looked_up_at_the_start_and_needs_no_descriptor(self):  # F24
         with quiet() as ours:
@@ -6798,6 +8423,7 @@ class Test10Process(FakeServers, unittest.TestCase):
 
         at_once(self, start, rows)
 
+    @UNIX
     def test_the_command_is_looked_up_in_the_childs_own_path(self):  # F23
         with tempfile.TemporaryDirectory() as folder:
             tool = os.path.join(folder, "my-mcp-server")
@@ -6812,6 +8438,7 @@ class Test10Process(FakeServers, unittest.TestCase):
                     self.assertEqual(client.request("fake/cwd")["cwd"],
                                      os.path.realpath(cwd or os.getcwd()))
 
+    @UNIX
     def test_a_death_during_a_call_fails_it_with_code_and_last_words(self):  # F22, D11
         rows = [("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9),
                 ("os.kill(os.getpid(), 11)", -11)]
@@ -6837,12 +8464,14 @@ class Test10Process(FakeServers, unittest.TestCase):
         self.assertIsInstance(error, ConnectionClosed)
         self.assertEqual(error.exit_code, 4)
 
+    @UNIX
     def test_a_server_that_closes_its_stdout_has_ended(self):
         client = self.fake(call="os.close(1)")
         with hurried():
             self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
             client.close()
 
+    @UNIX
     def test_calls_of_a_server_that_closes_its_stdout_and_stays_fail_together(self):
         # Fails (after 4 s) when its exit is waited for once for each call.
         client = self.fake(call="os.close(1); time.sleep(60)")
@@ -6866,31 +8495,48 @@ class Test10Process(FakeServers, unittest.TestCase):
             self.assertEqual(client.call_tool("f").text, "last words")
             client.close()
 
-    def test_ctrl_c_in_a_call_leaves_a_connection_that_works_or_is_closed(self):
-        """Fails (the next call waits for its timeout) if what was interrupted keeps the
-        right to read or to write, or a line that was read, for ever."""
-        def interrupt(owner, name, after):
-            job = getattr(owner, name)
+    @UNIX
+    def test_ctrl_c_while_waiting_cancels_that_call_only(self):
+        """Fails if the server is not told, or if the connection suffers."""
+        if threading.current_thread() is not threading.main_thread():
+            self.skipTest("signals go to the main thread")
+        story = Story(self)
+        client = self.fake({}, story, call="note('called')")
+        other = client.submit_tool("f")
+        soon(lambda: "called" in str(story))
 
-            def once(*args, **kwargs):
-                setattr(owner, name, job)
-                if after:
-                    job(*args, **kwargs)
-                raise KeyboardInterrupt
-            return mock.patch.object(owner, name, once)
+        def interrupt():
+            soon(lambda: str(story).count("called") == 2)
+            os.kill(os.getpid(), signal.SIGINT)
 
-        for owner, name, after in ((mcp_min.Peer, "_step_down", False),
-                                   (mcp_min.Lines, "_read_some", True),
-                                   (mcp_min.Peer, "_write", True)):
-            with self.subTest(name):
-                client = self.fake({"timeout": 2})
-                client.call_tool("f")
-                client.call_tool("f")  # now this thread reads for itself
-                with interrupt(owner, name, after), self.assertRaises(KeyboardInterrupt):
-                    client.call_tool("f")
-                self.assertNotIsInstance(raised(client.call_tool, "f"), TimeoutError)
-                client.close()
+        watcher = threading.Thread(target=interrupt)
+        watcher.start()
+        with self.assertRaises(KeyboardInterrupt):
+            client.call_tool("f")
+        watcher.join(PATIENCE)
+        seen = self.seen(client)
+        calls = [one["id"] for one in seen if one["method"] == "tools/call"]
+        self.assertEqual([one["params"]["requestId"] for one in seen
+                          if one["method"] == "notifications/cancelled"], calls[1:])
+        self.assertFalse(other.done())
 
+    def test_ctrl_c_just_after_sending_cancels_the_call(self):
+        """Fails if only a thread that waits already tells the server."""
+        client, flush = self.fake(call=""), mcp_min.Outbox.flush
+
+        def interrupted(outbox, **options):
+            patch.stop()
+            flush(outbox, **options)
+            raise KeyboardInterrupt
+
+        patch = mock.patch.object(mcp_min.Outbox, "flush", interrupted)
+        patch.start()
+        with self.assertRaises(KeyboardInterrupt):
+            client.call_tool("f")
+        self.assertEqual([one["method"] for one in self.seen(client)][-3:], [
+            "tools/call", "notifications/cancelled", "fake/seen"])
+
+    @UNIX
     def test_a_server_whose_child_holds_its_stdout_is_dead_all_the_same(self):
         """Fails, 20 s late, if only the end of its stdout counts."""
         with hurried():
@@ -7001,7 +8647,7 @@ class Test10Process(FakeServers, unittest.TestCase):
 
         def and_die(dialect, *args, subscribe=mcp_min.LegacyDialect.subscribe):
             subscribe(dialect, *args)
-            soon(client._link.dead)
+            soon(client._session.dead)
             if str(story).count("+") > 3:
                 raise AssertionError("started again and again")
 
@@ -7048,6 +8694,7 @@ class Test10Process(FakeServers, unittest.TestCase):
             self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
         self.assertEqual(str(story).count("+"), 1)
 
+    @UNIX
     def test_a_server_that_will_not_end_is_ended(self):  # F20
         ignore = "import signal; signal.signal(15, signal.SIG_IGN); "
         child = ("import subprocess; child = subprocess.Popen([sys.executable, '-I',"
@@ -7081,6 +8728,7 @@ class Test10Process(FakeServers, unittest.TestCase):
         with hurried():
             at_once(self, close, rows)
 
+    @UNIX
     def test_a_client_that_is_never_closed_does_not_hold_the_exit(self):  # F19
         code = ("import sys; sys.path.insert(0, %r); import mcp_min\n"
                 "client = mcp_min.Client(%r, mode='legacy').connect()\n"
@@ -7097,6 +8745,24 @@ class Test10Process(FakeServers, unittest.TestCase):
         at_once(self, end, [("falls off the end", ""), ("atexit, twice", close * 2),
                             ("sys.exit", "sys.exit(0)")])
 
+    @UNIX
+    def test_a_client_that_is_never_closed_ends_its_server(self):
+        """Also one that ignores the end of its input, and SIGTERM."""
+        stubborn = fake(start="import signal; signal.signal(15, signal.SIG_IGN)",
+                        end="time.sleep(60)")
+        code = ("import sys; sys.path.insert(0, %r); import mcp_min, os\n"
+                "mcp_min.Process.PATIENCE = 0.1\n"
+                "client = mcp_min.Client(%r, mode='legacy').connect()\n"
+                "print(client.request('fake/pid')['pid'], flush=True)\n"
+                "if os.fork() == 0: sys.exit()\n"  # ends a copy, not the server
+                "os.wait(); client.request('fake/fence')\n")
+        done = subprocess.run(  # from 3.12 on a fork beside threads warns
+            [sys.executable, "-I", "-S", "-W", "ignore", "-c", code % (HERE, stubborn)],
+            capture_output=True, timeout=PATIENCE, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        gone(int(done.stdout))
+
+    @UNIX
     def test_nothing_is_left_open(self):
         def open_files():
             return set(os.listdir("/proc/self/fd"))
@@ -7116,7 +8782,7 @@ class Test10Process(FakeServers, unittest.TestCase):
 
 
 # ======================================================================================
-# 4, 10  Races
+# 5, 11  Races
 # ======================================================================================
 
 class TestRaces(unittest.TestCase):
@@ -7169,13 +8835,13 @@ class TestRaces(unittest.TestCase):
             for _ in range(20):
                 self.assertEqual(client.call_tool("poll").text, "!" * 8)
 
-    def test_fifty_threads_of_two_hundred_calls_get_their_own_answers(self):  # F18
+    def test_fifty_threads_get_their_own_answers(self):  # F18
         # Fails when two threads may write at once (the long words do not fit a pipe, so
         # lines would mix), or may take the same id.
         with Client(self.server) as client:
             def work(thread):
-                for call in range(200):
-                    word = f"{thread}/{call}" * (1 if call % 40 else 12000)
+                for call in range(60):
+                    word = f"{thread}/{call}" * (1 if call % 20 else 12000)
                     if client.call_tool("echo", {"word": word}).text != word:
                         return word
 
@@ -7280,55 +8946,22 @@ class TestRaces(unittest.TestCase):
         for _ in range(5):
             battle(Client(self.server).connect())
 
-    def test_only_one_thread_reads_when_a_caller_is_held_up_by_a_ping(self):
-        # Fails (two in one stream) when the caller steps down, after the ping, without
-        # a look whether the timekeeper has meanwhile made another thread leader.
-        server, inside, most = everything()[0], collections.Counter(), set()
-        pause, counting = threading.Event(), threading.Lock()
+    def test_one_thread_reads_for_a_client(self):
+        # Fails when a caller reads for itself, or reading is handed over.
+        readers = collections.defaultdict(set)
 
-        def slow(link, incoming, handle=mcp_min.Link.handle):
-            pause.wait(0.015)  # longer than a leader may be held up
-            return handle(link, incoming)
-
-        def next_line(lines, next=mcp_min.Lines.next):
-            with counting:
-                inside[lines] += 1
-                most.add(inside[lines])
-            try:
-                return next(lines)
-            finally:
-                with counting:
-                    inside[lines] -= 1
-
-        @server.tool
-        def pinging(ctx: Context) -> str:
-            ctx.incoming.peer.request("ping")
-            pause.wait(0.04)  # the caller is back by then, and the answer is not
-            return "ok"
-
-        with mock.patch.object(mcp_min.Link, "handle", slow), Client(
-                server, mode="legacy") as client, mock.patch.object(
-                    mcp_min.Lines, "next", next_line):
-            for _ in range(5):
-                self.assertEqual(client.call_tool("pinging").text, "ok")
-        self.assertEqual(most, {1})
-
-    def test_a_caller_reads_for_itself_though_a_stream_is_open(self):
-        # Fails (each answer wakes the caller) when a stream counts as a call in flight.
-        readers = collections.Counter()
-
-        def next_line(lines, next=mcp_min.Lines.next):
-            readers[lines, threading.current_thread()] += 1
+        def next_line(lines, next=mcp_min.LineReader.next):
+            readers[lines].add(threading.current_thread())
             return next(lines)
 
         for mode in "legacy", "modern":
-            with self.subTest(mode), Client(self.server, mode=mode) as client:
-                readers.clear()
-                with mock.patch.object(mcp_min.Lines, "next", next_line):
-                    for _ in range(200):
-                        client.call_tool("echo", {"word": "a"})
-                ours = client._link.peer._lines
-                self.assertGreater(readers[ours, threading.current_thread()], 0)
+            with self.subTest(mode), mock.patch.object(
+                    mcp_min.LineReader, "next", next_line), Client(
+                        self.server, mode=mode) as client:
+                together(*[lambda client=client: [
+                    client.call_tool("echo", {"word": "a"}) for _ in range(50)]] * 4)
+                ours = readers[client._session.connection._lines]
+                self.assertEqual([thread.name for thread in ours], ["mcp reader"])
 
     def test_a_future_s_callback_may_call_the_client(self):
         # Fails (a call that times out) when it runs on the thread that reads.
@@ -7644,7 +9277,7 @@ from pydantic import BaseModel
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, ListRoots, Resolve, Sample
 from mcp_types import (Completion, CreateMessageResult, ListRootsResult,
-                       SamplingMessage, TextContent)
+                       CreateMessageResultWithTools, SamplingMessage, TextContent, Tool)
 
 server, story = MCPServer("sdk", version="9.9", instructions="be kind"), []
 
@@ -7657,6 +9290,11 @@ def who() -> Elicit[Who]:
 def poem() -> Sample:
     text = TextContent(type="text", text="a poem")
     return Sample([SamplingMessage(role="user", content=text)], max_tokens=7)
+
+def choice() -> Sample:
+    text = TextContent(type="text", text="which tool?")
+    return Sample([SamplingMessage(role="user", content=text)], max_tokens=7, tools=[
+        Tool(name="dig", input_schema={"type": "object"})])
 
 def places() -> ListRoots:
     return ListRoots()
@@ -7705,6 +9343,15 @@ async def recite(poem: Annotated[CreateMessageResult, Resolve(poem)]) -> str:
 @server.tool()
 async def where(roots: Annotated[ListRootsResult, Resolve(places)]) -> str:
     return " ".join(str(root.uri) for root in roots.roots)
+
+@server.tool()
+async def choose(
+        choice: Annotated[CreateMessageResultWithTools, Resolve(choice)]) -> str:
+    return choice.content[0].name if isinstance(choice.content, list) else "none"
+
+@server.tool()
+async def visit(ctx: Context) -> str:
+    return (await ctx.elicit_url("sign in", "https://example.org/in", "e1")).action
 
 @server.tool()
 async def touch(uri: str, ctx: Context) -> str:
@@ -7838,6 +9485,8 @@ WITH_SDK_SERVER = [  # what our client does with an SDK server, the outcome
      ("told", [("info", {"x": 1})])),
     ("elicitation", lambda s: s.client.call_tool("greet").text, "hello Ann"),
     ("sampling", lambda s: s.client.call_tool("recite").text, "roses are red"),
+    ("sampling with tools", lambda s: s.client.call_tool("choose").text, "dig"),
+    ("url", lambda s: s.client.call_tool("visit").text, "accept"),
     ("roots", lambda s: s.client.call_tool("where").text, "file:///a"),
     ("cancel", outcome_of_sdk_cancelling, "hanging cancelled"),
     ("list_changed", outcome_of_sdk_changes, 1),
@@ -7876,11 +9525,14 @@ class TestInterop(unittest.TestCase):
         self.sdk(2)
         for mode, version in (("auto", MODERN), ("legacy", LATEST), ("modern", MODERN)):
             with Session(mode, target=[sys.executable, "-c", SDK_SERVER], stderr=None,
+                         capabilities={"sampling": {"tools": {}}},
                          log_level="debug") as session:
                 self.assertEqual(session.client.protocol_version, version)
                 for feature, act, wanted in WITH_SDK_SERVER:
                     if mode == "legacy" and feature == "updates":
                         continue            # MCPServer has no resources/subscribe
+                    if mode != "legacy" and feature == "url":
+                        continue            # MCPServer asks for it in sessions only
                     with self.subTest(feature, mode=mode):
                         self.assertEqual(act(session), wanted)
 
@@ -8117,7 +9769,7 @@ class TestInterop(unittest.TestCase):
 
 
 # ======================================================================================
-# 7, 8  Content and schema
+# 8, 9  Content and schema
 # ======================================================================================
 
 class Color(enum.Enum):
@@ -8372,7 +10024,7 @@ def function(hint, default=NO):
     return handler
 
 
-class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
+class Test9HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
     def test_the_golden_table(self):
         for hint, schema, accepted, refused in HINTS:
             signature = Signature(function(hint))
@@ -8387,7 +10039,7 @@ class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
                     self.assertEqual((value, type(value)), (got, type(got)))
             for given, problem in refused:
                 with self.subTest(hint=hint, given=given):
-                    with self.assertRaises(Misfit) as caught:
+                    with self.assertRaises(ValidationError) as caught:
                         signature.bind({"x": given})
                     self.assertEqual("; ".join(sorted(caught.exception.problems)),
                         problem)
@@ -8395,7 +10047,7 @@ class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
     def test_strict_takes_only_what_fits_as_it_is(self):
         for hint, given in ((int, "5"), (bool, "true"), (list, "[]"), (List[int],
             ["5"])):
-            with self.assertRaises(Misfit):
+            with self.assertRaises(ValidationError):
                 Signature(function(hint)).bind({"x": given}, strict=True)
         self.assertEqual(Signature(function(int)).bind({"x": 5.0}, strict=True),
             {"x": 5})
@@ -8427,7 +10079,7 @@ class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
         for strict in (False, True):
             self.assertEqual(optional.bind({"x": None}, strict), {})
         self.assertEqual(Signature(function(Any, None)).bind({"x": None}), {"x": None})
-        with self.assertRaises(Misfit):
+        with self.assertRaises(ValidationError):
             Signature(function(int, 3)).bind({"x": None})
 
     def test_what_cannot_be_described_is_refused_by_name(self):
@@ -8459,7 +10111,8 @@ class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
         field = mock.Mock(spec=["description", "ge"], description="How many", ge=1)
         for metadata in ([field], [object(), field], [mock.Mock(description=1), field]):
             told = Signature(function(Annotated[(int, *metadata)])).schema["properties"]
-            self.assertEqual(told["x"], {"type": "integer", "description": "How many"})
+            self.assertEqual(told["x"], {"type": "integer", "description": "How many",
+                                         "minimum": 1})
 
     @unittest.skipIf(sys.version_info < (3, 11), "Required is of Python 3.11")
     def test_keys_may_be_marked_as_required_or_not(self):
@@ -8521,7 +10174,7 @@ class Test8HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
         self.assertIn("greeting", schema["properties"])
 
 
-class Test8ASignatureBindsArguments(unittest.TestCase):
+class Test9ASignatureBindsArguments(unittest.TestCase):
     def test_problems_name_the_argument_and_the_way_into_it(self):
         def forecast(city: str, days: int = 3, user: Optional[User] = None): ...
         bind = Signature(forecast).bind
@@ -8536,17 +10189,17 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
                                         "tags": ["a", 2]}},
                  ["user.tags[1]: expected string, got 2"])]
         for arguments, problems in rows:
-            with self.subTest(arguments), self.assertRaises(Misfit) as caught:
+            with self.subTest(arguments), self.assertRaises(ValidationError) as caught:
                 bind(arguments)
             self.assertEqual(caught.exception.problems, problems)
 
     def test_a_long_value_is_cut_and_many_problems_are_counted(self):
-        with self.assertRaises(Misfit) as caught:
+        with self.assertRaises(ValidationError) as caught:
             Signature(function(List[int])).bind({"x": ["y" * 1000] * 1000})
         problems = caught.exception.problems
         self.assertEqual((len(problems), problems[-1]), (21, "… and 980 more"))
         self.assertLess(max(map(len, problems)), 100)
-        with self.assertRaises(Misfit) as caught:
+        with self.assertRaises(ValidationError) as caught:
             Signature(function(int)).bind({"a\nb": 1, "x": 1})
         self.assertEqual(caught.exception.problems, ["a b: unknown; known are: x"])
 
@@ -8601,7 +10254,7 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
                 signature = Signature(fn, Context)
                 self.assertEqual(signature.context, "ctx")
                 self.assertEqual([*signature.schema["properties"]], ["a", "b"])
-                with self.assertRaises(Misfit):
+                with self.assertRaises(ValidationError):
                     signature.bind({"a": 1, "ctx": 1})
         self.assertFalse(Signature(function(int), Context).context)
 
@@ -8618,14 +10271,14 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
         self.assertIs(signature.schema, schema)
         self.assertEqual(signature.bind({"when": "2024-05-06", "zz": 1}),
                          {"when": datetime.date(2024, 5, 6), "zz": 1})
-        with self.assertRaisesRegex(Misfit, "when: expected at least 10 char"):
+        with self.assertRaisesRegex(ValidationError, "when: expected at least 10 char"):
             signature.bind({"when": "now"})
-        with self.assertRaisesRegex(Misfit, "when: missing"):
+        with self.assertRaisesRegex(ValidationError, "when: missing"):
             signature.bind({})
         with self.assertRaises(SchemaError):
             mcp_min.Server("s").add_tool(fn, input_schema={
                 "type": "object", "$ref": "https://example.com/x"})
-        with self.assertRaisesRegex(Misfit, "zz: unknown; known are: x"):
+        with self.assertRaisesRegex(ValidationError, "zz: unknown; known are: x"):
             Signature(function(int), schema={"type": "object"}).bind({"x": 1, "zz": 1})
 
     def test_what_one_schema_makes_of_a_value_the_next_does_not_undo(self):
@@ -8646,10 +10299,10 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
 
     def test_arguments_that_cost_too_much_are_a_misfit_not_a_crash(self):
         with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
-                Misfit, "over 1,000 steps"):
+                ValidationError, "over 1,000 steps"):
             Signature(function(List[int])).bind({"x": [1] * 1001})
         pattern = Annotated[str, {"pattern": "^a"}]
-        with self.assertRaisesRegex(Misfit, "no pattern is tried on over"):
+        with self.assertRaisesRegex(ValidationError, "no pattern is tried on over"):
             Signature(function(pattern)).bind({"x": "a" * 30_000})
 
     def test_what_is_bound_is_never_the_request_itself(self):
@@ -8658,6 +10311,25 @@ class Test8ASignatureBindsArguments(unittest.TestCase):
             given = {"x": 1}
             with self.subTest(hint=hint):
                 self.assertIsNot(Signature(function(hint)).bind(given), given)
+
+    def test_annotations_that_cannot_be_evaluated_yet_are_read_as_text(self):
+        """As from Python 3.14 on (PEP 649, PEP 749), where reading them may raise."""
+        class Lazy(type):
+            @property
+            def __annotations__(cls):
+                raise NameError("name 'Later' is not defined")
+
+        class Data(metaclass=Lazy):
+            __dataclass_fields__: typing.ClassVar = {}
+            __required_keys__ = frozenset({"x"})
+
+        del Data.__dataclass_fields__
+        library = types.SimpleNamespace(
+            Format=types.SimpleNamespace(STRING=4),
+            get_annotations=lambda part, format: {"x": "int"} if part is Data else {})
+        with mock.patch.dict(sys.modules, annotationlib=library):
+            self.assertEqual(mcp_min.hint_schema(Data)["properties"],
+                             {"x": {"type": "integer"}})
 
     def test_descriptions_come_from_annotated_first_then_from_the_docstring(self):
         google = '''Do a thing.
@@ -8757,7 +10429,8 @@ PROBLEMS = [
     (1e308, {"multipleOf": 1e-9}, []),
     (0.3, {"multipleOf": 0.1}, []),
     (19.99, {"multipleOf": 0.01}, []),
-    (float("inf"), {"multipleOf": 0.5}, ["expected a multiple of 0.5, got Infinity"]),
+    (float("inf"), {"type": "number"}, ["expected number, got Infinity"]),
+    (2 ** 61, {"enum": [2.0 ** 61]}, []), ([2 ** 61, 2 ** 61 - 1], {"uniqueItems": True}, []),
     (10 ** 5000 + 1, {"multipleOf": 2.5},
      ["expected a multiple of 2.5, got a huge integer"]),
     ("a\n", {"pattern": "a$"}, ['expected text like "a$", got "a\\n"']),
@@ -8815,7 +10488,7 @@ UNUSABLE = [
 ]
 
 
-class Test8TheValidatorSaysWhatIsWrong(unittest.TestCase):
+class Test9TheValidatorSaysWhatIsWrong(unittest.TestCase):
     def test_one_readable_line_for_each_problem(self):
         for value, schema, problems in PROBLEMS:
             with self.subTest(value=value, schema=schema):
@@ -8882,7 +10555,7 @@ class Test8TheValidatorSaysWhatIsWrong(unittest.TestCase):
         self.assertEqual(failed, [])
 
 
-class Test8ResultsBecomeJson(unittest.TestCase):
+class Test9ResultsBecomeJson(unittest.TestCase):
     def test_every_value_has_one_form(self):
         cycle = []
         cycle.append(cycle)
@@ -8937,34 +10610,37 @@ URIS = [
     ("w://{a,b}", "w://1,2", {"a": "1", "b": "2"}), ("w://{a}-{b}", "w://1-2",
      {"a": "1", "b": "2"}),
     ("w://{a}-{b}.md", "w://1-2.md-3.md", {"a": "1", "b": "2.md-3"}),
-    ("w://{a}{.b}", "w://12.md", {"a": "12", "b": "md"}),
     ("w://{+a}-{b}", "w://1-2/3-4", {"a": "1-2/3", "b": "4"}),
-    ("w://{a}{+b}-", "w://1/2-3-", {"a": "1", "b": "/2-3"}),
+    ("w://{a}{+b}-", "w://12/3-4-", {"a": "1", "b": "2/3-4"}),
+    ("w://{a}{+b}-", "w://1/2-3-", None),
     ("f:///{+path}", "f:///a/b%20c.txt", {"path": "a/b c.txt"}),
     ("f:///{+path}", "f:///a/../b", None), ("f:///{+path}", "f:///a/%2e%2e/b", None),
     ("f:///{+path}", "f:///a%2f..", None), ("f:///{+path}", "f:///a\\..\\b", None),
     ("f:///{+path}", "f:///a/..b", {"path": "a/..b"}),
     ("f:///a/{+path}", "f:///a/%2E%2E%2Fb", None),
-    ("d://x{#part}", "d://x#a/b", {"part": "a/b"}), ("d://x{#part}", "d://x", {}),
-    ("d://x{.ext}", "d://x.txt", {"ext": "txt"}), ("d://x{.a,b}", "d://x.1.2",
-     {"a": "1", "b": "2"}),
     ("d://x{/a,b}", "d://x/1/2", {"a": "1", "b": "2"}), ("d://x{/a,b}", "d://x/1",
      {"a": "1"}),
-    ("d://x{/a}", "d://x/..", None), ("d://x{;a,b}", "d://x;a=1;b=2", {"a": "1",
+    ("d://x{/a}", "d://x/..", None), ("d://x{?a,b}", "d://x?b=2&a=1", {"a": "1",
      "b": "2"}),
-    ("d://x{;a}", "d://x;a", {}), ("d://x{?a,b}", "d://x?b=2&a=1", {"a": "1",
-     "b": "2"}),
-    ("d://x{?a,b}", "d://x", {}), ("d://x{?a,b}", "d://x?b=%2F", {"b": "/"}),
+    ("d://x{?a,b}", "d://x", {}), ("d://x{?a,b}", "d://x?b=a%2Fb", {"b": "a/b"}),
     ("d://x{?a}", "d://x?c=1", None), ("d://x{?a}", "d://x?a=1&a=2", {"a": ["1", "2"]}),
     ("d://x?k=1{&a}", "d://x?k=1&a=2", {"a": "2"}), ("d://{x}{?q}", "d://a?q=b%26c",
      {"x": "a", "q": "b&c"}),
-    ("d://x{?a}", "d://x?a=../b", {"a": "../b"}), ("f:///{+p}{?v}", "f:///a/b?v=1",
+    ("d://x{?a}", "d://x?a=../b", None), ("d://x{&a}", "d://x&a=%2e%2e", None),
+    ("d://x{?a}", "d://x?a=/etc", None), ("d://x{?a}", "d://x?a=", {"a": ""}),
+    ("w://{a,b}", "w://..,b", None), ("f:///{+p}", "f:////etc/passwd", None),
+    ("f:///{+p}", "f:///%2Fetc", None), ("f:///{+p}", "f:///C:%5CWindows", None),
+    ("f:///{+p}", "f:///a%00.txt", None), ("w://{a}", "w://a%00", None),
+    ("w://{a}", "w://12:30", {"a": "12:30"}), ("f:///{p*}", "f:///a/b", {"p": "a/b"}),
+    ("f:///{p*}.{e}", "f:///a.b/c.d", {"p": "a.b/c", "e": "d"}),
+    ("f:///{p*}", "f:///../b", None), ("w://{a}", "w://" + "a" * 4000, None),
+    ("f:///{+p}{?v}", "f:///a/b?v=1",
      {"p": "a/b", "v": "1"}),
     ("d://x", "d://x\n", None), ("d://{x}", "d://%zz", {"x": "%zz"}),
 ]
 
 
-class Test8UriTemplatesReadBackwards(unittest.TestCase):
+class Test9UriTemplatesReadBackwards(unittest.TestCase):
     def test_the_golden_table(self):
         for template, uri, variables in URIS:
             with self.subTest(template=template, uri=uri):
@@ -8984,14 +10660,13 @@ class Test8UriTemplatesReadBackwards(unittest.TestCase):
         self.assertGreater(special.literal, general.literal)
 
     def test_what_is_malformed_or_of_level_4_is_refused(self):
-        for text in ("a{", "a}", "{}", "{a", "{a}}", "{{a}}", "{a*}", "{a:3}", "{!a}",
-            "{a b}",
-                     "{1a}", "{a}/{a}", "{a,}", "{a,a}", "{ä}"):
+        for text in ("a{", "a}", "{}", "{a", "{a}}", "{{a}}", "{a:3}", "{!a}", "{a b}",
+                     "{1a}", "{a}/{a}", "{a,}", "{a,a}", "{ä}", "{#a}", "{.a}", "{;a}"):
             with self.subTest(text), self.assertRaises(ValueError):
                 UriTemplate(text)
 
 
-class Test8StartingCostsWhatIsUsed(unittest.TestCase):
+class Test9StartingCostsWhatIsUsed(unittest.TestCase):
     def test_a_plain_tool_imports_neither_typing_nor_inspect(self):
         program = f"""
 import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(mcp_min.__file__))!r})
@@ -9009,7 +10684,506 @@ print(*{{*costly}} & sys.modules.keys())
 
 
 # ======================================================================================
-# 11  Command line
+# 12  Familiar names
+# ======================================================================================
+
+class Model:
+    """As a pydantic model looks from outside."""
+
+    SCHEMA: typing.ClassVar = {
+        "title": "Pizza", "type": "object", "required": ["size"], "properties": {
+        "size": {"title": "Size", "$ref": "#/$defs/Size"},
+        "note": {"title": "Note", "anyOf": [{"type": "string"}, {"type": "null"}],
+                 "default": None}},
+        "$defs": {"Size": {"title": "Size", "type": "string", "enum": ["S", "M"]}}}
+
+    def __init__(self, **fields):
+        self.__dict__.update(fields)
+
+    @classmethod
+    def model_json_schema(cls, mode):
+        return json.loads(json.dumps(cls.SCHEMA))
+
+    @classmethod
+    def model_validate(cls, value):
+        if value.get("note") == "bad":
+            error = ValueError("1 validation error")
+            error.errors = lambda: [{"loc": ("note",), "msg": "not this"}]
+            raise error
+        return cls(**value)
+
+    def model_dump(self, mode, by_alias):
+        return dict(self.__dict__)
+
+
+class Loop(Model):
+    SCHEMA: typing.ClassVar = {"$ref": "#/$defs/Loop", "$defs": {"Loop": {
+        "type": "object", "properties": {"next": {"$ref": "#/$defs/Loop"}}}}}
+
+
+class Field:
+    """As pydantic's Field looks from outside; `...`: required."""
+
+    def __init__(self, default=..., *, default_factory=None, description=None,
+                 examples=None, json_schema_extra=None, **constraints):
+        self.default, self.default_factory = default, default_factory
+        self.description, self.examples = description, examples
+        self.json_schema_extra = json_schema_extra
+        self.metadata = [types.SimpleNamespace(**{name: value})
+                         for name, value in constraints.items()]
+
+    def is_required(self):
+        return self.default is ... and not self.default_factory
+
+    def get_default(self, call_default_factory):
+        return self.default_factory() if self.default_factory else self.default
+
+
+class Test12FamiliarNames(unittest.TestCase):
+    """Programs written for FastMCP and the SDK, with only their imports changed."""
+
+    def test_their_names_can_be_imported(self):
+        names = """FastMCP MCPServer TextContent ImageContent AudioContent Icon Context
+            TextResourceContents BlobResourceContents ToolAnnotations Image Annotations
+            UserMessage AssistantMessage ServerSession"""
+        for name in names.split():
+            self.assertTrue(callable(getattr(mcp_min, name)), name)
+        self.assertIs(mcp_min.FastMCP, Server)
+        self.assertIs(Context[mcp_min.ServerSession, dict], Context)
+        self.assertFalse({"FastMCP", "TextContent"} & set(mcp_min.__all__))
+        self.assertEqual(mcp_min.UserMessage("x"), mcp_min.Message("user", "x"))
+        self.assertEqual(mcp_min.AssistantMessage(content="x").role, "assistant")
+        for name, words in (("AuthSettings", "HTTP"), ("stdio_client", "Client(["),
+                            ("NotificationOptions", "@server.tool"),
+                            ("CurrentContext", "ctx: Context")):
+            with self.assertRaisesRegex(ImportError, re.escape(words)):
+                getattr(mcp_min, name)
+        with self.assertRaises(AttributeError):
+            mcp_min.FastMPC  # noqa: B018
+
+    def test_options_of_the_constructor(self):
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
+            server = mcp_min.FastMCP(log_level="DEBUG", host="0.0.0.0",
+                                     mask_error_details=True, list_page_size=7)
+            self.assertEqual(server.settings.log_level, "DEBUG")
+            self.assertEqual(server.settings.port, 8000)
+            server.custom_route("/health", methods=["GET"])(lambda request: None)
+        self.assertEqual((server.name, server.mask_errors, server.page_size),
+                         ("mcp", True, 7))
+        self.assertEqual(stderr.getvalue().splitlines()[0],
+                         "mcp_min: Server(): no effect over stdio: log_level, host")
+        self.assertRaises(TypeError, Server, "s", colour="red")
+        self.assertRaisesRegex(NotImplementedError, "HTTP", server.sse_app)
+        for transport in "sse", "http", "streamable-http":
+            self.assertRaisesRegex(ValueError, "stdio only", server.run, transport)
+            self.assertRaisesRegex(ValueError, "stdio only", asyncio.run,
+                                   server.run_async(transport))
+
+    def test_run_takes_the_transport(self):
+        for run in 'run("stdio")', 'run(transport="stdio", show_banner=False)':
+            with process(f'mcp_min.FastMCP("s").{run}') as server:
+                play(server, "> 1 ping\n< 1 {}")
+                server.hang_up()
+                self.assertEqual(server.exit(), 0)
+
+    def test_content_in_both_spellings(self):
+        png = base64.b64encode(b"\x89PNG").decode()
+        same = [
+            (mcp_min.TextContent(type="text", text="x"), mcp_min.Text("x")),
+            (mcp_min.ImageContent(type="image", data=png, mimeType="image/png"),
+             mcp_min.Image(b"\x89PNG")),
+            (mcp_min.Image(data=b"x", format="jpeg"),
+             mcp_min.Image(b"x", mime_type="image/jpeg")),
+            (mcp_min.EmbeddedResource(type="resource", resource=(
+                mcp_min.TextResourceContents(uri="a:b", text="x", mimeType="text/plain"))),
+             mcp_min.EmbeddedResource("a:b", "x")),
+            (mcp_min.BlobResourceContents(uri="a:b", blob=png),
+             mcp_min.ResourceContents(data=b"\x89PNG", uri="a:b")),
+            (mcp_min.ToolAnnotations(title="T", readOnlyHint=True),
+             {"title": "T", "readOnlyHint": True})]
+        for theirs, ours in same:
+            self.assertEqual(theirs, ours)
+        block = mcp_min.Image(b"x", annotations={"priority": 1})
+        self.assertEqual((block.type, block.data, block.mimeType, block.mime_type),
+                         ("image", "eA==", "image/png", "image/png"))
+        self.assertIsNone(mcp_min.Text("x").annotations)
+        self.assertRaises(AttributeError, lambda: block.text)
+        for make, error in (
+                (lambda: mcp_min.Text("x", colour="red"), TypeError),
+                (lambda: mcp_min.Text("x", type="image"), ValueError),
+                (lambda: mcp_min.Image("chart.png"), ValueError)):
+            with self.assertRaises(error) as caught:
+                make()
+        self.assertIn("path=", str(caught.exception))
+        server = Server("s")
+        server.tool(lambda: [mcp_min.Text("a"), block], name="t")
+        with Client(server) as client:
+            content = client.call_tool("t").content
+            self.assertEqual((content[0].text, content[1].data), ("a", "eA=="))
+
+    def test_models_are_arguments_results_and_forms(self):
+        server = Server("s")
+
+        @server.tool
+        async def order(pizza: Model, many: List[Model], ctx: Context) -> Model:
+            wish = await ctx.elicit("?", response_type=Model)
+            assert isinstance(many[0], Model) and isinstance(pizza, Model)
+            return Model(size=pizza.size, note=wish.data.note)
+
+        inline = {"type": "object", "required": ["size"], "properties": {
+            "size": {"type": "string", "enum": ["S", "M"]},
+            "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}}}
+
+        def answer(message, schema, params):
+            self.assertEqual(schema["properties"]["note"], {"type": "string"})
+            return {"size": "M", "note": "hot"}
+
+        with Client(server, elicitation_handler=answer) as client:
+            [tool] = client.list_tools()
+            self.assertEqual(tool["inputSchema"]["properties"]["pizza"], inline)
+            self.assertEqual(tool["outputSchema"], inline)
+            given = {"pizza": {"size": "S"}, "many": [{"size": "M"}]}
+            self.assertEqual(client.call_tool("order", given).data,
+                             {"size": "S", "note": "hot"})
+            for bad, text in (({"size": "XL"}, "pizza.size: expected one of"),
+                              ({"size": "S", "note": "bad"}, "note: not this")):
+                result = client.call_tool("order", {**given, "pizza": bad},
+                                          raise_on_error=False)
+                self.assertIn(text, result.text)
+        with self.assertRaisesRegex(TypeError, "recursive"):
+            server.tool(function(Loop))
+
+    def test_fields_describe_and_constrain(self):
+        server = Server("s")
+
+        @server.tool
+        def find(
+                words: Annotated[str, Field(description="What", min_length=2, pattern="^a")],
+                tags: Annotated[list, Field(max_length=1, examples=[["x"]])],
+                limit: int = Field(default=10, ge=1, le=50, description="How many"),
+                among: List[int] = Field(default_factory=lambda: [1]),  # noqa: B008
+                factor: float = Field(gt=0, json_schema_extra={"x": 1})) -> str:
+            return f"{words} {limit} {among} {factor}"
+
+        with Client(server) as client:
+            schema = client.list_tools()[0]["inputSchema"]
+            self.assertEqual(schema["required"], ["words", "tags", "factor"])
+            self.assertEqual(schema["properties"], {
+                "words": {"type": "string", "description": "What", "minLength": 2,
+                          "pattern": "^a"},
+                "tags": {"type": "array", "maxItems": 1, "examples": [["x"]]},
+                "limit": {"type": "integer", "minimum": 1, "maximum": 50,
+                          "description": "How many", "default": 10},
+                "among": {"type": "array", "items": {"type": "integer"}},
+                "factor": {"type": "number", "exclusiveMinimum": 0, "x": 1}})
+            given = {"words": "ab", "tags": [], "factor": 2}
+            self.assertEqual(client.call_tool("find", given).text, "ab 10 [1] 2.0")
+            refused = client.call_tool("find", {**given, "limit": 99},
+                                       raise_on_error=False)
+            self.assertEqual(refused.text, "limit: expected at most 50, got 99")
+
+        class AfterValidator:
+            pass
+
+        with self.assertRaisesRegex(TypeError, "check the value in the function"):
+            server.tool(function(Annotated[int, AfterValidator()]))
+
+    def test_options_of_the_decorators(self):
+        server = Server("s")
+        server.tool(lambda: None, name="off", enabled=False)
+
+        @server.tool(tags={"b", "a"}, structured_output=False, icons=[mcp_min.Icon(
+            src="data:,x")], annotations=mcp_min.ToolAnnotations(readOnlyHint=True))
+        def on() -> Dict[str, int]:
+            return {"x": 1}
+
+        @server.resource("s://{path*}")
+        async def path(path: str) -> str:
+            return path
+
+        @server.prompt
+        async def ask(what: str) -> list:
+            return [mcp_min.UserMessage(what), mcp_min.AssistantMessage("ok")]
+
+        server.add_resource_fn(lambda: "r", "s://fixed", name="fixed")
+        with Client(server) as client:
+            self.assertEqual(client.list_tools(), [{
+                "name": "on", "annotations": {"readOnlyHint": True},
+                "icons": [{"src": "data:,x"}], "_meta": {"fastmcp": {"tags": ["a", "b"]}},
+                "inputSchema": {"type": "object", "properties": {}, **CLOSED}}])
+            self.assertEqual(client.call_tool("on").data, {"x": 1})
+            self.assertEqual(client.read_resource("s://a/b")[0].text, "a/b")
+            self.assertEqual(client.read_resource("s://fixed")[0].text, "r")
+            self.assertEqual([m["role"] for m in client.get_prompt(
+                "ask", {"what": "x"})["messages"]], ["user", "assistant"])
+
+    def test_the_context_has_their_attributes(self):
+        server, logs, steps = Server("s"), [], []
+
+        @server.tool
+        async def low(ctx: Context[dict, dict]) -> list:
+            session = ctx.request_context.session
+            await ctx.session.send_log_message(level="info", data="hi", logger="l")
+            await ctx.session.send_progress_notification(
+                progress_token=ctx.request_context.meta.progressToken, progress=1.0)
+            await session.send_resource_updated("s://x")
+            await session.send_tool_list_changed()
+            sampled = await session.create_message(
+                messages=[mcp_min.SamplingMessage(
+                    role="user", content=mcp_min.TextContent(type="text", text="?"))],
+                max_tokens=5)
+            asked = await session.elicit(message="?", schema=bool)
+            assert mcp_min.get_context() is ctx
+            await ctx.set_state("k", await ctx.get_state("k") or 7)
+            assert await mcp_min.get_context().get_state("k") == 7
+            roots = (await session.list_roots()).roots
+            assert roots[0].uri.endswith("/a") and ctx.session_id and (
+                session.client_params.clientInfo.name == "mcp_min")
+            return [sampled.content.text, isinstance(asked, mcp_min.AcceptedElicitation),
+                    isinstance(asked, mcp_min.DeclinedElicitation),
+                    ctx.fastmcp is server, ctx.client_id,
+                    ctx.request_id == ctx.request_context.request_id]
+
+        with Client(server, mode=LATEST, log_handler=lambda p: logs.append(p["data"]),
+                    progress_handler=lambda *step: steps.append(step[0]),
+                    sampling_handler=lambda messages, params: "an answer",
+                    roots=["/a"], elicitation_handler=lambda *_: {"value": True}) as client:
+            self.assertEqual(client.call_tool("low").data,
+                             ["an answer", True, False, True, None, True])
+            soon(lambda: logs)
+        self.assertEqual((logs, steps), (["hi"], [1]))
+
+    def test_one_completion_for_all(self):
+        server = Server("s")
+        server.prompt(lambda code, other: "", name="review")
+
+        @server.completion()
+        async def complete(ref, argument, context):
+            if isinstance(ref, mcp_min.PromptReference) and argument.name == "code":
+                return mcp_min.Completion(values=[argument.value + ref.name])
+
+        with Client(server) as client:
+            self.assertEqual(client.complete("review", "code", "p")["values"], ["preview"])
+            self.assertEqual(client.complete("review", "other", "p")["values"], [])
+
+    def test_no_text_of_a_docstring_is_lost(self):
+        def view(name: str, depth: int):
+            """Show a view.
+
+            Args:
+                name: Which one.
+                The following views are available:
+                - "Front"
+                - "Back"
+                depth: How deep.
+
+            Returns:
+                A picture.
+            """
+
+        signature = Signature(view)
+        self.assertEqual(signature.schema["properties"]["depth"]["description"],
+                         "How deep.")
+        for words in "Show a view.", '- "Front"', '- "Back"', "A picture.":
+            self.assertIn(words, signature.description)
+        self.assertNotIn("How deep", signature.description)
+
+    def test_the_context_can_be_asked_for(self):
+        server = Server("s")
+
+        @server.resource("s://x")
+        def plain() -> str:
+            return server.get_context().protocol_version
+
+        with Client(server, mode=LATEST) as client:
+            self.assertEqual(client.read_resource("s://x")[0].text, LATEST)
+        self.assertRaises(LookupError, mcp_min.get_context)
+
+    def test_what_must_be_visited_first_is_an_error(self):
+        server = Server("s")
+
+        @server.tool
+        def visit():
+            raise mcp_min.UrlElicitationRequiredError([mcp_min.ElicitRequestURLParams(
+                mode="url", message="m", url="https://a/b", elicitationId="1")])
+
+        play(server, """
+            > 1 tools/call {"name": "visit"}
+            < 1 -32042 {"elicitations": [{"url": "https://a/b"}]}
+            """, era="legacy")
+
+    def test_their_other_spellings(self):
+        message = mcp_min.Message("user", "hi")
+        for same in (mcp_min.Message("hi"), mcp_min.Message("hi", "user"),
+                     mcp_min.Message(content="hi"), mcp_min.Message(role="user",
+                                                                    content="hi")):
+            self.assertEqual(same, message)
+        for other in mcp_min.Message("hi", "assistant"), mcp_min.Message(
+                "hi", role="assistant"):
+            self.assertEqual(other, {**message, "role": "assistant"})
+        params = mcp_min.ElicitRequestURLParams(elicitation_id="1", url="a:b")
+        self.assertEqual((params, params.elicitation_id, params.elicitationId),
+                         ({"elicitationId": "1", "url": "a:b"}, "1", "1"))
+        result = mcp_min.CallToolResult(content=[], structuredContent={"a": 1},
+                                        _meta={"b": 2}, isError=False)
+        self.assertEqual(result, mcp_min.ToolResult([], {"a": 1}, meta={"b": 2}))
+        self.assertEqual(mcp_min.Text("x").model_dump(exclude_none=True),
+                         {"type": "text", "text": "x"})
+        image = mcp_min.Image(b"x")
+        self.assertIs(image.to_image_content(), image)
+
+    def test_an_error_of_the_sdk_is_taken(self):
+        error = mcp_min.MCPError(mcp_min.ErrorData(code=-32602, message="no"))
+        self.assertEqual((error.code, error.message, error.data), (-32602, "no", None))
+
+
+IMPORTS = {  # of the same program
+    "mcp": "from mcp.server.fastmcp import Context, FastMCP\n"
+           "from mcp.types import ImageContent, TextContent, ToolAnnotations\n"
+           "from mcp.server.fastmcp.prompts.base import AssistantMessage, UserMessage\n",
+    "fastmcp": "from fastmcp import Context, FastMCP\n"
+               "from mcp.types import ImageContent, TextContent, ToolAnnotations\n"
+               "from fastmcp.prompts import Message\n"
+               "UserMessage = Message\n"
+               "def AssistantMessage(text): return Message(text, role='assistant')\n",
+    "mcp_min": "from mcp_min import (Context, FastMCP, ImageContent, TextContent,\n"
+               "    ToolAnnotations, AssistantMessage, UserMessage)\n",
+}
+PROGRAM_OF_THREE = """
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Annotated, Literal, Optional
+from pydantic import BaseModel, Field
+
+class Address(BaseModel):
+    street: str
+    code: str = Field(description="Postal code", pattern="^[0-9]+$")
+
+class Person(BaseModel):
+    name: str = Field(description="Full name", min_length=2)
+    age: Optional[int] = None
+    home: Address
+
+class Report(BaseModel):
+    text: str
+    score: float = 0.5
+
+@asynccontextmanager
+async def lifespan(server):
+    yield {"loop": asyncio.get_running_loop()}
+
+mcp = FastMCP("three", instructions="Be kind.", lifespan=lifespan)
+
+@mcp.tool(annotations=ToolAnnotations(title="Greet", readOnlyHint=True))
+async def greet(person: Person, ctx: Context, loud: bool = False) -> str:
+    "Greet somebody."
+    await ctx.info("greeting")
+    await ctx.report_progress(1, 2)
+    life = ctx.request_context.lifespan_context
+    return f"{person.name} of {person.home.code} {loud} {bool(life['loop'])}"
+
+@mcp.tool()
+def find(words: Annotated[str, Field(description="What", max_length=5)],
+         limit: int = Field(default=10, ge=1, le=50, description="How many"),
+         kind: Literal["a", "b"] = "a") -> Report:
+    return Report(text=f"{words} {limit} {kind}")
+
+@mcp.tool()
+async def show() -> list[TextContent | ImageContent]:
+    return [TextContent(type="text", text="hi"),
+            ImageContent(type="image", data="eA==", mimeType="image/png")]
+
+@mcp.tool()
+def fail():
+    raise ValueError("broken")
+
+@mcp.resource("note://{name}")
+async def note(name: str) -> str:
+    return f"a note on {name}"
+
+@mcp.prompt()
+def review(code: str) -> list:
+    return [UserMessage("look at " + code), AssistantMessage("I do")]
+
+if __name__ == "__main__":
+    mcp.run(transport="stdio")
+"""
+
+
+@unittest.skipIf(sys.version_info < (3, 10), "the libraries are for Python 3.10")
+class TestImportLine(unittest.TestCase):
+    """One program, of which only the import lines differ, run with each library."""
+
+    def behaviour(self, library):
+        """All that a client sees of it."""
+        program = IMPORTS[library] + PROGRAM_OF_THREE
+        env = {"PYTHONPATH": HERE} if library == "mcp_min" else {}
+        seen, steps, logs = {}, [], []
+        with Client([sys.executable, "-c", program], env=env, stderr=None, mode=LATEST,
+                    progress_handler=lambda *step: steps.append(step[:2]),
+                    log_handler=lambda params: logs.append(params["level"])) as client:
+            for tool in client.list_tools():
+                seen[tool["name"]] = (
+                    tool.get("description") or "", tool.get("annotations"),
+                    self.plain(tool["inputSchema"]),
+                    # A str or blocks promise no schema here, on purpose.
+                    tool["name"] != "find" or [*tool["outputSchema"]["properties"]])
+            person = {"name": "Ann", "home": {"street": "x", "code": "12"}}
+            for name, arguments in (
+                    ("greet", {"person": person, "loud": True}), ("show", {}),
+                    ("find", {"words": "ab"}), ("find", {"words": "ab", "limit": 5})):
+                result = client.call_tool(name, arguments)
+                seen[name, str(arguments)] = (
+                    result.is_error, [{key: block[key] for key in ("type", "text", "data")
+                                       if key in block and name != "find"}
+                                      for block in result.content],
+                    result.structured_content if name == "find" else None)
+            for name, arguments in (
+                    ("fail", {}), ("find", {}), ("find", {"words": "too long"}),
+                    ("find", {"words": "a", "limit": 99}),
+                    ("greet", {"person": {**person, "name": "A"}})):
+                seen["bad", name, str(arguments)] = client.call_tool(
+                    name, arguments, raise_on_error=False).is_error
+            seen["resource"] = client.read_resource("note://x")[0].text
+            seen["prompt"] = [(m["role"], m["content"]["text"]) for m in client.get_prompt(
+                "review", {"code": "x"})["messages"]]
+            seen["templates"] = [t["uriTemplate"]
+                                 for t in client.list_resource_templates()]
+            seen["prompts"] = [(p["name"], [a["name"] for a in p["arguments"]])
+                               for p in client.list_prompts()]
+            seen["about"] = client.instructions, client.server_info["name"]
+            soon(lambda: logs and steps)
+        return {**seen, "logs": logs, "steps": steps}
+
+    def plain(self, schema, definitions=None):
+        """Without titles, with definitions in place; whether others are refused."""
+        if isinstance(schema, list):
+            return [self.plain(one, definitions) for one in schema]
+        if not isinstance(schema, dict):
+            return schema
+        definitions = schema.get("$defs", definitions)
+        if "$ref" in schema:
+            return self.plain(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+        return {key: self.plain(value, definitions) for key, value in schema.items()
+                if key not in ("$defs", "additionalProperties", "title")}
+
+    def compare(self, library):
+        try:
+            __import__({"mcp": "mcp.server.fastmcp"}.get(library, library))
+        except ImportError:
+            missing(self, f"the package {library}", always=True)
+        self.maxDiff = None
+        self.assertEqual(self.behaviour("mcp_min"), self.behaviour(library))
+
+    def test_as_with_the_sdk_1(self):
+        self.compare("mcp")
+
+    def test_as_with_fastmcp(self):
+        self.compare("fastmcp")
+
+
+# ======================================================================================
+# 13  Command line
 # ======================================================================================
 
 FILE = os.path.join(HERE, "mcp_min.py")
@@ -9022,7 +11196,8 @@ def cli(*args, **options):
     options = {"stdin": subprocess.DEVNULL, "timeout": PATIENCE, **options}
     done = subprocess.run([*PROGRAM, *args], capture_output=True, check=False,
                           **options)
-    return done.stdout.decode(), done.stderr.decode(), done.returncode
+    out, err = (text.decode().replace("\r\n", "\n") for text in (done.stdout, done.stderr))
+    return out, err, done.returncode
 
 
 def clis(*commands, **options):
@@ -9074,7 +11249,7 @@ class Terminal:
         os.close(self._master)
 
 
-class Test11CommandLine(unittest.TestCase):
+class Test13CommandLine(unittest.TestCase):
     """Results on stdout, the rest on stderr, never a traceback; the exit status is 0
     for done, 1 for failed, 2 for wrong usage."""
 
@@ -9152,7 +11327,8 @@ class Test11CommandLine(unittest.TestCase):
     def test_a_server_that_sends_nulls_is_listed_and_called(self):
         tools = ("result(tools=[{'name': 't', 'description': None, 'inputSchema': "
                  "{'type': 'object', 'properties': {'x': True}}}])")
-        server = fake(list=tools, call="text(str(params['arguments']))")
+        server = fake(discover="OFFERED.pop('resources'); error(-32601)", list=tools,
+                      call="text(str(params['arguments']))")
         listed, called = clis(["list", "--", *server], ["call", "t", "x=1", "--", *server])
         self.assertEqual(listed[1:], ("", 0))
         self.assertIn("      x?: any\n", listed[0])
@@ -9221,14 +11397,17 @@ class Test11CommandLine(unittest.TestCase):
             "far": {"url": "https://example.org"}}}))
         self.assertEqual(cli("read", "demo://hello/Bob", "--config", path, "demo")[0],
                          "Hello, Bob!\n")
-        for name in ("near", "far"):
-            out, err, status = usage("list", "--config", path, name)
+        for words, said in (((path, "near"), "has no near; it has: demo, far"),
+                            ((path, "far"), "https://example.org is not stdio"),
+                            ((path + "x", "demo"), path + "x")):
+            out, err, status = usage("list", "--config", *words)
             self.assertEqual((out, status), ("", 2))
-            self.assertIn("no command for %s" % name, err)
-        self.assertEqual(usage("list", "--config", path + "x", "demo")[2], 2)
+            self.assertIn(said, err)
+        out, _, status = usage("list", "--config", path)
+        self.assertEqual((out.splitlines()[1], status), ("far: https://example.org", 0))
 
     def test_wrong_usage_is_one_line_and_status_2(self):
-        for args in ([], ["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
+        for args in (["config"], ["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
                      ["call", "count", "to=1", "--frob", "--", "x"], ["run", "no.py"],
                      ["list", "--mode", "1999-01-01", "x"], ["trace"]):
             with self.subTest(args):
@@ -9238,6 +11417,162 @@ class Test11CommandLine(unittest.TestCase):
         out, err, status = cli("call", "count", "5", "--", *self.SERVER)
         self.assertEqual((out, status), ("", 2))
         self.assertIn("5 is no KEY=VALUE", err)
+
+    def test_output_that_is_no_message_is_warned_of(self):
+        server = self.file("noisy.py", """
+            import sys
+            from mcp_min import Server
+            server = Server("noisy")
+            server.tool(lambda: "x", name="x")
+            print("Loading", flush=True)
+            server.run()
+            """)
+        _, err, status = cli("list", "--env", "PYTHONPATH=" + HERE, "--", sys.executable,
+                             server)
+        self.assertEqual(status, 0)
+        self.assertRegex(err, r"warning: the server wrote to stdout .*Loading")
+        self.assertIn("mcp_min.py run FILE.py", err)
+
+    def test_questions_on_the_command_line(self):
+        server = self.file("ask.py", """
+            from mcp_min import Context, Server
+            server = Server("ask")
+            @server.tool
+            def ask(ctx: Context) -> str:
+                ctx.report_progress(1, 2, "half")
+                return str(ctx.elicit("?", bool).data)
+            """)
+        run = "--", *PROGRAM, "run", server
+        out, err, status = cli("call", "ask", "--answer", "true", *run)
+        self.assertEqual((out, status), ("True\n", 0))
+        self.assertIn("progress: 1/2 half", err)
+        self.assertEqual(cli("call", "ask", "--answer", "yes", *run)[2], 2)
+        out, err, status = cli("call", "ask", *run)
+        self.assertEqual(status, 1)
+        self.assertIn("only at a terminal, or with --answer JSON", err)
+
+    def test_list_shows_what_a_call_needs(self):
+        server = self.file("rich.py", """
+            from dataclasses import dataclass
+            from typing import Annotated, Dict, List
+            @dataclass
+            class Item:
+                name: str
+                price: float = 1.0
+            def add(item: Item, tags: List[str], n: Annotated[int, {"minimum": 1}]) -> str:
+                return ""
+            """)
+        out, _, _ = cli("list", "--", *PROGRAM, "run", server)
+        for line in ("item: {name: string, price: number = 1.0}", "tags: array of string",
+                     "n: integer (minimum 1)"):
+            self.assertIn(line, out)
+
+    def test_run_may_be_unthreaded(self):
+        server = self.file("base.py", """
+            import sqlite3
+            base = sqlite3.connect(":memory:")
+            def one() -> int:
+                return base.execute("select 1").fetchone()[0]
+            """)
+        out, _, _ = cli("call", "one", "--", *PROGRAM, "run", server, "--unthreaded")
+        self.assertEqual(out, "1\n")
+        server = self.file("unguarded.py", """
+            from mcp_min import Server
+            server = Server("s")
+            server.run()
+            """)
+        _, err, _ = cli("list", "--", *PROGRAM, "run", server)
+        self.assertIn("under `if __name__ == '__main__':`", err)
+
+    def test_run_takes_a_module(self):
+        os.mkdir(os.path.join(self.folder, "pkg"))
+        self.file("pkg/__init__.py", "")
+        self.file("pkg/words.py", "word = 'hi'")
+        self.file("pkg/srv.py", """
+            from mcp_min import Server
+            from .words import word
+            server = Server("in a package")
+            server.tool(lambda: word, name="say")
+            """)
+        out, err, status = cli("call", "say", "--cwd", self.folder, "--", *PROGRAM, "run",
+                               "pkg.srv:server")
+        self.assertEqual((out, status), ("hi\n", 0), err)
+        _, err, status = cli("run", "pkg.nowhere:server", cwd=self.folder)
+        self.assertIn("pkg.nowhere", err)
+
+    def test_without_a_command_it_prints_its_help(self):
+        out, err, status = usage()
+        self.assertEqual((err, status), ("", 0))
+        self.assertIn("connect", out)
+
+    def test_config_prints_what_a_host_wants(self):
+        path = self.file("food.py", "")
+        for args, name in ((path,), "food"), ((path, "dinner"), "dinner"):
+            out, _, status = usage("config", *args)
+            self.assertEqual((json.loads(out), status), ({"mcpServers": {name: {
+                "command": sys.executable, "args": [path]}}}, 0))
+        self.assertEqual(usage("config", path, "a", "b")[2], 2)
+        self.assertIn("there is no file", usage("config", "nowhere.py")[1])
+
+    def test_a_file_with_nothing_to_serve_says_so(self):
+        _, err, status = cli("run", self.file("empty.py", "x = 5"))
+        self.assertEqual(status, 2)
+        self.assertIn("neither a Server nor public functions", err)
+
+    def listening(self, address):
+        """A server that listens inside an application: this one."""
+        server = zoo()
+        server.tool(lambda text: text, name="same")
+        listener = socket.socket(socket.AF_UNIX if type(address) is str
+                                 else socket.AF_INET)
+        listener.bind(address)
+        listener.listen()
+        self.addCleanup(listener.close)
+
+        def accept():
+            with contextlib.suppress(OSError):
+                while True:
+                    with listener.accept()[0] as sock, sock.makefile(
+                            "rwb", buffering=0) as stream:
+                        links.append(sock)
+                        server.serve(stream, stream)
+
+        links = []
+        threading.Thread(target=accept, daemon=True).start()
+        return listener, links
+
+    @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "no Unix sockets")
+    def test_connect_reaches_a_server_in_an_application(self):
+        """10 MB both ways; it ends with either side."""
+        path = os.path.join(self.folder, "socket")
+        listener, _ = self.listening(("127.0.0.1", 0))
+        self.listening(path)
+        big = "x" * 10_000_000
+        for address in path, str(listener.getsockname()[1]):
+            with Client([*PROGRAM, "connect", address]) as client:
+                self.assertEqual(client.call_tool("echo", {"text": "hi"}).text, "hi")
+                self.assertEqual(client.call_tool("same", {"text": big}).text, big)
+            self.assertEqual(client.exit_code, 0)
+
+    @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "no Unix sockets")
+    def test_connect_says_what_is_missing_and_what_has_gone(self):
+        path = os.path.join(self.folder, "socket")
+        with process(f"""
+                mcp_min.CONNECT_SECONDS = 0.01
+                sys.exit(mcp_min.main(["connect", {path!r}]))
+                """, "-I") as relay:
+            for number in 1, 2:
+                relay.say("notifications/initialized")
+                relay.say(f"{number} ping")
+                got = relay.recv()
+                self.assertEqual((got["id"], got["error"]["code"]), (number, -32603))
+                self.assertRegex(got["error"]["message"], f"{path}: start the application")
+            _, links = self.listening(path)
+            play(relay, "> 3 ping\n< 3 {}")
+            links[0].shutdown(socket.SHUT_RDWR)
+            self.assertIsNone(relay.recv())
+            self.assertEqual(relay.exit(), 1)
+            self.assertIn("has closed the connection", relay.stderr)
 
     def test_every_command_has_help(self):
         for verb in ("demo", "serve", "list", "call", "read", "prompt", "run", "trace"):
@@ -9303,6 +11638,53 @@ class Test11CommandLine(unittest.TestCase):
             self.assertEqual(screen.child.wait(PATIENCE), 130)
         with open(log, encoding="utf-8") as file:
             self.assertIn("notifications/cancelled", file.read())
+
+    def test_nothing_that_a_server_says_commands_the_terminal(self):
+        """Nor makes a line that looks like one of ours."""
+        evil = "info\x1b]0;owned\x07\x9b2J\u202e\nmcp_min: forged"
+        log = ("send(method='notifications/message', params={'level': '%s', 'logger': "
+               "'%s', 'data': '%s'}); " % ((evil.replace("\n", "\\n"),) * 3))
+        output = {"type": "object", "properties": {evil: {"type": "string"}}}
+        tool = {"name": "f", "inputSchema": output, "outputSchema": output,
+                "description": evil}
+        for command in ("list",), ("call", "f"):
+            out, err, _ = cli(*command, "--", *fake(
+                list=f"{log}result(tools=[{tool}])",
+                call=f"{log}result(content=[], structuredContent={{{evil!r}: 5}})"))
+            with self.subTest(command):
+                self.assertNotRegex(out + err, "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+                self.assertNotRegex(out + err, "(?m)^mcp_min: forged")
+                self.assertIn("owned", out + err)
+
+    @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
+    def test_consent_is_asked_for(self):
+        server = self.file("wipe.py", """
+            from mcp_min import Context, Server
+            server = Server("wipe")
+            @server.tool
+            def wipe(ctx: Context) -> str:
+                return ctx.elicit("Really?").action + str(ctx.elicit("?", bool).data)
+            """)
+        for answer, said in ("yes", b"acceptTrue\n"), ("no", b"declineFalse\n"):
+            with Terminal("call", "wipe", "--", *PROGRAM, "run", server) as screen:
+                screen.shows("accept (yes | no): ")
+                screen.types(answer + "\n")
+                screen.shows("value (boolean): ")
+                screen.types(answer[0] + "\n")
+                self.assertEqual(screen.child.stdout.read(), said)
+
+    @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
+    def test_a_question_of_a_server_is_one_line(self):
+        schema = {"type": "object", "properties": {
+            "colour:\n[sudo] password for root": {"type": "string"}}}
+        with Terminal("call", "f", "--", *fake(
+                list="result(tools=[{'name': 'f', 'inputSchema': {}}])",
+                call="asked = id; send(id='q', method='elicitation/create', params="
+                     f"{{'message': '?', 'requestedSchema': {schema}}})",
+                answer="result(id=asked, content=[])")) as screen:
+            screen.shows("colour: [sudo] password for root (string): ")
+            screen.child.send_signal(signal.SIGINT)
+            screen.child.wait(PATIENCE)
 
     def test_run_keeps_what_a_file_prints_at_import_off_the_wire(self):
         path = self.file("noisy.py", '''
@@ -9382,7 +11764,7 @@ class Test11CommandLine(unittest.TestCase):
                          (data, b"beside", 7))
         with open(log, encoding="utf-8") as file:
             lines = file.read().splitlines()
-        self.assertRegex(lines[0], r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1$')
+        self.assertRegex(lines[0], r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1  # no message$')
         self.assertEqual(len([line for line in lines if " > " in line]), 4)
         self.assertEqual(len([line for line in lines if " < " in line]), 4)
         if os.name == "posix":
@@ -9393,7 +11775,7 @@ class Test11CommandLine(unittest.TestCase):
         out, err, status = cli("trace", "--env", "C=c", "--", sys.executable, "-c", show,
                                env={**os.environ, "A": "a", "B": "b"})
         self.assertEqual((out.split(), status), (["a", "b", "c"], 0))
-        self.assertRegex(err, r"^\S+ < a b c\s$")
+        self.assertRegex(err, r"^\S+ < a b c  # no message\s$")
         err = cli("trace", os.path.join(self.folder, "no-such-program"))[1]
         self.assertIn("cannot start", err)
 
@@ -9440,17 +11822,18 @@ class TestReadme(unittest.TestCase):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
 
-    def test_it_has_fewer_than_300_lines_and_only_kinds_of_blocks_that_are_run(self):
-        self.assertLess(self.text.count("\n"), 300)
+    def test_it_has_fewer_than_400_lines_and_only_kinds_of_blocks_that_are_run(self):
+        self.assertLess(self.text.count("\n"), 400)
         self.assertEqual({kind for kind, _, _ in self.blocks},
                          {"sh", "python", "console", "json"})
 
-    def test_the_first_commands_are_the_demonstration_and_the_tests(self):
-        text = self.blocks[0][2]
+    def test_the_two_commands_are_the_demonstration_and_the_tests(self):
+        text = next(text for kind, _, text in self.blocks if kind == "sh")
         self.assertEqual([line.partition("#")[0].strip() for line in text.splitlines()],
                          ["python3 mcp_min.py demo", "python3 test_mcp_min.py"])
         self.assertEqual([kind for kind, _, _ in self.blocks].count("sh"), 1)
 
+    @UNIX
     def test_each_python_block_starts_from_nothing_and_prints_what_it_says(self):
         here = os.getcwd()
         os.chdir(self.folder.name)
@@ -9498,12 +11881,74 @@ class TestReadme(unittest.TestCase):
         at_once(self, run, [part.partition("\n") for part in
                             re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]])
 
+    def imported(self, name):
+        sys.path.insert(0, self.folder.name)
+        self.addCleanup(sys.path.remove, self.folder.name)
+        self.addCleanup(sys.modules.pop, name, None)
+        self.addCleanup(sys.modules.pop, "weather", None)
+        return __import__(name)
+
+    @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "no Unix sockets")
+    def test_the_add_on_is_reached_by_a_host(self):
+        addon = self.imported("addon")
+        path = os.path.join(self.folder.name, "private", "socket")
+        addon.listen(path)
+        with Client([*PROGRAM, "connect", path]) as client:
+            call = client.submit_tool("where")
+            while not call.done():  # this is the application's main loop
+                time.sleep(addon.run_jobs() / 50)
+            self.assertEqual(call.result().text, threading.current_thread().name)
+        self.assertEqual(os.stat(os.path.dirname(path)).st_mode & 0o777, 0o700)
+
+    @UNIX
+    def test_a_connection_opened_at_import_serves_unthreaded_handlers(self):
+        with Client([sys.executable, os.path.join(self.folder.name, "notes.py")]) as c:
+            c.call_tool("add", {"text": "x"})
+            c.call_tool("add", {"text": "y"})
+
+    @UNIX
+    def test_a_server_behind_http_answers_in_both_eras(self):
+        from http.client import HTTPConnection
+        module = self.imported("http_weather")
+        module.Handler.log_message = lambda *_: None
+        http = module.ThreadingHTTPServer(("127.0.0.1", 0), module.Handler)
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+
+        def post(text, modern, **headers):
+            connection = HTTPConnection(*http.server_address, timeout=PATIENCE)
+            connection.request("POST", "/mcp", json.dumps(message(text, modern)),
+                               {key.replace("_", "-"): value
+                                for key, value in headers.items()})
+            response = connection.getresponse()
+            data = response.read()
+            connection.close()
+            return response.status, data
+
+        call = '1 tools/call {"name": "forecast", "arguments": {"city": "Oslo"}}'
+        try:
+            for modern, version in (True, MODERN), (False, LATEST):
+                status, data = post(call, modern, MCP_Protocol_Version=version)
+                self.assertEqual(status, 200)
+                self.assertIn("Oslo: sun", json.loads(data)["result"]["content"][0]["text"])
+            status, data = post("1 initialize 2025-06-18", False)
+            self.assertEqual(json.loads(data)["result"]["protocolVersion"], "2025-06-18")
+            self.assertEqual(post("notifications/initialized", False,
+                                  MCP_Protocol_Version=LATEST), (202, b""))
+            for bad in {"Host": "evil.example"}, {"Origin": "https://evil.example"}:
+                self.assertEqual(post(call, True, **bad)[0], 403)
+        finally:
+            http.shutdown()
+            thread.join()
+            http.server_close()
+
     def test_the_configuration_it_shows_can_be_loaded(self):
         for _, _, text in (block for block in self.blocks if block[0] == "json"):
             path = os.path.join(self.folder.name, "mcp.json")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-            self.assertEqual(mcp_min.load_config(path)["weather"]["command"], "python3")
+            for entry in mcp_min.load_config(path).values():
+                self.assertEqual(entry["command"], "python3")
 
     def test_the_table_of_the_specification_agrees_with_the_code(self):
         rows = [[cell.strip() for cell in line.strip("|").split("|")]
@@ -9517,8 +11962,8 @@ class TestReadme(unittest.TestCase):
         for name, method in mcp_min.METHODS.items():
             with self.subTest(name):
                 self.assertEqual(told.pop(name), [
-                    "LM"[revision.modern] in method.eras
-                    for revision in mcp_min.REVISIONS.values()])
+                    method.since <= revision <= method.until
+                    for revision in mcp_min.REVISIONS])
         self.assertLessEqual(set(mcp_min.QUESTIONS), set(told))
 
 
@@ -9563,10 +12008,21 @@ class TestHouse(unittest.TestCase):
         return [n for n in ast.walk(cls.tree) if id(n) not in passed_over]
 
     def test_the_docstring_lists_the_sections_in_their_order(self):
-        listed = re.findall(r"^    (\d+) +([A-Z][\w ]+?)  ", mcp_min.__doc__,
+        listed = re.findall(r"^    (\d+) +([A-Z][\w, ]+?)  ", mcp_min.__doc__,
                             re.MULTILINE)
         self.assertEqual([(int(n), title) for n, title in listed],
                          [(n, title) for n, (title, _, _) in self.sections.items()])
+
+    def test_one_function_writes_for_people(self):
+        """So that what came over the wire is escaped: `cli_print` on the command line,
+        `warn`, through `_write_stderr`, in the library."""
+        writers = {"print", "sys.stdout.write", "sys.stderr.write", "input"}
+        for function in ast.walk(self.tree):
+            if isinstance(function, ast.FunctionDef) and function.name not in (
+                    "cli_print", "_write_stderr"):
+                for call in ast.walk(function):
+                    if isinstance(call, ast.Call):
+                        self.assertNotIn(ast.unparse(call.func), writers, function.name)
 
     def test_a_section_names_only_what_stands_above_it(self):
         home = {}
@@ -9584,7 +12040,7 @@ class TestHouse(unittest.TestCase):
 
     def test_eras_and_dates_stand_in_their_sections_only(self):
         allowed = {n for n, (title, _, _) in self.sections.items()
-                   if title in ("Vocabulary", "Eras")}
+                   if title in ("Vocabulary", "Revisions")}
         strays = []
         for node in self.code:
             text = str(getattr(node, "id", getattr(node, "attr", getattr(
@@ -9616,8 +12072,9 @@ class TestHouse(unittest.TestCase):
         names |= {node.module for node in ast.walk(self.tree)
                   if isinstance(node, ast.ImportFrom)}
         known = getattr(sys, "stdlib_module_names", None)  # from 3.10
-        if known:
-            self.assertEqual({n for n in names if n.split(".")[0] not in known}, set())
+        if known:  # annotationlib: from 3.14
+            others = {n for n in names if n.split(".")[0] not in known}
+            self.assertEqual(others - {"annotationlib"}, set())
 
     def test_no_function_is_longer_than_a_page(self):
         long = [(n.name, n.end_lineno - n.lineno + 1) for n in ast.walk(self.tree)
@@ -9658,29 +12115,35 @@ class TestHouse(unittest.TestCase):
 # Running them
 # ======================================================================================
 
-BESIDE = ("Test10Faults", "Test10Probe", "Test10Process", "Test11CommandLine")
+BESIDE = (  # what waits for processes, in processes of their own
+    ("Test11Faults", "Test11Probe", "Test6Stdio"),
+    ("Test11Process", "Test13CommandLine", "TestReadme", "Test10Lifespan"))
 
 
-class Halves(unittest.TestSuite):
-    """All tests; those of BESIDE, which wait for processes, in a process of their own."""
+class Parts(unittest.TestSuite):
+    """All tests; those of BESIDE beside the others."""
 
     def run(self, result, debug=False):
-        beside, others = [], []
+        parts = {classes: [] for classes in ((), *BESIDE)}
         for suite in self:
             names = {type(test).__name__ for test in suite}
-            (beside if names & {*BESIDE} else others).append(suite)
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(reader)
-            tell_outcome(unittest.TestSuite(beside), writer)
-        os.close(writer)
+            parts[next((one for one in BESIDE if names & {*one}), ())].append(suite)
+        children = []
+        for classes in BESIDE:
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.close(reader)
+                tell_outcome(unittest.TestSuite(parts[classes]), writer)
+            os.close(writer)
+            children.append((child, reader))
         try:
-            unittest.TestSuite(others).run(result)
-            with open(reader, encoding="utf-8") as told:
-                add_outcome(result, told.read())
+            unittest.TestSuite(parts[()]).run(result)
         finally:
-            os.waitpid(child, 0)
+            for child, reader in children:
+                with open(reader, encoding="utf-8") as told:
+                    add_outcome(result, told.read())
+                os.waitpid(child, 0)
         return result
 
 
@@ -9708,8 +12171,8 @@ def add_outcome(result, told):
 
 def load_tests(loader, tests, pattern):
     """What unittest runs if no names are given."""
-    halves = hasattr(os, "fork") and (os.cpu_count() or 1) > 1
-    return Halves(tests) if halves else tests
+    parts = hasattr(os, "fork") and (os.cpu_count() or 1) > 1
+    return Parts(tests) if parts else tests
 
 
 if __name__ == "__main__":

@@ -1487,23 +1487,22 @@ class ReadingHere(ReadingThread):
 class SharedReading:
     """A server's reader: threads of the pool take turns (leader and followers).
 
-    The leader is the thread that reads, one at a time; `_leader` is its identity.  It
-    is `_busy` from the moment when a line has come until it reads on.  When nothing
-    else runs it runs a handler itself: to hand each request to another thread would
-    double the time of a short call.
+    The leader is the thread that reads, one at a time; `_leader` is its identity.  When
+    nothing else runs it runs a handler itself: to hand each request to another thread
+    would double the time of a short call.  It is `_busy` while it runs one.
 
     A leader that is busy for long is replaced, and is not told.  A handler that is
     about to wait calls `hand_over`.  For all else (a long handler, a lock, a full pipe)
-    a watchdog looks, and replaces a leader that has been busy with one line for
+    a watchdog looks, and replaces a leader that has been busy with one request for
     READER_STALL_SECONDS.  The new leader is an urgent job of the pool, so it never
     queues behind users' work.  The old one finds out when it has dealt with its line
     and `_leader` is not its own identity: it leaves `_lead`, and its thread is one of
-    the pool's like all others.  Between lines a leader cannot be replaced, so there are
-    never two that read.
+    the pool's like all others.  A leader that is not busy cannot be replaced, so there
+    are never two that read, and a notification is acted on before the next line.
 
-    To wake the watchdog for each line would cost as much as to hand each over.  So it
-    looks after 2 ms, then each time after twice the pause before (to a maximum of 16
-    ms) while all goes well, and sleeps when no line has come since its last look.
+    To wake the watchdog for each request would cost as much as to hand each over.  So
+    it looks after 2 ms, then each time after twice the pause before (to a maximum of 16
+    ms) while all goes well, and sleeps when none has come since its last look.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -1511,8 +1510,8 @@ class SharedReading:
         self._lock = threading.Lock()    # guards the rest
         self._leader: int | None = None  # None: the new leader has not begun yet
         self._busy = False
-        self._since = 0.0                # when the line came
-        self._lines = 0                  # that leaders have read
+        self._since = 0.0                # when it began the request it runs
+        self._requests = 0               # that leaders have run
         self._closed = False
         self._watching: bool | None = None  # the watchdog; None: it was never started
         self._wake = threading.Condition(self._lock)  # notified: watch, or closed
@@ -1534,7 +1533,16 @@ class SharedReading:
         if request.inline or (
                 connection.pool.load() == readers and not request.in_batch):
             request.reader = me
+            with self._lock:
+                if self._leader == me:
+                    self._busy, self._since = True, time.monotonic()
+                    self._requests += 1
+                    if not self._watching:
+                        self._watch()
             connection.dispatch(request)
+            with self._lock:
+                if self._leader == me:
+                    self._busy = False
             request.reader = None
         else:
             connection.pool.submit(partial(connection.dispatch, request))
@@ -1563,15 +1571,7 @@ class SharedReading:
             line = connection.next_line()
             if line is None:
                 return
-            with self._lock:
-                self._busy, self._since = True, time.monotonic()
-                self._lines += 1
-                if not self._watching:
-                    self._watch()
             connection.receive(line)
-            with self._lock:
-                if self._leader == me:
-                    self._busy = False
 
     # In all that follows _lock is held.
 
@@ -1590,14 +1590,14 @@ class SharedReading:
         pause = READER_STALL_SECONDS
         with self._lock:
             while not self._closed:
-                lines = self._lines
+                requests = self._requests
                 self._wake.wait(pause)
                 pause = min(2 * pause, MAX_WATCH_SECONDS)
                 busy = time.monotonic() - self._since if self._busy else 0.0
                 if busy >= READER_STALL_SECONDS and self._connection.pool.can_grow():
                     self._replace()
                     pause = READER_STALL_SECONDS
-                elif lines == self._lines:
+                elif requests == self._requests:
                     self._watching = False
                     self._wake.wait_for(lambda: self._watching or self._closed)
                     pause = READER_STALL_SECONDS
@@ -1853,7 +1853,7 @@ class Connection:
         else:
             self.owner.handle_garbage(line)
         sink.put(answer)
-        self.outbox.flush()
+        self.outbox.flush_later()  # a full pipe must not keep us from reading
 
     def _handle_response(self, message: Json, line: Line) -> None:
         # None: unknown, late, or a second response.

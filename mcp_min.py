@@ -21,13 +21,13 @@ Copy this file into your project; it needs Python 3.9 or newer and nothing else.
 host's configuration, `-h` lists the rest.  Licence (MIT) and changes stand at the
 end of the file.
 
-The file is read from top to bottom; no section uses a name of a later one:
+The file is read from top to bottom; no section uses names of a later one:
 
     1  Vocabulary    the facts of the specification, as tables
     2  Errors        what is raised, and what travels
-    3  Messages      JSON-RPC: bytes <-> messages, ids, shapes, responses
+    3  Messages      JSON-RPC: bytes <-> messages, ids, responses
     4  Threads, streams, diagnostics   a thread pool, lines of a stream, the trace
-    5  Connection    one end of a connection: ids, cancellation, progress, who reads
+    5  Connection    one end of a connection: ids, cancellation, progress, reading
     6  Stdio         who owns descriptors 0 and 1; starting and ending a process
     7  Revisions     all that differs between the revisions of the protocol, both ends
     8  Content       values -> content blocks, and the results that carry them
@@ -37,33 +37,31 @@ The file is read from top to bottom; no section uses a name of a later one:
     12 Familiar names  FastMCP's and the official SDK's spellings; may be deleted
     13 Command line  the program in this file
 
+Two ways to read it.  To learn the protocol: sections 1, 3, 7, 10 and 11 (@PROTOCOL@
+lines).  To find out why a connection hangs: sections 4, 5 and 6 (@PIPE@ lines).
+
 Two eras share the pipe.  Up to 2025-11-25 a connection opens with the `initialize`
-handshake and both ends may send requests ("legacy"); from 2026-07-28 every request
-carries all it needs in `_meta` and the server never asks, it answers "input required"
-and is called again ("modern").  Handlers are the same code in both.
+handshake, and both ends may send requests ("legacy").  From 2026-07-28 on each request
+carries all it needs in `_meta`, and the server sends no requests: it answers "input
+required", and the client calls again ("modern").  Handlers are the same in both.
+
+Names.  `__all__` lists what is public.  In a class, a leading underscore marks what
+only its own methods and those of its subclasses use.  Elsewhere there are none.
 
 Threads.  Each connection has one reading thread at a time.  It never waits for user
-code: a server's reading thread runs short handlers itself, but when one keeps it for 2
-ms another thread reads on.  The thread that sends a message also writes it, with any
-that other threads have queued.  Everything public may be called from any thread.
+code: a server's reading thread runs short handlers itself, but when one takes longer
+than 2 ms another thread reads on (SharedReading).  The thread that sends a message also
+writes it (Outbox).  Everything public may be called from any thread.
 
-Locks.  Each guards one thing, which is written where it is made.  While one of these is
-held only those below it may be taken:
+Locks.  Each lock guards one thing, which is written where it is made.  A thread that
+holds one of these takes only those below it:
 
-    Client._lock            connecting
-    Server._lock            registries, connections, who listens to what
-    IncomingRequests.lock   the other end's requests
-    Batch._lock             the responses to an array of messages
-    Outbox._lock            lines to be written
-    ThreadPool._changed     jobs and threads
-
-SharedReading._lock is taken before a ThreadPool's, ModernDialect._lock before that of
-OutgoingRequests, and Outbox.writing before the other locks of Outbox and a Trace's; the
-rest are never held together with another.  Held for long are: Outbox.writing while the
-pipe is full, _streams_taken while a server runs, ClientSession._ending while one ends.
+    Client._lock, Server.lock, IncomingRequests.lock, Batch._lock, Outbox._lock,
+    ThreadPool._changed
 """
 # ruff: noqa: BLE001, ISC004, RUF022, RUF023, SIM905
-# (Exceptions end here on purpose; lists are in order of meaning; texts take two lines.)
+# (Broad `except` clauses are deliberate; lists are in order of meaning; long strings
+# are concatenated implicitly.)
 from __future__ import annotations
 
 import atexit
@@ -81,7 +79,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property, lru_cache, partial, partialmethod
 
-TYPE_CHECKING = False  # what `typing` would say, without the time it takes to import
+TYPE_CHECKING = False  # as in `typing`, which takes some ms to import
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
     from concurrent.futures import Future
@@ -133,18 +131,18 @@ MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
 HANDSHAKE = "legacy"                              # any revision with a handshake
 
-# One request a server answers.  capability: what must be advertised for it; after a dot
-# a key in it that must be true.  list_key:
-# the key of the list in its result, if it is paged.  cached: its result carries caching
-# hints.  asks: its handler may ask the client in the modern era ("input required").
-# inline: handled on the reading thread before the next line is read, outside any
-# middleware: it changes how that line is understood, or is over at once.  since, until:
-# the first and the last revision that has it.
+# A request that a server answers.  capability: the server must have declared it; after
+# a dot comes a key in it that must be true.  list_key: the key of the list in its
+# result, if it is paged.  cached: its result carries caching hints.  asks: its handler
+# may ask the client in the modern era ("input required").  inline: the reading thread
+# handles it before it reads the next line, and outside any middleware, because it
+# changes how that line is understood, or takes no time.  since, until: the first and
+# the last revision that has it.
 #
 # A new revision is a row above, the newest of its era last.  A new method is a row
-# here, a function under @handles (section 10) and a verb of Client.  A new question is
-# a row in the three tables that follow, a verb of Context and one of ANSWERERS (section
-# 11).
+# here, a function under @handles (section 10) and a verb of Client (section 11).  A new
+# request to the client is a row in the three tables that follow, a verb of Context
+# (section 10) and one of ANSWER_FUNCTIONS (section 11).
 Method = namedtuple("Method", "capability list_key asks cached inline since until",
                     defaults=("", "", False, False, False, "", "9999"))
 HANDSHAKE_ONLY = {"until": LEGACY_VERSIONS[-1]}
@@ -169,9 +167,10 @@ METHODS = {
     "subscriptions/listen":     Method(inline=True, **STATELESS_ONLY),
 }
 
-# What a server may ask its client, and the capability the client must have declared;
-# what a client declares for each handler it has; what the answers must look like.
-QUESTIONS = {
+# The requests that a server may send to its client, each with the capability that the
+# client must have declared; what a client declares for each handler that it has; and
+# the schemas of the answers.
+CLIENT_REQUESTS = {
     "elicitation/create":     "elicitation",
     "sampling/createMessage": "sampling",
     "roots/list":             "roots",
@@ -179,7 +178,7 @@ QUESTIONS = {
 CLIENT_CAPABILITIES: Json = {  # form and url are the modes of elicitation
     "form": {"elicitation": {"form": {}}}, "url": {"elicitation": {"url": {}}},
     "sampling": {"sampling": {}}, "roots": {"roots": {}}}
-ANSWERS: Json = {
+ANSWER_SCHEMAS: Json = {
     "elicitation/create": {"type": "object", "required": ["action"], "properties": {
         "action": {"enum": ["accept", "decline", "cancel"]}}},
     "sampling/createMessage": {
@@ -189,14 +188,14 @@ ANSWERS: Json = {
         "roots": {"type": "array", "items": {"type": "object"}}}},
 }
 
-# What a change of a feature's lists is called: the notification, the key in a listen
-# filter.
+# capability -> (the notification that its lists have changed, its key in the filter of
+# subscriptions/listen)
 CHANGES = {
     "tools":     ("notifications/tools/list_changed", "toolsListChanged"),
     "prompts":   ("notifications/prompts/list_changed", "promptsListChanged"),
     "resources": ("notifications/resources/list_changed", "resourcesListChanged"),
 }
-UPDATES_WANTED = "resourceSubscriptions"  # in that filter: the URIs to hear of
+UPDATES_WANTED = "resourceSubscriptions"  # in that filter: URIs of resources
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 INITIALIZED = "notifications/initialized"
@@ -205,15 +204,15 @@ PROGRESS = "notifications/progress"
 LOG_MESSAGE = "notifications/message"
 ROOTS_CHANGED = "notifications/roots/list_changed"
 
-# What a server says of a feature that it offers; of the others there is nothing to say.
+# What a server declares of a capability; the others are declared as an empty object.
 CAPABILITIES = {
     "tools":     {"listChanged": True},
     "prompts":   {"listChanged": True},
     "resources": {"listChanged": True, "subscribe": True},
 }
 
-# Spellings seen in the wild and from JSON-RPC's relatives; understood, never sent.
-# alias -> (notification, {parameter there: parameter here})
+# Spellings that other implementations and JSON-RPC's relatives use.  We understand
+# them, and never send them: alias -> (notification, {parameter there: parameter here})
 ALIASES: dict[str, tuple[str, dict[str, str]]] = {
     **{name.partition("/")[2]: (name, {}) for name in (
         INITIALIZED, CANCELLED, PROGRESS, LOG_MESSAGE, ROOTS_CHANGED, UPDATED,
@@ -230,13 +229,13 @@ META_LOG_LEVEL = META + "logLevel"
 META_SERVER = META + "serverInfo"
 META_SUBSCRIPTION = META + "subscriptionId"
 
-WRAPS_RESULT = "x-fastmcp-wrap-result"        # in a schema: as {"result": value}
-WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # the same in a result's `_meta`
+WRAPS_RESULT = "x-fastmcp-wrap-result"        # in a schema: it describes {"result": …}
+WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # in the `_meta` of such a result
 MAX_COMPLETIONS = 100                         # server/utilities/completion
 FORM_TYPES = ("string", "number", "integer", "boolean")  # client/elicitation
 FORM_FORMATS = ("email", "uri", "date", "date-time")
-COMPLETABLE = ("prompts", "resourceTemplates")  # what has arguments to complete
-COMPLETIONS_SINCE = "2025-03-26"              # before, no server could declare them
+COMPLETABLE = ("prompts", "resourceTemplates")  # the lists whose entries have arguments
+COMPLETIONS_SINCE = "2025-03-26"              # before, the capability did not exist
 TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"           # server/tools: "Tool Names"
 URI_START = "[A-Za-z][A-Za-z0-9+.-]*:."       # RFC 3986
 
@@ -245,33 +244,35 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert",
 
 PARSE_ERROR = -32700          # the line is not JSON
 INVALID_REQUEST = -32600      # JSON, but not a message; or not at this time
-METHOD_NOT_FOUND = -32601     # unknown, not in this era, or of a feature not offered
+METHOD_NOT_FOUND = -32601     # unknown, not in this era, or its capability not declared
 INVALID_PARAMS = -32602       # also: unknown tool, prompt; resource in the modern era
-INTERNAL_ERROR = -32603       # a handler other than a tool's failed; a malformed answer
+INTERNAL_ERROR = -32603       # a handler other than a tool's failed; a bad response
 RESOURCE_NOT_FOUND = -32002   # in the modern era it is sent as INVALID_PARAMS
 MISSING_CAPABILITY = -32021   # modern: the client did not declare what is needed
 UNSUPPORTED_VERSION = -32022  # modern: `data` lists what we do support
-MODERN_CODES = (-32020, MISSING_CAPABILITY, UNSUPPORTED_VERSION)  # only of that era
-URL_REQUIRED = -32042         # 2025-11-25 only; not used here
+MODERN_CODES = (-32020, MISSING_CAPABILITY, UNSUPPORTED_VERSION)  # that era alone has
+URL_REQUIRED = -32042         # 2025-11-25 only: the user must visit a URL first
 REQUEST_CANCELLED = -32800    # from LSP: the code of our Cancelled, never sent
-CONTENT_TOO_LARGE = -32801    # our own: a line over max_message_bytes
+CONTENT_TOO_LARGE = -32801    # our own: a line is longer than max_message_bytes
 USER_REJECTED = -1            # client/sampling: "User rejected sampling request"
 RESERVED_CODES = range(-32099, -32019)  # basic: "reserved for the MCP specification"
 
 
 # -- 2. Errors -------------------------------------------------------------------------
-# Two families.  What derives from Exception is for callers and handlers to catch.  What
-# unwinds a handler on our behalf derives from BaseException, so that a tool's own
-# `except Exception` cannot eat it.
+# Two families.  Callers and handlers may catch what derives from Exception.  What ends
+# a handler for reasons of ours derives from BaseException, so that the handler's own
+# `except Exception` does not catch it.
 
 
 class McpError(Exception):
     """A JSON-RPC error in either direction: handlers raise it, callers catch it.
 
-    code: int, see the constants.  message: str.  data: any JSON, or None.
+    code: int, see the constants.  message: str.  data: any JSON, or None.  Or code is
+    an object that has all three.  TypeError: the code is no int (basic, "Responses").
     """
 
-    code, message, data = INTERNAL_ERROR, "", None  # of a subclass that sets none
+    # Defaults for subclasses that do not call __init__.
+    code, message, data = INTERNAL_ERROR, "", None
 
     def __init__(self, code: Any, message: str = "", data: Any = None) -> None:
         if hasattr(code, "message"):  # an ErrorData of the official SDK
@@ -285,29 +286,33 @@ class McpError(Exception):
         return escape_control(f"{self.message} ({self.code})")
 
     def to_json(self) -> Json:
-        """The error object as it travels."""
+        """The error object of a response."""
         error: Json = {"code": self.code, "message": self.message}
         return error if self.data is None else {**error, "data": self.data}
 
 
 class ToolError(Exception):
-    """Raised in a tool: a result with `isError` and this text; and by `call_tool`.
+    """A tool has failed: raise it in a tool, and `call_tool` raises it on the client.
 
-    result: on the client, the whole ToolResult.
+    Its text is sent as a result with `isError` (server/tools, "Error Handling").
+    result: on the client the whole ToolResult, in a tool None.
     """
 
     result: Any = None
 
 
 class RequestTimeout(TimeoutError):
-    """No answer and no progress in the time allowed; the other end is notified."""
+    """No response and no progress came in time; the other end was sent a cancellation.
+
+    See basic/lifecycle, "Timeouts".
+    """
 
 
 class ConnectionClosed(ConnectionError):
     """The other end is gone, or this one was closed.
 
-    exit_code: of the server process, negative for a signal, None when unknown or when
-    there is no process.  stderr: the last 8 KB it wrote there, as str.
+    exit_code: of the server process, negative for a signal; None where it is unknown or
+    there is no process.  stderr: the last 8 KB that the process wrote there, as str.
     """
 
     def __init__(self, message: str, exit_code: int | None = None,
@@ -317,7 +322,10 @@ class ConnectionClosed(ConnectionError):
 
 
 class Cancelled(BaseException):
-    """The client no longer wants the answer: unwinds the handler, in silence."""
+    """Ends a handler whose request the client has cancelled; no response is sent.
+
+    Context methods raise it (basic/utilities/cancellation).  Clean up in `finally`.
+    """
 
     code = REQUEST_CANCELLED
 
@@ -330,22 +338,22 @@ def invalid_params(message: str, data: Any = None) -> McpError:
     return McpError(INVALID_PARAMS, message, data)
 
 
-def invalid_response(fault: str) -> McpError:
-    return McpError(INTERNAL_ERROR, f"Malformed response: {fault}")
+def invalid_response(reason: str) -> McpError:
+    return McpError(INTERNAL_ERROR, f"Malformed response: {reason}")
 
 
-_TYPE_NAMES = {str: "a string", dict: "an object", list: "a list", bool: "a boolean"}
+JSON_TYPE_NAMES = {str: "a string", dict: "an object", list: "a list", bool: "a boolean"}
 
 
-def require_type(value: Any, kind: type, name: str) -> Any:
-    """The value, if it is of this type; else McpError(-32602) with its name."""
-    if type(value) is not kind:
-        raise invalid_params(f'"{name}" must be {_TYPE_NAMES[kind]}')
+def require_type(value: Any, required: type, name: str) -> Any:
+    """Return the value if it is of this type, or raise McpError(-32602) with its name."""
+    if type(value) is not required:
+        raise invalid_params(f'"{name}" must be {JSON_TYPE_NAMES[required]}')
     return value
 
 
 def error_text(error: BaseException) -> str:
-    """What the other end is told of an exception; the traceback stays on stderr."""
+    """The text of an exception for the other end; the traceback stays on stderr."""
     try:
         return f"{type(error).__name__}: {error}".rstrip(": ")
     except Exception:  # its own __str__ fails
@@ -353,7 +361,7 @@ def error_text(error: BaseException) -> str:
 
 
 def escape_control(text: str) -> str:
-    """Text with all that a terminal might obey made visible, but newline and tab."""
+    """The text with control characters made visible, except newline and tab."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1]
@@ -361,26 +369,27 @@ def escape_control(text: str) -> str:
 
 
 # -- 3. Messages -----------------------------------------------------------------------
-# A message is one line: UTF-8 in, ASCII out.  ASCII output has no code page, no U+2028,
-# no lone surrogate and no line break inside, so a whole class of bugs cannot occur.
+# A message is one line.  We read UTF-8 and write ASCII, because ASCII has no code page,
+# no U+2028, no lone surrogate and no line break inside a message.
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_to_text = json.JSONEncoder(separators=(",", ":"), allow_nan=False,
-                            check_circular=False).encode  # RecursionError tells
-_parse = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
-_STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"?'  # also matches an unended one: never backtracks
+to_json_text = json.JSONEncoder(  # a cycle is a RecursionError
+    separators=(",", ":"), allow_nan=False, check_circular=False).encode
+parse_json = json.JSONDecoder(parse_constant=refuse_constant).raw_decode
+# An unterminated string matches too, so that the pattern cannot backtrack.
+STRING_PATTERN = rb'"[^"\\]*(?:\\.[^"\\]*)*"?'
 MAX_DEPTH = 200  # brackets within each other on a line, unless a server says otherwise
-MAX_ID = 1 << 16  # characters of an id or a token: they are kept, and sent back
-_NESTS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+MAX_ID = 1 << 16  # characters of an id or a progress token: we keep and return them
+BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 def encode(message: Any) -> bytes:
-    """A message as one line.  ValueError, TypeError, RecursionError: it is not JSON."""
-    return _to_text(message).encode("ascii") + b"\n"
+    """Write a message as a line; ValueError, TypeError or RecursionError if not JSON."""
+    return to_json_text(message).encode("ascii") + b"\n"
 
 
 def notification(method: str, params: Json | None = None) -> Json:
@@ -389,14 +398,14 @@ def notification(method: str, params: Json | None = None) -> Json:
 
 
 def decode(line: Line, max_depth: int) -> Any:
-    """The JSON on a line; raises McpError if there is none."""
-    # Depth first: nested deep enough, a line overflows the C stack of the JSON parser.
-    # Few lines have that many brackets at all; only those are looked at closely.
-    if line.count(b"[") + line.count(b"{") > max_depth and _depth(line) > max_depth:
+    """Read the JSON of a line; McpError(-32700) if it is not valid."""
+    # Deep nesting can overflow the C stack of the JSON parser, so it is measured first;
+    # but only of the few lines that have so many brackets at all.
+    if line.count(b"[") + line.count(b"{") > max_depth and depth_of(line) > max_depth:
         raise McpError(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
     try:
         text = line.decode("utf-8").strip(" \t\r")
-        message, end = _parse(text)  # JSONDecoder.decode spends a third on whitespace
+        message, end = parse_json(text)  # JSONDecoder.decode spends a third on whitespace
         if end == len(text):
             return message
         reason = f"extra data after {end} characters"
@@ -407,25 +416,24 @@ def decode(line: Line, max_depth: int) -> Any:
                    "on each line")
 
 
-def _depth(line: Line) -> int:
+def depth_of(line: Line) -> int:
     from itertools import accumulate
 
-    bare = re.sub(_STRING, b"", line, flags=re.DOTALL)
-    brackets = bare.translate(None, bytes(set(range(256)) - _NESTS.keys()))
-    return max(accumulate(map(_NESTS.__getitem__, brackets)), default=0)
+    bare = re.sub(STRING_PATTERN, b"", line, flags=re.DOTALL)
+    brackets = bare.translate(None, bytes(set(range(256)) - BRACKETS.keys()))
+    return max(accumulate(map(BRACKETS.__getitem__, brackets)), default=0)
 
 
-def _dict(value: Any) -> Json:
-    """The value if it is an object, else {}: the other end may send anything."""
+def as_object(value: Any) -> Json:
+    """Return the value if it is an object, else {}: the other end may send anything."""
     return value if type(value) is dict else {}
 
 
 def read_id(value: Any) -> int | str | None:
-    """A request id or progress token as it stands, 1.0 as 1; None for anything else."""
-    kind = type(value)
-    if kind is int or kind is str and len(value) <= MAX_ID:
-        return value  # type: ignore[no-any-return]
-    return int(value) if kind is float and value.is_integer() else None
+    """Return a request id or progress token, 1.0 as 1; None for anything else."""
+    if type(value) is int or type(value) is str and len(value) <= MAX_ID:
+        return value
+    return int(value) if type(value) is float and value.is_integer() else None
 
 
 def classify(message: Any) -> str:
@@ -434,51 +442,51 @@ def classify(message: Any) -> str:
     See basic, "Messages".
     """
     if type(message) is not dict:
-        fault = "expected a JSON object"
+        problem = "expected a JSON object"
     elif "method" not in message and ("result" in message or "error" in message):
         return "response"  # the call that waits for it reports what is wrong with it
     elif message.get("jsonrpc") != "2.0":
-        fault = '"jsonrpc" must be "2.0"'
+        problem = '"jsonrpc" must be "2.0"'
     elif type(message.get("method")) is not str:
-        fault = '"method" must be a string'
+        problem = '"method" must be a string'
     elif "result" in message or "error" in message:
-        fault = "both a request and a response"
+        problem = "both a request and a response"
     elif "id" not in message:
         return "notification"
     elif read_id(message["id"]) is not None:
         return "request"
     else:
-        fault = f'"id" must be an integer, or a string of at most {MAX_ID} characters'
-    raise McpError(INVALID_REQUEST, f"Invalid request: {fault}")
+        problem = f'"id" must be an integer, or a string of at most {MAX_ID} characters'
+    raise McpError(INVALID_REQUEST, f"Invalid request: {problem}")
 
 
 def parse_response(message: Json) -> Json:
-    """The result of a response; raises its error, or McpError(-32603) if malformed."""
+    """Return the result of a response, or raise its error; McpError if malformed."""
     error = message.get("error")
     if message.get("jsonrpc") != "2.0":
-        fault = '"jsonrpc" is not "2.0"'
+        problem = '"jsonrpc" is not "2.0"'
     elif ("result" in message) == ("error" in message):
-        fault = 'it needs either "result" or "error"'
+        problem = 'it needs either "result" or "error"'
     elif type(message.get("result")) is dict:
         return message["result"]  # type: ignore[no-any-return]
     elif type(error) is dict and type(error.get("code")) is int:
         raise McpError(error["code"], str(error.get("message")), error.get("data"))
     else:
-        fault = '"result" is not an object, or "error" has no integer "code"'
-    raise invalid_response(fault)
+        problem = '"result" is not an object, or "error" has no integer "code"'
+    raise invalid_response(problem)
 
 
 # -- 4. Threads, streams, diagnostics --------------------------------------------------
-# What a connection is built from.  All threads are daemons, and nothing is joined when
-# the interpreter exits: a handler that never ends must not keep the process alive.
+# The parts that a connection is built from.  All threads are daemons, and none is
+# joined at exit, because a handler that never ends must not keep the process alive.
 
 
 class Stopped(SystemExit):
-    """A signal has ended a server."""
+    """A signal has ended a server; its argument is the exit status."""
 
 
 def start_thread(name: str, run: Callable[[], Any]) -> bool:
-    """Start a thread; False if none can be, as from 3.12 on while the process ends."""
+    """Start a thread; False if that is impossible, as from 3.12 on at exit."""
     try:
         threading.Thread(target=run, name=name, daemon=True).start()
     except RuntimeError:
@@ -487,21 +495,20 @@ def start_thread(name: str, run: Callable[[], Any]) -> bool:
 
 
 class ThreadPool:
-    """Threads that run jobs in order, started when needed, at most `limit`.
+    """Threads that run jobs in order; they are started when needed, at most `limit`.
 
-    With limit 1 it is a serial executor.  An urgent job goes before all that wait; if
-    no thread is idle it gets one beyond the limit, and the pool shrinks again when the
-    next thread has nothing to do.  (The pool of concurrent.futures is not used because
-    the interpreter joins its threads at exit.)
+    With limit 1 it is a serial executor.  An urgent job goes before all others; if no
+    thread is idle it gets one beyond the limit, and the next thread that has finished a
+    job ends.  (A ThreadPoolExecutor would not do: the interpreter joins its threads.)
     """
 
     def __init__(self, name: str, limit: int) -> None:
-        self._name, self._limit = name, limit
+        self.qualified_name, self._limit = name, limit
         self._lock = threading.Lock()  # guards the rest
         self._changed = threading.Condition(self._lock)  # notified: a job, or closed
         self._jobs: deque[tuple[Callable[[], Any], int]] = deque()  # urgent ones first
         self._urgent = 0                 # how many of them
-        self.bytes = 0                   # that jobs which wait were said to hold
+        self.bytes = 0                   # of memory that the waiting jobs hold
         self._members: set[int] = set()  # identities of the threads
         self._threads = 0                # started, and not ended
         self._idle = 0
@@ -509,10 +516,9 @@ class ThreadPool:
 
     def submit(self, job: Callable[[], Any], urgent: bool = False,
                size: int = 0) -> bool:
-        """Have a thread run the job; False if there is none and none can be started.
+        """Have a thread run the job.  size: the bytes of memory it holds.
 
-        Then it runs here and now, unless it is urgent.  size: the bytes it holds in
-        memory.
+        False if no thread can be started; then the job has run here, unless urgent.
         """
         with self._lock:
             self.bytes += size
@@ -526,7 +532,7 @@ class ThreadPool:
             if grow:
                 self._threads += 1
             self._changed.notify()
-        if not grow or start_thread(self._name, self._work):
+        if not grow or start_thread(self.qualified_name, self._work):
             return True
         with self._lock:
             self._threads -= 1
@@ -538,7 +544,7 @@ class ThreadPool:
         return False
 
     def can_grow(self) -> bool:
-        """Are the threads beyond the limit few?"""
+        """Are there few threads beyond the limit?"""
         return self._threads < self._limit + 8
 
     def load(self) -> int:
@@ -551,9 +557,9 @@ class ThreadPool:
         return threading.get_ident() in self._members
 
     def close(self) -> None:
-        """Let waiting jobs run, then end all threads.  Returns at once.
+        """End all threads when the waiting jobs have run; returns at once.
 
-        A job submitted later starts a thread for itself.
+        A job that is submitted later starts a new thread.
         """
         with self._lock:
             self._closed = True
@@ -585,10 +591,10 @@ class ThreadPool:
 
 
 class LineReader:
-    """The lines of a binary stream, for one thread at a time.
+    """Reads the lines of a binary stream, for one thread at a time.
 
-    Each byte is looked at once however the chunks fall.  The rest of a line that has
-    passed `limit` bytes is thrown away as it arrives.
+    Each byte is looked at once, wherever the chunks end.  What a line has beyond
+    `limit` bytes is dropped as it arrives.
     """
 
     def __init__(self, stream: Any, limit: int) -> None:
@@ -598,10 +604,10 @@ class LineReader:
         self._complete: deque[Line] = deque()  # lines that have arrived
         self._rest = bytearray()               # of the line that is arriving
         self._first = True
-        self.waiting = False                   # True while a thread is in the stream
+        self.waiting = False                   # True while a thread is in read()
 
     def next(self) -> Line | None:
-        """The next line without its newline, waiting for it; None at the end."""
+        """Wait for the next line and return it without its newline; None at the end."""
         while not self._complete:
             if not self._read_some():
                 return None
@@ -612,7 +618,7 @@ class LineReader:
         return line
 
     def _read_some(self) -> bool:
-        """Take in what has come, or wait for some; False at the end."""
+        """Wait for a chunk and split it into lines; False at the end."""
         try:
             self.waiting = True
             chunk = self._read(65536)
@@ -634,14 +640,15 @@ class LineReader:
         self._append(rest)
 
     def _append(self, part: bytes) -> None:
-        # A line past the limit keeps just enough bytes to show it, less a BOM.
+        # Keep limit + 4 bytes: one more than the limit, so that the caller sees that it
+        # was exceeded, and three for a BOM that is removed later.
         self._rest += part[:self.limit + 4 - len(self._rest)]
 
 
 def make_poll(stream: Any, event: str) -> Callable[[float | None], bool]:
-    """A function that waits some seconds until a stream can be read ("r") or written.
+    """Make a function that waits some seconds until a stream can be read or written.
 
-    OSError, TypeError, ValueError: it has no descriptor, or none that can be polled.
+    event: "r" or "w".  OSError, TypeError, ValueError: the stream cannot be polled.
     """
     import select
 
@@ -655,7 +662,7 @@ def make_poll(stream: Any, event: str) -> Callable[[float | None], bool]:
 
 
 def can_hang_up(stream: Any) -> bool:
-    """Does the end of a stream say that somebody has gone?  A finite one just ends."""
+    """Does the end of this stream mean that the other end has gone?  Not of a file."""
     try:
         return not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (AttributeError, OSError, ValueError):  # a BytesIO
@@ -663,9 +670,9 @@ def can_hang_up(stream: Any) -> bool:
 
 
 def poll_for_writing(stream: Any) -> Callable[[float | None], bool]:
-    """make_poll(stream, "w"); where that is impossible, one that says yes at once.
+    """make_poll(stream, "w"), or a function that returns True where that fails.
 
-    Impossible are a file in memory and a pipe on Windows, for example.
+    It fails for a file in memory and for a pipe on Windows, for example.
     """
     try:
         return make_poll(stream, "w")
@@ -673,56 +680,55 @@ def poll_for_writing(stream: Any) -> Callable[[float | None], bool]:
         return lambda seconds: True
 
 
-def log_exception(doing: str) -> None:
-    """Put the exception in hand on stderr, where a host keeps its server's log."""
+def log_exception(heading: str) -> None:
+    """Write the current exception to stderr, where a host keeps its server's log."""
     import traceback
 
-    kind, error, frames = sys.exc_info()
-    first = frames
-    ours = log_exception.__code__.co_filename
-    while first and first.tb_frame.f_code.co_filename == ours:
-        first = first.tb_next  # begin where the user's code does, if it is in it
-    warn(f"{doing}:\n" + "".join(
-        traceback.format_exception(kind, error, first or frames)))
+    error_type, error, frames = sys.exc_info()
+    first, this_file = frames, log_exception.__code__.co_filename
+    while first and first.tb_frame.f_code.co_filename == this_file:
+        first = first.tb_next  # skip our own frames, if the user's follow
+    warn(f"{heading}:\n" + "".join(
+        traceback.format_exception(error_type, error, first or frames)))
 
 
 def warn(text: str, patience: float = 0.0) -> None:
     """Write to stderr; give up if that would block longer than `patience` seconds."""
     text = escape_control(text)
-    if os.name == "nt":  # where a pipe cannot be asked whether it has room
+    if os.name == "nt":  # a pipe cannot be polled there
         written = threading.Event()
 
         def write() -> None:
-            _write_stderr(text, None)
+            write_stderr(text, None)
             written.set()
 
         start_thread("mcp stderr", write)
         written.wait(max(patience, 0.1))
     else:
-        _write_stderr(text, patience)
+        write_stderr(text, patience)
 
 
-def _write_stderr(text: str, patience: float | None) -> None:
+def write_stderr(text: str, patience: float | None) -> None:
     try:
         can_write = poll_for_writing(sys.stderr)
-        with _writing_stderr:
-            for at in range(0, len(text), 1000):  # a pipe takes 4096 bytes or none
+        with writing_stderr:
+            for start in range(0, len(text), 1000):  # a pipe takes 4096 bytes or none
                 if not can_write(patience):
                     break
-                sys.stderr.write(text[at:at + 1000])
+                sys.stderr.write(text[start:start + 1000])
                 sys.stderr.flush()
     except (AttributeError, OSError, ValueError):
         pass  # there is no stderr, or it is closed
 
 
-_writing_stderr = threading.Lock()  # keeps texts whole
+writing_stderr = threading.Lock()  # keeps the texts of two threads apart
 
 
 class Trace:
-    """Every line that crosses, with its time: > goes to the server, < to the client.
+    """Shows each line with its time: > goes to the server, < to the client.
 
     MCP_MIN_TRACE=stderr or =/some/file turns it on.  A response is shown with the
-    method it answers and the milliseconds it took.
+    method of its request and the milliseconds since then.
     """
 
     def __init__(self, write: Callable[[str], Any],
@@ -736,7 +742,8 @@ class Trace:
         """A trace to "stderr", or to the end of a file."""
         if target == "stderr":
             return cls(partial(warn, patience=0.02))
-        # Wire traffic may hold secrets: nobody else reads the file, or chose it for us.
+        # Messages may hold secrets: no other user may read the file, or put a symbolic
+        # link in its place.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
         fd = os.open(target, flags, 0o600)
         if hasattr(os, "fchmod") and stat.S_ISREG(os.fstat(fd).st_mode):
@@ -755,14 +762,14 @@ class Trace:
                 try:
                     self._write(f"{clock} {arrow} {text}{note}\n")
                 except (OSError, ValueError):
-                    pass  # a full disk must not stop the wire
+                    pass  # a full disk must not stop the connection
 
     def _note(self, arrow: str, line: Line) -> str:
         try:
             message = decode(line, MAX_DEPTH)
             key = read_id(message["id"])
             if "method" in message:
-                # Cancelled, most of them; or somebody fills the memory.
+                # So many were cancelled, or the other end fills our memory.
                 if len(self._requests) > 10000 or len(str(key)) > 1000:
                     self._requests.clear()
                 self._requests[arrow, key] = message["method"], time.perf_counter()
@@ -779,37 +786,37 @@ class Trace:
 # One end of a JSON-RPC connection, and its parts.  Each part has one rule and one lock:
 #
 #   Outbox            lines to be written: the thread that sends a line also writes it
-#   IncomingRequests  the other end's requests that are alive, by id
+#   IncomingRequests  the other end's requests that were not answered yet, by id
 #   OutgoingRequests  our requests that wait for a response, by id; their deadlines
 #   ReadingThread     on a client: one thread reads
-#   SharedReading     on a server: reading is handed over when a handler keeps it
+#   SharedReading     on a server: a thread that a handler keeps busy is replaced
 #   ThreadPool        runs handlers (section 4)
 #
-# An id leaves its table once, and the thread that removes it acts on it: response,
-# cancellation, timeout and the end of the connection race to remove it, and one wins.
+# A response, a cancellation, a timeout and the end of the connection race for a
+# request.  Each tries to remove its id from the table; the one that does acts on it.
 
-NO_RESPONSE_YET: Any = object()  # a handler's result: the request lives on, unanswered
-ROOM_BYTES = 1 << 20          # queued bytes above which a handler that sends waits
-MAX_UNREAD_BYTES = 64 << 20   # queued bytes above which nobody seems to read: we close
-MAX_CALLBACKS = 10000         # those that wait; beyond these a server's notifications
-MAX_CALLBACK_BYTES = 4 << 20  # are dropped, or beyond so many bytes of them
-MAX_REQUESTS = 1000           # of the other end that are alive at once
-MAX_REQUEST_BYTES = 16 << 20  # of their lines; a single one may have more
+NO_RESPONSE_YET: Any = object()  # returned by a handler whose response is sent later
+ROOM_BYTES = 1 << 20          # queued bytes above which a sending handler waits
+MAX_UNREAD_BYTES = 64 << 20   # queued bytes above which we close: nobody reads
+MAX_CALLBACKS = 10000         # above so many waiting callbacks, notifications of the
+MAX_CALLBACK_BYTES = 4 << 20  # other end are dropped; or above so many bytes of them
+MAX_REQUESTS = 1000           # of the other end that we work on at once
+MAX_REQUEST_BYTES = 16 << 20  # of the lines of these; a single one may have more
 MAX_BATCH = 100               # messages in an array
 READER_STALL_SECONDS = 0.002  # a leader that is busy for so long is replaced
-MAX_WATCH_SECONDS = 0.016     # the longest time between two looks at a busy leader
+MAX_WATCH_SECONDS = 0.016     # the longest pause between two looks at a busy leader
 
 
 class Outbox:
     """The lines that go to the other end, in order; one thread writes at a time.
 
-    A thread that has queued a line writes it itself, with all that other threads have
-    queued: nobody needs to be woken.  If another thread is writing, that one takes the
-    line along, because it looks at the queue again after it has released `writing`.
+    A thread that has queued a line also writes it, with all that other threads have
+    queued, so that no thread needs to be woken.  If another thread is writing, that one
+    writes the line too, because it looks at the queue again after releasing `writing`.
 
-    may_block: whether a sender may block in a full pipe.  A server's handlers may; they
-    are slowed down to the pace of the client.  A client's callers may not, because they
-    have timeouts to keep: what does not fit in the pipe is left to a thread for it.
+    may_block: whether a sender may block in a full pipe.  A server's handlers may: the
+    client sets their pace.  A client's callers may not, because they have timeouts to
+    keep; what the pipe does not take at once is left to the writer thread.
     """
 
     def __init__(self, stream: Any, may_block: bool,
@@ -817,8 +824,8 @@ class Outbox:
         self._stream = getattr(stream, "buffer", stream)
         self._may_block = may_block
         self._can_write: Any = None       # made when it is needed
-        self._on_failure = on_failure     # called when nobody listens any more
-        self.show: Callable[[bytes], Any] | None = None  # gets a copy of all bytes
+        self._on_failure = on_failure     # called when the other end does not read
+        self.show: Callable[[bytes], Any] | None = None  # called with all bytes
         self._writer = ThreadPool("mcp writer", 1)
         self.writing = threading.Lock()   # held by the thread that writes
         self._lock = threading.Lock()     # guards the rest
@@ -826,10 +833,10 @@ class Outbox:
         self._size = 0                    # bytes in these
         self._closed = False
         self.total = 0                    # bytes that were ever queued
-        self.read_to = 0                  # of these, how many were surely read
+        self.read_to = 0                  # of these, bytes that were surely read
 
     def put(self, line: bytes) -> None:
-        """Queue a line, for the next `flush`.  Nothing for b""."""
+        """Queue a line for the next `flush`; do nothing if it is empty."""
         if line:
             with self._lock:
                 if self._size + 100 * len(self._lines) > MAX_UNREAD_BYTES:
@@ -840,7 +847,7 @@ class Outbox:
                     self.total += len(line)
 
     def wait_for_room(self) -> None:
-        """Wait, by writing, while over ROOM_BYTES are queued."""
+        """Wait while over ROOM_BYTES are queued, and write meanwhile."""
         while self._may_block and self._size > ROOM_BYTES:
             with self.writing:
                 self._write_queued(may_block=True)
@@ -856,25 +863,25 @@ class Outbox:
                 if not written:
                     return self.flush_later()
         except BaseException:
-            # Ctrl-C may have left half a line, or the lock held for ever.  We cannot
-            # tell the latter from another thread that writes, so give up in any case.
+            # Ctrl-C may have left half a line written, or the lock held.  We cannot
+            # tell the latter from another thread that writes, so close in either case.
             if self.writing.locked():
                 self._writer.submit(self._on_failure)
             raise
 
     def flush_later(self) -> None:
-        """Have it written by another thread: for callers that must not wait."""
+        """Have the writer thread write: for callers that must not wait."""
         self._writer.submit(self._write_all)
 
     def wait_until_written(self, seconds: float) -> None:
-        """Wait until all that was queued is written, or the time is up."""
+        """Wait until all that is queued now is written, or the time is up."""
         written = threading.Event()
         self.flush_later()
         self._writer.submit(written.set)
         written.wait(max(0.0, seconds))
 
     def close(self) -> None:
-        """Drop what is queued, and what comes later."""
+        """Drop what is queued, and what is put later."""
         with self._lock:
             self._closed = True
             self._lines = []
@@ -884,12 +891,12 @@ class Outbox:
     def _write_all(self) -> None:
         more = True
         while more:
-            with self.writing:  # also to wait for a thread that writes the last line
+            with self.writing:  # this also waits for a thread that is still writing
                 self._write_queued(may_block=True)
             more = bool(self._lines)
 
     def _write_queued(self, may_block: bool) -> bool:  # writing is held
-        """Write what is queued now; False if that would block, and may not."""
+        """Write what is queued; False if that would block, and must not."""
         with self._lock:
             if not (may_block or self._fits()):
                 return False
@@ -899,19 +906,19 @@ class Outbox:
         if data:
             try:
                 self._write(data)
-            except (OSError, ValueError):  # EPIPE, or closed meanwhile: nobody listens
+            except (OSError, ValueError):  # the pipe is broken, or was closed meanwhile
                 self._writer.submit(self._on_failure)
         return True
 
     def _fits(self) -> bool:  # writing and _lock are held
-        """Does the pipe take at once all that is queued?"""
+        """Would the pipe take all that is queued without blocking?"""
         if self._can_write is None:
             try:
                 self._can_write = make_poll(self._stream, "w")
             except (OSError, TypeError, ValueError):
                 self._can_write = False
-        # A pipe that can be written takes at least PIPE_BUF bytes (4096) at once.  On
-        # Windows it cannot be asked: it has room for 4096 bytes that were not read.
+        # A pipe that is ready takes at least PIPE_BUF bytes (4096).  On Windows it
+        # cannot be polled, but we know that it has room for 4096 unread bytes.
         if self._can_write:
             return self._size <= 4096 and self._can_write(0)
         return self.total - self.read_to <= 4096
@@ -926,14 +933,15 @@ class Outbox:
             elif hasattr(self._stream, "fileno"):  # somebody made it non-blocking
                 make_poll(self._stream, "w")(None)
             else:
-                break  # a user's object whose `write` returns nothing
+                break  # a user's object whose write() returns None has taken all
         self._stream.flush()
 
 
 class Batch:
-    """The responses to an array of messages; the last to come sends them as an array.
+    """The responses to an array of messages; the last one sends them all as an array.
 
-    Like an Outbox it takes one line for each message, b"" where there is no response.
+    It stands in for an Outbox: `put` takes one line for each message of the array, b""
+    for a message that has no response.  See basic of 2025-03-26, "Batching".
     """
 
     def __init__(self, outbox: Outbox, size: int) -> None:
@@ -950,23 +958,23 @@ class Batch:
                 self._outbox.put(b"[" + b",".join(self._responses) + b"]\n")
 
 
-STUCK_SECONDS = 5.0  # that a cancelled handler may take to end
+STUCK_SECONDS = 5.0  # a cancelled handler that runs for longer is reported
 
 
 class StuckHandlers:
-    """Names handlers that still run some time after they were cancelled, once each."""
+    """Warns of each handler that still runs STUCK_SECONDS after its cancellation."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit            # of the threads that there are for handlers
-        self._lock = threading.Lock()  # guards the rest
+        self._limit = limit            # how many threads there are for handlers
+        self._lock = threading.Lock()  # guards the next two
         self._cancelled: deque[tuple[float, IncomingRequest]] = deque()
-        self._watching = False
-        self._stuck: list[IncomingRequest] = []  # reported; of the watching thread
+        self._watching = False         # a thread runs _watch
+        self._stuck: list[IncomingRequest] = []  # reported; only _watch uses it
         self._closed = threading.Event()
-        self.close = self._closed.set  # called with the connection
+        self.close = self._closed.set  # the connection calls it
 
     def add(self, request: IncomingRequest) -> None:
-        """A request was cancelled while its handler ran."""
+        """Watch a request that was cancelled while its handler ran."""
         with self._lock:
             self._cancelled.append((time.monotonic() + STUCK_SECONDS, request))
             start, self._watching = not self._watching, True
@@ -988,10 +996,10 @@ class StuckHandlers:
                 self._report(request, frame)
 
     def _report(self, request: IncomingRequest, frame: Any) -> None:
-        ours = warn.__code__.co_filename
-        while frame.f_back and frame.f_code.co_filename == ours:  # in `ctx.wait`, say
-            frame = frame.f_back
-        while frame.f_back and frame.f_back.f_code.co_filename != ours:
+        this_file = warn.__code__.co_filename
+        while frame.f_back and frame.f_code.co_filename == this_file:
+            frame = frame.f_back  # out of a function of ours that the handler called
+        while frame.f_back and frame.f_back.f_code.co_filename != this_file:
             frame = frame.f_back  # to the handler itself
         warn(f"mcp_min: {request.label()} was cancelled {STUCK_SECONDS:g} s ago, and "
              f"is still at {frame.f_code.co_filename}:{frame.f_lineno}\n")
@@ -1002,14 +1010,14 @@ class StuckHandlers:
 
 
 class IncomingRequest:
-    """A request of the other end: alive until it is answered or cancelled.
+    """A request of the other end, until it is answered or cancelled.
 
-    id, method, params: as received.  token: the progress token, or None.  cancelled:
-    True once the client's cancellation, or the end of the connection, has been read;
-    cancel_reason: what the client gave for it, a str or None.
-    session: the owner's when it came.  sink: where its response goes, the outbox or a
-    batch.  inline: it is handled on the reading thread.  reader: that thread's identity
-    while it runs the handler, else None.
+    id, method, params: as received.  token: the progress token, or None.  session: the
+    owner's session when the request came.  sink: the outbox or the batch that takes its
+    response.  inline: the reading thread handles it.  reader: the identity of the
+    reading thread while that runs the handler, else None.  cancelled: True once the
+    cancellation, or the end of the connection, has been read; cancel_reason: the reason
+    that the client gave, or None.  size: bytes of its line.
     """
 
     __slots__ = ("connection", "id", "method", "params", "token", "cancelled",
@@ -1018,7 +1026,8 @@ class IncomingRequest:
 
     def __init__(self, connection: Connection, message: Json, sink: Any,
                  size: int = 0) -> None:
-        self.connection, self.size = connection, size  # bytes of its line
+        self.connection = connection
+        self.size = size
         self.id, self.method = read_id(message["id"]), message["method"]
         params = message.get("params")
         self.params: Json = {} if params is None else params
@@ -1033,24 +1042,27 @@ class IncomingRequest:
         self.reader: int | None = None
         self.hooks: tuple[Callable[[], Any], ...] = ()  # run on cancellation
         self.progress = float("-inf")  # the highest that was reported
-        self.thread: int | None = None  # the identity of the one that runs its handler
+        self.thread: int | None = None  # the identity of the thread of its handler
 
     def label(self) -> str:
-        """What a warning calls it."""
+        """Its name in warnings."""
         name = self.params.get("name") or self.params.get("uri")
         return f"{self.method} {name}" if name else str(self.method)
 
     def notify(self, method: str, params: Json, later: bool = False) -> None:
-        """Send a notification about this request; nothing once it has ended.
+        """Send a notification about this request, unless that has ended.
 
-        later: another thread writes it, because the caller holds a lock.
+        later: the writer thread writes it, because the caller holds a lock.
         """
         line = encode(notification(method, params))
         self.connection.requests_in.send(self, line, later=later)
 
     def report_progress(self, progress: float, total: float | None,
                         message: str | None) -> None:
-        """Report it if the client gave a token and it increases (basic: "Progress")."""
+        """Report progress that increases, if the client gave a token.
+
+        See basic/utilities/progress.
+        """
         if self.token is None or not progress > self.progress:
             return
         params: Json = {"progressToken": self.token, "progress": progress}
@@ -1061,18 +1073,18 @@ class IncomingRequest:
         line = encode(notification(PROGRESS, params))
         self.connection.requests_in.send(self, line, progress)
 
-    def respond(self, **reply: Any) -> None:
-        """Send `result=` or `error=`, unless answered or cancelled before."""
+    def respond(self, **outcome: Any) -> None:
+        """Send `result=` or `error=`, unless the request has ended."""
         try:
-            line = encode({"jsonrpc": "2.0", "id": self.id, **reply})
-        except Exception as error:  # also what a user's dict subclass may raise
+            line = encode({"jsonrpc": "2.0", "id": self.id, **outcome})
+        except Exception as error:  # a user's dict subclass may raise anything
             text = self.connection.owner.error_text(error)
-            fault = f"The result is not JSON: {text:.200}"
-            return self.respond(error=McpError(INTERNAL_ERROR, fault).to_json())
+            text = f"The result is not JSON: {text:.200}"
+            return self.respond(error=McpError(INTERNAL_ERROR, text).to_json())
         self.connection.requests_in.send(self, line, last=True)
 
     def on_cancel(self, hook: Callable[[], Any]) -> None:
-        """Have it called, once, when the request is cancelled; now if it has been."""
+        """Call the hook once when the request is cancelled, or now if it has been."""
         with self.connection.requests_in.lock:
             if not self.cancelled:
                 self.hooks += (hook,)
@@ -1081,33 +1093,34 @@ class IncomingRequest:
 
 
 class IncomingRequests:
-    """The other end's requests that are alive, by id.
+    """The requests of the other end that have not ended, by id.
 
-    What is sent about a request goes into the outbox under the lock that proves it
-    alive.  So progress cannot follow the response, and a cancelled request is silent by
-    construction: nothing about it is queued after its id has left the table.
+    Each line about a request is queued under the lock under which its id was found in
+    the table.  So nothing about it is queued after its id has left the table: progress
+    cannot follow the response, and a cancelled request stays silent.  (A line that was
+    queued before is still sent.)
     """
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self.lock = threading.Lock()  # guards the rest, and hooks, progress, cancelled
-        self._alive: dict[Any, IncomingRequest] = {}
+        self._active: dict[Any, IncomingRequest] = {}
         self._bytes = 0               # of their lines
         self._closed = False
         self._draining = False        # the other end has closed: no more will come
         self._fewer = threading.Condition(self.lock)  # notified: one less, draining
 
     def add(self, request: IncomingRequest) -> bool:
-        """Enter a request; False once closed.  McpError: its id is in use."""
+        """Add a request; False once closed.  McpError: too many, or its id is in use."""
         with self.lock:
             if self._closed:
                 return False
-            many = len(self._alive) >= MAX_REQUESTS or (
-                self._bytes + request.size > MAX_REQUEST_BYTES and self._alive)
-            if many and not request.inline:
+            too_many = len(self._active) >= MAX_REQUESTS or (
+                self._bytes + request.size > MAX_REQUEST_BYTES and self._active)
+            if too_many and not request.inline:
                 raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
                                f"{MAX_REQUEST_BYTES} bytes of them, at once")
-            if self._alive.setdefault(request.id, request) is not request:
+            if self._active.setdefault(request.id, request) is not request:
                 raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
             self._bytes += request.size
         return True
@@ -1117,13 +1130,13 @@ class IncomingRequests:
              later: bool = False) -> None:
         """Send a line about a request, unless that has ended.
 
-        progress: what the line reports; nothing is sent unless it increases.  last: the
-        line is the response.  later: see notify.
+        progress: the progress in the line, which is dropped unless that increases.
+        last: the line is the response.  later: see `notify`.
         """
         if not (later or request.inline):
             self._outbox.wait_for_room()
         with self.lock:
-            if self._alive.get(request.id) is not request:
+            if self._active.get(request.id) is not request:
                 return
             if progress is not None:
                 if progress <= request.progress:
@@ -1138,9 +1151,9 @@ class IncomingRequests:
             self._outbox.flush()
 
     def cancel(self, key: Any, reason: Any = None) -> bool:
-        """End a request without a response; False if there is none with this id."""
+        """End a request without a response; False if no active one has this id."""
         with self.lock:
-            request = self._alive.get(key)
+            request = self._active.get(key)
             if request is None:
                 return False
             self._remove(key)
@@ -1154,79 +1167,79 @@ class IncomingRequests:
         return True
 
     def drain(self, seconds: float) -> None:
-        """Wait until none is alive, or the time is up."""
+        """Wait until all have ended, or the time is up."""
         with self.lock:
             self._draining = True
-            self._fewer.wait_for(lambda: not self._alive, seconds)
+            self._fewer.wait_for(lambda: not self._active, seconds)
 
     def close(self) -> None:
-        """Cancel all, and take no more."""
+        """Cancel all, and add no more."""
         with self.lock:
             self._closed = True
-            keys = list(self._alive)
+            keys = list(self._active)
         for key in keys:
             self.cancel(key)
 
     def _remove(self, key: Any) -> None:  # lock is held
-        self._bytes -= self._alive.pop(key).size
+        self._bytes -= self._active.pop(key).size
         if self._draining:
             self._fewer.notify_all()
 
 
 @lru_cache(maxsize=1)
 def future_class() -> Any:
-    """concurrent.futures.Future, imported by the first request."""
+    """concurrent.futures.Future; the first request imports it, which takes 6 ms."""
     from concurrent.futures import Future
 
     return Future
 
 
 def wait_for(future: Future[Any]) -> Any:
-    """The result of a future.  On Windows no signal ends a wait, so look at times."""
+    """Wait for the result of a future."""
     while os.name == "nt" and not future.done():
-        try:
+        try:  # in steps, because no signal interrupts a wait on Windows
             future.exception(0.5)
         except Exception:  # noqa: S110
-            pass  # not yet; or it was cancelled
+            pass  # not done yet, or cancelled
     return future.result()
 
 
 class OutgoingRequest:
     """A request of ours, until its response comes or it is given up.
 
-    future: a concurrent.futures.Future of the result as it came.  The thread that reads
-    sets it; what the result means is worked out by the thread that waits for it.
+    future: a concurrent.futures.Future of the result as received.  The reading thread
+    sets it; the thread that waits for it reads and checks the result.
 
-    more: called by the reading thread with (request, result); True if the result is not
-    the last, and the request goes on.  on_progress(progress, total, message): called on
-    the callback thread.
+    more: called by the reading thread with (request, result); True if that was not the
+    last result, and the request goes on.  on_progress(progress, total, message): called
+    on the callback thread.  cap: seconds that it may take, whatever progress comes.
 
-    state: "new"; "sent" while a response with its id is awaited; "parked" between two
-    rounds, while the user is asked; "done".
+    state: "new"; "sent" while it waits for a response; "parked" between two rounds,
+    while the user is asked; "done".
     """
 
     __slots__ = ("id", "method", "label", "state", "future", "more", "on_progress",
-                 "timeout", "cap", "deadline", "progress", "unreported", "by_callback",
-                 "sent_to", "stderr_from")
+                 "timeout", "last_deadline", "deadline", "progress", "unreported",
+                 "by_callback", "sent_to", "stderr_from")
 
     def __init__(self, method: str, more: Any, on_progress: Any, timeout: float | None,
                  cap: float | None) -> None:
         self.id = 0
         self.method, self.state = method, "new"
-        self.label = method       # what an error calls it
+        self.label = method       # its name in errors
         self.future: Future[Json] = future_class()()
         self.more, self.on_progress = more, on_progress
         self.timeout = float("inf") if timeout is None else timeout
-        self.cap = float("inf") if cap is None else time.monotonic() + cap
-        self.deadline = self.cap
+        self.last_deadline = float("inf") if cap is None else time.monotonic() + cap
+        self.deadline = self.last_deadline
         self.progress = float("-inf")  # the highest that came
-        self.unreported = 0       # progress that came, and on_progress was not called
-        self.by_callback = False  # sent by a callback: it cannot wait for callbacks
-        self.sent_to = 0          # the bytes that were queued with it and before it
-        self.stderr_from = 0      # what the server had written to stderr before it
+        self.unreported = 0       # progress that came, but on_progress was not called
+        self.by_callback = False  # sent by a callback, so it cannot wait for callbacks
+        self.sent_to = 0          # Outbox.total when it was queued
+        self.stderr_from = 0      # bytes that the server had written to stderr by then
 
     def finish(self, result: Any = None, error: BaseException | None = None) -> None:
-        """Set the outcome.  Nothing if there is one, as when it was just cancelled."""
+        """Set the outcome, unless it has one, as when it was just cancelled."""
         try:
             if error is None:
                 self.future.set_result(result)
@@ -1238,10 +1251,10 @@ class OutgoingRequest:
 
 
 class OutgoingRequests:
-    """Our requests that wait for a response, and the one thread that expires them.
+    """Our requests that wait for a response, and the timer thread that expires them.
 
-    Each request has one deadline, and the timer sleeps until the earliest.  Requests
-    that are answered in time do not wake it, so it looks about once in a timeout.
+    The timer sleeps until the earliest deadline.  A request that is answered in time
+    does not wake it, so it wakes about once in each timeout.
     """
 
     def __init__(self, outbox: Outbox,
@@ -1251,10 +1264,10 @@ class OutgoingRequests:
         self._sent: dict[Any, OutgoingRequest] = {}  # by id
         self._parked: set[OutgoingRequest] = set()
         self._last_id = 0
-        self._questions: set[IncomingRequest] = set()  # being answered by our user
+        self._questions: set[IncomingRequest] = set()  # that our user is answering
         self._closed = False
         self._wakes_at: float | None = None  # None: there is no timer thread yet
-        self._earlier = threading.Condition(self._lock)  # notified: before _wakes_at
+        self._earlier = threading.Condition(self._lock)  # notified: wake earlier
 
     def new_id(self) -> int:
         with self._lock:
@@ -1262,9 +1275,9 @@ class OutgoingRequests:
             return self._last_id
 
     def add(self, request: OutgoingRequest, key: int, line: bytes) -> bool:
-        """Enter a new or parked request under an id, and queue its line.
+        """Add a new or parked request under an id, and queue its line.
 
-        False if it must not be sent: it has an outcome, or the connection is closed.
+        False: it has an outcome already, or the connection is closed.
         """
         with self._lock:
             if self._closed or request.state == "done":
@@ -1273,12 +1286,12 @@ class OutgoingRequests:
             self._sent[key] = request
             request.id, request.state = key, "sent"
             self._restart(request)
-            self._outbox.put(line)  # now: a cancellation must not overtake it
+            self._outbox.put(line)  # under the lock: a cancellation must come after it
             request.sent_to = self._outbox.total
             return True
 
     def pop(self, key: Any) -> OutgoingRequest | None:
-        """Take out the request that was sent under an id: it has been answered."""
+        """Remove the request that was sent under an id: its response has come."""
         with self._lock:
             request = self._find(key)
             if request:
@@ -1287,26 +1300,27 @@ class OutgoingRequests:
             return request
 
     def park(self, request: OutgoingRequest) -> bool:
-        """Keep an answered request, until it is sent again; False as for `add`.
+        """Keep a request until it is sent again, in the next round; False as for `add`.
 
-        Meanwhile it may be cancelled, and it fails by its cap or with the connection.
+        No id on the wire names it meanwhile, but it can be cancelled, and it fails at
+        its last deadline or with the connection.
         """
         with self._lock:
             if self._closed or request.future.done():
                 return False
             self._parked.add(request)
-            request.state, request.deadline = "parked", request.cap
+            request.state, request.deadline = "parked", request.last_deadline
             return True
 
     def remove(self, request: OutgoingRequest) -> bool:
-        """Take a request out; True if it was sent, and not answered."""
+        """Remove a request; True if it was waiting for a response."""
         with self._lock:
             sent = request.state == "sent"
             self._take_out(request)
             return sent
 
     def note_progress(self, token: Any, progress: float) -> OutgoingRequest | None:
-        """The request with this token; its timeout restarts if progress increases."""
+        """Return the request with this token; restart its timeout if progress grows."""
         with self._lock:
             request = self._find(token)
             if request and progress > request.progress:
@@ -1319,19 +1333,19 @@ class OutgoingRequests:
             request.unreported += change
 
     def suspend(self, question: IncomingRequest) -> None:
-        """Stop timeouts, but not caps: until it is answered the other end waits."""
+        """Suspend timeouts, but not last deadlines: the other end waits for our user."""
         with self._lock:
             self._questions.add(question)
 
     def resume(self, question: IncomingRequest) -> None:
-        """A question of the other end has its answer, or was cancelled."""
+        """Restart the timeouts: the question has its answer, or was cancelled."""
         with self._lock:
             self._questions.discard(question)
             for request in self._sent.values():
                 self._restart(request)
 
     def close(self) -> list[OutgoingRequest]:
-        """Take no more; those that were waiting are the caller's to finish."""
+        """Add no more; return the waiting ones, for the caller to finish."""
         with self._lock:
             self._closed = True
             waiting = [*self._sent.values(), *self._parked]
@@ -1347,11 +1361,12 @@ class OutgoingRequests:
             for request, sent in overdue.items():
                 self._expire(request, sent)
 
-    # In all that follows _lock is held.
+    # The callers of the methods below hold _lock.
 
     def _find(self, key: Any) -> OutgoingRequest | None:
+        # Some servers return id 1 as "1".  The slice bounds int() on hostile input.
         if type(key) is str and key.isdecimal() and str(int(key[:20])) == key:
-            key = int(key)  # some servers answer 1 with "1"; nothing looser is accepted
+            key = int(key)
         return self._sent.get(read_id(key))
 
     def _take_out(self, request: OutgoingRequest) -> None:
@@ -1362,32 +1377,39 @@ class OutgoingRequests:
         request.state = "done"
 
     def _restart(self, request: OutgoingRequest) -> None:
-        """Give a request its whole timeout again, but never more than its cap."""
-        when = min(request.cap, time.monotonic() + request.timeout)
-        request.deadline = when
-        if self._wakes_at is None and when < float("inf"):
-            self._wakes_at = when
+        """Give a request its whole timeout again, but not beyond its last deadline."""
+        deadline = min(request.last_deadline, time.monotonic() + request.timeout)
+        request.deadline = deadline
+        if self._wakes_at is None and deadline < float("inf"):
+            self._wakes_at = deadline
             start_thread("mcp timer", self._run_timer)
-        elif self._wakes_at is not None and when < self._wakes_at:
+        elif self._wakes_at is not None and deadline < self._wakes_at:
             self._earlier.notify()
 
     def _take_overdue(self) -> dict[OutgoingRequest, bool]:
-        """The requests whose time is up, and whether they are sent; or wait for one."""
+        """Remove the requests whose time is up; if there are none, wait.
+
+        Returns for each whether it was waiting for a response.
+        """
         now = time.monotonic()
-        ends = {request: request.cap if self._questions else request.deadline
-                for request in [*self._sent.values(), *self._parked]}
-        overdue = {request: request.state == "sent" for request, end in ends.items()
-                   if end <= now}
+        deadlines = {
+            request: request.last_deadline if self._questions else request.deadline
+            for request in [*self._sent.values(), *self._parked]}
+        overdue = {request: request.state == "sent"
+                   for request, deadline in deadlines.items() if deadline <= now}
         for request in overdue:
             self._take_out(request)
-        self._wakes_at = min(ends.values(), default=float("inf"))
+        self._wakes_at = min(deadlines.values(), default=float("inf"))
         if not (overdue or self._closed):
             self._earlier.wait(min(self._wakes_at - now, threading.TIMEOUT_MAX))
         return overdue
 
 
 class CallingThread:
-    """In place of a thread pool: the thread that serves runs the jobs, in order."""
+    """Takes the place of a thread pool: the thread that serves runs the jobs in order.
+
+    See the `threaded` option of Server.serve.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()  # guards the rest; notified: any change
@@ -1409,7 +1431,7 @@ class CallingThread:
         while not self._closed:
             with self._changed:
                 if not self._jobs:
-                    self._changed.wait(0.5)  # on Windows no signal ends a wait
+                    self._changed.wait(0.5)  # no signal interrupts it on Windows
                 job = self._jobs.popleft() if self._jobs else None
             if job:
                 job()
@@ -1418,7 +1440,7 @@ class CallingThread:
 class ReadingThread:
     """One thread that reads until the end, and runs no user code.
 
-    A client has it, and a server whose handlers run on the thread that serves.
+    Clients use it, and servers whose handlers run on the thread that serves.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -1433,7 +1455,7 @@ class ReadingThread:
             self._connection.receive(line)
 
     def run(self, request: IncomingRequest) -> None:
-        """Have a request handled: here if it is `inline`, or else in the pool."""
+        """Handle a request: here if it is `inline`, or else in the pool."""
         connection = self._connection
         if request.inline:
             connection.dispatch(request)
@@ -1441,20 +1463,20 @@ class ReadingThread:
             connection.pool.submit(partial(connection.dispatch, request))
 
     def hand_over(self, request: IncomingRequest) -> None:
-        """Nothing to do: handlers that may wait are on other threads."""
+        """Do nothing: handlers that may wait run on other threads."""
 
     def wait_for(self, future: Future[Any]) -> None:
-        """Nothing to do: the result of the future can be waited for."""
+        """Do nothing: the caller can simply wait for the future."""
 
     def close(self) -> None:
-        """Nothing to do: the thread ends with the stream."""
+        """Do nothing: the thread ends with the stream."""
 
 
 class ReadingHere(ReadingThread):
-    """A server's reader where no thread can be started: the thread that serves.
+    """Reads on the thread that serves, where no thread can be started.
 
-    It runs one request after the other; those that come while a handler waits for its
-    client have to wait too.
+    It runs one request after the other.  Those that come while a handler waits for its
+    client run when the handler has ended.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -1463,7 +1485,7 @@ class ReadingHere(ReadingThread):
         self._busy = False
 
     def read(self) -> None:
-        """Read, and handle what comes, until the end."""
+        """Read lines and handle them, until the end."""
         while (line := self._connection.next_line()) is not None:
             self._connection.receive(line)
             while self._waiting:
@@ -1479,7 +1501,7 @@ class ReadingHere(ReadingThread):
             self._busy = before
 
     def wait_for(self, future: Future[Any]) -> None:
-        """Read until the future has a result.  Without threads nothing times out."""
+        """Read until the future has a result.  Without threads there are no timeouts."""
         while not future.done() and (line := self._connection.next_line()) is not None:
             self._connection.receive(line)
 
@@ -1487,22 +1509,23 @@ class ReadingHere(ReadingThread):
 class SharedReading:
     """A server's reader: threads of the pool take turns (leader and followers).
 
-    The leader is the thread that reads, one at a time; `_leader` is its identity.  When
-    nothing else runs it runs a handler itself: to hand each request to another thread
-    would double the time of a short call.  It is `_busy` while it runs one.
+    The leader is the thread that reads; `_leader` is its identity.  When no other
+    request runs, the leader runs the handler of a request itself, and is `_busy` until
+    the handler has ended.  (To hand each request to another thread would double the
+    time of a short call.)
 
-    A leader that is busy for long is replaced, and is not told.  A handler that is
-    about to wait calls `hand_over`.  For all else (a long handler, a lock, a full pipe)
-    a watchdog looks, and replaces a leader that has been busy with one request for
-    READER_STALL_SECONDS.  The new leader is an urgent job of the pool, so it never
-    queues behind users' work.  The old one finds out when it has dealt with its line
-    and `_leader` is not its own identity: it leaves `_lead`, and its thread is one of
-    the pool's like all others.  A leader that is not busy cannot be replaced, so there
-    are never two that read, and a notification is acted on before the next line.
+    A leader that is busy for long is replaced.  A handler that is about to wait calls
+    `hand_over`.  For everything else (a long handler, a lock, a full pipe) there is the
+    watchdog thread: it replaces a leader that has been busy with one request for
+    READER_STALL_SECONDS.  The new leader is an urgent job of the pool, so it does not
+    wait behind other jobs.  The old leader is not interrupted; when its handler has
+    ended it sees that `_leader` is another thread, leaves `_lead`, and goes on as an
+    ordinary thread of the pool.  A leader that is not busy is never replaced.  So two
+    threads never read at once, and a notification is acted on before the next line.
 
-    To wake the watchdog for each request would cost as much as to hand each over.  So
-    it looks after 2 ms, then each time after twice the pause before (to a maximum of 16
-    ms) while all goes well, and sleeps when none has come since its last look.
+    To wake the watchdog for each request would cost as much as to hand the request
+    over.  So it looks after 2 ms, then doubles the pause (up to 16 ms) as long as all
+    is well, and sleeps when no request has come since its last look.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -1522,11 +1545,10 @@ class SharedReading:
             return self._replace()
 
     def run(self, request: IncomingRequest) -> None:
-        """Have a request handled: here, or in the pool.
+        """Handle a request, here or in the pool.
 
-        Here if it is `inline`; else here if nothing else runs but this thread, and its
-        successor if it has been replaced; but not from a batch, whose next message
-        would have to wait for it.
+        It runs here if it is `inline`, or if no other thread of the pool is at work
+        except the leader; but not from a batch, whose next message would have to wait.
         """
         connection, me = self._connection, threading.get_ident()
         readers = 1 if self._leader == me else 2
@@ -1548,13 +1570,13 @@ class SharedReading:
             connection.pool.submit(partial(connection.dispatch, request))
 
     def hand_over(self, request: IncomingRequest) -> None:
-        """Have another thread read, if the leader runs this request."""
+        """Replace the leader if it runs this request, whose handler is about to wait."""
         with self._lock:
             if self._busy and self._leader == request.reader:
                 self._replace()
 
     def wait_for(self, future: Future[Any]) -> None:
-        """Nothing to do: another thread reads."""
+        """Do nothing: another thread reads meanwhile."""
 
     def close(self) -> None:
         """End the watchdog."""
@@ -1573,7 +1595,7 @@ class SharedReading:
                 return
             connection.receive(line)
 
-    # In all that follows _lock is held.
+    # The caller of the next two methods holds _lock.
 
     def _replace(self) -> bool:
         self._leader, self._busy = None, False
@@ -1604,56 +1626,61 @@ class SharedReading:
 
 
 class ConnectionOwner:
-    """What a connection asks of the end it belongs to: ServerSession, ClientSession.
+    """What a connection calls of its end: a ServerSession or a ClientSession.
 
-    Unless it says otherwise, a method is called by the reading thread and must not
-    block.  session: noted in each request when it comes; the next line may change it.
+    The reading thread calls these methods, so they must not block, except `handle`.
+    session: noted in each request when it comes, because the next line may change it.
     """
 
     session: Any = None
 
     def handle(self, request: IncomingRequest) -> Any:
-        """The result of a request, or NO_RESPONSE_YET; on a thread of its own unless
-        inline.  What it raises is sent as an error."""
+        """Return the result of a request, or NO_RESPONSE_YET; raise what is an error.
+
+        Called on a thread of the pool unless the request is inline.
+        """
         raise NotImplementedError
 
     def is_inline(self, method: str) -> bool:
-        """Is this method to be handled before the next line is read?"""
+        """Must this method be handled before the next line is read?"""
         return False
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
-        """A notification, of so many bytes, that did not cancel a request."""
+        """Act on a notification, other than the cancellation of a request.
+
+        size: bytes of its line.
+        """
 
     def handle_garbage(self, line: Line) -> None:
-        """A line that is no message; clients only, for a server answers it."""
+        """Note a line that is no message.  Clients only: a server sends an error."""
 
     def allows_batches(self) -> bool:
         """Are arrays of messages allowed at present?"""
         return False
 
     def on_eof(self) -> None:
-        """The other end has closed its side; what is in flight may still finish."""
+        """The other end has closed its side; running handlers may still finish."""
 
     def error_text(self, error: BaseException) -> str:
-        """What the other end is told of an exception."""
+        """The text of an exception for the other end."""
         return error_text(error)
 
     def closed_error(self) -> ConnectionClosed:
-        """What a request fails with that has no response when the connection ends."""
+        """The error of a request that has no response when the connection ends."""
         raise NotImplementedError
 
     def timeout_error(self, reason: str, stderr_from: int = 0) -> RequestTimeout:
-        """What a request fails with that was not answered in time."""
+        """The error of a request that was not answered in time."""
         return RequestTimeout(reason)
 
 
 class Connection:
     """One end of a JSON-RPC connection over two binary streams.
 
-    It knows no methods but the two notifications about requests, cancelled and
-    progress, and that `initialize` is never cancelled; the rest is the owner's affair.
+    It knows two notifications, cancelled and progress, and that `initialize` is never
+    cancelled.  All other methods are the owner's.
 
-    responds: whether requests of the other end are answered; a client of the stateless
+    responds: whether it answers requests of the other end.  A client of the stateless
     revision answers none.
     """
 
@@ -1673,24 +1700,25 @@ class Connection:
         self.outbox = Outbox(writer, is_server, self.close)
         self.requests_in = IncomingRequests(self.outbox)
         self.requests_out = OutgoingRequests(self.outbox, self._expire)
-        self.threaded = threaded        # or else handlers run on the thread that serves
-        self.pool: Any = ThreadPool(  # one may lead
-            "mcp worker", max_workers + is_server) if threaded else CallingThread()
+        self.threaded = threaded        # False: handlers run on the thread that serves
+        limit = max_workers + 1 if is_server else max_workers  # one thread reads
+        self.pool: Any = (
+            ThreadPool("mcp worker", limit) if threaded else CallingThread())
         self.callbacks = ThreadPool("mcp callbacks", 1)
         self.stuck = StuckHandlers(max_workers)
-        shared = is_server and threaded
-        self.reading: Any = (SharedReading if shared else ReadingThread)(self)
+        self.reading: Any = (
+            SharedReading(self) if is_server and threaded else ReadingThread(self))
         self.trace: Trace | None = None
         self._started = False           # a thread reads
         self._lock = threading.Lock()   # guards the next
         self.closed = False
-        self.eof = threading.Event()    # set when nothing more will be read
-        self.done = threading.Event()   # set when nothing more will happen
+        self.eof = threading.Event()    # set when all has been read
+        self.done = threading.Event()   # set when closed, and all parts have been told
 
     def start(self) -> bool:
-        """Begin to read, on another thread; False if no thread can be started.
+        """Begin to read on another thread; False if no thread can be started.
 
-        OSError: there can be no trace.
+        OSError: the file of MCP_MIN_TRACE cannot be opened.
         """
         target = os.environ.get("MCP_MIN_TRACE")
         arrow = "<" if self._is_server else ">"
@@ -1699,13 +1727,13 @@ class Connection:
                 self.trace = Trace.to(target)
             self.outbox.show = partial(self.trace.show, arrow) if self.trace else None
         finally:
-            self._started = self.reading.start()  # it reads on even when closed
+            self._started = self.reading.start()  # it reads on even after close()
         return self._started
 
     def run_here(self, reads: bool) -> None:
-        """Run handlers on this thread until closed; if it `reads`, read too.
+        """Run handlers on this thread until closed, and read here too if `reads`.
 
-        Ctrl-C in a handler ends the connection, and this raises it.
+        Ctrl-C in a handler closes the connection and is raised here.
         """
         if reads:
             self.threaded, self.reading = False, ReadingHere(self)
@@ -1714,23 +1742,23 @@ class Connection:
             self.pool.run()
 
     def is_stop(self, error: BaseException) -> bool:
-        """Is this a signal that reached a handler on the thread that serves?"""
+        """Is this Ctrl-C or SIGTERM, in a handler on the thread that serves?"""
         return not self.threaded and isinstance(error, (KeyboardInterrupt, Stopped))
 
     # -- sending
 
     def send(self, message: Json) -> None:
-        """Send a message.  ValueError, TypeError: it is no JSON."""
+        """Send a message; ValueError or TypeError if it is not JSON."""
         self.outbox.put(encode(message))
         self.outbox.flush()
 
     def request(self, method: str, params: Json | None = None, *, more: Any = None,
                 on_progress: Any = None, timeout: float | None = None,
                 cap: float | None = None, token: bool = False) -> OutgoingRequest:
-        """Send a request; returns before it is answered.
+        """Send a request; returns before the response comes.
 
-        more, on_progress: see OutgoingRequest.  timeout: seconds without a response or
-        progress.  cap: seconds at most.  token: let the other end report progress.
+        more, on_progress, cap: see OutgoingRequest.  timeout: seconds without a
+        response or progress.  token: let the other end report progress.
         """
         request = OutgoingRequest(method, more, on_progress, timeout, cap)
         self.send_request(request, params, token)
@@ -1738,7 +1766,7 @@ class Connection:
 
     def send_request(self, request: OutgoingRequest, params: Json | None,
                      token: bool = False) -> None:
-        """Send a request (again) under a new id."""
+        """Send a request, or send it again, under a new id."""
         key = self.requests_out.new_id()
         if request.on_progress:
             request.by_callback = self.callbacks.inside()
@@ -1758,11 +1786,11 @@ class Connection:
             self.send_request(request, params, token=True)
             return wait_for(request.future)  # type: ignore[no-any-return]
         except BaseException:
-            self.cancel(request)  # nothing, if it has failed
+            self.cancel(request)  # does nothing if it has failed
             raise
 
     def cancel(self, request: OutgoingRequest) -> None:
-        """Give a request up and tell the other end; nothing if it has its outcome."""
+        """Give a request up and notify the other end, unless it has its outcome."""
         if request.future.cancel() and self.requests_out.remove(request):
             self._send_cancelled(request, "cancelled")
             self.outbox.flush()
@@ -1771,10 +1799,11 @@ class Connection:
         if sent:
             self._send_cancelled(request, "timed out")
             self.outbox.flush_later()  # the timer must not wait
-        why = "no response within max_timeout" if time.monotonic() >= request.cap else (
-            f"no response or progress within {request.timeout} s")
+        reason = f"no response or progress within {request.timeout} s"
+        if time.monotonic() >= request.last_deadline:
+            reason = "no response within max_timeout"
         request.finish(error=self.owner.timeout_error(
-            f"{request.label}: {why}", request.stderr_from))
+            f"{request.label}: {reason}", request.stderr_from))
 
     def _send_cancelled(self, request: OutgoingRequest, reason: str) -> None:
         if request.method != "initialize":  # basic/lifecycle: MUST NOT be cancelled
@@ -1784,12 +1813,12 @@ class Connection:
     # -- receiving
 
     def next_line(self) -> Line | None:
-        """Read a line; None when there are no more."""
+        """Read a line; None at the end."""
         line = self._lines.next()
         if line is None:
             self._on_eof()
-        # A stream of ours is read to its end even when closed: the other end must not
-        # hang in a full pipe, and the end is how we know that it has gone.
+        # After close() we read a stream of our own to its end: the other end must not
+        # block in a full pipe, and the end shows that it has gone.
         return None if self.closed and self._own_reader is None else line
 
     def receive(self, line: Line) -> None:
@@ -1802,7 +1831,7 @@ class Connection:
         except McpError as error:
             self._send_error(None, error, line, self.outbox)
         except BaseException as error:
-            self.close()  # a line may be lost: its caller must not wait for ever
+            self.close()  # a response may be lost, and its caller must not wait for it
             if self.is_stop(error):
                 raise
             log_exception("mcp_min: internal error")
@@ -1825,38 +1854,40 @@ class Connection:
 
     def _route(self, message: Any, line: Line, sink: Any) -> None:
         try:
-            shape = classify(message)
-            if shape == "request":
+            form = classify(message)
+            if form == "request":
                 return self._accept(IncomingRequest(self, message, sink, len(line)))
         except McpError as error:
             if self._is_server or type(message) is not dict or "method" in message:
                 return self._send_error(message, error, line, sink)
-            shape = "response"  # of a kind; the call that waits reports what is wrong
-        if shape == "response":
+            form = "response"  # perhaps; then the call that waits reports the error
+        if form == "response":
             self._handle_response(message, line)
         else:
             self._handle_notification(message, len(line))
-        if sink is not self.outbox:  # a batch counts what has no response
+        if sink is not self.outbox:  # a batch also counts what has no response
             sink.put(b"")
             self.outbox.flush()
 
     def _send_error(self, message: Any, error: McpError, line: Line,
                     sink: Any) -> None:
-        """Answer what cannot be accepted; not on a client: that might start a storm."""
-        answer = b""
+        """Answer a message that cannot be accepted.
+
+        A client answers with nothing: two ends could answer each other without end.
+        """
+        response = b""
         cut = rb"|\S*$" if len(line) > self._lines.limit else b""
         if self._is_server and re.match(rb"[A-Z]+ (\S+ HTTP/\d%s)" % cut, line):
-            return self.close()  # a web page sends to the port: run nothing of it
-        if self._is_server:  # id null: JSON-RPC 2.0, though MCP's schemas leave it out
-            key = read_id(_dict(message).get("id"))
-            answer = encode({"jsonrpc": "2.0", "id": key, "error": error.to_json()})
+            return self.close()  # a browser sends to our port: run nothing of it
+        if self._is_server:  # id null is JSON-RPC 2.0, though not in MCP's schemas
+            key = read_id(as_object(message).get("id"))
+            response = encode({"jsonrpc": "2.0", "id": key, "error": error.to_json()})
         else:
             self.owner.handle_garbage(line)
-        sink.put(answer)
+        sink.put(response)
         self.outbox.flush_later()  # a full pipe must not keep us from reading
 
     def _handle_response(self, message: Json, line: Line) -> None:
-        # None: unknown, late, or a second response.
         request = self.requests_out.pop(message.get("id"))
         if request and request.unreported and not request.by_callback:
             # Its progress is reported first.
@@ -1865,6 +1896,7 @@ class Connection:
             self._finish(request, message)
         elif message.get("id") is None and not self._is_server:
             self.owner.handle_garbage(line)
+        # Otherwise its id is unknown, it is late, or it is a second response.
 
     def _finish(self, request: OutgoingRequest, message: Json) -> None:
         try:
@@ -1877,7 +1909,7 @@ class Connection:
     def _handle_notification(self, message: Json, size: int) -> None:
         method, renamed = ALIASES.get(message["method"], (message["method"], {}))
         params = {renamed.get(key, key): value
-                  for key, value in _dict(message.get("params")).items()}
+                  for key, value in as_object(message.get("params")).items()}
         if method == CANCELLED and self.requests_in.cancel(
                 read_id(params.get("requestId")), params.get("reason")):
             return
@@ -1902,20 +1934,20 @@ class Connection:
             self.requests_out.count_unreported(request, -1)
 
     def crowded(self) -> bool:
-        """Do so many callbacks wait that what may be dropped should be?"""
+        """Do so many callbacks wait that further notifications are to be dropped?"""
         return (self.callbacks.load() > MAX_CALLBACKS
                 or self.callbacks.bytes > MAX_CALLBACK_BYTES)
 
     # -- serving
 
     def _accept(self, request: IncomingRequest) -> None:
-        """Have a request handled; McpError if its id is in use."""
+        """Add a request to the table and handle it; McpError if its id is in use."""
         request.inline = self.owner.is_inline(request.method)
         if self.responds and self.requests_in.add(request):
             self.reading.run(request)
 
     def dispatch(self, request: IncomingRequest, handle: Any = None) -> None:
-        """Handle a request: what a handler raises becomes an error on the wire."""
+        """Call the handler of a request and send its result, or what it raises."""
         if request.cancelled:
             return
         request.thread = threading.get_ident()
@@ -1928,7 +1960,7 @@ class Connection:
                 self.close()
                 raise
             if request.cancelled:
-                return  # nobody waits, and what failed has failed because of it
+                return  # nobody waits, and the error follows from the cancellation
             if not self.is_hang_up(error):
                 log_exception(f"mcp_min: {request.method} failed")
             text = self.owner.error_text(error)
@@ -1937,17 +1969,17 @@ class Connection:
             if result is not NO_RESPONSE_YET:
                 request.respond(result=result)
         finally:
-            if request.thread == threading.get_ident():  # or else its coroutine goes on
+            if request.thread == threading.get_ident():  # not if its coroutine goes on
                 request.thread = None
 
     # -- ending
 
     def is_hang_up(self, error: BaseException) -> bool:
-        """Does an error only say that the other end closed while we waited for it?"""
+        """Does this error only say that the other end closed while we waited for it?"""
         return self.eof.is_set() and isinstance(error, ConnectionClosed)
 
     def _on_eof(self) -> None:
-        """The other end has closed: finish what is in flight, in bounded time; end."""
+        """The other end has closed: let running handlers finish for a time, then close."""
         if self._own_reader:
             self._own_reader.close()
         self.eof.set()
@@ -1959,17 +1991,18 @@ class Connection:
         self.close()
 
     def _fail_requests(self) -> None:
+        """Fail the requests that wait for a response; none will come."""
         for request in self.requests_out.close():
             request.finish(error=self.owner.closed_error())
 
     def close_if_idle(self) -> bool:
-        """Close, if all that has come is seen to and a thread waits for more."""
+        """Close if all received data has been processed and a thread waits for more."""
         if self._lines.waiting:
             self.close()
         return self.closed
 
     def close(self) -> None:
-        """End at once, if not ended: calls fail, handlers are cancelled, threads go."""
+        """Close at once: calls fail, handlers are cancelled, threads end."""
         with self._lock:
             if self.closed:
                 return
@@ -1991,26 +2024,26 @@ class Connection:
 # before anything else runs, and 0 and 1 point where they can do no harm.  They are read
 # and written raw: a thread inside sys.stdin at exit would abort the interpreter.
 
-class _AtStart:
+class AtStart:
     """For `stderr=`: whatever sys.stderr is when the process starts."""
 
     def __repr__(self) -> str:
         return "sys.stderr"
 
 
-AT_START: Any = _AtStart()
+AT_START: Any = AtStart()
 MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that wait until they are passed on
 
-_streams_taken = threading.Lock()  # held while a server of this process has them
-_private: set[Any] = set()  # files that a forked child must not keep open
+streams_taken = threading.Lock()  # held while a server of this process has them
+private_files: set[Any] = set()  # files that a forked child must not keep open
 
 
 def keep_private(*files: Any) -> None:
     """Have these closed in forked children: a pipe held there never reads as ended."""
-    if not _private and hasattr(os, "register_at_fork"):  # twice is harmless
-        os.register_at_fork(after_in_child=lambda: [file.close() for file in _private])
-    _private.update(files)
-    _private.difference_update([file for file in _private.copy() if file.closed])
+    if not private_files and hasattr(os, "register_at_fork"):  # twice is harmless
+        os.register_at_fork(after_in_child=lambda: [file.close() for file in private_files])
+    private_files.update(files)
+    private_files.difference_update([file for file in private_files.copy() if file.closed])
 
 
 class StandardStreams:
@@ -2021,7 +2054,7 @@ class StandardStreams:
     """
 
     def __enter__(self) -> tuple[Any, Any]:
-        if not _streams_taken.acquire(blocking=False):
+        if not streams_taken.acquire(blocking=False):
             raise RuntimeError("a server of this process already has stdin and stdout; "
                                "put `server.run()` under `if __name__ == '__main__':`")
         try:
@@ -2035,7 +2068,7 @@ class StandardStreams:
                 open(os.dup(fd), mode, buffering=0)  # noqa: SIM115
                 for fd, mode in ((0, "rb"), (0, "rb"), (1, "wb"))]
         except BaseException:
-            _streams_taken.release()
+            streams_taken.release()
             raise
         keep_private(*files)
         os.dup2(null, 0)
@@ -2050,7 +2083,7 @@ class StandardStreams:
         for fd, file in enumerate((self._stdin, self._writer)):
             os.dup2(file.fileno(), fd)
             file.close()
-        _streams_taken.release()
+        streams_taken.release()
 
     def _flush(self) -> None:
         try:
@@ -2135,7 +2168,7 @@ def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
     return list(target), env, cwd
 
 
-def _windows_argv(argv: list[str], env: dict[str, str]) -> list[str]:
+def windows_argv(argv: list[str], env: dict[str, str]) -> list[str]:
     """Find npx.cmd and the like; refuse what cmd.exe would take for its own syntax."""
     import shutil
 
@@ -2154,7 +2187,7 @@ def start_process(argv: list[str], env: dict[str, str], cwd: str | None,
     """The process of a command, looked up in its own PATH, in its own group."""
     import subprocess
 
-    argv = _windows_argv(argv, env) if os.name == "nt" else argv
+    argv = windows_argv(argv, env) if os.name == "nt" else argv
     flags = (getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)  # 0 but for Windows
              | getattr(subprocess, "CREATE_NO_WINDOW", 0))
     try:
@@ -2425,10 +2458,10 @@ class Process:
 #   missing_resource its own code                      an invalid parameter
 #   ask              sends requests, waits             unwinds; runs again with answers
 #   steps (`once`)   of one run                        are kept in requestState
-#   be_ready/listen  hears from `initialized` on       hears what it lists
+#   on_initialized/listen  hears from `initialized` on       hears what it lists
 #   end              with its connection               with a result
 #
-#   for a client     LegacyDialect                     ModernDialect
+#   for a client     LegacyClientPolicy                     ModernClientPolicy
 #   answers          requests of the server            nothing
 #   ping             is its name                       is called server/discover
 #   open             `initialized`, logging/setLevel   listens for changes of lists
@@ -2444,7 +2477,7 @@ class Process:
 
 PROBE_SECONDS = 5.0     # how long silence after `server/discover` is waited for
 STATE_SECONDS = 900     # how long a requestState may be used
-MISFITS = 3             # answers that do not fit one question until it is given up
+MAX_INVALID_ANSWERS = 3             # answers that do not fit one question until it is given up
 ROUNDS = 16             # "input required" in a row until a client gives up
 EMPTY_ROUND_SECONDS = 0.25  # the first pause if nothing is asked; then twice as long
 def undeclared(missing: Json, version: str) -> str:
@@ -2475,20 +2508,20 @@ class Question:
 
     def missing(self, declared: Json, version: str) -> Json:
         """What it needs that is not declared, or not in this revision; or {}."""
-        feature = QUESTIONS[self.method]
-        have = declared.get(feature)
+        capability = CLIENT_REQUESTS[self.method]
+        have = declared.get(capability)
         detail = "tools" if self.params.get("tools") else ""
-        if feature == "elicitation":
+        if capability == "elicitation":
             detail = "url" if self.params.get("mode") == "url" else "form"
             # client/elicitation: an empty object is "equivalent to" form mode
             have = {"form": {}} if have == {} else have
         fits = type(have) is dict and (not detail or detail in have) and (
-            feature != "elicitation" or detail in REVISIONS[version].elicits)
-        return {} if fits else {feature: {detail: {}} if detail else {}}
+            capability != "elicitation" or detail in REVISIONS[version].elicits)
+        return {} if fits else {capability: {detail: {}} if detail else {}}
 
 
-def fitting(questions: dict[str, Question], given: Json,
-            misfits: dict[str, int]) -> Json:
+def read_valid_answers(questions: dict[str, Question], given: Json,
+            attempts: dict[str, int]) -> Json:
     """What the answers that fit their questions are read as.
 
     Others are taken out of `given`, to be asked for again; but not for ever.
@@ -2499,8 +2532,8 @@ def fitting(questions: dict[str, Question], given: Json,
             answers[key] = questions[key].read(given[key])
         except ValueError as error:
             del given[key]
-            misfits[key] = misfits.get(key, 0) + 1
-            if misfits[key] >= MISFITS:
+            attempts[key] = attempts.get(key, 0) + 1
+            if attempts[key] >= MAX_INVALID_ANSWERS:
                 text = f"The answer to {key} does not fit: {error}"
                 raise invalid_params(text) from None
     return answers
@@ -2525,7 +2558,7 @@ def check_subscriptions(before: int, uris: Any) -> None:
         raise invalid_params(f"a URI of over {MAX_URI} characters")
 
 
-class Terms:
+class ServerPolicy:
     """What a server's eras have in common."""
 
     _server: Any  # the Server (section 10)
@@ -2536,7 +2569,7 @@ class Terms:
     level: str | None
     kinds: AbstractSet[str] = frozenset()  # the registries whose changes it hears of
     uris: Any = ()                         # the resources whose updates it hears of
-    _tell: Callable[[str, Json], None]
+    _notify: Callable[[str, Json], None]
 
     def bad_arguments(self, problems: str) -> Exception:
         """What bad arguments of a tool are: a result with `isError`, or an error."""
@@ -2548,13 +2581,13 @@ class Terms:
         return wanted is not None and LEVELS.index(level) >= LEVELS.index(wanted)
 
     def list_changed(self, kind: str) -> None:
-        """Tell the client, if it is to know; called under Server._lock, as the next."""
+        """Tell the client, if it is to know; called under Server.lock, as the next."""
         if kind in self.kinds:
-            self._tell(CHANGES[kind][0], {})
+            self._notify(CHANGES[kind][0], {})
 
     def resource_updated(self, uri: str) -> None:
         if uri in self.uris:
-            self._tell(UPDATED, {"uri": uri})
+            self._notify(UPDATED, {"uri": uri})
 
     def _row(self, method: str) -> Method | None:
         """Its METHODS row, None if the user's own; McpError if not in this era."""
@@ -2568,7 +2601,7 @@ class Terms:
             raise method_not_found(method)
         return row
 
-    def _introduction(self) -> Json:
+    def _description(self) -> Json:
         told = self._server.instructions
         return {"capabilities": self._server.capabilities(),
                 **({"instructions": told} if told else {})}
@@ -2578,12 +2611,12 @@ class Terms:
         undeclared: Json = {}
         for question in questions.values():
             missing = question.missing(self.client_capabilities, self.version)
-            for feature, detail in missing.items():
-                undeclared.setdefault(feature, {}).update(detail)
+            for capability, detail in missing.items():
+                undeclared.setdefault(capability, {}).update(detail)
         return undeclared
 
 
-class LegacySession(Terms):
+class LegacySession(ServerPolicy):
     """What a server knows of a connection of the handshake revisions."""
 
     def __init__(self, server: Any, connection: Connection) -> None:
@@ -2593,9 +2626,9 @@ class LegacySession(Terms):
         self.level = "info"             # before logging/setLevel the server may choose
         self.uris: set[str] = set()
         self._ready = False             # `notifications/initialized` has come
-        self._owed: dict[Any, Json] = {}  # notifications that wait for it, each once
+        self._deferred: dict[Any, Json] = {}  # notifications that wait for it, each once
 
-    def admit(self, incoming: IncomingRequest) -> None:
+    def validate_request(self, incoming: IncomingRequest) -> None:
         method = incoming.method
         if method == "server/discover":  # a probe that says too little
             raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
@@ -2606,7 +2639,7 @@ class LegacySession(Terms):
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
         self._row(method)
 
-    def introduce(self, params: Json) -> Json:
+    def describe_server(self, params: Json) -> Json:
         """Answer `initialize` (basic/lifecycle)."""
         version = require_type(params.get("protocolVersion"), str, "protocolVersion")
         # Never an error and never an echo: another version is a counter-offer.
@@ -2615,16 +2648,16 @@ class LegacySession(Terms):
                                         "clientInfo")
         self.client_capabilities = usable(require_type(
             params.get("capabilities", {}), dict, "capabilities"), self.version)
-        result = self._introduction()
+        result = self._description()
         self.kinds = {kind for kind in CHANGES  # entitled to what it was told of
                       if result["capabilities"].get(kind, {}).get("listChanged")}
         return {"protocolVersion": self.version, "serverInfo": self._server.info,
                 **result}
 
-    def dress(self, method: str, result: Json) -> Json:
+    def finalize(self, method: str, result: Json) -> Json:
         value = result.get("structuredContent")
         if value is not None and type(value) is not dict:  # any value: from 2026 on
-            meta = {**_dict(result.get("_meta")), **WRAPPED}
+            meta = {**as_object(result.get("_meta")), **WRAPPED}
             return {**result, "structuredContent": {"result": value}, "_meta": meta}
         return result
 
@@ -2638,7 +2671,7 @@ class LegacySession(Terms):
         if missing:
             raise McpError(INVALID_REQUEST, undeclared(missing, self.version), missing)
         answers: Json = {}
-        misfits: dict[str, int] = {}
+        attempts: dict[str, int] = {}
         while len(answers) < len(questions):
             asked: dict[str, Any] = {}
             try:
@@ -2651,7 +2684,7 @@ class LegacySession(Terms):
             finally:  # if one fails, cancel the others
                 for request, _ in asked.values():
                     self.connection.cancel(request)
-            answers.update(fitting(questions, given, misfits))
+            answers.update(read_valid_answers(questions, given, attempts))
         return answers
 
     def _send(self, incoming: IncomingRequest, question: Question,
@@ -2668,18 +2701,18 @@ class LegacySession(Terms):
     def steps(self) -> Json:
         return {}  # none yet, and this handler never runs again
 
-    def be_ready(self) -> None:
+    def on_initialized(self) -> None:
         """`notifications/initialized` has come: send what waited for it."""
         self._ready = True
-        for message in self._owed.values():
+        for message in self._deferred.values():
             self.connection.outbox.put(encode(message))
-        self._owed.clear()
-        self.connection.outbox.flush_later()  # Server._lock is held
+        self._deferred.clear()
+        self.connection.outbox.flush_later()  # Server.lock is held
 
-    def _tell(self, method: str, params: Json) -> None:
-        self._owed[method, params.get("uri")] = notification(method, params)
+    def _notify(self, method: str, params: Json) -> None:
+        self._deferred[method, params.get("uri")] = notification(method, params)
         if self._ready:
-            self.be_ready()
+            self.on_initialized()
 
     def end(self) -> None:
         pass  # it ends with its connection
@@ -2698,7 +2731,7 @@ def result_of(future: Future[Any]) -> Any:
         raise Cancelled() from None
 
 
-class ModernRequest(Terms):
+class ModernRequest(ServerPolicy):
     """What a server knows of a request of the stateless revisions: what it carries.
 
     A `subscriptions/listen` request stays open: an entry in a table, not a thread.
@@ -2711,7 +2744,7 @@ class ModernRequest(Terms):
         # asked in the last round, how many answers did not fit.
         self._state: Json = {"answers": {}, "steps": {}, "misfits": {}}
 
-    def admit(self, incoming: IncomingRequest) -> None:
+    def validate_request(self, incoming: IncomingRequest) -> None:
         params = incoming.params
         meta = params["_meta"]
         self.version = require_type(meta.get(META_VERSION), str, META_VERSION)
@@ -2730,12 +2763,12 @@ class ModernRequest(Terms):
                 self._bind(incoming.method, params)
             self._restore(params)
 
-    def introduce(self, params: Json) -> Json:
+    def describe_server(self, params: Json) -> Json:
         """Answer `server/discover`."""
-        return {"supportedVersions": MODERN_VERSIONS, **self._introduction()}
+        return {"supportedVersions": MODERN_VERSIONS, **self._description()}
 
-    def dress(self, method: str, result: Json) -> Json:
-        meta = {**_dict(result.get("_meta")), META_SERVER: self._server.info}
+    def finalize(self, method: str, result: Json) -> Json:
+        meta = {**as_object(result.get("_meta")), META_SERVER: self._server.info}
         result = {"resultType": "complete", **result, "_meta": meta}
         row = METHODS.get(method)
         if row and row.cached and result["resultType"] == "complete":
@@ -2764,22 +2797,22 @@ class ModernRequest(Terms):
             raise Unwind(McpError(MISSING_CAPABILITY, undeclared(missing, self.version),
                                   {"requiredCapabilities": missing}))
         counted = self._state["misfits"]
-        answers = fitting(questions, self._state["answers"], counted)
+        answers = read_valid_answers(questions, self._state["answers"], counted)
         requests = {key: {"method": question.method, "params": question.params}
                     for key, question in questions.items() if key not in answers}
         if not requests:
             return answers
-        misfits = {key: counted.get(key, 0) for key in requests}
-        state = {**self._state, "misfits": misfits}
+        attempts = {key: counted.get(key, 0) for key in requests}
+        state = {**self._state, "misfits": attempts}
         raise Unwind({"resultType": "input_required", "inputRequests": requests,
-                      "requestState": self._server.sealer.seal(state, self._bound)})
+                      "requestState": self._server.signer.sign(state, self._bound)})
 
     def _restore(self, params: Json) -> None:
         """Take up where the last round ended, with the answers to what it asked."""
         given = require_type(params.get("inputResponses", {}), dict, "inputResponses")
         if "requestState" not in params:
             return
-        state = self._server.sealer.open(params["requestState"], self._bound)
+        state = self._server.signer.open(params["requestState"], self._bound)
         if state is None:
             raise invalid_params("requestState is not valid for this request")
         # The keys of misfits are all that was asked last; other answers are ignored.
@@ -2811,20 +2844,20 @@ class ModernRequest(Terms):
             agreed[uris] = [require_type(uri, str, uris) for uri in wanted[uris]]
             self.uris = {*agreed[uris]}
             check_subscriptions(self._server.subscriptions(self.connection), self.uris)
-        self._tell(ACKNOWLEDGED, {"notifications": agreed})
+        self._notify(ACKNOWLEDGED, {"notifications": agreed})
 
-    def _tell(self, method: str, params: Json) -> None:
+    def _notify(self, method: str, params: Json) -> None:
         params = {**params, "_meta": {META_SUBSCRIPTION: self._incoming.id}}
-        self._incoming.notify(method, params, later=True)  # Server._lock is held
+        self._incoming.notify(method, params, later=True)  # Server.lock is held
 
     def end(self) -> None:
         """Close the stream gracefully."""
         tag = {"_meta": {META_SUBSCRIPTION: self._incoming.id}}
-        self._incoming.respond(result=self.dress(self._incoming.method, tag))
-        self._server._forget(self)
+        self._incoming.respond(result=self.finalize(self._incoming.method, tag))
+        self._server.forget(self)
 
 
-class Sealer:
+class StateSigner:
     """Signs state that passes through a client (basic/patterns/mrtr, requirement 4).
 
     Signed, not encrypted: the client can read it, but not make or change it, nor use it
@@ -2834,7 +2867,7 @@ class Sealer:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def seal(self, state: Json, bound: str) -> str:
+    def sign(self, state: Json, bound: str) -> str:
         dated = {**state, "until": time.time() + STATE_SECONDS}
         return self._signed(encode(dated).hex(), bound)
 
@@ -2859,7 +2892,7 @@ class Sealer:
 Session = LegacySession  # of a new connection; each request may be stateless instead
 
 
-def terms_of(session: LegacySession,
+def policy_of(session: LegacySession,
              incoming: IncomingRequest) -> LegacySession | ModernRequest:
     """The era of a request: stateless if its `_meta` says so, else its connection's."""
     meta = incoming.params.get("_meta")
@@ -2878,13 +2911,13 @@ def seconds_to(end: float) -> float:
     return max(0.001, round(end - time.monotonic(), 3))
 
 
-class Dialect:
+class ClientPolicy:
     """What a client's eras have in common."""
 
     def __init__(self, session: Any, version: str, info: Any, result: Json) -> None:
         # A ClientSession (section 11), and what the server says of itself.
-        self._session, self.version, self.server_info = session, version, _dict(info)
-        self.capabilities = _dict(result.get("capabilities"))
+        self._session, self.version, self.server_info = session, version, as_object(info)
+        self.capabilities = as_object(result.get("capabilities"))
         self.instructions: str | None = result.get("instructions")
         self._declares = "capabilities" in result
 
@@ -2898,7 +2931,7 @@ class Dialect:
         return type(declared) is dict and (not detail or bool(declared.get(detail)))
 
 
-class LegacyDialect(Dialect):
+class LegacyClientPolicy(ClientPolicy):
     """How a client speaks to a server of the handshake revisions."""
 
     # See Connection; a result may ask for input; the method that does nothing.
@@ -2907,7 +2940,7 @@ class LegacyDialect(Dialect):
     def __init__(self, session: Any, result: Json) -> None:
         version: Any = result.get("protocolVersion")
         if version not in LEGACY_VERSIONS:
-            raise _no_common_version([version])
+            raise no_common_version([version])
         super().__init__(session, version, result.get("serverInfo"), result)
 
     def open(self, end: float) -> None:
@@ -2917,7 +2950,7 @@ class LegacyDialect(Dialect):
         if self._session.client.level and "logging" in self.capabilities:
             self.set_level(self._session.client.level, seconds_to(end))
 
-    def stamp(self, params: Json | None) -> Json | None:
+    def add_meta(self, params: Json | None) -> Json | None:
         return params
 
     def check(self, result: Json) -> Json:
@@ -2947,13 +2980,13 @@ def check_type(result: Json) -> Json:
     return result
 
 
-class ModernDialect(Dialect):
+class ModernClientPolicy(ClientPolicy):
     """How a client speaks to a server of the stateless revisions."""
 
     responds, rounds, ping = False, True, "server/discover"
 
     def __init__(self, session: Any, version: str, result: Json) -> None:
-        info = _dict(result.get("_meta")).get(META_SERVER)
+        info = as_object(result.get("_meta")).get(META_SERVER)
         super().__init__(session, version, info, result)
         self._lock = threading.Lock()        # guards the rest
         self._streams: dict[Any, Stream] = {}  # those that are open, by id
@@ -2962,14 +2995,14 @@ class ModernDialect(Dialect):
     def open(self, end: float) -> None:
         self._session.process.release(pass_on=True)
         changes = {key: True for kind, (_, key) in CHANGES.items()
-                   if _dict(self.capabilities.get(kind)).get("listChanged")}
+                   if as_object(self.capabilities.get(kind)).get("listChanged")}
         try:
             if changes:
                 self._listen(changes, min(1.0, seconds_to(end)))
         except McpError:
             pass  # it has no streams after all
 
-    def stamp(self, params: Json | None) -> Json:
+    def add_meta(self, params: Json | None) -> Json:
         params, client = params or {}, self._session.client
         meta = {META_VERSION: self.version, META_CLIENT: client.info,
                 META_CAPABILITIES: client.declared}
@@ -2986,11 +3019,11 @@ class ModernDialect(Dialect):
         if type(requests) is not dict and (
                 requests is not None or type(result.get("requestState")) is not str):
             raise invalid_response("it requires no input")
-        if len(_dict(requests)) > MAX_BATCH or any(
-                _dict(r).get("method") not in [*QUESTIONS] or type(
-                    r.get("params", {})) is not dict for r in _dict(requests).values()):
+        if len(as_object(requests)) > MAX_BATCH or any(
+                as_object(r).get("method") not in [*CLIENT_REQUESTS] or type(
+                    r.get("params", {})) is not dict for r in as_object(requests).values()):
             raise invalid_response("it asks what cannot be asked")
-        return _dict(requests)
+        return as_object(requests)
 
     def subscribe(self, uri: str, seconds: float) -> None:
         stream, agreed = self._listen({UPDATES_WANTED: [uri]}, seconds)
@@ -3022,7 +3055,7 @@ class ModernDialect(Dialect):
         """
         from concurrent.futures import wait
 
-        params = self.stamp({"notifications": wanted})
+        params = self.add_meta({"notifications": wanted})
         with self._lock:  # the acknowledgement may come at once
             stream = Stream(self._session.connection.request(
                 "subscriptions/listen", params), wanted)
@@ -3048,7 +3081,7 @@ class ModernDialect(Dialect):
                 del self._updates[uri]
         over = connection.closed or connection.eof.is_set()
         if stream.agreed.done() and not (stream.request.future.cancelled() or over):
-            self._session.client._stream_ended(lost, {
+            self._session.client.on_stream_ended(lost, {
                 "requestId": stream.request.id, "notifications": stream.wanted,
                 "reason": "The server has ended this subscription"})
 
@@ -3060,7 +3093,7 @@ class ModernDialect(Dialect):
 
     def notified(self, method: str, params: Json) -> Json | None:
         """The parameters for the client's handlers; None if it is not for them."""
-        meta = _dict(params.get("_meta"))
+        meta = as_object(params.get("_meta"))
         ends = method == CANCELLED  # basic/patterns/cancellation: only of a stream
         if META_SUBSCRIPTION not in meta and not ends:
             return params
@@ -3074,7 +3107,7 @@ class ModernDialect(Dialect):
             stream.request.finish({})
         elif method == ACKNOWLEDGED:
             if not stream.agreed.done():
-                stream.agreed.set_result(_dict(params.get("notifications")))
+                stream.agreed.set_result(as_object(params.get("notifications")))
         else:
             meta = {k: value for k, value in meta.items() if k != META_SUBSCRIPTION}
             params = {k: value for k, value in params.items() if k != "_meta"}
@@ -3099,40 +3132,40 @@ def negotiate(session: Any, mode: str, end: float) -> Any:
     """
     if mode in (HANDSHAKE, *LEGACY_VERSIONS):
         session.process.release(pass_on=True)
-        return LegacyDialect(session, _initialize(session, mode, end))
+        return LegacyClientPolicy(session, send_initialize(session, mode, end))
     version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
-    probe = _discover(session, version)
+    probe = send_discover(session, version)
     if mode != "auto":
-        return _read_probe(session, probe, end, [version] if mode == version else None)
+        return read_probe(session, probe, end, [version] if mode == version else None)
     now = time.monotonic()  # the probe may take half the time: a handshake needs some
     try:
-        return _read_probe(session, probe, min(now + PROBE_SECONDS, (now + end) / 2))
+        return read_probe(session, probe, min(now + PROBE_SECONDS, (now + end) / 2))
     except (McpError, RequestTimeout) as refusal:
-        offered = _offered(refusal)
+        offered = versions_named(refusal)
         if getattr(refusal, "code", None) in MODERN_CODES and not any(
                 version in LEGACY_VERSIONS for version in offered):
             raise
     try:
-        result = _initialize(session, mode, end)
+        result = send_initialize(session, mode, end)
     except McpError as error:
         # Refused.  Modern after all if the probe has been answered meanwhile, whatever
         # the code of the refusal; or if the refusal says so.
         late = probe.future.done() and not probe.future.exception()
         if not late and error.code != UNSUPPORTED_VERSION:
-            raise _no_common_version(offered, f" ({error})") if offered else error
+            raise no_common_version(offered, f" ({error})") if offered else error
     else:
         session.connection.requests_out.remove(probe)  # drop a late response
-        return LegacyDialect(session, result)
-    probe = probe if late else _discover(session, MODERN_VERSIONS[-1])
-    return _read_probe(session, probe, end)
+        return LegacyClientPolicy(session, result)
+    probe = probe if late else send_discover(session, MODERN_VERSIONS[-1])
+    return read_probe(session, probe, end)
 
 
-def _discover(session: Any, version: str) -> Any:
-    params = ModernDialect(session, version, {}).stamp(None)
+def send_discover(session: Any, version: str) -> Any:
+    params = ModernClientPolicy(session, version, {}).add_meta(None)
     return session.connection.request("server/discover", params)
 
 
-def _peek(session: Any, request: OutgoingRequest, end: float) -> Json:
+def peek_result(session: Any, request: OutgoingRequest, end: float) -> Json:
     """The result of a request; RequestTimeout at time `end`, but it stays pending."""
     from concurrent.futures import wait
 
@@ -3144,45 +3177,45 @@ def _peek(session: Any, request: OutgoingRequest, end: float) -> Json:
     raise session.timeout_error(text)
 
 
-def _read_probe(session: Any, probe: OutgoingRequest, end: float,
-                ours: list[str] | None = None) -> ModernDialect:
+def read_probe(session: Any, probe: OutgoingRequest, end: float,
+                ours: list[str] | None = None) -> ModernClientPolicy:
     """The dialect a probe's answer stands for; McpError, RequestTimeout if for none."""
     ours = ours or MODERN_VERSIONS
     try:
-        result = _peek(session, probe, end)
+        result = peek_result(session, probe, end)
         offered = result.get("supportedVersions")
         if type(offered) is not list:
             raise invalid_response("no list of supportedVersions")
     except McpError as error:
-        offered, result = _offered(error), {}
+        offered, result = versions_named(error), {}
         if error.code != UNSUPPORTED_VERSION:
             raise
     shared = [version for version in ours if version in offered]
     if not shared:  # it may name handshake revisions
-        raise _no_common_version(offered)
+        raise no_common_version(offered)
     if not result:  # modern, but it refused this version: what does it offer in that?
         try:
-            result = _peek(session, _discover(session, shared[-1]), end)
+            result = peek_result(session, send_discover(session, shared[-1]), end)
         except McpError:
             pass  # it still will not say; the requests themselves may work
-    return ModernDialect(session, shared[-1], result)
+    return ModernClientPolicy(session, shared[-1], result)
 
 
-def _offered(error: Any) -> list[Any]:
+def versions_named(error: Any) -> list[Any]:
     """The versions an UnsupportedProtocolVersionError names; [] for any other error."""
     unsupported = getattr(error, "code", None) == UNSUPPORTED_VERSION
-    named = _dict(error.data).get("supported") if unsupported else None
+    named = as_object(error.data).get("supported") if unsupported else None
     return named if type(named) is list else []
 
 
-def _no_common_version(offered: Any, reason: str = "") -> McpError:
+def no_common_version(offered: Any, reason: str = "") -> McpError:
     ours = list(REVISIONS)
     text = f"the server has {offered!r:.200}, this client {', '.join(ours)}{reason}"
     return McpError(UNSUPPORTED_VERSION, f"No common protocol version: {text}", {
         "supported": offered, "requested": ours})
 
 
-def _initialize(session: Any, mode: str, end: float) -> Json:
+def send_initialize(session: Any, mode: str, end: float) -> Json:
     capabilities = dict(session.client.declared)
     if "roots" in capabilities:
         capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
@@ -3197,23 +3230,23 @@ def _initialize(session: Any, mode: str, end: float) -> Json:
 # Results are the wire's own JSON: dict subclasses with camelCase keys, and attributes
 # where they help.  A plain dict is data, never a block.
 
-_WIRE_NAMES = {"meta": "_meta", "mime_type": "mimeType", "website_url": "websiteUrl",
+WIRE_NAMES = {"meta": "_meta", "mime_type": "mimeType", "website_url": "websiteUrl",
                "input_schema": "inputSchema", "output_schema": "outputSchema"}
 
 
 def wire(**fields: Any) -> Json:
     """Python's keyword arguments as the wire's keys, without those that are None."""
-    return {_WIRE_NAMES.get(key, key): value for key, value in fields.items()
+    return {WIRE_NAMES.get(key, key): value for key, value in fields.items()
             if value is not None}
 
 
-def _base64(data: bytes) -> str:
+def to_base64(data: bytes) -> str:
     import binascii
 
     return binascii.b2a_base64(data, newline=False).decode()
 
 
-def _from_base64(text: str) -> bytes:
+def from_base64(text: str) -> bytes:
     from base64 import b64decode
 
     try:
@@ -3222,7 +3255,7 @@ def _from_base64(text: str) -> bytes:
         raise ValueError("data is bytes, or text in base64; a file is path=…") from None
 
 
-def _text_of(blocks: Any) -> str:
+def text_of(blocks: Any) -> str:
     return "\n".join(block["text"] for block in blocks
                      if isinstance(block, dict) and type(block.get("text")) is str)
 
@@ -3234,13 +3267,13 @@ def is_text(value: Any) -> bool:
 def camel(name: str) -> str:
     """The wire's key for a name of Python's."""
     first, *rest = name.split("_")
-    return _WIRE_NAMES.get(name) or first + "".join(map(str.capitalize, rest))
+    return WIRE_NAMES.get(name) or first + "".join(map(str.capitalize, rest))
 
 
 class Fields(dict):  # type: ignore[type-arg]
     """Wire data whose fields are attributes too: `block.text`, `block.mimeType`."""
 
-    _takes = ""  # the fields that may be missing
+    field_names = ""  # the fields that may be missing
 
     @classmethod
     def of(cls, fields: Json) -> Self:
@@ -3251,17 +3284,17 @@ class Fields(dict):  # type: ignore[type-arg]
 
     def __getattr__(self, name: str) -> Any:
         key = name if name in self else camel(name)
-        if key in self or key in self._takes.split():
+        if key in self or key in self.field_names.split():
             return self.get(key)
         raise AttributeError(f"{type(self).__name__} has no field {name!r}")
 
     def _set(self, **fields: Any) -> None:
         """Set the fields that are not None; TypeError for one that does not exist."""
         known = wire(**fields)
-        unknown = known.keys() - set(self._takes.split())
+        unknown = known.keys() - set(self.field_names.split())
         if unknown:
             raise TypeError(f"{type(self).__name__} has no field "
-                            f"{', '.join(sorted(unknown))}; its fields: {self._takes}")
+                            f"{', '.join(sorted(unknown))}; its fields: {self.field_names}")
         self.update(known)
 
 
@@ -3279,18 +3312,18 @@ class Block(Fields):
 class Text(Block):
     """Text content.  Every block also takes `annotations` and `meta`."""
 
-    _type, _takes = "text", "type text annotations _meta"
+    _type, field_names = "text", "type text annotations _meta"
 
     def __init__(self, text: str, **fields: Any) -> None:
         self._set(text=text, **fields)
 
 
-_SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg",
+FILE_SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg",
                b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
 
-class _Media(Block):
-    _takes, _default = "type data mimeType annotations _meta", ""
+class Media(Block):
+    field_names, _default = "type data mimeType annotations _meta", ""
 
     def __init__(self, data: bytes | str | None = None, *, path: Any = None,
                  mime_type: str | None = None, format: str | None = None,
@@ -3302,16 +3335,16 @@ class _Media(Block):
                 data = file.read()
             mime_type = mime_type or mimetypes.guess_type(os.fspath(path))[0]
         if isinstance(data, str):
-            data = _from_base64(data)
+            data = from_base64(data)
         if data is None:
             raise TypeError(f"{type(self).__name__} needs data or path")
-        known = (kind for start, kind in _SIGNATURES.items() if data.startswith(start))
+        known = (kind for start, kind in FILE_SIGNATURES.items() if data.startswith(start))
         mime_type = mime_type or fields.pop("mimeType", None) or (
             f"{self._type}/{format}" if format else next(known, self._default))
-        self._set(data=_base64(data), mimeType=mime_type, **fields)
+        self._set(data=to_base64(data), mimeType=mime_type, **fields)
 
 
-class Image(_Media):
+class Image(Media):
     """Image content, of bytes, of base64 text or of the file at `path`.
 
     mime_type, or format ("jpeg"): guessed from the data, or "image/png".
@@ -3320,7 +3353,7 @@ class Image(_Media):
     _type, _default = "image", "image/png"
 
 
-class Audio(_Media):
+class Audio(Media):
     """Audio content, likewise; the default is "audio/wav"."""
 
     _type, _default = "audio", "audio/wav"
@@ -3330,7 +3363,7 @@ class ResourceLink(Block):
     """A link to a resource; fields: title, description, mime_type, size and so on."""
 
     _type = "resource_link"
-    _takes = "type uri name title description mimeType size icons annotations _meta"
+    field_names = "type uri name title description mimeType size icons annotations _meta"
 
     def __init__(self, uri: str, name: str, **fields: Any) -> None:
         self._set(uri=str(uri), name=name, **fields)
@@ -3342,25 +3375,25 @@ class ResourceContents(Fields):
     blob: base64 text, in place of data.
     """
 
-    _takes = "uri mimeType text blob _meta"
+    field_names = "uri mimeType text blob _meta"
 
     def __init__(self, text: str | None = None, *, data: bytes | None = None,
                  uri: str | None = None, **fields: Any) -> None:
         if data is not None:
-            fields["blob"] = _base64(data)
+            fields["blob"] = to_base64(data)
         self._set(uri=None if uri is None else str(uri), text=text, **fields)
 
     @property
     def data(self) -> bytes | None:
         """The bytes, or None if it is text."""
-        return _from_base64(self["blob"]) if "blob" in self else None
+        return from_base64(self["blob"]) if "blob" in self else None
 
 
 class EmbeddedResource(Block):
     """A resource's contents inside a result: `uri` with `text` or `data`; or the
     contents themselves as `resource`."""
 
-    _type, _takes = "resource", "type resource annotations _meta"
+    _type, field_names = "resource", "type resource annotations _meta"
 
     def __init__(self, uri: str | None = None, text: str | None = None, *,
                  data: bytes | None = None, mime_type: str | None = None,
@@ -3378,7 +3411,7 @@ ROLES = ("user", "assistant")
 class Message(Fields):
     """A message of a prompt.  role: "user" or "assistant"; content: str or a block."""
 
-    _takes = "role content"
+    field_names = "role content"
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         """Message(role, content); or, as in FastMCP, (content) and (content, role)."""
@@ -3408,7 +3441,7 @@ def message_of(value: Any) -> Json:
 class ToolResult(Fields):
     """The result of a tool: what a handler may return, and what `call_tool` gives."""
 
-    _takes = "content structuredContent isError _meta"
+    field_names = "content structuredContent isError _meta"
     wrapped = False  # the output schema says that it is {"result": …}; so may `_meta`
 
     def __init__(self, content: Any = (), structured_content: Any = None,
@@ -3429,7 +3462,7 @@ class ToolResult(Fields):
     @property
     def text(self) -> str:
         """The text of all text blocks, one after the other."""
-        return _text_of(self.content)
+        return text_of(self.content)
 
     @property
     def structured_content(self) -> Any:
@@ -3451,7 +3484,7 @@ class ToolResult(Fields):
         if "structuredContent" not in self:
             return self.text
         value = self["structuredContent"]
-        mark = _dict(_dict(self.get("_meta")).get("fastmcp"))
+        mark = as_object(as_object(self.get("_meta")).get("fastmcp"))
         wrapped = self.wrapped or mark.get("wrap_result")
         return value.get("result") if wrapped and type(value) is dict else value
 
@@ -3491,7 +3524,7 @@ class Sampled(Fields):
     def text(self) -> str:
         """The text of its text blocks, one after the other."""
         content = self["content"]
-        return _text_of(content if type(content) is list else [content])
+        return text_of(content if type(content) is list else [content])
 
 
 # -- 9. Schema -------------------------------------------------------------------------
@@ -3525,13 +3558,13 @@ class ValidationError(ValueError):
     """A value that does not fit: `problems` has one readable line for each reason."""
 
     def __init__(self, errors: list[Problem], count: int = 0) -> None:
-        self.problems = [_line(path, text) for path, text, _ in errors[:MAX_PROBLEMS]]
+        self.problems = [problem_line(path, text) for path, text, _ in errors[:MAX_PROBLEMS]]
         if count > MAX_PROBLEMS:
             self.problems.append(f"… and {count - MAX_PROBLEMS} more")
         super().__init__("\n".join(self.problems))
 
 
-def _line(path: tuple[Any, ...], text: str) -> str:
+def problem_line(path: tuple[Any, ...], text: str) -> str:
     """A problem, after the way to where it is: `user.tags[1]: expected …`."""
     keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}" for key in path)
     way = "".join(keys).lstrip(".")
@@ -3545,28 +3578,28 @@ def validate(value: Any, schema: Any) -> list[str]:
     Raises SchemaError.  Work is bounded, except that Python's `re` cannot be stopped: a
     hostile `pattern` can take exponential time.
     """
-    return _Validator(schema).problems(value)
+    return Validator(schema).problems(value)
 
 
-# The validator.  A document is read whole before use (_Validator) and then applied: one
-# _Evaluation for each schema and value that meet.
+# The validator.  A document is read whole before use (Validator) and then applied: one
+# Evaluation for each schema and value that meet.
 
-_KINDS = {type(None): "null", bool: "boolean", int: "integer number", float: "number",
+JSON_TYPES = {type(None): "null", bool: "boolean", int: "integer number", float: "number",
           str: "string", list: "array", tuple: "array", dict: "object"}
 
 
-def _kind(value: Any) -> str:
+def json_types(value: Any) -> str:
     """The names of its type, one or two: 1 and 1.0 are integers as well as numbers."""
     if isinstance(value, float):
         whole = "integer " if value.is_integer() else ""
         return f"{whole}number" if abs(value) < float("inf") else "unknown"
-    kind = _KINDS.get(type(value))
-    return kind or next((_KINDS[t] for t in _KINDS if isinstance(value, t)), "unknown")
+    kind = JSON_TYPES.get(type(value))
+    return kind or next((JSON_TYPES[t] for t in JSON_TYPES if isinstance(value, t)), "unknown")
 
 
-def _quote(value: Any) -> str:
+def quote(value: Any) -> str:
     """One short line; of a container only the kind, for it may hold what is private."""
-    kind = _kind(value)
+    kind = json_types(value)
     if kind in ("array", "object") or kind == "unknown" and type(value) is not float:
         return f"an {kind}"
     if isinstance(value, int) and value.bit_length() > 200:
@@ -3576,38 +3609,38 @@ def _quote(value: Any) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def _listed(choices: Iterable[Any], show: Any = None) -> str:
+def join_some(choices: Iterable[Any], show: Any = None) -> str:
     """One after the other; of very many only the first."""
-    show = show or _quote
+    show = show or quote
     choices = [*choices]
     more = len(choices) - MAX_CHOICES
     told = ", ".join(map(show, choices[:MAX_CHOICES])) or "none"
     return told if more <= 0 else f"{told} and {more} more"
 
 
-def _types(schema: Json) -> list[str]:
+def type_names(schema: Json) -> list[str]:
     """The names under `type`, one or several; none if it takes any."""
     names = schema.get("type", [])
     return [names] if isinstance(names, str) else names
 
 
-def _hashable(value: Any) -> str:
+def hashable(value: Any) -> str:
     """Text that is equal where JSON Schema says so: 1 is 1.0, but neither is true.
 
     Text, because the hashes of numbers, and of tuples of them, can be made to collide.
     """
     if isinstance(value, dict):
-        parts = sorted(f"{key!r}:{_hashable(item)}" for key, item in value.items())
+        parts = sorted(f"{key!r}:{hashable(item)}" for key, item in value.items())
         return f"{{{','.join(parts)}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(_hashable, value))}]"
+        return f"[{','.join(map(hashable, value))}]"
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return hex(value) if is_number else repr(value)
 
 
-def _unquote(text: str) -> str:
+def percent_decode(text: str) -> str:
     """Text of a URI without its %XX; urllib.parse is slow to import."""
     def decoded(run: re.Match[str]) -> str:
         return bytes.fromhex(run[0].replace("%", "")).decode("utf-8", "replace")
@@ -3615,7 +3648,7 @@ def _unquote(text: str) -> str:
     return re.sub("(?:%[0-9A-Fa-f]{2})+", decoded, text)
 
 
-def _join(base: str, reference: str) -> str:
+def join_uri(base: str, reference: str) -> str:
     if not base or reference[:1] == "#":
         return base + reference
     from urllib.parse import urljoin
@@ -3627,7 +3660,7 @@ def _join(base: str, reference: str) -> str:
 
 
 @lru_cache(maxsize=512)
-def _regex(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """ECMA 262 in Python's words: \\d and \\w are ASCII, $ is the very end."""
     letter = r"(?u:[^\W\d_])"
     words = {"$": r"\Z", "(?<": "(?P<", r"\s": r"(?u:\s)", r"\S": r"(?u:\S)",
@@ -3639,10 +3672,10 @@ def _regex(pattern: str) -> re.Pattern[str]:
         text = re.sub(tokens, lambda found: words.get(found[0], found[0]), pattern)
         return re.compile(text, re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
-        raise SchemaError(f"pattern {_quote(pattern)}: {error}") from None
+        raise SchemaError(f"pattern {quote(pattern)}: {error}") from None
 
 
-class _Validator:
+class Validator:
     """One schema document, read whole before use: a bad one is refused at once.
 
     foreign: it came over the wire.  Then its regular expressions are not run, because
@@ -3655,16 +3688,16 @@ class _Validator:
         self.anchors: dict[str, Any] = {}  # URI or URI#anchor: schema
         self.checked: set[int] = set()  # what is known to be a schema, by id()
         self._choices: dict[int, tuple[set[Any], str]] = {}  # of each `enum`, by id()
-        self._work = _Work()  # of making sure that references lead to schemas
+        self._work = WorkBudget()  # of making sure that references lead to schemas
         try:
             encode(document)  # a list of tools must be; and no JSON is infinite
         except (TypeError, ValueError, RecursionError) as error:
             raise SchemaError(f"not JSON: {error}") from None
-        if document is _METASCHEMA:
+        if document is METASCHEMA:
             self.checked.add(id(document))
         else:
-            self.bases.update(_metaschema().bases)  # which may be referred to
-            self.anchors.update(_metaschema().anchors)
+            self.bases.update(metaschema().bases)  # which may be referred to
+            self.anchors.update(metaschema().anchors)
         self.ensure_schema(document)
         self.anchors[""] = document
         for base, reference in self._references():
@@ -3685,7 +3718,7 @@ class _Validator:
             strings = {key: item for key, item in items.items()
                        if isinstance(item, str)}
             if "$id" in strings:
-                uri = _join(base, strings["$id"])
+                uri = join_uri(base, strings["$id"])
                 self.anchors[uri] = node  # in draft-07 an anchor is an $id: "#name"
                 base = uri.partition("#")[0]
             self.bases[id(node)] = base
@@ -3700,7 +3733,7 @@ class _Validator:
     def ensure_schema(self, schema: Any) -> Any:
         """The schema, if it is one; a reference may lead to anything."""
         if id(schema) not in self.checked:
-            found = _metaschema().evaluate(schema, self._work)
+            found = metaschema().evaluate(schema, self._work)
             if found.failures:
                 raise SchemaError(ValidationError(found.errors).problems[0])
             self.checked.add(id(schema))
@@ -3709,8 +3742,8 @@ class _Validator:
     def resolve_ref(self, base: str, reference: str) -> Any:
         """The schema a reference names: by URI, anchor or JSON pointer."""
         try:
-            uri, _, fragment = _join(base, reference).partition("#")
-            fragment = _unquote(fragment)
+            uri, _, fragment = join_uri(base, reference).partition("#")
+            fragment = percent_decode(fragment)
             if fragment and fragment[0] != "/":
                 uri, fragment = f"{uri}#{fragment}", ""
             target = self.anchors[uri]
@@ -3719,7 +3752,7 @@ class _Validator:
                 at_index = isinstance(target, list) and step.isdecimal()
                 target = target[int(step) if at_index else step]
         except (LookupError, ValueError, TypeError):
-            raise SchemaError(f"{_quote(reference)} is not in the document, "
+            raise SchemaError(f"{quote(reference)} is not in the document, "
                               "and nothing is fetched") from None
         return self.ensure_schema(target)
 
@@ -3738,19 +3771,19 @@ class _Validator:
     def choices(self, enum: list[Any]) -> tuple[set[Any], str]:
         """The members of an `enum`, to look a value up in, and as text."""
         if id(enum) not in self._choices:
-            text = ("one of " if len(enum) > 1 else "") + _listed(enum)
-            self._choices[id(enum)] = {*map(_hashable, enum)}, text
+            text = ("one of " if len(enum) > 1 else "") + join_some(enum)
+            self._choices[id(enum)] = {*map(hashable, enum)}, text
         return self._choices[id(enum)]
 
-    def evaluate(self, value: Any, work: _Work | None = None) -> _Evaluation:
+    def evaluate(self, value: Any, work: WorkBudget | None = None) -> Evaluation:
         """The document applied to a value.  TooMuchWork: that takes too long."""
         try:
-            return _Evaluation(self, self.document, value, (), ("",), work or _Work())
+            return Evaluation(self, self.document, value, (), ("",), work or WorkBudget())
         except RecursionError:
             raise TooMuchWork("checking nests too deeply (a $ref loop?)") from None
 
     def problems(self, value: Any, seconds: float = float("inf")) -> list[str]:
-        found = self.evaluate(value, _Work(seconds))
+        found = self.evaluate(value, WorkBudget(seconds))
         return ValidationError(found.errors, found.failures).problems
 
     def coerce(self, value: Any, strict: bool = True) -> Any:
@@ -3759,16 +3792,16 @@ class _Validator:
         Unless `strict`, text that was refused for its type is first replaced by the
         JSON it spells; again and again, because that may hold such text in turn.
         """
-        work = _Work()
+        work = WorkBudget()
         found = self.evaluate(value, work)
         while found.repairs and not strict:
-            found = self.evaluate(_repaired(found.value, found.repairs), work)
+            found = self.evaluate(repaired(found.value, found.repairs), work)
         if found.failures:
             raise ValidationError(found.errors, found.failures)
         return found.result
 
 
-class _Work:
+class WorkBudget:
     """What one check may still cost, in schemas applied; more is TooMuchWork."""
 
     def __init__(self, seconds: float = float("inf")) -> None:
@@ -3782,7 +3815,7 @@ class _Work:
             raise TooMuchWork("checking takes too long")
 
 
-def _repaired(value: Any, repairs: list[tuple[tuple[Any, ...], Any]]) -> Any:
+def repaired(value: Any, repairs: list[tuple[tuple[Any, ...], Any]]) -> Any:
     """A copy of `value` with parts replaced: (path, new part) of each."""
     copy = json.loads(json.dumps([value]))
     for path, part in repairs:
@@ -3794,7 +3827,7 @@ def _repaired(value: Any, repairs: list[tuple[tuple[Any, ...], Any]]) -> Any:
     return copy[0]
 
 
-class _Node(dict):  # type: ignore[type-arg]
+class Schema(dict):  # type: ignore[type-arg]
     """A schema whose fitting values become `make(value)`, once their parts are made.
 
     Where it is `optional`, null says that the property is left out.
@@ -3804,16 +3837,16 @@ class _Node(dict):  # type: ignore[type-arg]
         super().__init__(keywords)
         self.make, self.optional = make, optional
 
-    def plus(self, keywords: Any) -> _Node:
-        return _Node({**self, **keywords}, self.make, self.optional)
+    def plus(self, keywords: Any) -> Schema:
+        return Schema({**self, **keywords}, self.make, self.optional)
 
 
-_MISSING: Any = object()  # no default; no such property
-_UNTOLD: Any = object()   # a default that stands in no schema
-_BOOLEAN: Any = {True: {}, False: {"not": {}}}  # the schemas that are no objects
+MISSING: Any = object()  # no default; no such property
+UNSTATED: Any = object()   # a default that stands in no schema
+BOOLEAN_SCHEMAS: Any = {True: {}, False: {"not": {}}}  # the schemas that are no objects
 
 
-class _Evaluation:
+class Evaluation:
     """One schema applied to one value.
 
     errors: the first problems, with their paths; failures: how many there are.
@@ -3822,8 +3855,8 @@ class _Evaluation:
     result: what the value becomes.  scope: the base URIs on the way here.
     """
 
-    def __init__(self, validator: _Validator, schema: Any, value: Any, path: Any,
-                 scope: tuple[str, ...], work: _Work) -> None:
+    def __init__(self, validator: Validator, schema: Any, value: Any, path: Any,
+                 scope: tuple[str, ...], work: WorkBudget) -> None:
         if len(scope) > MAX_NESTING:
             raise RecursionError
         work.spend(1)
@@ -3833,20 +3866,20 @@ class _Evaluation:
         self.failures = 0
         self.repairs: list[tuple[Any, Any]] = []
         self.evaluated: set[Any] = set()
-        keywords = schema if isinstance(schema, dict) else _BOOLEAN[schema]
+        keywords = schema if isinstance(schema, dict) else BOOLEAN_SCHEMAS[schema]
         self.schema = keywords
         self.value = self.result = value
-        kind = _kind(value)
-        apply_keywords, unevaluated = _KEYWORDS_OF.get(kind, (None, ""))
+        kind = json_types(value)
+        apply_keywords, unevaluated = APPLIERS.get(kind, (None, ""))
         if apply_keywords:
             apply_keywords(self, keywords)
         self.compare(keywords, kind)
-        if not _IN_PLACE.isdisjoint(keywords):  # skip this for plain schemas
+        if not IN_PLACE_KEYWORDS.isdisjoint(keywords):  # skip this for plain schemas
             self.combine(keywords)
         # A subschema that failed contributes no annotations (2020-12, 11).
         if unevaluated in keywords and not self.failures:
             self.apply_to_rest(keywords[unevaluated])
-        if isinstance(schema, _Node):
+        if isinstance(schema, Schema):
             self.construct(schema)
 
     def error(self, text: str, *key: Any, expected: str = "") -> None:
@@ -3859,14 +3892,14 @@ class _Evaluation:
     def require(self, fits: Any, expected: str, got: Any = None) -> None:
         """A problem unless it fits: what was expected, and got instead."""
         if not fits:
-            got = _quote(self.value) if got is None else got
+            got = quote(self.value) if got is None else got
             self.error(f"expected {expected}, got {got}", expected=expected)
 
-    def apply(self, schema: Any, value: Any, *key: Any) -> _Evaluation:
-        return _Evaluation(self.validator, schema, value, (*self.path, *key),
+    def apply(self, schema: Any, value: Any, *key: Any) -> Evaluation:
+        return Evaluation(self.validator, schema, value, (*self.path, *key),
                            self.scope, self.work)
 
-    def take_errors(self, other: _Evaluation) -> None:
+    def take_errors(self, other: Evaluation) -> None:
         self.failures += other.failures
         self.errors += other.errors[:MAX_PROBLEMS - len(self.errors)]
         self.repairs += other.repairs
@@ -3892,7 +3925,7 @@ class _Evaluation:
                 made[key] = other.result
         if made and isinstance(self.value, dict):
             parts = {**self.result, **made}.items()
-            self.result = {key: part for key, part in parts if part is not _MISSING}
+            self.result = {key: part for key, part in parts if part is not MISSING}
         elif made:
             self.result = [made.get(at, part) for at, part in enumerate(self.result)]
 
@@ -3903,13 +3936,13 @@ class _Evaluation:
         keys = [key for key in every if key not in self.evaluated]
         if schema is not False or not is_object:
             return self.apply_to_parts(dict.fromkeys(keys, schema))
-        known = _listed(self.schema.get("properties", ()), show=str)
+        known = join_some(self.schema.get("properties", ()), show=str)
         for key in keys:
             self.error(f"unknown; known are: {known}", key)
 
-    def construct(self, node: _Node) -> None:
+    def construct(self, node: Schema) -> None:
         if self.failures and self.value is None and node.optional:
-            self.errors, self.failures, self.result = [], 0, _MISSING
+            self.errors, self.failures, self.result = [], 0, MISSING
         elif node.make and not self.failures:
             try:
                 self.result = node.make(self.result)
@@ -3922,15 +3955,15 @@ class _Evaluation:
 
     def require_bounds(self, size: Any, keywords: Any, unit: str, *names: str) -> None:
         """At most, at least, less than, more than what each of these keywords says."""
-        for name, (relation, fits) in zip(names, _BOUNDS):
+        for name, (relation, fits) in zip(names, BOUNDS):
             if name in keywords:
-                what = f"{relation} {_quote(keywords[name])} {unit}".strip()
-                self.require(fits(size, keywords[name]), what, _quote(size))
+                what = f"{relation} {quote(keywords[name])} {unit}".strip()
+                self.require(fits(size, keywords[name]), what, quote(size))
 
     def number(self, keywords: Any) -> None:
         if "multipleOf" in keywords:
-            self.require(_is_multiple(self.value, keywords["multipleOf"]),
-                         f"a multiple of {_quote(keywords['multipleOf'])}")
+            self.require(is_multiple(self.value, keywords["multipleOf"]),
+                         f"a multiple of {quote(keywords['multipleOf'])}")
         self.require_bounds(self.value, keywords, "", "maximum", "minimum",
                             "exclusiveMaximum", "exclusiveMinimum")
 
@@ -3938,15 +3971,15 @@ class _Evaluation:
         self.require_bounds(len(self.value), keywords, "characters", "maxLength",
                             "minLength")
         if "pattern" in keywords and not self.validator.foreign:
-            self.require(_match(keywords["pattern"], self.value),
-                         f"text like {_quote(keywords['pattern'])}")
+            self.require(pattern_matches(keywords["pattern"], self.value),
+                         f"text like {quote(keywords['pattern'])}")
 
     def array(self, keywords: Any) -> None:
         size = len(self.value)
         self.require_bounds(size, keywords, "items", "maxItems", "minItems")
         if keywords.get("uniqueItems"):
             self.work.spend(size * LOOK_COST)
-            unique = {*map(_hashable, self.value)}
+            unique = {*map(hashable, self.value)}
             self.require(len(unique) == size, "items that differ")
         if "prefixItems" in keywords:
             self.apply_to_parts(dict(zip(range(size), keywords["prefixItems"])))
@@ -3981,7 +4014,7 @@ class _Evaluation:
         for pattern, schema in keywords.get("patternProperties", {}).items():
             self.work.spend(len(self.value) * LOOK_COST)
             self.apply_to_parts({
-                key: schema for key in self.value if _match(pattern, key)})
+                key: schema for key in self.value if pattern_matches(pattern, key)})
         if "additionalProperties" in keywords:
             self.apply_to_rest(keywords["additionalProperties"])
         for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
@@ -3999,19 +4032,19 @@ class _Evaluation:
 
     def compare(self, keywords: Any, kind: str) -> None:
         if "type" in keywords:
-            names = _types(keywords)
+            names = type_names(keywords)
             if not {*names}.intersection(kind.split()):
                 self.refuse_type(names, " or ".join(names))
         if "enum" in keywords and not self.failures:
             members, text = self.validator.choices(keywords["enum"])
-            self.require(_hashable(self.value) in members, text)
+            self.require(hashable(self.value) in members, text)
         if "const" in keywords and not self.failures:
             constant = keywords["const"]
-            self.require(_hashable(self.value) == _hashable(constant), _quote(constant))
+            self.require(hashable(self.value) == hashable(constant), quote(constant))
 
     def refuse_type(self, types: Iterable[str], expected: str) -> None:
         self.require(False, expected)
-        spelled = _spelled(self.value, {*types})
+        spelled = json_in_text(self.value, {*types})
         if spelled is not None:
             self.repairs.append((self.path, spelled))
 
@@ -4048,14 +4081,14 @@ class _Evaluation:
             self.result = fits[0].result
         self.require(len(fits) <= most, "one alternative to fit", len(fits))
 
-    def take_errors_of_best(self, branches: list[_Evaluation]) -> None:
+    def take_errors_of_best(self, branches: list[Evaluation]) -> None:
         """None fits: say what all expect, or what is wrong with the parts of one."""
         others, expected, types = [], {}, []
         for branch in branches:
             path, _, what = branch.errors[0]
             if what and path == self.path:
                 expected[what] = True
-                types += _types(branch.schema)
+                types += type_names(branch.schema)
             else:  # its type is right, or it is not so simple
                 others.append(branch)
         if others:
@@ -4064,17 +4097,17 @@ class _Evaluation:
             self.refuse_type(types, " or ".join(expected))
 
 
-_IN_PLACE = {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef"}
-_BOUNDS = (("at most", operator.le), ("at least", operator.ge),
+IN_PLACE_KEYWORDS = {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef"}
+BOUNDS = (("at most", operator.le), ("at least", operator.ge),
            ("less than", operator.lt), ("more than", operator.gt))
-_KEYWORDS_OF: Any = {  # kind: its keywords, and that for what none of them applies to
-    "integer number": (_Evaluation.number, ""), "number": (_Evaluation.number, ""),
-    "string": (_Evaluation.text, ""),
-    "array": (_Evaluation.array, "unevaluatedItems"),
-    "object": (_Evaluation.object, "unevaluatedProperties")}
+APPLIERS: Any = {  # kind: its keywords, and that for what none of them applies to
+    "integer number": (Evaluation.number, ""), "number": (Evaluation.number, ""),
+    "string": (Evaluation.text, ""),
+    "array": (Evaluation.array, "unevaluatedItems"),
+    "object": (Evaluation.object, "unevaluatedProperties")}
 
 
-def _is_multiple(value: Any, unit: Any) -> bool:
+def is_multiple(value: Any, unit: Any) -> bool:
     if isinstance(value, int) and isinstance(unit, int):
         return value % unit == 0
     from fractions import Fraction
@@ -4085,13 +4118,13 @@ def _is_multiple(value: Any, unit: Any) -> bool:
     return abs(value) < float("inf") and exact(value) % exact(unit) == 0
 
 
-def _match(pattern: str, text: str) -> bool:
+def pattern_matches(pattern: str, text: str) -> bool:
     if len(text) > MAX_SUBJECT:
         raise SchemaError(f"no pattern is tried on over {MAX_SUBJECT} characters")
-    return _regex(pattern).search(text) is not None
+    return compile_pattern(pattern).search(text) is not None
 
 
-def _spelled(value: Any, types: set[str]) -> Any:
+def json_in_text(value: Any, types: set[str]) -> Any:
     """What a text spells, if that is JSON of one of these types; None if it is not."""
     if not isinstance(value, str) or value != value.strip():
         return None
@@ -4099,67 +4132,67 @@ def _spelled(value: Any, types: set[str]) -> Any:
         spelled = decode(value.encode("utf-8", "surrogatepass"), MAX_NESTING)
     except McpError:
         return None
-    kinds = _KINDS[type(spelled)].split()  # not _kind: 5.0 is an integer, "5.0" is not
+    kinds = JSON_TYPES[type(spelled)].split()  # not json_types: 5.0 is an integer, "5.0" is not
     return spelled if types.intersection(kinds) else None
 
 
 # The schema of schemas, which is how a bad one is refused with a readable line.
 
 
-def _list_of(item: Any) -> Json:
+def list_of(item: Any) -> Json:
     return {"type": "array", "items": item}
 
 
-def _map_of(item: Any) -> Json:
+def map_of(item: Any) -> Json:
     return {"type": "object", "additionalProperties": item}
 
 
-_SCHEMA, _TEXT, _NUMBER = {"$ref": "#"}, {"type": "string"}, {"type": "number"}
-_PATTERN = _Node(_TEXT, _regex)
-_TYPE = {"enum": ["null", "boolean", "integer", "number", "string", "array", "object"]}
-_KEYWORDS: Any = (  # what the value of a keyword must be
-    (_SCHEMA, "not if then else contains additionalItems unevaluatedItems "
+ANY_SCHEMA, TEXT_SCHEMA, NUMBER_SCHEMA = {"$ref": "#"}, {"type": "string"}, {"type": "number"}
+PATTERN_SCHEMA = Schema(TEXT_SCHEMA, compile_pattern)
+TYPE_SCHEMA = {"enum": ["null", "boolean", "integer", "number", "string", "array", "object"]}
+KEYWORDS: Any = (  # what the value of a keyword must be
+    (ANY_SCHEMA, "not if then else contains additionalItems unevaluatedItems "
               "propertyNames additionalProperties unevaluatedProperties"),
-    (_list_of(_SCHEMA), "allOf anyOf oneOf prefixItems"),
-    ({"anyOf": [_SCHEMA, _list_of(_SCHEMA)]}, "items"),
-    (_map_of(_SCHEMA), "properties dependentSchemas $defs definitions"),
-    ({**_map_of(_SCHEMA), "propertyNames": _PATTERN}, "patternProperties"),
-    (_map_of(_list_of(_TEXT)), "dependentRequired"),
-    (_map_of({"anyOf": [_SCHEMA, _list_of(_TEXT)]}), "dependencies"),
-    (_TEXT, "$ref $dynamicRef $id $anchor $dynamicAnchor"),
-    (_PATTERN, "pattern"),
-    (_NUMBER, "maximum exclusiveMaximum minimum exclusiveMinimum"),
-    ({**_NUMBER, "exclusiveMinimum": 0}, "multipleOf"),
+    (list_of(ANY_SCHEMA), "allOf anyOf oneOf prefixItems"),
+    ({"anyOf": [ANY_SCHEMA, list_of(ANY_SCHEMA)]}, "items"),
+    (map_of(ANY_SCHEMA), "properties dependentSchemas $defs definitions"),
+    ({**map_of(ANY_SCHEMA), "propertyNames": PATTERN_SCHEMA}, "patternProperties"),
+    (map_of(list_of(TEXT_SCHEMA)), "dependentRequired"),
+    (map_of({"anyOf": [ANY_SCHEMA, list_of(TEXT_SCHEMA)]}), "dependencies"),
+    (TEXT_SCHEMA, "$ref $dynamicRef $id $anchor $dynamicAnchor"),
+    (PATTERN_SCHEMA, "pattern"),
+    (NUMBER_SCHEMA, "maximum exclusiveMaximum minimum exclusiveMinimum"),
+    ({**NUMBER_SCHEMA, "exclusiveMinimum": 0}, "multipleOf"),
     ({"type": "integer", "minimum": 0}, "maxLength minLength maxItems minItems "
                                         "maxProperties minProperties "
                                         "maxContains minContains"),
-    ({"anyOf": [_TYPE, _list_of(_TYPE)]}, "type"),
-    (_list_of(_TEXT), "required"),
+    ({"anyOf": [TYPE_SCHEMA, list_of(TYPE_SCHEMA)]}, "type"),
+    (list_of(TEXT_SCHEMA), "required"),
     ({"type": "array"}, "enum"),
     ({"type": "boolean"}, "uniqueItems"),
     ({"pattern": r"^https?://json-schema\.org/(draft/2020-12|draft-07)/schema#?$"},
      "$schema"),
 )
-_METASCHEMA: Any = {
+METASCHEMA: Any = {
     "$id": "https://json-schema.org/draft/2020-12/schema",
     "type": ["object", "boolean"],
-    "properties": {word: schema for schema, words in _KEYWORDS
+    "properties": {word: schema for schema, words in KEYWORDS
                    for word in words.split()},
 }
 
 
 @lru_cache(maxsize=1)
-def _metaschema() -> _Validator:
-    return _Validator(_METASCHEMA)
+def metaschema() -> Validator:
+    return Validator(METASCHEMA)
 
 
-# Hints.  Each becomes a _Node: a schema, and what to make of a value that fits it.
+# Hints.  Each becomes a Schema: a schema, and what to make of a value that fits it.
 
-_NULL = _Node({"type": "null"})
-_PLAIN = {str: _Node(_TEXT), bool: _Node({"type": "boolean"}),
-          int: _Node({"type": "integer"}, int), float: _Node(_NUMBER, float),
-          object: _Node({}), None: _NULL, type(None): _NULL}
-_FORMATS: Any = {  # by name: not imported
+NULL_SCHEMA = Schema({"type": "null"})
+SIMPLE_SCHEMAS = {str: Schema(TEXT_SCHEMA), bool: Schema({"type": "boolean"}),
+          int: Schema({"type": "integer"}, int), float: Schema(NUMBER_SCHEMA, float),
+          object: Schema({}), None: NULL_SCHEMA, type(None): NULL_SCHEMA}
+FORMATS: Any = {  # by name: not imported
     "datetime.datetime": {"format": "date-time"},
     "datetime.date":     {"format": "date"},
     "datetime.time":     {"format": "time"},
@@ -4170,7 +4203,7 @@ _FORMATS: Any = {  # by name: not imported
 }
 
 
-def _revived(cls: Any, text: str) -> Any:
+def parse_format(cls: Any, text: str) -> Any:
     """The object of one of these formats that a text stands for."""
     if issubclass(cls, bytes):
         from base64 import b64decode
@@ -4183,25 +4216,25 @@ def _revived(cls: Any, text: str) -> Any:
     return cls.fromisoformat(re.sub("[zZ]$", "+00:00", text))
 
 
-def _name(thing: Any) -> str:
+def qualified_name(thing: Any) -> str:
     """package.Name of a class or a hint's origin; pathlib is a package since 3.13."""
     thing = getattr(thing, "__origin__", thing)
     if type(thing).__name__ == "UnionType":
         return "typing.Union"
     package = str(getattr(thing, "__module__", "")).partition(".")[0]
-    name = getattr(thing, "__name__", None) or getattr(thing, "_name", None)
+    name = getattr(thing, "__name__", None) or getattr(thing, "qualified_name", None)
     return f"{package.replace('_extensions', '')}.{name}"
 
 
-def _choice(members: Iterable[Any]) -> _Node:
-    back = {_hashable(jsonable(member)): member for member in members}
+def enum_schema(members: Iterable[Any]) -> Schema:
+    back = {hashable(jsonable(member)): member for member in members}
     values = [*map(jsonable, back.values())]
-    kinds = {_kind(value).split()[0] for value in values}
+    kinds = {json_types(value).split()[0] for value in values}
     alike = {"type": kinds.pop()} if len(kinds) == 1 else {}
-    return _Node({**alike, "enum": values}, lambda value: back[_hashable(value)])
+    return Schema({**alike, "enum": values}, lambda value: back[hashable(value)])
 
 
-def _array(args: Any, read: Any, make: Any = None) -> _Node:
+def array_schema(args: Any, read: Any, make: Any = None) -> Schema:
     words: Any = {"type": "array"}
     if make is tuple and args and args[-1] is not ...:
         count, words["prefixItems"] = len(args), [*map(read, args)]
@@ -4210,73 +4243,73 @@ def _array(args: Any, read: Any, make: Any = None) -> _Node:
         words["items"] = read(args[0])
     if make in (set, frozenset):
         words["uniqueItems"] = True
-    return _Node(words, make)
+    return Schema(words, make)
 
 
-def _mapping(args: Any, read: Any) -> _Node:
+def mapping_schema(args: Any, read: Any) -> Schema:
     key, value = map(read, args or (str, object))
     if key.get("type") != "string":
         raise TypeError("the keys of a JSON object are str")
     more = {"additionalProperties": value} if value else {}
-    return _Node({"type": "object", **more})
+    return Schema({"type": "object", **more})
 
 
-def _union(args: Any, read: Any) -> _Node:
-    return _Node({"anyOf": [*map(read, args)]})
+def union_schema(args: Any, read: Any) -> Schema:
+    return Schema({"anyOf": [*map(read, args)]})
 
 
-def _inner(args: Any, read: Any) -> _Node:
+def inner_schema(args: Any, read: Any) -> Schema:
     return read(args[0])  # type: ignore[no-any-return]
 
 
-_READERS: dict[str, Callable[[Any, Any], _Node]] = {  # of (arguments, what reads them)
-    "typing.Any":                  lambda args, read: _PLAIN[object],
-    "typing.Union":                _union,
-    "typing.Literal":              lambda args, read: _choice(args),
-    "typing.Required":             _inner,
-    "typing.NotRequired":          _inner,
-    "typing.ReadOnly":             _inner,
-    "builtins.list":               _array,
-    "collections.Sequence":        _array,
-    "collections.MutableSequence": _array,
-    "collections.Iterable":        _array,
-    "collections.Collection":      _array,
-    "builtins.tuple":              partial(_array, make=tuple),
-    "builtins.set":                partial(_array, make=set),
-    "collections.Set":             partial(_array, make=set),
-    "collections.MutableSet":      partial(_array, make=set),
-    "builtins.frozenset":          partial(_array, make=frozenset),
-    "builtins.dict":               _mapping,
-    "collections.Mapping":         _mapping,
-    "collections.MutableMapping":  _mapping,
+HINT_READERS: dict[str, Callable[[Any, Any], Schema]] = {  # of (arguments, what reads them)
+    "typing.Any":                  lambda args, read: SIMPLE_SCHEMAS[object],
+    "typing.Union":                union_schema,
+    "typing.Literal":              lambda args, read: enum_schema(args),
+    "typing.Required":             inner_schema,
+    "typing.NotRequired":          inner_schema,
+    "typing.ReadOnly":             inner_schema,
+    "builtins.list":               array_schema,
+    "collections.Sequence":        array_schema,
+    "collections.MutableSequence": array_schema,
+    "collections.Iterable":        array_schema,
+    "collections.Collection":      array_schema,
+    "builtins.tuple":              partial(array_schema, make=tuple),
+    "builtins.set":                partial(array_schema, make=set),
+    "collections.Set":             partial(array_schema, make=set),
+    "collections.MutableSet":      partial(array_schema, make=set),
+    "builtins.frozenset":          partial(array_schema, make=frozenset),
+    "builtins.dict":               mapping_schema,
+    "collections.Mapping":         mapping_schema,
+    "collections.MutableMapping":  mapping_schema,
 }
 
 
-def hint_schema(hint: Any, output: bool = False, trail: tuple[Any, ...] = ()) -> _Node:
+def schema_of_hint(hint: Any, output: bool = False, trail: tuple[Any, ...] = ()) -> Schema:
     """The schema of a hint, for input or for output.  TypeError for what has none.
 
     trail: the hints that this one is part of.
     """
-    if (hint is None or type(hint) is type) and hint in _PLAIN:
-        return _PLAIN[hint]
+    if (hint is None or type(hint) is type) and hint in SIMPLE_SCHEMAS:
+        return SIMPLE_SCHEMAS[hint]
     if hint in trail:
         name = getattr(hint, "__qualname__", hint)
         raise TypeError(f"{name} is recursive, and a schema here is inline")
-    read = partial(hint_schema, output=output, trail=(*trail, hint))
+    read = partial(schema_of_hint, output=output, trail=(*trail, hint))
     if hasattr(hint, "__metadata__"):
-        return _annotated(read(hint.__origin__), hint.__metadata__)
-    reader = _READERS.get(_name(hint))
+        return annotated_schema(read(hint.__origin__), hint.__metadata__)
+    reader = HINT_READERS.get(qualified_name(hint))
     if reader:
         return reader(getattr(hint, "__args__", ()), read)
     if isinstance(hint, type):
-        return _class(hint, read, output)
+        return class_schema(hint, read, output)
     for inner in ("__supertype__", "__value__", "type"):  # NewType; type X = …; InitVar
         if hasattr(hint, inner):
             return read(getattr(hint, inner))
     raise TypeError(f"{hint!r} cannot be described as JSON Schema")
 
 
-def _annotated(node: _Node, metadata: Any) -> _Node:
+def annotated_schema(node: Schema, metadata: Any) -> Schema:
     """With what Annotated adds: a description, keywords, or a pydantic Field."""
     for extra in metadata:
         if isinstance(extra, str):
@@ -4287,19 +4320,19 @@ def _annotated(node: _Node, metadata: Any) -> _Node:
             raise TypeError(f"{type(extra).__name__} is run by pydantic only; check "
                             "the value in the function")
         else:
-            node = node.plus(_field_keywords(extra, node))
-    _Validator(node)  # a keyword of the author's that makes no sense shows now
+            node = node.plus(field_keywords(extra, node))
+    Validator(node)  # a keyword of the author's that makes no sense shows now
     return node
 
 
-_CONSTRAINTS = {  # attributes of a Field, and of the objects of annotated_types
+CONSTRAINTS = {  # attributes of a Field, and of the objects of annotated_types
     "ge": "minimum", "gt": "exclusiveMinimum",
     "le": "maximum", "lt": "exclusiveMaximum",
     "multiple_of": "multipleOf", "pattern": "pattern"}
-_LENGTHS = {"string": "{}Length", "array": "{}Items", "object": "{}Properties"}
+LENGTH_KEYWORDS = {"string": "{}Length", "array": "{}Items", "object": "{}Properties"}
 
 
-def _field_keywords(field: Any, node: _Node) -> Json:
+def field_keywords(field: Any, node: Schema) -> Json:
     """What a pydantic Field, or anything that has its attributes, says of a value."""
     found: Json = {}
     for name in "title", "description", "examples":
@@ -4307,9 +4340,9 @@ def _field_keywords(field: Any, node: _Node) -> Json:
         if isinstance(value, (str, list)):
             found[name] = value
     kinds = [node, *node.get("anyOf", ())]
-    length = next((_LENGTHS[kind["type"]] for kind in kinds
-                   if kind.get("type") in _LENGTHS), "")
-    words = {**_CONSTRAINTS, "min_length": length.format("min"),
+    length = next((LENGTH_KEYWORDS[kind["type"]] for kind in kinds
+                   if kind.get("type") in LENGTH_KEYWORDS), "")
+    words = {**CONSTRAINTS, "min_length": length.format("min"),
              "max_length": length.format("max")}
     inner = getattr(field, "metadata", ())
     for part in (field, *(inner if isinstance(inner, (list, tuple)) else ())):
@@ -4321,14 +4354,14 @@ def _field_keywords(field: Any, node: _Node) -> Json:
     return {**found, **(more if isinstance(more, dict) else {})}
 
 
-class _WithField:
+class AnnotatedField:
     """A hint whose parameter has a pydantic Field for its default, as Annotated."""
 
     def __init__(self, hint: Any, field: Any) -> None:
         self.__origin__, self.__metadata__ = hint, (field,)
 
 
-def _model(cls: Any, output: bool) -> _Node:
+def model_schema(cls: Any, output: bool) -> Schema:
     """A class that describes and validates itself, as pydantic's models do."""
     try:
         schema = cls.model_json_schema(mode="serialization" if output else "validation")
@@ -4343,75 +4376,77 @@ def _model(cls: Any, output: bool) -> _Node:
                         for one in getattr(error, "errors", list)()]
             raise ValueError("; ".join(problems) or str(error)) from None
 
-    return _Node(_inlined(schema, schema.pop("$defs", {}), ()), make)
+    return Schema(inline_definitions(schema, schema.pop("$defs", {}), ()), make)
 
 
-def _inlined(schema: Any, definitions: Json, trail: tuple[str, ...]) -> Any:
+def inline_definitions(schema: Any, definitions: Json, trail: tuple[str, ...]) -> Any:
     """With the definitions in place of their references, and without titles."""
     if isinstance(schema, list):
-        return [_inlined(one, definitions, trail) for one in schema]
+        return [inline_definitions(one, definitions, trail) for one in schema]
     if not isinstance(schema, dict):
         return schema
     inlined = {key: value if key in ("default", "examples", "enum", "const") else
-               _inlined(value, definitions, trail) for key, value in schema.items()
+               inline_definitions(value, definitions, trail) for key, value in schema.items()
                if key not in ("$ref", "discriminator") and not (
                    key == "title" and isinstance(value, str))}
     name = str(schema.get("$ref", "")).rpartition("/")[2]
     if name in trail:
         raise TypeError(f"{name} is recursive, and a schema here is inline")
     if name in definitions:
-        target = _inlined(definitions[name], definitions, (*trail, name))
+        target = inline_definitions(definitions[name], definitions, (*trail, name))
         inlined = {**target, **inlined}
     return inlined
 
 
-def _class(cls: Any, read: Any, output: bool) -> _Node:
+def class_schema(cls: Any, read: Any, output: bool) -> Schema:
     if issubclass(cls, enum.Enum):
-        return _choice(cls)
+        return enum_schema(cls)
     if hasattr(cls, "model_json_schema") and hasattr(cls, "model_validate"):
-        return _model(cls, output)
-    format = next((name for name in map(_name, cls.__mro__) if name in _FORMATS), "")
+        return model_schema(cls, output)
+    format = next((name for name in map(qualified_name, cls.__mro__) if name in FORMATS), "")
     if format:
-        return _Node({"type": "string", **_FORMATS[format]},
-                     lambda value: _revived(cls, str(value)))
-    return _object(parts_of(cls, output), read, output, make=lambda value: cls(**value))
+        return Schema({"type": "string", **FORMATS[format]},
+                     lambda value: parse_format(cls, str(value)))
+    return object_schema(parts_of(cls, output), read, output, make=lambda value: cls(**value))
 
 
 def parts_of(cls: Any, output: bool) -> list[Any]:
-    """(name, hint, default) of each, the default _MISSING or _UNTOLD where it is."""
-    hints = _hints_of(cls)
+    """(name, hint, default) of each, the default MISSING or UNSTATED where it is."""
+    hints = hints_of(cls)
     if hasattr(cls, "__dataclass_fields__"):
-        return _dataclass_fields(cls, hints, output)
+        return dataclass_parts(cls, hints, output)
     if hasattr(cls, "__required_keys__"):
         # `__required_keys__` does not know what marks there are within quoted hints.
-        marks = {"typing.Required": _MISSING, "typing.NotRequired": _UNTOLD}
-        needed = {name: _MISSING for name in cls.__required_keys__}
-        return [(name, hint, marks.get(_name(hint), needed.get(name, _UNTOLD)))
+        marks = {"typing.Required": MISSING, "typing.NotRequired": UNSTATED}
+        needed = {name: MISSING for name in cls.__required_keys__}
+        return [(name, hint, marks.get(qualified_name(hint), needed.get(name, UNSTATED)))
                 for name, hint in hints.items()]
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return [(name, hints.get(name, object), cls._field_defaults.get(name, _MISSING))
+        return [(name, hints.get(name, object), cls._field_defaults.get(name, MISSING))
                 for name in cls._fields]
     raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema; a "
                     "dataclass, a TypedDict, a NamedTuple and an Enum can")
 
 
-def _dataclass_fields(cls: Any, hints: Any, output: bool) -> list[Any]:
+def dataclass_parts(cls: Any, hints: Any, output: bool) -> list[Any]:
     """What its constructor takes, with every InitVar; or what an object of it has."""
-    from dataclasses import MISSING, fields
+    import dataclasses
 
-    taken = [field for field in cls.__dataclass_fields__.values()
-             if field.init and _name(hints[field.name]) != "typing.ClassVar"]
-    rows = []
-    for field in fields(cls) if output else taken:
+    missing = dataclasses.MISSING
+    arguments = [
+        field for field in cls.__dataclass_fields__.values()
+        if field.init and qualified_name(hints[field.name]) != "typing.ClassVar"]
+    parts = []
+    for field in dataclasses.fields(cls) if output else arguments:
         default = field.default
-        if default is MISSING:
-            default = _MISSING if field.default_factory is MISSING else _UNTOLD
-        rows.append((field.name, hints[field.name], default))
-    return rows
+        if default is missing:
+            default = MISSING if field.default_factory is missing else UNSTATED
+        parts.append((field.name, hints[field.name], default))
+    return parts
 
 
-def _object(rows: list[Any], read: Any, output: bool = False, loose: bool = False,
-            make: Any = None) -> _Node:
+def object_schema(rows: list[Any], read: Any, output: bool = False, loose: bool = False,
+            make: Any = None) -> Schema:
     """The schema of what has named parts, as parts_of() gives them.
 
     loose: a part that cannot be described may be anything.
@@ -4419,45 +4454,45 @@ def _object(rows: list[Any], read: Any, output: bool = False, loose: bool = Fals
     parts, needed = {}, []
     for name, hint, default in rows:
         try:
-            parts[name] = _part(read(hint), _UNTOLD if output else default)
+            parts[name] = describe_field(read(hint), UNSTATED if output else default)
         except (TypeError, ValueError) as error:
             if not loose:
                 raise TypeError(f"{name}: {error}") from None
-            parts[name] = _PLAIN[object]
-        if default is _MISSING:
+            parts[name] = SIMPLE_SCHEMAS[object]
+        if default is MISSING:
             needed.append(name)
     words: Json = {"type": "object", "properties": parts}
     if needed:
         words["required"] = needed
     if not output:  # where a subclass may have more
         words["additionalProperties"] = False
-    return _Node(words, make)
+    return Schema(words, make)
 
 
-def _part(node: _Node, default: Any) -> _Node:
-    if default is _MISSING or default is _UNTOLD:
+def describe_field(node: Schema, default: Any) -> Schema:
+    if default is MISSING or default is UNSTATED:
         return node
     if default is None:
-        return _or_left_out(node)
+        return optional_schema(node)
     try:
         return node.plus({"default": jsonable(default)})
     except (TypeError, ValueError):  # JSON cannot say it
         return node
 
 
-def _or_left_out(node: _Node) -> _Node:
+def optional_schema(node: Schema) -> Schema:
     """Optional[X] = None reads as X, and null as left out."""
-    others = [one if isinstance(one, _Node) else _Node(one)
-              for one in node.get("anyOf", ()) if one != _NULL] or [node]
+    others = [one if isinstance(one, Schema) else Schema(one)
+              for one in node.get("anyOf", ()) if one != NULL_SCHEMA] or [node]
     rest = {word: node[word] for word in node if word != "anyOf"}
-    first = others[0] if len(others) == 1 else _Node({"anyOf": others}, node.make)
-    return _Node({**first, **rest}, first.make, optional=True)
+    first = others[0] if len(others) == 1 else Schema({"anyOf": others}, node.make)
+    return Schema({**first, **rest}, first.make, optional=True)
 
 
-def _hints_of(thing: Any, **names: Any) -> dict[str, Any]:
+def hints_of(thing: Any, **names: Any) -> dict[str, Any]:
     """Evaluated; typing is needed only for what is a string, or has one inside."""
     parts = getattr(thing, "__mro__", [thing])[::-1]
-    hints = {name: hint for part in parts for name, hint in _annotations(part).items()}
+    hints = {name: hint for part in parts for name, hint in annotations_of(part).items()}
     if not any(type(hint) is not type and "'" in repr(hint) for hint in hints.values()):
         return hints
     import typing
@@ -4468,15 +4503,15 @@ def _hints_of(thing: Any, **names: Any) -> dict[str, Any]:
     told = {}
     for name, hint in hints.items():
         try:
-            once = _evaluated(hint, names)
-            told[name] = _evaluated(once, names)  # what was quoted within quotes
+            once = evaluate_hint(hint, names)
+            told[name] = evaluate_hint(once, names)  # what was quoted within quotes
         except Exception as error:
             if name != "return":  # a result may be of a type nobody knows
                 raise TypeError(f"{name}: {hint!r}: {error}") from None
     return told
 
 
-def _annotations(part: Any) -> dict[str, Any]:
+def annotations_of(part: Any) -> dict[str, Any]:
     try:
         return getattr(part, "__annotations__", {})
     except NameError:  # from Python 3.14 on they are evaluated here (PEP 649 and 749)
@@ -4486,16 +4521,16 @@ def _annotations(part: Any) -> dict[str, Any]:
             part, format=annotationlib.Format.STRING)
 
 
-def _evaluated(hint: Any, names: dict[str, Any]) -> Any:
+def evaluate_hint(hint: Any, names: dict[str, Any]) -> Any:
     import typing
 
     if sys.version_info < (3, 10):  # noqa: UP036
-        hint = _without_bars(hint)
+        hint = without_bars(hint)
     holder = type("", (), {"__annotations__": {"it": hint}})
     return typing.get_type_hints(holder, names, include_extras=True)["it"]
 
 
-def _without_bars(hint: Any) -> Any:
+def without_bars(hint: Any) -> Any:
     """`X | Y` as `Union[X, Y]`, for Python 3.9."""
     import ast
 
@@ -4521,9 +4556,9 @@ class Output:
         self.schema, self.wrapped, self._foreign = schema, wrapped, foreign
 
     @cached_property
-    def _validator(self) -> _Validator | SchemaError:
+    def _validator(self) -> Validator | SchemaError:
         try:
-            return _Validator(self.schema, self._foreign)
+            return Validator(self.schema, self._foreign)
         except SchemaError as error:
             return error
 
@@ -4543,7 +4578,7 @@ def output_of(hint: Any) -> tuple[Any, bool]:
     None where nothing is promised: text, content blocks, Any, what has no schema.
     """
     try:
-        node = hint_schema(hint, output=True)
+        node = schema_of_hint(hint, output=True)
     except (TypeError, ValueError):
         return None, False
     bare = node.keys() <= {"type", "description"}
@@ -4587,31 +4622,31 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
-        return {_key(key): _part_as_json(key, item, depth)
+        return {json_key(key): part_as_json(key, item, depth)
                 for key, item in value.items()}
     if isinstance(value, (list, tuple, AbstractSet)):
-        return [_part_as_json(at, item, depth) for at, item in enumerate(value)]
+        return [part_as_json(at, item, depth) for at, item in enumerate(value)]
     if hasattr(value, "model_dump"):  # a pydantic model
         return value.model_dump(mode="json", by_alias=True)
-    return _spelt(value)
+    return format_value(value)
 
 
-def _part_as_json(at: Any, item: Any, depth: int) -> Any:
+def part_as_json(at: Any, item: Any, depth: int) -> Any:
     try:
         return jsonable(item, depth + 1)
     except TypeError as error:
         raise TypeError(f"{at}: {error}") from None  # which part of the whole it is
 
 
-def _key(key: Any) -> str:
+def json_key(key: Any) -> str:
     text = jsonable(key)
     return text if isinstance(text, str) else json.dumps(text)
 
 
-def _spelt(value: Any) -> str:
+def format_value(value: Any) -> str:
     if isinstance(value, (bytes, bytearray)):
-        return _base64(bytes(value))
-    if any(name in _FORMATS for name in map(_name, type(value).__mro__)):
+        return to_base64(bytes(value))
+    if any(name in FORMATS for name in map(qualified_name, type(value).__mro__)):
         return str(value.isoformat() if hasattr(value, "isoformat") else value)
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
@@ -4626,20 +4661,20 @@ VAR_KEYWORD = 4
 CO_COROUTINE = 128         # the flag of an `async def` function's code
 
 
-def _home(fn: Any) -> Any:
+def unwrap(fn: Any) -> Any:
     """The plain function within decorators, partial, methods and callable objects."""
     for name in ("__wrapped__", "func", "__func__"):
         if hasattr(fn, name):
-            return _home(getattr(fn, name))
+            return unwrap(getattr(fn, name))
     return fn if hasattr(fn, "__code__") else type(fn).__call__
 
 
 def is_async(fn: Any) -> bool:
-    code = getattr(_home(fn), "__code__", None)
+    code = getattr(unwrap(fn), "__code__", None)
     return code is not None and code.co_flags & CO_COROUTINE > 0
 
 
-def _parameters(fn: Any, home: Any) -> list[Any]:
+def parameters_of(fn: Any, home: Any) -> list[Any]:
     """(name, kind, default) of each; inspect itself only for the odd functions."""
     if fn is not home:
         import inspect
@@ -4648,7 +4683,7 @@ def _parameters(fn: Any, home: Any) -> list[Any]:
             found = inspect.signature(fn).parameters.values()
         except ValueError as error:  # some that are built in do not tell
             raise TypeError(f"list: {error}") from None
-        return [(p.name, p.kind, _MISSING if p.default is p.empty else p.default)
+        return [(p.name, p.kind, MISSING if p.default is p.empty else p.default)
                 for p in found]
     code, count = fn.__code__, fn.__code__.co_argcount
     kinds = [POSITIONAL_ONLY] * code.co_posonlyargcount
@@ -4658,11 +4693,11 @@ def _parameters(fn: Any, home: Any) -> list[Any]:
     kinds += [VAR_KEYWORD] * bool(code.co_flags & 8)
     defaults = dict(zip(code.co_varnames[:count][::-1], (fn.__defaults__ or ())[::-1]))
     defaults.update(fn.__kwdefaults__ or {})
-    return [(name, kind, defaults.get(name, _MISSING))
+    return [(name, kind, defaults.get(name, MISSING))
             for name, kind in zip(code.co_varnames, kinds)]
 
 
-_EXACT = {"string": str, "boolean": bool, "integer": int,  # a float may be infinite
+EXACT_TYPES = {"string": str, "boolean": bool, "integer": int,  # a float may be infinite
           "object": dict}
 
 
@@ -4676,7 +4711,7 @@ class Signature:
 
     def __init__(self, fn: Any, context_type: Any = None, schema: Any = None) -> None:
         self.fn = fn.__func__ if isinstance(fn, staticmethod) else fn  # for Python 3.9
-        self.home, self.by_hand, self.context = _home(self.fn), schema, ""
+        self.home, self.by_hand, self.context = unwrap(self.fn), schema, ""
         self.is_async = is_async(self.home)
         self._first: list[Any] = []  # (name, default) of what is positional only
         self._fields: dict[str, Any] = {}  # what gives a default, of a pydantic Field
@@ -4687,16 +4722,16 @@ class Signature:
             raise TypeError(f"{name}(): parameter {error}") from None
         self._needed = frozenset(self.node.get("required", ()))
         self._plain: Any = None if schema is not None else {
-            name: _EXACT.get(part.get("type"))
+            name: EXACT_TYPES.get(part.get("type"))
             for name, part in self.node["properties"].items()
             if part.keys() <= {"type", "description", "default"}}
 
-    def _describe(self, context_type: Any) -> _Node:
+    def _describe(self, context_type: Any) -> Schema:
         context = {context_type.__name__: context_type} if context_type else {}
-        hints = _hints_of(self.home, **context)
+        hints = hints_of(self.home, **context)
         self.returns = hints.get("return", object)
         rows, more = [], {}
-        for name, kind, default in _parameters(self.fn, self.home):
+        for name, kind, default in parameters_of(self.fn, self.home):
             hint = hints.get(name, object)
             # Also within Context | None and Annotated[Context, …].
             inner = hint, getattr(hint, "__origin__", 0), *getattr(hint, "__args__", ())
@@ -4711,18 +4746,18 @@ class Signature:
             elif kind in (VAR_POSITIONAL, VAR_KEYWORD):
                 raise TypeError(f"{name}: *args and **kwargs cannot be described")
             elif hasattr(default, "is_required") and hasattr(default, "metadata"):
-                rows.append((name, _WithField(hint, default),
+                rows.append((name, AnnotatedField(hint, default),
                              self._default(name, default)))
             else:
                 rows.append((name, hint, default))
-        return _object(rows, hint_schema, loose=self.by_hand is not None).plus(more)
+        return object_schema(rows, schema_of_hint, loose=self.by_hand is not None).plus(more)
 
     def _default(self, name: str, field: Any) -> Any:
         """The default that a pydantic Field stands for."""
         if field.is_required():
-            return _MISSING
+            return MISSING
         self._fields[name] = partial(field.get_default, call_default_factory=True)
-        return _UNTOLD if field.default_factory else field.default
+        return UNSTATED if field.default_factory else field.default
 
     def bind(self, arguments: dict[str, Any], strict: bool = False) -> dict[str, Any]:
         """The keyword arguments to call with; raises ValidationError.
@@ -4737,15 +4772,15 @@ class Signature:
             else:
                 return dict(arguments)
         try:
-            for judge in self._judges:
-                arguments = judge.coerce(arguments, strict)
+            for validator in self._validators:
+                arguments = validator.coerce(arguments, strict)
             return dict(arguments)
         except SchemaError as error:  # the schema is sound: these are too much work
             raise ValidationError([((), str(error), "")]) from None
 
     @cached_property
-    def _judges(self) -> list[_Validator]:
-        return [_Validator(one) for one in (self.by_hand, self.node) if one is not None]
+    def _validators(self) -> list[Validator]:
+        return [Validator(one) for one in (self.by_hand, self.node) if one is not None]
 
     def call(self, arguments: dict[str, Any]) -> Any:
         """Call the function with what bind() gave, and the context."""
@@ -4761,20 +4796,20 @@ class Signature:
     def description(self) -> str:
         """The docstring, without the parameters where the schema tells them."""
         doc = self.home.__doc__ or ""
-        return _split_doc(doc)[0] if self.by_hand is None else _dedent(doc).strip()
+        return split_docstring(doc)[0] if self.by_hand is None else dedent(doc).strip()
 
     @cached_property
     def schema(self) -> Any:
         """The inputSchema; the docstring describes what is not Annotated."""
         if self.by_hand is not None:
             return self.by_hand
-        told = _split_doc(self.home.__doc__ or "")[1]
+        told = split_docstring(self.home.__doc__ or "")[1]
         return {**self.node, "properties": {
             name: {"description": told[name], **part} if name in told else part
             for name, part in self.node["properties"].items()}}
 
 
-_DOC_STYLES = (  # the section on parameters, each of them in it: Google, NumPy, Sphinx
+DOC_STYLES = (  # the section on parameters, each of them in it: Google, NumPy, Sphinx
     (r"^(?:Args|Arguments|Parameters|Params):[ \t]*\n((?:[ \t]+\S.*\n|[ \t]*\n)+)",
      r"^\*{0,2}(\w+)[ \t]*(?:\(.*?\))?:[ \t]*(.*\n(?:[ \t]+.*\n|\n)*)"),
     (r"^Parameters\n-{3,}[ \t]*\n((?:(?!.*\n-{3,}).*\n)+)",
@@ -4784,20 +4819,20 @@ _DOC_STYLES = (  # the section on parameters, each of them in it: Google, NumPy,
 )
 
 
-def _dedent(text: str) -> str:
+def dedent(text: str) -> str:
     head, *lines = text.expandtabs().split("\n")
     margins = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
     rest = (line[min(margins, default=0):].rstrip() for line in lines)
     return "\n".join([head.strip(), *rest])
 
 
-def _split_doc(doc: str) -> tuple[str, dict[str, str]]:
+def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
     """A docstring without its section on parameters, and what that says of each."""
-    text, told, rest = _dedent(doc).rstrip() + "\n", {}, []
+    text, told, rest = dedent(doc).rstrip() + "\n", {}, []
     text = re.sub(r"(?m)^:type\b.*\n(?:[ \t]+.*\n)*", "", text)  # the hints tell
-    for section, entry in _DOC_STYLES:
+    for section, entry in DOC_STYLES:
         for body in re.findall(section, text, re.MULTILINE):
-            body = _dedent("\n" + body) + "\n"
+            body = dedent("\n" + body) + "\n"
             found = re.findall(entry, body, re.MULTILINE)
             told.update({name: " ".join(words.split()) for name, words in found})
             left = re.sub(entry, "", body, flags=re.MULTILINE).strip()
@@ -4808,10 +4843,10 @@ def _split_doc(doc: str) -> tuple[str, dict[str, str]]:
 
 # URI templates, read backwards.
 
-_SHALLOW, _DEEP = "[^/?#]+?", "[^?#]+?"  # what a variable may match
+ONE_SEGMENT, ANY_SEGMENTS = "[^/?#]+?", "[^?#]+?"  # what a variable may match
 
 
-def _up_to(literal: str, name: str, value: str) -> str:
+def atomic_group(literal: str, name: str, value: str) -> str:
     """A variable and the literal that first follows it, as an atomic group.
 
     `(?=(?P<x>...))(?P=x)` matches once and never backtracks (Python before 3.11 has no
@@ -4847,37 +4882,37 @@ class UriTemplate:
                                                following):
             pattern += self._pattern(kind, re.findall(r"\w+", names),
                                      re.escape(literal), after)
-        self._regex = re.compile(pattern, re.DOTALL)
+        self.compile_pattern = re.compile(pattern, re.DOTALL)
 
     def _pattern(self, kind: str, names: list[str], literal: str, after: str) -> str:
         """The regular expression of an expression and the literal text after it."""
         if kind in ("?", "&"):
             self._query.update(names)
             return rf"(?:\{kind}([^#]*))?" + literal
-        value = _DEEP if kind == "+" else _SHALLOW
+        value = ANY_SEGMENTS if kind == "+" else ONE_SEGMENT
         if kind != "+":
             self._plain.update(names)
         if kind == "/":  # each may be left out
             return "".join(f"(?:/(?P<{name}>{value}))?" for name in names) + literal
         *some, last = names
-        pattern = "".join(_up_to(",", name, value) for name in some)
+        pattern = "".join(atomic_group(",", name, value) for name in some)
         if after == "+" or after == "" == kind:
-            return pattern + _up_to(literal, last, value)
+            return pattern + atomic_group(literal, last, value)
         return f"{pattern}(?P<{last}>{value}){literal}"
 
     def match(self, uri: str) -> dict[str, Any] | None:
         """The variables, decoded, a list for one asked for twice; None if no match."""
-        found = self._regex.fullmatch(uri) if len(uri) <= MAX_URI else None
+        found = self.compile_pattern.fullmatch(uri) if len(uri) <= MAX_URI else None
         if not found:
             return None
-        values: dict[str, Any] = {name: _unquote(raw) for name, raw
+        values: dict[str, Any] = {name: percent_decode(raw) for name, raw
                                   in found.groupdict().items() if raw is not None}
         query: dict[str, list[str]] = {}
-        named = self._regex.groupindex.values()
+        named = self.compile_pattern.groupindex.values()
         for at, text in enumerate(found.groups(), 1):
             for pair in text.split("&") if text and at not in named else ():
                 name, _, raw = pair.partition("=")
-                query.setdefault(name, []).append(_unquote(raw))
+                query.setdefault(name, []).append(percent_decode(raw))
         decoded = [*values.items()]
         decoded += [(name, text) for name, several in query.items() for text in several]
         if query.keys() - self._query or not all(
@@ -4896,7 +4931,7 @@ class UriTemplate:
 
 
 # -- 10. Server ------------------------------------------------------------------------
-# The path of any request is four steps, see Connection.handle: whose terms (terms_of),
+# The path of any request is four steps, see Connection.handle: whose terms (policy_of),
 # admitted? (admit), handler (dispatch), dressed (dress).
 # Handlers read parameters, act, and return the wire's result; none asks for its era:
 # what differs is in ctx.terms, and METHODS says which era has the method at all.
@@ -4929,19 +4964,19 @@ class Context:
     def __class_getitem__(cls, item: Any) -> type[Context]:
         return cls  # Context[ServerSession, AppContext] of the official SDK
 
-    def __init__(self, server: Server, incoming: IncomingRequest, terms: Any,
+    def __init__(self, server: Server, incoming: IncomingRequest, policy: Any,
                  responder: ServerSession | None = None) -> None:
-        self.server, self.incoming, self.terms = server, incoming, terms
+        self.server, self.incoming, self.policy = server, incoming, policy
         self.responder = responder  # it can respond later; None: somebody waits
 
     request_id = property(lambda self: self.incoming.id, doc="Its id, verbatim.")
     meta = property(lambda self: self.incoming.params.get("_meta") or {},
                     doc="Its `_meta` as received: trace context, token and all.")
-    client_info = property(lambda self: self.terms.client_info,
+    client_info = property(lambda self: self.policy.client_info,
                            doc="Who the client says it is: name, version.")
-    client_capabilities = property(lambda self: self.terms.client_capabilities,
+    client_capabilities = property(lambda self: self.policy.client_capabilities,
                                    doc="What the client declared it can do.")
-    protocol_version = property(lambda self: self.terms.version,
+    protocol_version = property(lambda self: self.policy.version,
                                 doc="The revision the request is served in.")
     cancelled = property(lambda self: self.incoming.cancelled,
                          doc="True once the client no longer wants the answer.")
@@ -4980,7 +5015,7 @@ class Context:
 
     @cached_property
     def _steps(self) -> Json:  # results of `once`; shared: what is added travels
-        return self.terms.steps()  # type: ignore[no-any-return]
+        return self.policy.steps()  # type: ignore[no-any-return]
 
     @cached_property
     def _bell(self) -> threading.Event:  # one for all waits: a hook stays for good
@@ -5027,7 +5062,7 @@ class Context:
         self.check_cancelled()
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
-        if self.terms.wants_log(level):
+        if self.policy.wants_log(level):
             self.incoming.notify(LOG_MESSAGE, {
                 "level": level, **wire(logger=logger_name), "data": jsonable(data)})
         return DONE
@@ -5072,9 +5107,9 @@ class Context:
 
         params: further keys of the wire, such as `modelPreferences` (client/sampling).
         """
-        listed = messages if type(messages) is list else [messages]
+        descriptor = messages if type(messages) is list else [messages]
         params = {
-            "messages": [message_of(m) for m in listed], "maxTokens": max_tokens,
+            "messages": [message_of(m) for m in descriptor], "maxTokens": max_tokens,
             **wire(systemPrompt=system_prompt, temperature=temperature, tools=tools,
                    toolChoice=tool_choice), **params}
         return self._ask_one("sampling/createMessage", params, Sampled, key, timeout)
@@ -5088,9 +5123,9 @@ class Context:
             timeout: float | None = 600) -> dict[str, Json]:
         """Several at once: {key: {"method": …, "params": …}} -> {key: result}."""
         for request in requests.values():
-            if request.get("method") not in QUESTIONS:
+            if request.get("method") not in CLIENT_REQUESTS:
                 raise ValueError(f"nothing to ask a client: {request}")
-        return self._ask({key: asking(r["method"], r.get("params") or {}, dict)
+        return self._ask({key: question_for(r["method"], r.get("params") or {}, dict)
                           for key, r in requests.items()}, timeout, dict)
 
     def _ask_one(self, method: str, params: Json, make: Callable[[Json], T],
@@ -5099,13 +5134,13 @@ class Context:
             [answer] = answers.values()
             return answer  # type: ignore[no-any-return]
 
-        return self._ask({key: asking(method, params, make)}, timeout, only)
+        return self._ask({key: question_for(method, params, make)}, timeout, only)
 
     def _ask(self, questions: dict[Any, Question], timeout: float | None,
              pick: Callable[[Json], T]) -> T:
         self.check_cancelled()
-        with self.server._lock:  # several threads may ask at once
-            questions = {key or f"{QUESTIONS[one.method]}-{len(self._asked) + 1}": one
+        with self.server.lock:  # several threads may ask at once
+            questions = {key or f"{CLIENT_REQUESTS[one.method]}-{len(self._asked) + 1}": one
                          for key, one in questions.items()}
             if self._asked & questions.keys():
                 raise ValueError(f"asked before in this request: {[*questions]}")
@@ -5115,7 +5150,7 @@ class Context:
     def _wait_for(self, questions: dict[Any, Question], timeout: float | None,
                   pick: Callable[[Json], T]) -> T:
         self.incoming.connection.reading.hand_over(self.incoming)
-        return pick(self.terms.ask(self.incoming, questions, timeout))
+        return pick(self.policy.ask(self.incoming, questions, timeout))
 
     def once(self, key: str, run: Callable[[], Any]) -> Any:
         """The result of a step with side effects, which is run once for this request.
@@ -5183,17 +5218,17 @@ class Awaited:
         raise RuntimeError(NOT_AWAITED)
 
 
-def asking(method: str, params: Json, make: Callable[[Json], Any]) -> Question:
+def question_for(method: str, params: Json, make: Callable[[Json], Any]) -> Question:
     """A question; `make` gets the answer once it looks as it must."""
-    judge = _Validator(ANSWERS[method])
-    return Question(method, params, lambda answer: make(judge.coerce(answer)))
+    validator = Validator(ANSWER_SCHEMAS[method])
+    return Question(method, params, lambda answer: make(validator.coerce(answer)))
 
 
 def read_elicited(answer: Json) -> Elicited:
     return Elicited(answer["action"], elicitation_id=answer.get("elicitationId"))
 
 
-def form_fault(field: Json) -> str:
+def form_problem(field: Json) -> str:
     """Why a field cannot be in a form, or "" (client/elicitation, "Requested Schema").
 
     A form is flat: text, numbers, booleans, a choice of texts or several of them.
@@ -5213,8 +5248,8 @@ def form_fault(field: Json) -> str:
 
 def form_field(field: Any) -> Any:
     """Optional, as pydantic spells it, is a field that may be left out."""
-    if not isinstance(field, _Node) and {"type": "null"} in field.get("anyOf", ()):
-        field = _or_left_out(_Node(field))
+    if not isinstance(field, Schema) and {"type": "null"} in field.get("anyOf", ()):
+        field = optional_schema(Schema(field))
         field.pop("default", None)
     return field
 
@@ -5223,26 +5258,26 @@ class Form:
     """What an elicitation asks for, and how its answer becomes an object."""
 
     def __init__(self, wanted: Any) -> None:
-        listed = type(wanted) in (list, tuple)
-        self._choices = {str(choice): choice for choice in (wanted if listed else ())}
-        if listed and not wanted:
+        descriptor = type(wanted) in (list, tuple)
+        self._choices = {str(choice): choice for choice in (wanted if descriptor else ())}
+        if descriptor and not wanted:
             raise ValueError("no choices to ask for")
-        schema: Any = {"type": "string", "enum": [*self._choices]} if listed else wanted
+        schema: Any = {"type": "string", "enum": [*self._choices]} if descriptor else wanted
         if schema is None:  # only yes or no
             schema = {"type": "object", "properties": {}}
         if not isinstance(schema, dict):
-            schema = hint_schema(schema)
+            schema = schema_of_hint(schema)
         self._single = type(wanted) is not dict and schema.get("type") != "object"
         if self._single:
             schema = {"type": "object", "properties": {"value": schema},
                       "required": ["value"]}
-        if isinstance(schema, _Node):
+        if isinstance(schema, Schema):
             schema = schema.plus({"properties": {
                 name: form_field(field)
                 for name, field in schema["properties"].items()}})
-        self.schema, self._validator = schema, _Validator(schema)
+        self.schema, self._validator = schema, Validator(schema)
         for name, field in schema.get("properties", {}).items():
-            fault = form_fault(field if isinstance(field, dict) else {})
+            fault = form_problem(field if isinstance(field, dict) else {})
             if fault:
                 raise ValueError(f"{name}: a form cannot ask for this: {fault}")
 
@@ -5268,7 +5303,7 @@ def check_object(schema: Any, what: str) -> None:
         return
     if type(schema) is not dict or schema.get("type") != "object":
         raise ValueError(f'{what} needs "type": "object"')
-    _Validator(schema)
+    Validator(schema)
 
 
 @lru_cache(maxsize=10000)  # so it warns once
@@ -5290,12 +5325,12 @@ def as_text(value: Any) -> str:
     return value if is_text(value) else json_text(jsonable(value))
 
 
-class Entry:
+class Registration:
     """Something registered: its function's signature, and how it is listed."""
 
     page = ""        # the list it is in
     named = "name"   # what its key is called there
-    takes = "title description icons meta"  # the options it can have
+    option_names = "title description icons meta"  # the options it can have
 
     def __init__(self, key: str, fn: Any, options: Json,
                  schema: Json | None = None) -> None:
@@ -5303,16 +5338,16 @@ class Entry:
         if tags:  # where FastMCP's clients look for them
             options["meta"] = {**(options.get("meta") or {}),
                                "fastmcp": {"tags": sorted(tags)}}
-        unknown = options.keys() - set(self.takes.split())
+        unknown = options.keys() - set(self.option_names.split())
         if unknown:
             raise TypeError(f"unknown: {', '.join(sorted(unknown))}; known are: "
-                            f"{self.takes} tags enabled")
+                            f"{self.option_names} tags enabled")
         self.key, self.serial = key, 0
         self.options: Json = jsonable(wire(**options))  # TypeError now, not later
         self.signature = Signature(fn, Context, schema=schema)
 
     @cached_property
-    def listed(self) -> Json:  # reads the docstring, so not before it is asked for
+    def descriptor(self) -> Json:  # reads the docstring, so not before it is asked for
         return {self.named: self.key,
                 **wire(description=self.signature.description or None),
                 **self.options, **self.details()}
@@ -5327,11 +5362,11 @@ class Entry:
                 in self.signature.node["properties"].items() if "enum" in schema}
 
 
-class Tool(Entry):
+class Tool(Registration):
     """A tool, and what its results must look like."""
 
     page = "tools"
-    takes = "title description annotations icons meta"
+    option_names = "title description annotations icons meta"
 
     def __init__(self, fn: Any, *, name: str | None = None,
                  input_schema: Json | None = None, output_schema: Json | None = None,
@@ -5342,7 +5377,7 @@ class Tool(Entry):
         self._output = Output(*(output_of(self.signature.returns) if structured_output
                                 else (None, False)))
         if output_schema is not None:
-            _Validator(output_schema)
+            Validator(output_schema)
             self._output = Output(*structured_schema(output_schema))
 
     def details(self) -> Json:
@@ -5381,7 +5416,7 @@ class Tool(Entry):
         return ToolResult(text, {"result": data}, meta=WRAPPED)
 
 
-class Prompt(Entry):
+class Prompt(Registration):
     """A prompt; its arguments are the parameters of its function."""
 
     page = "prompts"
@@ -5398,10 +5433,10 @@ class Prompt(Entry):
             for name, hint in schema["properties"].items()]}
 
 
-class Resource(Entry):
+class Resource(Registration):
     """The resource at a URI; or, if that is a template, all whose URIs match it."""
 
-    takes = "name title description mime_type size annotations icons meta"
+    option_names = "name title description mime_type size annotations icons meta"
 
     def __init__(self, uri: str, fn: Any, *, name: str | None = None,
                  **options: Any) -> None:
@@ -5439,16 +5474,16 @@ class Registry:
     """Entries of one kind in the order they were added, and pages of them.
 
     A cursor names the last entry seen by its serial number, so entries may come and go
-    between pages.  Changed under Server._lock only; readers take a snapshot.  What is
+    between pages.  Changed under Server.lock only; readers take a snapshot.  What is
     added again takes its predecessor's place in one step: it is never not there, and on
     one page only.
     """
 
     def __init__(self, row: Method) -> None:
-        self.feature, self._key, self._serial = row.capability, row.list_key, 0
+        self.capability, self.json_key, self._serial = row.capability, row.list_key, 0
         self.entries: dict[str, Any] = {}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: Registration) -> None:
         before = self.entries.get(entry.key)
         self._serial += 1
         entry.serial = before.serial if before else self._serial
@@ -5466,16 +5501,16 @@ class Registry:
         cursor = params.get("cursor")
         after = 0 if cursor is None else self._serial_in(cursor)
         entries = [e for e in list(self.entries.values()) if e.serial > after]
-        result: Json = {self._key: [entry.listed for entry in entries[:size]]}
+        result: Json = {self.json_key: [entry.descriptor for entry in entries[:size]]}
         if len(entries) > size:
-            last = f"{self._key}:{entries[size - 1].serial}"
+            last = f"{self.json_key}:{entries[size - 1].serial}"
             result["nextCursor"] = last.encode().hex()
         return result
 
     def _serial_in(self, cursor: Any) -> int:
         try:
             key, serial = bytes.fromhex(cursor).decode().split(":")
-            if key == self._key:
+            if key == self.json_key:
                 return int(serial)
         except (ValueError, TypeError):
             pass  # not even of another list
@@ -5666,7 +5701,7 @@ async def run_async(ctx: Context, coroutine: Any) -> tuple[Any, BaseException | 
         ctx.check_cancelled()
         raise
     except BaseException as error:
-        return None, unwinding(error) or error
+        return None, find_unwind(error) or error
     finally:
         ctx.loop_thread, ctx.incoming.thread = before, None
 
@@ -5678,9 +5713,9 @@ def result_of_async(outcome: Callable[[], tuple[Any, BaseException | None]]) -> 
     return value
 
 
-def unwinding(error: BaseException) -> BaseException | None:
+def find_unwind(error: BaseException) -> BaseException | None:
     """The Unwind in an exception group: a task group wraps what leaves its tasks."""
-    inner = map(unwinding, getattr(error, "exceptions", None) or ())
+    inner = map(find_unwind, getattr(error, "exceptions", None) or ())
     return error if isinstance(error, Unwind) else next(filter(None, inner), None)
 
 
@@ -5761,7 +5796,7 @@ def check_transport(transport: str) -> None:
                          "a proxy such as mcp-proxy or supergateway in front of it")
 
 
-class Features:
+class Registrations:
     """What a server offers: the half of `Server` that registers functions."""
 
     def __init__(self, more_capabilities: Json) -> None:
@@ -5769,15 +5804,15 @@ class Features:
             raise TypeError("each of the capabilities must be a dict")
         self._more_capabilities = more_capabilities
         self._middleware: list[Any] = []
-        self._lock = threading.Lock()  # guards all below
+        self.lock = threading.Lock()  # guards all below
         self._lists = {row.list_key: Registry(row)
                        for row in METHODS.values() if row.list_key}
         self._completers: dict[tuple[str, str], Signature] = {}
         self._complete_any: Any = None
         self._replaced: set[str] = set()
         self._methods: dict[str, Signature] = {}
-        self._listeners: set[Any] = set()  # terms: sessions, and requests that listen
-        self._features = {"logging", *more_capabilities}  # once offered, for good
+        self.listeners: set[Any] = set()  # terms: sessions, and requests that listen
+        self._offered = {"logging", *more_capabilities}  # once offered, for good
 
     if TYPE_CHECKING:
         @overload  # type: ignore[no-overload-impl]
@@ -5839,9 +5874,9 @@ class Features:
         return partial(self._enter, self._completers, (ref, argument), {"completions"})
 
     def _complete_all(self, fn: Any) -> Any:
-        with self._lock:
+        with self.lock:
             self._complete_any = fn
-            self._features.add("completions")
+            self._offered.add("completions")
         return fn
 
     def method(self, name: str) -> Callable[[F], F]:
@@ -5854,9 +5889,9 @@ class Features:
         return partial(self._enter, self._methods, name, set())
 
     def _enter(self, table: Any, key: Any, features: set[str], fn: Any) -> Any:
-        with self._lock:
+        with self.lock:
             table[key] = Signature(fn, Context)
-            self._features |= features
+            self._offered |= features
         return fn
 
     def middleware(self, fn: F) -> F:
@@ -5894,40 +5929,40 @@ class Features:
         """Remove a resource; clients are told.  KeyError: there is no such resource."""
         self._remove("resourceTemplates" if "{" in uri else "resources", uri)
 
-    def _add(self, entry: Entry, fn: F) -> F:
+    def _add(self, entry: Registration, fn: F) -> F:
         if not entry.enabled:
             return fn
         registry = self._lists[entry.page]
         if entry.key in registry.entries and entry.key not in self._replaced:
             self._replaced.add(entry.key)  # say it once
             warn(f"mcp_min: {entry.key} is registered again: the new one counts\n")
-        with self._lock:
+        with self.lock:
             registry.add(entry)
-            self._features.add(registry.feature)
+            self._offered.add(registry.capability)
             if entry.page in COMPLETABLE and entry.choices():
-                self._features.add("completions")
-            self._list_changed(registry.feature)
+                self._offered.add("completions")
+            self._list_changed(registry.capability)
         return fn
 
     def _remove(self, page: str, key: str) -> None:
         registry = self._lists[page]
-        with self._lock:
+        with self.lock:
             del registry.entries[key]
-            self._list_changed(registry.feature)
+            self._list_changed(registry.capability)
 
-    def _list_changed(self, kind: str) -> None:  # _lock is held
-        for listener in self._listeners:
+    def _list_changed(self, kind: str) -> None:  # lock is held
+        for listener in self.listeners:
             listener.list_changed(kind)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell whoever has subscribed to this URI that it has changed."""
-        with self._lock:
-            for listener in self._listeners:
+        with self.lock:
+            for listener in self.listeners:
                 listener.resource_updated(uri)
 
-    def subscriptions(self, connection: Connection) -> int:  # _lock is held
+    def subscriptions(self, connection: Connection) -> int:  # lock is held
         """How many there are from the other end of a connection."""
-        return sum(len(it.uris) for it in self._listeners
+        return sum(len(it.uris) for it in self.listeners
                    if it.connection is connection)
 
     # -- what is offered
@@ -5935,24 +5970,24 @@ class Features:
     def offers(self, capability: str) -> bool:
         """Is it advertised; after a dot, with this key in it?"""
         capability, _, detail = capability.partition(".")
-        return capability in self._features and (
+        return capability in self._offered and (
             not detail or bool(self.capabilities()[capability].get(detail)))
 
     def capabilities(self) -> Json:
         """What is advertised, for what is registered now; nothing that is False."""
-        merged = {feature: {**CAPABILITIES.get(feature, {}),
-                            **self._more_capabilities.get(feature, {})}
-                  for feature in sorted(self._features)}
-        return {feature: {key: value for key, value in details.items()
+        merged = {capability: {**CAPABILITIES.get(capability, {}),
+                            **self._more_capabilities.get(capability, {})}
+                  for capability in sorted(self._offered)}
+        return {capability: {key: value for key, value in details.items()
                           if value is not False}
-                for feature, details in merged.items()}
+                for capability, details in merged.items()}
 
     def has_method(self, name: str) -> bool:
         """Is there a handler for this method of your own?"""
         return name in self._methods
 
 
-class Server(Features):
+class Server(Registrations):
     """A server: register functions with the decorators, then `run()`.
 
     name, version, title, description, website_url, icons: who it is.  instructions: how
@@ -6006,7 +6041,7 @@ class Server(Features):
         self.info = wire(name=name, version=self.version, title=title,
                          icons=jsonable(icons), description=description,
                          website_url=website_url)
-        self.page_size, self.sealer = page_size, Sealer(state_secret or os.urandom(32))
+        self.page_size, self.signer = page_size, StateSigner(state_secret or os.urandom(32))
         self.cache_ttl, self.cache_scope = cache_ttl, cache_scope
         self.mask_errors, self.strict_input = mask_errors, strict_input
         self._run_handler = run_handler
@@ -6139,7 +6174,7 @@ class Server(Features):
         try:
             kwargs = signature.bind(arguments, tool and self.strict_input)
         except ValidationError as misfit:
-            refusal = ctx.terms.bad_arguments if tool else invalid_params
+            refusal = ctx.policy.bad_arguments if tool else invalid_params
             raise refusal(str(misfit)) from None
         if signature.context:
             kwargs[signature.context] = ctx
@@ -6158,8 +6193,8 @@ class Server(Features):
     # -- the method handlers
 
     @handles("initialize", "server/discover")
-    def _introduce(self, ctx: Context, params: Json) -> Json:
-        return ctx.terms.introduce(params)  # type: ignore[no-any-return]
+    def _describe_server(self, ctx: Context, params: Json) -> Json:
+        return ctx.policy.describe_server(params)  # type: ignore[no-any-return]
 
     @handles("ping")
     def _ping(self, ctx: Context, params: Json) -> Json:
@@ -6167,30 +6202,31 @@ class Server(Features):
 
     @handles("subscriptions/listen")
     def _listen(self, ctx: Context, params: Json) -> Any:
-        stream = ctx.terms
+        stream = ctx.policy
         if ctx.incoming.in_batch:  # the other answers would wait for its end
             raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
-        with self._lock:  # nothing may change between the two
+        with self.lock:  # nothing may change between the two
             connection = stream.connection
-            open_streams = sum(it.connection is connection for it in self._listeners)
+            open_streams = sum(it.connection is connection for it in self.listeners)
             if open_streams >= MAX_STREAMS:
                 raise McpError(INTERNAL_ERROR, f"Over {MAX_STREAMS} streams")
             stream.listen(params)
-            self._listeners.add(stream)
-        ctx.incoming.on_cancel(partial(self._forget, stream))
+            self.listeners.add(stream)
+        ctx.incoming.on_cancel(partial(self.forget, stream))
         if stream.connection.eof.is_set():  # too late for `on_eof` to see it
             stream.end()
         return NO_RESPONSE_YET
 
-    def _forget(self, listener: Any) -> None:
-        with self._lock:
-            self._listeners.discard(listener)
+    def forget(self, listener: Any) -> None:
+        """Notify a session or stream of changes no longer."""
+        with self.lock:
+            self.listeners.discard(listener)
 
     @handles("logging/setLevel")
     def _set_level(self, ctx: Context, params: Json) -> Json:
         if params.get("level") not in LEVELS:
             raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
-        ctx.terms.level = params["level"]
+        ctx.policy.level = params["level"]
         return {}
 
     @handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
@@ -6250,11 +6286,11 @@ class Server(Features):
 
     @handles("resources/subscribe", "resources/unsubscribe")
     def _subscribe(self, ctx: Context, params: Json) -> Json:
-        uri, uris = require_type(params.get("uri"), str, "uri"), ctx.terms.uris
-        with self._lock:
+        uri, uris = require_type(params.get("uri"), str, "uri"), ctx.policy.uris
+        with self.lock:
             if ctx.incoming.method == "resources/subscribe":
                 if uri not in uris:
-                    check_subscriptions(self.subscriptions(ctx.terms.connection), [uri])
+                    check_subscriptions(self.subscriptions(ctx.policy.connection), [uri])
                 uris.add(uri)
             else:
                 uris.discard(uri)
@@ -6270,7 +6306,7 @@ class Server(Features):
                        *args: Any) -> Json:
         value = run(*args)
         values = value if type(value) in (list, tuple) else [value]
-        return {**wire(description=prompt.listed.get("description")),
+        return {**wire(description=prompt.descriptor.get("description")),
                 "messages": [message_of(v) for v in values]}
 
     @handles("completion/complete")
@@ -6342,7 +6378,7 @@ class ServerSession(ConnectionOwner):
                 pass
         finally:
             self.end()
-            self._server._forget(self.session)
+            self._server.forget(self.session)
 
     def allows_batches(self) -> bool:
         return self.session.batches()  # type: ignore[no-any-return]
@@ -6367,36 +6403,36 @@ class ServerSession(ConnectionOwner):
         """
         if ctx is None:
             require_type(request.params, dict, "params")
-            terms = terms_of(request.session, request)
-            terms.admit(request)
-            ctx = Context(self._server, request, terms, self)
-        terms = ctx.terms
+            policy = policy_of(request.session, request)
+            policy.validate_request(request)
+            ctx = Context(self._server, request, policy, self)
+        policy = ctx.policy
         try:
             result = finish() if finish else self._server.dispatch(
                 ctx, request.method, request.params)
             if request.method == "initialize":
-                self.adopt(terms)  # only now: a refused handshake changes nothing
+                self.adopt(policy)  # only now: a refused handshake changes nothing
         except McpError as error:
-            raise terms.translate(error) from None
+            raise policy.translate(error) from None
         except Unwind as unwind:
             if isinstance(unwind.outcome, McpError):
                 raise unwind.outcome from None
             result = unwind.outcome
         if result is NO_RESPONSE_YET:
             return result
-        return terms.dress(request.method, result)
+        return policy.finalize(request.method, result)
 
     def adopt(self, session: Any) -> None:
         """Let this session, instead of the last, be notified of changes."""
-        with self._server._lock:
-            self._server._listeners.discard(self.session)
-            self._server._listeners.add(session)
+        with self._server.lock:
+            self._server.listeners.discard(self.session)
+            self._server.listeners.add(session)
             self.session = session
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         if method == INITIALIZED:
-            with self._server._lock:
-                self.session.be_ready()
+            with self._server.lock:
+                self.session.on_initialized()
         if self._server.has_method(method) and not self.connection.crowded():
             # No request: it is in no table, so what is sent about it goes nowhere.  Its
             # era is the connection's, which has no revision before the handshake.
@@ -6415,8 +6451,8 @@ class ServerSession(ConnectionOwner):
 
     def on_eof(self) -> None:
         """End the streams, each with a final result."""
-        with self._server._lock:
-            ours = [it for it in self._server._listeners
+        with self._server.lock:
+            ours = [it for it in self._server.listeners
                     if it.connection is self.connection]
         for listener in ours:
             listener.end()
@@ -6435,12 +6471,12 @@ class ServerSession(ConnectionOwner):
 MAX_QUESTIONS = 8       # of a server that are answered at once
 MAX_ENTRIES = 100_000   # of a list, over all its pages
 
-_open_sessions: set[ClientSession] = set()  # with a process that is to be ended
+open_sessions: set[ClientSession] = set()  # with a process that is to be ended
 
 
-def _end_processes() -> None:
+def end_processes() -> None:
     """At the end of this process: end the servers of clients that were not closed."""
-    for session in list(_open_sessions):
+    for session in list(open_sessions):
         if session.pid == os.getpid():  # not in a forked child
             session.close()
 
@@ -6456,16 +6492,16 @@ class ClientSession(ConnectionOwner):
         self.client, self.process = client, process
         self.connection = Connection(self, process.reader, process.writer,
                                      is_server=False, own_reader=True, max_workers=64)
-        self.dialect: Any = None          # None until agreed on
-        self._garbage: deque[Line] = deque(maxlen=20)  # lines that were no messages
+        self.policy: Any = None          # None until agreed on
+        self.garbage: deque[Line] = deque(maxlen=20)  # lines that were no messages
         self._closed = False              # by us
         self._asking = threading.BoundedSemaphore(MAX_QUESTIONS)
         self._ending = threading.Lock()   # held while the process is ended
         self.pid = os.getpid()            # a forked child must not end its process
         if isinstance(process, Process):
-            if not _open_sessions:
-                atexit.register(_end_processes)
-            _open_sessions.add(self)
+            if not open_sessions:
+                atexit.register(end_processes)
+            open_sessions.add(self)
         process.watch(self.connection.eof, self.connection.close_if_idle)
 
     # -- requests of ours
@@ -6474,11 +6510,11 @@ class ClientSession(ConnectionOwner):
                     progress_handler: Handler | None) -> OutgoingRequest:
         """A request whose future gets the last result, after all rounds."""
         client = self.client
-        rounds = self.dialect.rounds and MultiRoundRequest(self, params or {})
+        rounds = self.policy.rounds and MultiRoundRequest(self, params or {})
         request = OutgoingRequest(
             method, rounds and rounds.more,
             progress_handler or client._progress_handler,
-            client.timeout if timeout is None else timeout, client._max_timeout)
+            client.timeout if timeout is None else timeout, client.max_timeout)
         name = (params or {}).get("name") or (params or {}).get("uri")
         if name:
             request.label = f"{method} {name}"
@@ -6490,14 +6526,14 @@ class ClientSession(ConnectionOwner):
                 ) -> Any:
         """Send a request and wait for its result."""
         request = self.new_request(method, params, timeout, progress_handler)
-        return self.dialect.check(
-            self.connection.call(request, self.dialect.stamp(params)))
+        return self.policy.check(
+            self.connection.call(request, self.policy.add_meta(params)))
 
     def submit(self, read: Callable[[Json], T], method: str, params: Json | None,
                timeout: float | None, progress_handler: Handler | None) -> Future[T]:
         """Send a request; a future of what `read` makes of its result."""
         request = self.new_request(method, params, timeout, progress_handler)
-        self.connection.send_request(request, self.dialect.stamp(params), token=True)
+        self.connection.send_request(request, self.policy.add_meta(params), token=True)
         return self._future(request, read)
 
     def _future(self, request: OutgoingRequest, read: Callable[[Json], T]) -> Future[T]:
@@ -6510,7 +6546,7 @@ class ClientSession(ConnectionOwner):
         def finish() -> None:
             if future.set_running_or_notify_cancel():
                 try:
-                    result = self.dialect.check(request.future.result())
+                    result = self.policy.check(request.future.result())
                     future.set_result(read(result))
                 except Exception as error:
                     future.set_exception(error)
@@ -6534,16 +6570,16 @@ class ClientSession(ConnectionOwner):
     # -- what comes
 
     def allows_batches(self) -> bool:
-        return bool(self.dialect and REVISIONS[self.dialect.version].batches)
+        return bool(self.policy and REVISIONS[self.policy.version].batches)
 
     def is_inline(self, method: str) -> bool:
-        return method not in QUESTIONS
+        return method not in CLIENT_REQUESTS
 
     def handle(self, request: IncomingRequest) -> Json:
         if request.method == "ping":
             return {}
         params = require_type(request.params, dict, "params")
-        if self.dialect is None or request.method not in QUESTIONS:
+        if self.policy is None or request.method not in CLIENT_REQUESTS:
             raise method_not_found(request.method)  # nothing before the handshake
         if not self._asking.acquire(blocking=False):
             raise McpError(INTERNAL_ERROR, f"Over {MAX_QUESTIONS} questions at once")
@@ -6552,7 +6588,7 @@ class ClientSession(ConnectionOwner):
             requests.suspend(request)
             request.on_cancel(partial(requests.resume, request))
         try:
-            return self.client._answer(request.method, params, self.dialect.version)
+            return self.client._answer(request.method, params, self.policy.version)
         finally:
             if request.method != "roots/list":
                 requests.resume(request)
@@ -6562,12 +6598,12 @@ class ClientSession(ConnectionOwner):
         return "The client failed to answer"  # the text is on our stderr
 
     def handle_garbage(self, line: Line) -> None:
-        self._garbage.append(line[:500])
+        self.garbage.append(line[:500])
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
-        known = self.dialect.notified(method, params) if self.dialect else params
+        known = self.policy.notified(method, params) if self.policy else params
         if known is not None and not self.connection.crowded():
-            self.client._notify_handlers(self.connection.callbacks, method, known, size)
+            self.client.call_handlers(self.connection.callbacks, method, known, size)
 
     # -- its end
 
@@ -6581,7 +6617,7 @@ class ClientSession(ConnectionOwner):
                                     self.process.stderr_tail)
         code, stderr = self.process.last_words()
         ending = "" if code is None else f" (exit code {code})"
-        if code == 0 and self.dialect is None:
+        if code == 0 and self.policy is None:
             ending += ": did it call server.run()?  Or try: mcp_min.py run FILE.py"
         return ConnectionClosed("The server has closed the connection" + ending
                                 + self._evidence(stderr), code, stderr)
@@ -6594,7 +6630,7 @@ class ClientSession(ConnectionOwner):
         """What the server wrote outside the protocol, which often is the reason."""
         lines = ["stderr: " + line for line in stderr.splitlines()[-20:]]
         lines += ["stdout: " + line.decode("utf-8", "replace")
-                  for line in self._garbage]
+                  for line in self.garbage]
         return escape_control("".join(f"\n  {line}" for line in lines))
 
     def close(self) -> None:
@@ -6603,10 +6639,10 @@ class ClientSession(ConnectionOwner):
         self.connection.close()
         with self._ending:  # a second time there is nothing left to wait for
             self.process.close(self.connection.eof, self.connection.outbox.writing)
-            _open_sessions.discard(self)
+            open_sessions.discard(self)
 
 
-def check_plain(*handlers: Any) -> None:
+def require_sync(*handlers: Any) -> None:
     for handler in handlers:
         if handler and is_async(handler):
             raise TypeError(f"{name_of(handler)} is `async def`: the handlers of a "
@@ -6636,14 +6672,14 @@ class ClientConnection:
                  stderr: Any = AT_START, auto_restart: bool = False) -> None:
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}")
-        check_plain(sampling_handler, elicitation_handler, url_handler, log_handler,
+        require_sync(sampling_handler, elicitation_handler, url_handler, log_handler,
                     message_handler, progress_handler)
         self._target, self._env, self._inherit_env = target, env, inherit_env
         self._cwd, self._mode, self._stderr = cwd, mode, stderr
         self.timeout = float("inf") if timeout is None else timeout
-        self._max_timeout = max_timeout
+        self.max_timeout = max_timeout
         self.info = client_info or {"name": "mcp_min", "version": __version__}
-        self._handlers: Json = {}  # what ANSWERERS are given
+        self._handlers: Json = {}  # what ANSWER_FUNCTIONS are given
         self.declared = capabilities or {}  # the client's capabilities
         self._add_handlers(
             form=elicitation_handler, url=url_handler, sampling=sampling_handler,
@@ -6690,7 +6726,7 @@ class ClientConnection:
     @property
     def stray_output(self) -> list[bytes]:
         """The last lines that the server wrote to stdout and that are no messages."""
-        return [bytes(line) for line in self._session._garbage] if self._session else []
+        return [bytes(line) for line in self._session.garbage] if self._session else []
 
     @property
     def stderr_tail(self) -> str:
@@ -6734,21 +6770,21 @@ class ClientConnection:
             if self._closed:  # by another thread, which did not know of this session
                 raise ConnectionClosed("The client is closed")
             session.connection.start()
-            session.dialect = dialect = negotiate(session, mode, end)
-            session.connection.responds = dialect.responds
+            session.policy = policy = negotiate(session, mode, end)
+            session.connection.responds = policy.responds
             self.server_info, self.server_capabilities, self.instructions = (
-                dialect.server_info, dialect.capabilities, dialect.instructions)
-            self.protocol_version = dialect.version
-            dialect.open(end)
-            self._subscribe_again(dialect, end)
+                policy.server_info, policy.capabilities, policy.instructions)
+            self.protocol_version = policy.version
+            policy.open(end)
+            self._subscribe_again(policy, end)
         except BaseException:
             session.close()
             raise
 
-    def _subscribe_again(self, dialect: Any, end: float) -> None:
+    def _subscribe_again(self, policy: Any, end: float) -> None:
         for uri in list(self._subscribed):  # of the process before this one
             try:
-                dialect.subscribe(uri, seconds_to(end))
+                policy.subscribe(uri, seconds_to(end))
             except (McpError, RequestTimeout) as error:  # it is connected all the same
                 self._subscribed.pop(uri, None)
                 warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
@@ -6775,14 +6811,14 @@ class ClientConnection:
 
     def _connected(self) -> ClientSession:
         session = self._session
-        if session and session.dialect and not (self._auto_restart and session.dead()):
+        if session and session.policy and not (self._auto_restart and session.dead()):
             return session
         with self._lock:  # another thread may be connecting right now
             may_restart = self._auto_restart and not self._closed
             if may_restart and self._session and self._session.dead():
                 self._open()
             session = self._session
-        if not (session and session.dialect):
+        if not (session and session.policy):
             raise ConnectionClosed(
                 "The client is not connected; use `with`, or connect()")
         return session
@@ -6817,7 +6853,7 @@ class ClientConnection:
 
     def _offering(self, method: str) -> ClientSession:
         session = self._connected()
-        if not session.dialect.offers(method):
+        if not session.policy.offers(method):
             raise McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
                            {"method": method})
         return session
@@ -6825,11 +6861,11 @@ class ClientConnection:
     def ping(self, *, timeout: float | None = None) -> None:
         """Return when the server has answered."""
         session = self._connected()
-        session.request(session.dialect.ping, None, timeout)
+        session.request(session.policy.ping, None, timeout)
 
     # -- what the server tells
 
-    def _notify_handlers(self, callbacks: ThreadPool, method: str, params: Json,
+    def call_handlers(self, callbacks: ThreadPool, method: str, params: Json,
                          size: int = 0) -> None:
         if method == LOG_MESSAGE and self.log_handler is not None:
             callbacks.submit(partial(self.log_handler, params), size=size)
@@ -6837,12 +6873,12 @@ class ClientConnection:
             message = {"method": method, "params": params}
             callbacks.submit(partial(self._message_handler, message), size=size)
 
-    def _stream_ended(self, uris: list[str], params: Json) -> None:
+    def on_stream_ended(self, uris: list[str], params: Json) -> None:
         for uri in uris:
             self._subscribed.pop(uri, None)
         if self._session:
             callbacks = self._session.connection.callbacks
-            self._notify_handlers(callbacks, CANCELLED, params)
+            self.call_handlers(callbacks, CANCELLED, params)
 
     # -- what the server asks
 
@@ -6851,8 +6887,8 @@ class ClientConnection:
         declared = "roots" in self._handlers  # or else the server does not know of any
         self._add_handlers(roots=[*map(root_of, roots)])
         session = self._session
-        if declared and session and session.dialect and not session.connection.closed:
-            session.dialect.roots_changed()
+        if declared and session and session.policy and not session.connection.closed:
+            session.policy.roots_changed()
 
     def _add_handlers(self, **handlers: Any) -> None:
         self._handlers = {**self._handlers, **wire(**handlers)}
@@ -6863,7 +6899,7 @@ class ClientConnection:
 
     def _answer(self, method: str, params: Json, version: str) -> Json:
         """Answer a question of the server's, in whichever way it came."""
-        key = QUESTIONS.get(method)
+        key = CLIENT_REQUESTS.get(method)
         modes = REVISIONS[version].elicits
         if key == "elicitation" and modes and key in self.declared:
             key = str(params.get("mode", "form"))
@@ -6871,7 +6907,7 @@ class ClientConnection:
                 raise invalid_params(f"The client did not declare the mode {key:.60}")
         if key not in self._handlers:
             raise method_not_found(method)
-        answer: Json = ANSWERERS[key](self._handlers[key], params)
+        answer: Json = ANSWER_FUNCTIONS[key](self._handlers[key], params)
         return answer
 
 
@@ -6908,7 +6944,7 @@ class Client(ClientConnection):
                   timeout: float | None = None, progress_handler: Handler | None = None,
                   raise_on_error: bool = True, meta: Json | None = None) -> ToolResult:
         """Call a tool and wait for its result; ToolError if that `is_error`."""
-        params, end = _tool_params(name, arguments, meta), self._end(timeout)
+        params, end = tool_params(name, arguments, meta), self._end(timeout)
         result = self._offering("tools/call").request("tools/call", params, timeout,
                                                       progress_handler)
         return self._read_tool(name, raise_on_error, end, result)
@@ -6923,7 +6959,7 @@ class Client(ClientConnection):
                     meta: Json | None = None) -> Future[ToolResult]:
         """Call a tool: a Future with result(timeout), cancel(), add_done_callback."""
         read = partial(self._read_tool, name, raise_on_error, self._end(timeout))
-        params = _tool_params(name, arguments, meta)
+        params = tool_params(name, arguments, meta)
         return self._offering("tools/call").submit(read, "tools/call", params, timeout,
                                                    progress_handler)
 
@@ -7039,28 +7075,28 @@ class Client(ClientConnection):
         `notifications/cancelled` with that reason.
         """
         seconds = self.timeout if timeout is None else timeout
-        self._offering("resources/subscribe").dialect.subscribe(uri, seconds)
+        self._offering("resources/subscribe").policy.subscribe(uri, seconds)
         self._subscribed[uri] = None
 
     def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """End a subscription; nothing if there is none."""
         seconds = self.timeout if timeout is None else timeout
         self._subscribed.pop(uri, None)
-        self._connected().dialect.unsubscribe(uri, seconds)
+        self._connected().policy.unsubscribe(uri, seconds)
 
     def set_logging_level(self, level: str, *, timeout: float | None = None) -> None:
         """Have log messages of this level and above sent.  McpError: no such level."""
         if level not in LEVELS:
             raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
         seconds = self.timeout if timeout is None else timeout
-        self._offering("logging/setLevel").dialect.set_level(level, seconds)
+        self._offering("logging/setLevel").policy.set_level(level, seconds)
         self.level = level
 
 
 def answer_form(handler: Handler, params: Json) -> Json:
     schema = params.get("requestedSchema")
     reply = handler(params.get("message", ""), schema, params)
-    names = [*_dict(_dict(schema).get("properties"))]
+    names = [*as_object(as_object(schema).get("properties"))]
     if not names and type(reply) is bool:  # consent alone was asked for
         reply = {} if reply else None
     if type(reply) is dict and "action" in {*reply} - {*names}:  # the wire's form
@@ -7072,7 +7108,7 @@ def answer_form(handler: Handler, params: Json) -> Json:
     content = {} if reply.content is None else reply.content
     if type(content) is not dict and len(names) == 1:  # one value was asked for
         content = {names[0]: content}
-    problems = "; ".join(_Validator(schema, foreign=True).problems(content))
+    problems = "; ".join(Validator(schema, foreign=True).problems(content))
     if problems:
         raise ValueError(f"The answer does not fit the form: {problems}")
     return {"action": reply.action, "content": content}
@@ -7094,7 +7130,7 @@ def answer_sampling(handler: Handler, params: Json) -> Json:
         "model": "unknown", "stopReason": "endTurn"}
 
 
-ANSWERERS: dict[Any, Any] = {  # of each handler's key: what answers, (handler, params)
+ANSWER_FUNCTIONS: dict[Any, Any] = {  # of each handler's key: what answers, (handler, params)
     "form":     answer_form,
     "url":      answer_url,
     "sampling": answer_sampling,
@@ -7135,7 +7171,7 @@ class MultiRoundRequest:
             connection.requests_out.remove(request)
             request.finish(error=error)
         else:
-            params = self._session.dialect.stamp(params)
+            params = self._session.policy.add_meta(params)
             connection.send_request(request, params, token=True)
 
     def _next_params(self, request: OutgoingRequest, result: Json) -> Json:
@@ -7143,7 +7179,7 @@ class MultiRoundRequest:
         row = METHODS.get(request.method)
         if row is None or not row.asks:
             raise invalid_response(f"{request.method} may not ask for input")
-        questions = self._session.dialect.input_requests(result)
+        questions = self._session.policy.input_requests(result)
         if not questions:
             self._wait(request)
         else:
@@ -7151,7 +7187,7 @@ class MultiRoundRequest:
             self._pause = 0.0
         if self._rounds > ROUNDS:
             raise invalid_response(f"asked {self._rounds} times in a row for input")
-        answer, version = self._session.client._answer, self._session.dialect.version
+        answer, version = self._session.client._answer, self._session.policy.version
         answers = {key: answer(question["method"], question.get("params") or {},
                                version)
                    for key, question in questions.items()}
@@ -7174,7 +7210,7 @@ class MultiRoundRequest:
         wait([request.future], min(self._pause, self._give_up_at - now))
 
 
-def _tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
+def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
     params: Json = {"name": name, "arguments": arguments or {}}
     return {**params, "_meta": meta} if meta else params
 
@@ -7238,7 +7274,7 @@ LoggingLevel = str
 Role = str
 
 
-class _Any(Fields):
+class AnyFields(Fields):
     """Wire data of any fields, by keyword."""
 
     def __init__(self, **fields: Any) -> None:
@@ -7249,27 +7285,27 @@ class _Any(Fields):
         return super().__getattr__(name) if known else None
 
 
-class ToolAnnotations(_Any):
+class ToolAnnotations(AnyFields):
     """title, readOnlyHint, destructiveHint, idempotentHint, openWorldHint."""
 
 
-class Annotations(_Any):
+class Annotations(AnyFields):
     """audience, priority, lastModified."""
 
 
-class Icon(_Any):
+class Icon(AnyFields):
     """src, mimeType, sizes."""
 
 
-class ErrorData(_Any):
+class ErrorData(AnyFields):
     """code, message, data: what McpError takes."""
 
 
-class Root(_Any):
+class Root(AnyFields):
     """uri, name."""
 
 
-class ElicitRequestURLParams(_Any):
+class ElicitRequestURLParams(AnyFields):
     """mode, message, url, elicitationId."""
 
 
@@ -7281,18 +7317,18 @@ class UrlElicitationRequiredError(McpError):
                          {"elicitations": jsonable(elicitations)})
 
 
-class Completion(_Any):
+class Completion(AnyFields):
     """values, total, hasMore: what a function of `@mcp.completion()` returns."""
 
 
-CompletionArgument = _Any
-CompletionContext = _Any
-ModelPreferences = _Any
-ModelHint = _Any
-ClientCapabilities = _Any
-SamplingCapability = _Any
-RootsCapability = _Any
-Implementation = _Any
+CompletionArgument = AnyFields
+CompletionContext = AnyFields
+ModelPreferences = AnyFields
+ModelHint = AnyFields
+ClientCapabilities = AnyFields
+SamplingCapability = AnyFields
+RootsCapability = AnyFields
+Implementation = AnyFields
 
 
 class UserMessage(Message):
@@ -7309,30 +7345,30 @@ class AssistantMessage(Message):
         super().__init__(role, content)
 
 
-class _Looks(type):
+class KnownByField(type):
     """A class whose instances are known by what a field of theirs says."""
 
     def __instancecheck__(cls, value: Any) -> bool:
         return getattr(value, cls._field, None) == cls._says  # type: ignore
 
 
-class AcceptedElicitation(metaclass=_Looks):
+class AcceptedElicitation(metaclass=KnownByField):
     _field, _says = "action", "accept"
 
 
-class DeclinedElicitation(metaclass=_Looks):
+class DeclinedElicitation(metaclass=KnownByField):
     _field, _says = "action", "decline"
 
 
-class CancelledElicitation(metaclass=_Looks):
+class CancelledElicitation(metaclass=KnownByField):
     _field, _says = "action", "cancel"
 
 
-class PromptReference(metaclass=_Looks):
+class PromptReference(metaclass=KnownByField):
     _field, _says = "type", "ref/prompt"
 
 
-class ResourceTemplateReference(metaclass=_Looks):
+class ResourceTemplateReference(metaclass=KnownByField):
     _field, _says = "type", "ref/resource"
 
 
@@ -7343,8 +7379,8 @@ class FamiliarSession:
         self._ctx = ctx
         self.elicit = self.elicit_form = ctx.elicit
         self.elicit_url = ctx.elicit_url
-        self.client_params = _Any(clientInfo=_Any.of(ctx.client_info),
-                                  capabilities=_Any.of(ctx.client_capabilities),
+        self.client_params = AnyFields(clientInfo=AnyFields.of(ctx.client_info),
+                                  capabilities=AnyFields.of(ctx.client_capabilities),
                                   protocolVersion=ctx.protocol_version)
 
     def send_elicit_complete(self, elicitation_id: str) -> Awaitable[None]:
@@ -7352,7 +7388,7 @@ class FamiliarSession:
                                 {"elicitationId": elicitation_id})
 
     async def list_roots(self) -> Any:
-        return _Any(roots=[*map(_Any.of, await self._ctx.list_roots())])  # type: ignore
+        return AnyFields(roots=[*map(AnyFields.of, await self._ctx.list_roots())])  # type: ignore
 
     def send_log_message(self, level: str, data: Any, logger: str | None = None,
                          related_request_id: Any = None) -> Awaitable[None]:
@@ -7374,7 +7410,7 @@ class FamiliarSession:
             key: value for key, value in params.items() if key != "related_request_id"})
 
     def _list_changed(self, kind: str) -> Awaitable[None]:
-        with self._ctx.server._lock:
+        with self._ctx.server.lock:
             self._ctx.server._list_changed(kind)
         return DONE
 
@@ -7387,11 +7423,11 @@ class FamiliarRequest:
     """`ctx.request_context`."""
 
     def __init__(self, ctx: Context) -> None:
-        self.request_id, self.meta = ctx.request_id, _Any.of(ctx.meta)
+        self.request_id, self.meta = ctx.request_id, AnyFields.of(ctx.meta)
         self.session, self.lifespan_context = FamiliarSession(ctx), ctx.lifespan_context
 
 
-def _custom_route(server: Server, path: str, *_: Any, **__: Any) -> Any:
+def custom_route(server: Server, path: str, *_: Any, **__: Any) -> Any:
     """A decorator without effect, and a line on stderr: there is no HTTP here."""
     warn(f"mcp_min: custom_route({path!r}) needs HTTP, and has no effect over stdio\n")
     return lambda fn: fn
@@ -7405,12 +7441,12 @@ def _settings(server: Server) -> Any:
                               "port": 8000, **server.ignored})
 
 
-def _add_resource_fn(server: Server, fn: Any, uri: str, **options: Any) -> Any:
+def add_resource_fn(server: Server, fn: Any, uri: str, **options: Any) -> Any:
     """The same as add_resource(uri, fn)."""
     return server.add_resource(uri, fn, **options)
 
 
-def _without_http(*_: Any, **__: Any) -> NoReturn:
+def without_http(*_: Any, **__: Any) -> NoReturn:
     """NotImplementedError: this needs HTTP."""
     raise NotImplementedError("this needs HTTP, and mcp_min serves stdio only: put a "
                               "proxy such as mcp-proxy in front of it")
@@ -7436,83 +7472,83 @@ def get_logger(name: str) -> Any:
     return logging.getLogger(name)
 
 
-async def _set_state(ctx: Context, key: str, value: Any) -> None:
+async def set_state(ctx: Context, key: str, value: Any) -> None:
     """Keep a value for this connection."""
-    _states(ctx)[key] = value
+    states_of(ctx)[key] = value
 
 
-async def _get_state(ctx: Context, key: str) -> Any:
+async def get_state(ctx: Context, key: str) -> Any:
     """The value that was kept for this connection, or None."""
-    return _states(ctx).get(key)
+    return states_of(ctx).get(key)
 
 
-def _states(ctx: Context) -> Json:
+def states_of(ctx: Context) -> Json:
     states: Json = vars(ctx.incoming.connection.owner).setdefault("states", {})
     return states
 
 
-def _model_dump(fields: Fields, **_: Any) -> Json:
+def model_dump(fields: Fields, **_: Any) -> Json:
     """The fields as a dict."""
     return dict(fields)
 
 
-def _model_dump_json(fields: Fields, **_: Any) -> str:
+def model_dump_json(fields: Fields, **_: Any) -> str:
     """The fields as JSON text."""
     return json.dumps(fields)
 
 
-def _itself(block: Block) -> Block:
+def itself(block: Block) -> Block:
     """The block itself."""
     return block
 
 
-def _add_members(owner: Any, **members: Any) -> None:
+def add_members(owner: Any, **members: Any) -> None:
     for name, member in members.items():
         setattr(owner, name, member)
 
 
-_add_members(
+add_members(
     Context, request_context=property(FamiliarRequest),
     session=property(FamiliarSession),
     client_id=property(lambda ctx: ctx.meta.get("client_id"), doc="From `_meta`."),
     session_id=property(lambda ctx: f"{id(ctx.incoming.connection):x}", doc="A name."),
     transport=property(lambda ctx: "stdio", doc="Always stdio."),
-    set_state=_set_state, get_state=_get_state,
+    set_state=set_state, get_state=get_state,
     fastmcp=property(lambda ctx: ctx.server, doc="The server."),
     mcp_server=property(lambda ctx: ctx.server, doc="The server."))
-_add_members(
+add_members(
     Server, run_stdio_async=Server.run_async, get_context=staticmethod(get_context),
     settings=property(_settings),
-    custom_route=_custom_route, add_resource_fn=_add_resource_fn,
+    custom_route=custom_route, add_resource_fn=add_resource_fn,
     **dict.fromkeys("sse_app streamable_http_app http_app run_sse_async "
-                    "run_streamable_http_async run_http_async".split(), _without_http))
+                    "run_streamable_http_async run_http_async".split(), without_http))
 
-_add_members(Fields, model_dump=_model_dump, model_dump_json=_model_dump_json)
-_add_members(Block, to_image_content=_itself, to_audio_content=_itself)
+add_members(Fields, model_dump=model_dump, model_dump_json=model_dump_json)
+add_members(Block, to_image_content=itself, to_audio_content=itself)
 
-_HTTP = ("it is for HTTP, and mcp_min serves stdio only; put a proxy such as mcp-proxy "
+NEEDS_HTTP = ("it is for HTTP, and mcp_min serves stdio only; put a proxy such as mcp-proxy "
          "in front of it")
-_LOW = "register functions instead: @server.tool, @server.resource, @server.prompt"
-_CLIENT = "Client([command, *args], env=…, cwd=…) starts a server and talks to it"
-_CONTEXT = "annotate a parameter of the handler: ctx: Context"
-_REFUSED = {  # what cannot be had, and what to write instead
+LOW_LEVEL = "register functions instead: @server.tool, @server.resource, @server.prompt"
+CLIENT_HINT = "Client([command, *args], env=…, cwd=…) starts a server and talks to it"
+CONTEXT_HINT = "annotate a parameter of the handler: ctx: Context"
+REFUSED_NAMES = {  # what cannot be had, and what to write instead
     **dict.fromkeys((
         "AuthSettings AccessToken TokenVerifier AuthProvider OAuthProvider OAuthProxy "
         "BearerAuthProvider JWTVerifier RemoteAuthProvider GitHubProvider "
         "GoogleProvider "
         "OAuthAuthorizationServerProvider TransportSecuritySettings EventStore "
         "StreamableHTTPSessionManager SseServerTransport create_mcp_http_client "
-        "get_http_request get_http_headers get_access_token").split(), _HTTP),
+        "get_http_request get_http_headers get_access_token").split(), NEEDS_HTTP),
     **dict.fromkeys((
         "NotificationOptions InitializationOptions ReadResourceContents "
         "ListToolsResult ListToolsRequest CallToolRequest "
-        "create_initialization_options").split(), _LOW),
+        "create_initialization_options").split(), LOW_LEVEL),
     **dict.fromkeys((
         "StdioServerParameters stdio_client sse_client streamablehttp_client "
         "streamable_http_client StdioTransport PythonStdioTransport ClientTransport "
         "StreamableHttpTransport create_connected_server_and_client_session "
-        "ClientSessionGroup").split(), _CLIENT),
-    **dict.fromkeys("CurrentContext Depends".split(), _CONTEXT),
+        "ClientSessionGroup").split(), CLIENT_HINT),
+    **dict.fromkeys("CurrentContext Depends".split(), CONTEXT_HINT),
     "configure_logging": "use logging",
     "Middleware": "use @server.middleware",
 }
@@ -7521,8 +7557,8 @@ if not TYPE_CHECKING:  # a checker must still know which names there are
     def __getattr__(name: str) -> Any:
         if name in ("types", "base"):  # `from mcp import types`
             return sys.modules[__name__]
-        if name in _REFUSED:
-            raise ImportError(f"mcp_min has no {name}: {_REFUSED[name]}")
+        if name in REFUSED_NAMES:
+            raise ImportError(f"mcp_min has no {name}: {REFUSED_NAMES[name]}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -7638,7 +7674,7 @@ def cli_print(text: str, stream: Any = None, ink: int = 0, end: str = "\n",
     print("\r\33[K" * (over and tty) + text, end=end, file=stream, flush=True)
 
 
-def demonstrate(_: Any) -> None:
+def cli_demo(_: Any) -> None:
     cli_print("A client (-->) and a server (<--): two processes, and a pipe each way.\n"
          "Below is every line that crosses, and each is a JSON-RPC message.")
     for revision, script in DEMO.items():
@@ -7663,13 +7699,13 @@ def demonstrate(_: Any) -> None:
 YES_AND_NO = {"y": "true", "yes": "true", "n": "false", "no": "false"}
 
 
-class Visitor(Client):
+class CliClient(Client):
     """Shows on stderr what a server tells, and asks whoever sits at the terminal."""
 
     def __init__(self, args: Any) -> None:
         asks = sys.stdin.isatty() and sys.stderr.isatty()
         super().__init__(
-            target_of(args), env={"PYTHONUNBUFFERED": "1", **args.env},
+            cli_target(args), env={"PYTHONUNBUFFERED": "1", **args.env},
             inherit_env=args.inherit_env, cwd=args.cwd,
             timeout=args.timeout or 60.0, mode=args.mode,
             log_handler=lambda p: self.say(f"log {p.get('level')}", p.get("data")),
@@ -7703,23 +7739,23 @@ class Visitor(Client):
     def elicit(self, message: str, schema: Any, params: Json) -> Any:
         """Have a form filled in until it fits; Ctrl-D declines."""
         self.say("the server asks", message)
-        form, fields = {}, _dict(_dict(schema).get("properties"))
+        form, fields = {}, as_object(as_object(schema).get("properties"))
         agreed = {"accept": {"type": "string", "enum": ["yes", "no"]}}
         for key, field in (fields or agreed).items():
-            self.write(" ".join(f"{key} ({described(field)}):".split()) + " ")
+            self.write(" ".join(f"{key} ({cli_describe(field)}):".split()) + " ")
             # Not from sys.stdin: a thread left in there would abort the interpreter.
             with open(0, "rb", buffering=0, closefd=False) as console:  # UTF-8 on nt
                 data = console.read(65536) or b""
             text = data.decode("utf-8", "replace").strip()
             if not data:
                 return None
-            if _types(field) == ["boolean"]:
+            if type_names(field) == ["boolean"]:
                 text = YES_AND_NO.get(text.lower(), text)
             if text or "default" in field:
                 form[key] = typed(text, field) if text else field["default"]
         if not fields:
             return {} if form.get("accept") in ("yes", "y") else None
-        problems = _Validator(schema, foreign=True).problems(form)
+        problems = Validator(schema, foreign=True).problems(form)
         if not (problems and fields):  # without fields, asking again is of no use
             return None if problems else form
         self.say("once more", "; ".join(problems))
@@ -7748,14 +7784,14 @@ class Visitor(Client):
             if word[:1] == "{":
                 given.update(json.loads(word))
             elif sign:
-                field = _dict(schema.get("properties", {}).get(key))
+                field = as_object(schema.get("properties", {}).get(key))
                 given[key] = typed(text, {"$defs": schema.get("$defs", {}), **field})
             else:
                 raise ValueError(f"{word} is no KEY=VALUE (and `--` precedes COMMAND)")
         return method, {"name": name, "arguments": given}
 
 
-def target_of(args: Any) -> Any:
+def cli_target(args: Any) -> Any:
     """What to start: COMMAND, or an entry of a host's configuration."""
     if args.config:
         path, name = args.config[0], args.config[-1]
@@ -7775,7 +7811,7 @@ def target_of(args: Any) -> Any:
 def typed(text: str, schema: Json) -> Any:
     """Text as a value that fits the schema: as it is, or else read as JSON."""
     try:
-        fits = not _Validator(schema, foreign=True).problems(text)
+        fits = not Validator(schema, foreign=True).problems(text)
         return text if fits else json.loads(text)
     except ValueError:  # neither, or no schema to go by: the server shall judge
         return text
@@ -7788,39 +7824,39 @@ def visit(args: Any) -> int:
             words = [entry.get("command") or entry.get("url"), *entry.get("args", ())]
             cli_print(f"{name}: {' '.join(map(str, words))}")
         return 0
-    with Visitor(args) as visitor:
+    with CliClient(args) as client:
         try:
-            result = visitor.offers() if args.verb == "list" else visitor.request(
-                *visitor.wanted(args.verb, args.name, args.words),
-                timeout=visitor.patience)
+            result = client.offers() if args.verb == "list" else client.request(
+                *client.wanted(args.verb, args.name, args.words),
+                timeout=client.patience)
         except RequestTimeout:
             if args.verb == "call":  # a server made with this file says where it hangs
-                visitor.say("note", "no answer; does the server say where it hangs?")
+                client.say("note", "no answer; does the server say where it hangs?")
                 time.sleep(STUCK_SECONDS + 0.5)
             raise
         except McpError as error:
             if "capability: elicitation" in str(error):
-                visitor.say("note", "this command line answers what a server asks only "
+                client.say("note", "this command line answers what a server asks only "
                             "at a terminal, or with --answer JSON")
             raise
         except KeyboardInterrupt:
-            visitor.say("cancelled", "the server is told; Ctrl-C again to leave")
+            client.say("cancelled", "the server is told; Ctrl-C again to leave")
             raise
-    visitor.write("")
-    stray = visitor.stray_output
+    client.write("")
+    stray = client.stray_output
     if stray:
-        visitor.say("warning", f"the server wrote to stdout what is no message, "
+        client.say("warning", f"the server wrote to stdout what is no message, "
                     f"{stray[0][:60].decode('utf-8', 'replace')!r} for example; many "
                     "hosts give up at that.  Print to stderr, or start it with: "
                     "mcp_min.py run FILE.py")
     failed = result.get("isError") is True
-    lines = folded(overview(result)) if args.verb == "list" else texts(result)
+    lines = cli_wrap(cli_overview(result)) if args.verb == "list" else cli_texts(result)
     cli_print(json.dumps(result, indent=2) if args.json else "\n".join(lines),
          sys.stderr if failed and not args.json else sys.stdout)
     return int(failed)
 
 
-def texts(result: Json) -> Iterator[str]:
+def cli_texts(result: Json) -> Iterator[str]:
     parts = [part for key in ("content", "contents", "messages")
              for part in result.get(key, ())]
     for part in parts:
@@ -7832,7 +7868,7 @@ def texts(result: Json) -> Iterator[str]:
         yield json.dumps(result["structuredContent"], indent=2)
 
 
-def overview(about: Json) -> Iterator[tuple[int, str]]:
+def cli_overview(about: Json) -> Iterator[tuple[int, str]]:
     """What a server offers, for people: lines, and how far each is indented."""
     info = about["serverInfo"]
     version = f"{info.get('version')}, revision {about['protocolVersion']}"
@@ -7849,13 +7885,13 @@ def overview(about: Json) -> Iterator[tuple[int, str]]:
             of_prompt = {part.get("name"): {"type": "string", **part}
                          for part in item.get("arguments") or ()}
             for key, part in {**schema.get("properties", {}), **of_prompt}.items():
-                part = _dict(part)  # or true: anything
+                part = as_object(part)  # or true: anything
                 must = part.get("required") is True or key in needed
-                text = f"{key}{'' if must else '?'}: {described(part)}"
+                text = f"{key}{'' if must else '?'}: {cli_describe(part)}"
                 yield 6, f"{text}  {part.get('description') or ''}"
 
 
-def folded(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+def cli_wrap(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
     import textwrap
 
     for indent, text in lines:
@@ -7864,27 +7900,27 @@ def folded(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
                                 subsequent_indent=" " * (indent + 2))
 
 
-def described(schema: Json) -> str:
+def cli_describe(schema: Json) -> str:
     """A schema in a few words."""
-    schema = _dict(schema)
+    schema = as_object(schema)
     kinds = schema.get("enum") or schema.get("anyOf") or schema.get("oneOf") or (
-        [schema["const"]] if "const" in schema else _types(schema) or ["any"])
-    words = " | ".join(described(kind) if type(kind) is dict else str(kind)
+        [schema["const"]] if "const" in schema else type_names(schema) or ["any"])
+    words = " | ".join(cli_describe(kind) if type(kind) is dict else str(kind)
                        for kind in kinds)
     if type(schema.get("items")) is dict:
-        words += f" of {described(schema['items'])}"
+        words += f" of {cli_describe(schema['items'])}"
     if schema.get("properties"):
-        parts = (f"{key}: {described(part)}"
+        parts = (f"{key}: {cli_describe(part)}"
                  for key, part in schema["properties"].items())
         words = f"{{{', '.join(parts)}}}"
     limits = [f"{word} {schema[word]}" for word in (
-        *_CONSTRAINTS.values(), "minLength", "maxLength", "minItems", "maxItems",
+        *CONSTRAINTS.values(), "minLength", "maxLength", "minItems", "maxItems",
         "format") if word in schema]
     default = f" = {json.dumps(schema['default'])}" if "default" in schema else ""
     return words + f" ({', '.join(limits)})" * bool(limits) + default
 
 
-def run_file(args: Any) -> None:
+def cli_run(args: Any) -> None:
     """Serve what a file defines; the streams are taken before it can print."""
     path, colon, name = args.name.partition(".py:")
     path = os.path.abspath(path + ".py" * bool(colon))
@@ -7896,8 +7932,8 @@ def run_file(args: Any) -> None:
     sys.modules["mcp_min"] = sys.modules[__name__]  # the file's Server must be ours
     sys.path.insert(0, os.path.dirname(path) if path else os.getcwd())
     with Signals(), StandardStreams() as (reader, writer):
-        found = module_at(path) if path else import_module(module)
-        server_in(found, name).serve(reader, writer, own_reader=True,
+        found = cli_load(path) if path else import_module(module)
+        cli_find_server(found, name).serve(reader, writer, own_reader=True,
                                      threaded=not args.unthreaded)
 
 
@@ -7910,7 +7946,7 @@ def import_module(name: str) -> Any:
         raise SystemExit(f"mcp_min: {name}: {error}") from None
 
 
-def module_at(path: str) -> Any:
+def cli_load(path: str) -> Any:
     module: Any = type(sys)(os.path.splitext(os.path.basename(path))[0])
     module.__file__ = path
     sys.modules.setdefault(module.__name__, module)  # not in the place of a library's
@@ -7928,7 +7964,7 @@ def module_at(path: str) -> Any:
         raise SystemExit(f"mcp_min: {path}:{line}: {what}") from None
 
 
-def server_in(module: Any, name: str) -> Any:
+def cli_find_server(module: Any, name: str) -> Any:
     """The Server in a module; if it has none, one of its public functions."""
     servers = {key: value for key, value in vars(module).items()
                if hasattr(type(value), "add_tool") and name in ("", key)}
@@ -7954,7 +7990,7 @@ def trace(args: Any) -> int:
     """
     import signal
 
-    argv, env, cwd = command_of(target_of(args), args.env, args.cwd)
+    argv, env, cwd = command_of(cli_target(args), args.env, args.cwd)
     shown = Trace.to(args.to)
     child = start_process(argv, child_environment(env, True), cwd, stderr=None,
                           bufsize=-1, creationflags=0x200 * (os.name == "nt"))
@@ -8087,20 +8123,20 @@ def relay(shown: Trace, arrow: str, source: Any, sink: Any) -> None:
 
 
 COMMANDS = (  # what runs it, its arguments, what it does
-    ("demo", demonstrate, "", "a session with a server, line by line and explained"),
+    ("demo", cli_demo, "", "a session with a server, line by line and explained"),
     ("serve", lambda _: demo_server().run(), "", "that server, for a host to start"),
     ("list", visit, "COMMAND...", "what a server offers"),
     ("call", visit, "TOOL [KEY=VALUE...|JSON] -- COMMAND...", "call a tool"),
     ("read", visit, "URI -- COMMAND...", "read a resource"),
     ("prompt", visit, "NAME [KEY=VALUE...] -- COMMAND...", "get a prompt"),
-    ("run", run_file, "FILE.py[:name]|package.module:name",
+    ("run", cli_run, "FILE.py[:name]|package.module:name",
      "serve a file's Server, or its functions"),
     ("trace", trace, "COMMAND...", "pass all on, and write down the lines"),
     ("connect", connect, "[HOST:]PORT|PATH", "relay to a server inside an application"),
     ("config", config, "FILE.py [NAME]", "the entry for a host's mcp.json"))
 
 
-def add_options(parser: Any, verb: str) -> None:
+def cli_add_options(parser: Any, verb: str) -> None:
     """The options of what starts a server."""
     add = parser.add_argument
     add("--config", nargs="+" if verb == "list" else 2, metavar=("FILE", "NAME"),
@@ -8126,7 +8162,7 @@ def parsed(argv: list[str]) -> Any:
         sub = verbs.add_parser(verb, help=text, description=text, usage=(
             f"%(prog)s [options] {usage}"))
         if "COMMAND" in usage:
-            add_options(sub, verb)
+            cli_add_options(sub, verb)
         if verb == "run":
             sub.add_argument("--unthreaded", action="store_true",
                              help="all handlers on the main thread, as threaded=False")

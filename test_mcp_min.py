@@ -1400,7 +1400,7 @@ class Test5Connection(unittest.TestCase):
             client.send(*opening)
             server.began.wait()
             self.assertIn("result", client.recv())
-            with server._lock:
+            with server.lock:
                 client.say('6 resources/subscribe {"uri": "x://y"}')
                 client.fence()
                 client.say('notifications/cancelled {"requestId": 1}')
@@ -1456,7 +1456,7 @@ class Test5Connection(unittest.TestCase):
 
             send(*opening)
             server.began.wait()
-            with server._lock:
+            with server.lock:
                 send([message('6 resources/subscribe {"uri": "x://y"}'),
                       message("7 ping")], message('"stuck" ping'))
                 entered.wait()
@@ -2782,7 +2782,7 @@ class Test7Stateless(unittest.TestCase):
                 > EOF
                 < 1 {"resultType": "complete"}
                 """)
-        self.assertEqual(list(server._listeners), [])
+        self.assertEqual(list(server.listeners), [])
 
     def test_a_stream_costs_no_thread(self):
         server = zoo(max_workers=1)
@@ -7603,10 +7603,10 @@ class Test11Faults(FakeServers, unittest.TestCase):
 
     def test_words_that_a_windows_shell_would_take_are_refused(self):
         with mock.patch("shutil.which", lambda name, path: name + ".cmd"):
-            self.assertEqual(mcp_min._windows_argv([pathlib.Path("x"), b"a"], {}),
+            self.assertEqual(mcp_min.windows_argv([pathlib.Path("x"), b"a"], {}),
                              ["x.cmd", "a"])
             for argv in (["x", b"a&b"], ["R&D\\x", "a"]):
-                self.assertRaises(ValueError, mcp_min._windows_argv, argv, {})
+                self.assertRaises(ValueError, mcp_min.windows_argv, argv, {})
 
     def test_a_bare_value_answers_a_question_for_one(self):
         server = Server("s")
@@ -7872,7 +7872,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
             with self.subTest(verb.__name__):
                 error = raised(verb, *arguments, timeout=0.01)
                 self.assertIsInstance(error, RequestTimeout)
-        self.assertEqual(client._max_timeout, 3600)
+        self.assertEqual(client.max_timeout, 3600)
 
     def test_subscribing_to_a_modern_server_is_listening(self):
         client = self.fake(discover="modern(resources={'subscribe': True})",
@@ -8645,13 +8645,13 @@ class Test11Process(FakeServers, unittest.TestCase):
         client.subscribe("note://y")
         raised(client.call_tool, "f")
 
-        def and_die(dialect, *args, subscribe=mcp_min.LegacyDialect.subscribe):
+        def and_die(dialect, *args, subscribe=mcp_min.LegacyClientPolicy.subscribe):
             subscribe(dialect, *args)
             soon(client._session.dead)
             if str(story).count("+") > 3:
                 raise AssertionError("started again and again")
 
-        with mock.patch.object(mcp_min.LegacyDialect, "subscribe", and_die):
+        with mock.patch.object(mcp_min.LegacyClientPolicy, "subscribe", and_die):
             error = raised(client.request, "fake/fence")
         self.assertIsInstance(error, ConnectionClosed)
         self.assertEqual(str(story).count("+"), 2)
@@ -8803,7 +8803,7 @@ class TestRaces(unittest.TestCase):
                 together(*[lambda: client.subscribe("note://x")] * 3)
                 client.unsubscribe("note://x")
             # What remains is the stream of changes that was opened when connecting.
-            soon(lambda: len(server._listeners) == 1, "the end of the others")
+            soon(lambda: len(server.listeners) == 1, "the end of the others")
 
     def test_a_tool_that_is_replaced_is_there_all_the_time(self):
         # Fails when the old entry is taken out before the new one is put in.
@@ -10328,7 +10328,7 @@ class Test9ASignatureBindsArguments(unittest.TestCase):
             Format=types.SimpleNamespace(STRING=4),
             get_annotations=lambda part, format: {"x": "int"} if part is Data else {})
         with mock.patch.dict(sys.modules, annotationlib=library):
-            self.assertEqual(mcp_min.hint_schema(Data)["properties"],
+            self.assertEqual(mcp_min.schema_of_hint(Data)["properties"],
                              {"x": {"type": "integer"}})
 
     def test_descriptions_come_from_annotated_first_then_from_the_docstring(self):
@@ -11964,7 +11964,7 @@ class TestReadme(unittest.TestCase):
                 self.assertEqual(told.pop(name), [
                     method.since <= revision <= method.until
                     for revision in mcp_min.REVISIONS])
-        self.assertLessEqual(set(mcp_min.QUESTIONS), set(told))
+        self.assertLessEqual(set(mcp_min.CLIENT_REQUESTS), set(told))
 
 
 # ======================================================================================
@@ -12015,11 +12015,11 @@ class TestHouse(unittest.TestCase):
 
     def test_one_function_writes_for_people(self):
         """So that what came over the wire is escaped: `cli_print` on the command line,
-        `warn`, through `_write_stderr`, in the library."""
+        `warn`, through `write_stderr`, in the library."""
         writers = {"print", "sys.stdout.write", "sys.stderr.write", "input"}
         for function in ast.walk(self.tree):
             if isinstance(function, ast.FunctionDef) and function.name not in (
-                    "cli_print", "_write_stderr"):
+                    "cli_print", "write_stderr"):
                 for call in ast.walk(function):
                     if isinstance(call, ast.Call):
                         self.assertNotIn(ast.unparse(call.func), writers, function.name)

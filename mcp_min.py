@@ -2019,38 +2019,45 @@ class Connection:
 
 
 # -- 6. Stdio --------------------------------------------------------------------------
-# A stray print, a C library or a child process that writes to fd 1 corrupts the wire,
-# and a child that reads fd 0 eats it.  So the wire moves to private duplicates, once,
-# before anything else runs, and 0 and 1 point where they can do no harm.  They are read
-# and written raw: a thread inside sys.stdin at exit would abort the interpreter.
+# A stray print, a C library or a child process that writes to fd 1 would corrupt the
+# messages, and a child that reads fd 0 would take some.  So a server duplicates both
+# descriptors before anything else runs, and uses the duplicates; 0 then leads to the
+# null device and 1 to stderr.  We read and write them unbuffered: a thread inside
+# sys.stdin at exit would abort the interpreter.
+
 
 class AtStart:
-    """For `stderr=`: whatever sys.stderr is when the process starts."""
+    """The default of `stderr=`: what sys.stderr is when the process starts."""
 
     def __repr__(self) -> str:
         return "sys.stderr"
 
 
 AT_START: Any = AtStart()
-MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that wait until they are passed on
+MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that wait to be passed on
 
-streams_taken = threading.Lock()  # held while a server of this process has them
+streams_taken = threading.Lock()  # held while a server of this process uses them
 private_files: set[Any] = set()  # files that a forked child must not keep open
 
 
 def keep_private(*files: Any) -> None:
-    """Have these closed in forked children: a pipe held there never reads as ended."""
+    """Close these files in forked children.
+
+    A pipe that a child also holds does not end when we close it.
+    """
     if not private_files and hasattr(os, "register_at_fork"):  # twice is harmless
-        os.register_at_fork(after_in_child=lambda: [file.close() for file in private_files])
+        os.register_at_fork(
+            after_in_child=lambda: [file.close() for file in private_files])
     private_files.update(files)
-    private_files.difference_update([file for file in private_files.copy() if file.closed])
+    private_files.difference_update(
+        [file for file in private_files.copy() if file.closed])
 
 
 class StandardStreams:
-    """The wire of a stdio server: `with StandardStreams() as (reader, writer)`.
+    """The streams of a stdio server: `with StandardStreams() as (reader, writer)`.
 
-    Restores fd 0 and 1 at the end.  RuntimeError when they are taken already.  The
-    reader is not closed here: a thread may be inside it.
+    Restores fd 0 and 1 at the end.  RuntimeError: a server of this process has them.
+    The reader is not closed at the end, because a thread may be inside it.
     """
 
     def __enter__(self) -> tuple[Any, Any]:
@@ -2060,8 +2067,8 @@ class StandardStreams:
         try:
             for fd in 0, 1:
                 os.fstat(fd)  # OSError: it is closed
-            # If fd 2 is closed, os.open returns 2.  Keep it open, so that os.dup below
-            # cannot put the wire there.
+            # If fd 2 is closed, os.open returns 2.  Keep it open, so that os.dup does
+            # not return 2, where others write.
             null = os.open(os.devnull, os.O_RDWR)
             # One duplicate of fd 0 to read from, one to restore it.
             self._stdin, reader, self._writer = files = [
@@ -2075,7 +2082,7 @@ class StandardStreams:
         os.dup2(2, 1)
         if null > 2:
             os.close(null)
-        self._flush()  # what was printed before goes to stderr, not onto the wire
+        self._flush()  # what was printed before goes to stderr, not to the client
         return reader, self._writer
 
     def __exit__(self, *exc: object) -> None:
@@ -2089,13 +2096,13 @@ class StandardStreams:
         try:
             sys.stdout.flush()
         except (AttributeError, OSError, ValueError):
-            pass  # there is none, or it is closed
+            pass  # there is no stdout, or it is closed
 
 
 def stdio_server() -> StandardStreams:
-    """Claim stdin and stdout for a server: `with stdio_server() as (reader, writer):`.
+    """Take stdin and stdout for a server: `with stdio_server() as (reader, writer):`.
 
-    From then on what is printed goes to stderr.  At the end both are given back.
+    Meanwhile everything printed goes to stderr; at the end both are restored.
     RuntimeError: a server of this process has them already.
     """
     return StandardStreams()
@@ -2125,8 +2132,8 @@ class Signals:
             restore()
 
 
-# The variables a server gets unless told otherwise, as the official SDKs have it:
-# enough to find programs, nothing that holds a secret.
+# The environment variables that a server gets by default, as in the official SDKs: it
+# can find programs with them, and they hold no secrets.
 SAFE_VARIABLES = (
     "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE "
     "SYSTEMDRIVE SYSTEMROOT TEMP USERNAME USERPROFILE" if os.name == "nt" else
@@ -2143,7 +2150,7 @@ def child_environment(extra: dict[str, str] | None, inherit: bool) -> dict[str, 
 
 def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
                ) -> tuple[list[str], dict[str, str] | None, str | None]:
-    """A target that is a program: its argv, its extra environment, its directory."""
+    """The argv, the extra environment and the directory of a program to start."""
     def text(value: Any) -> str:  # configurations also hold numbers
         return value if isinstance(value, str) else json.dumps(value)
 
@@ -2155,36 +2162,37 @@ def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
         if type(target.get("command")) is not str:
             raise ValueError(f"an entry of {[*target]} has no command")
         argv = [target["command"], *map(text, target.get("args") or ())]
-        own = {key: text(value) for key, value in (target.get("env") or {}).items()}
-        return argv, {**own, **(env or {})}, cwd or target.get("cwd")
+        entry_env = {key: text(value)
+                     for key, value in (target.get("env") or {}).items()}
+        return argv, {**entry_env, **(env or {})}, cwd or target.get("cwd")
     if isinstance(target, (str, os.PathLike)):
         path = os.fspath(target)
-        if path.endswith(".py"):  # never an option of the interpreter
+        if path.endswith(".py"):  # "./": it must not look like an option
             return [sys.executable, os.path.join(".", path)], env, cwd
         return [path], env, cwd
     if not target or type(target) not in (list, tuple) or not all(
-            isinstance(word, (str, bytes, os.PathLike)) for word in target):
+            isinstance(part, (str, bytes, os.PathLike)) for part in target):
         raise TypeError(f"neither a command nor two binary streams: {target}")
     return list(target), env, cwd
 
 
 def windows_argv(argv: list[str], env: dict[str, str]) -> list[str]:
-    """Find npx.cmd and the like; refuse what cmd.exe would take for its own syntax."""
+    """Find npx.cmd and the like; ValueError for arguments that cmd.exe would parse."""
     import shutil
 
-    argv = [*map(os.fsdecode, argv)]
-    found = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
-    batch = found.lower().endswith((".cmd", ".bat"))
-    unsafe = [word for word in (found, *argv[1:])
-              if batch and set(word) & set('&|<>^%"!\r\n')]
+    argv = [os.fsdecode(part) for part in argv]
+    program = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
+    is_batch_file = program.lower().endswith((".cmd", ".bat"))
+    unsafe = [part for part in (program, *argv[1:])
+              if is_batch_file and set(part) & set('&|<>^%"!\r\n')]
     if unsafe:
-        raise ValueError(f"argument {unsafe[0]!r} is not safe for {found!r}")
-    return [found, *argv[1:]]
+        raise ValueError(f"argument {unsafe[0]!r} is not safe for {program!r}")
+    return [program, *argv[1:]]
 
 
 def start_process(argv: list[str], env: dict[str, str], cwd: str | None,
                   **pipes: Any) -> Any:
-    """The process of a command, looked up in its own PATH, in its own group."""
+    """Start a command, looked up in the PATH of env, as a process group of its own."""
     import subprocess
 
     argv = windows_argv(argv, env) if os.name == "nt" else argv
@@ -2203,7 +2211,7 @@ def start_process(argv: list[str], env: dict[str, str], cwd: str | None,
 
 
 class WindowsJob:
-    """The processes that a process starts, so that they can be ended together."""
+    """A Windows job object: it ends a process together with all that it has started."""
 
     def __init__(self, popen: Any) -> None:
         import ctypes
@@ -2222,7 +2230,7 @@ class WindowsJob:
 
 
 def text_sink(stderr: Any) -> Callable[[str], Any] | None:
-    """What to do with text for `stderr=`."""
+    """The function for the text of a `stderr=` option."""
     stream = sys.stderr if stderr is AT_START else stderr
     if stream is None or callable(stream):
         return stream
@@ -2235,9 +2243,10 @@ def pipe() -> tuple[Any, Any]:
 
 
 class Streams:
-    """A server that is no process of ours: all there is are a reader and a writer.
+    """A server that is not a process of ours: just a reader and a writer.
 
-    ends: whether it ends, and closes its side, when it reads that ours is closed.
+    ends: it closes its side when it reads the end of ours.  The methods are those of
+    Process.
     """
 
     stderr_tail, stderr_total, exit_code = "", 0, None
@@ -2246,7 +2255,7 @@ class Streams:
         self.reader, self.writer, self._ends = reader, writer, ends
 
     def watch(self, eof: threading.Event, close_if_idle: Callable[[], bool]) -> None:
-        pass  # there is nothing that could end before them
+        pass  # there is no process that could end before its streams
 
     def release(self, pass_on: bool) -> None:
         pass  # there is no stderr
@@ -2258,7 +2267,7 @@ class Streams:
         return ""
 
     def close(self, eof: threading.Event, writing: threading.Lock) -> None:
-        """Hang up, as Process.close does."""
+        """Close our side, and wait for the end of theirs."""
         if self._ends:
             self._close_writer()
         else:  # a buffered stream cannot be closed while a thread is inside it
@@ -2279,13 +2288,12 @@ def as_lines(stderr: bytes) -> str:
 class Process:
     """A server process: its streams, its stderr, its end.
 
-    stderr is always read, or the server would stall on a full pipe.  `pass_on` gets it
-    in str chunks of whole lines, on a thread of its own: a function that blocks costs
-    the server nothing, and one that raises is not called again.  Nothing is passed on
-    until `release` says what becomes of what has come by then.
+    Its stderr is always read, because the server would block in a full pipe.  `pass_on`
+    is called with whole lines as str, on a thread of its own: it may block, and if it
+    raises it is not called again.  Before `release` nothing is passed on.
     """
 
-    PATIENCE = 2.0  # seconds for each step of the ending
+    PATIENCE = 2.0  # seconds for each step of close()
 
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str | None,
                  pass_on: Callable[[str], Any] | None) -> None:
@@ -2293,15 +2301,15 @@ class Process:
         self._job = WindowsJob(self._popen) if os.name == "nt" else None
         self.reader, self.writer = self._popen.stdout, self._popen.stdin
         keep_private(self.reader, self.writer)
-        self._tail = b""                # of stderr; one thread writes it, and the next
+        self._tail = b""                # of stderr; only _read_stderr sets these two
         self.stderr_total = 0           # bytes of stderr that were read
-        self._stderr_read = threading.Event()
-        self._ended = threading.Event()  # set by the thread that watches it
-        self._give_up_at = 0.0          # set when its last words are first waited for
+        self._stderr_read = threading.Event()  # set when all of it was read
+        self._ended = threading.Event()  # set when the process has ended
+        self._give_up_at = 0.0          # the time when last_words stops waiting
         self._pass_on = pass_on
         self._passing = ThreadPool("mcp stderr", 1)
         self._lock = threading.Lock()   # guards the rest
-        self._waiting = b""             # whole lines that were not passed on
+        self._waiting = b""             # whole lines that were not passed on yet
         self._held = True               # until `release`
         start_thread("mcp stderr reader", self._read_stderr)
 
@@ -2322,7 +2330,7 @@ class Process:
     def _queue(self, lines: bytes) -> None:
         with self._lock:
             self._waiting += lines
-            if len(self._waiting) > MAX_STDERR_BYTES:  # the oldest lines go
+            if len(self._waiting) > MAX_STDERR_BYTES:  # drop the oldest lines
                 self._waiting = self._waiting[-MAX_STDERR_BYTES:].partition(b"\n")[2]
             if self._held or self._passing.load() > 1:
                 return
@@ -2339,7 +2347,7 @@ class Process:
             raise  # reported by the pool
 
     def release(self, pass_on: bool) -> None:
-        """Stop holding stderr back: pass on what came so far, or drop it."""
+        """Pass stderr on from now on, and also what came before if `pass_on`."""
         if not pass_on:
             self._catch_up()
         with self._lock:
@@ -2350,13 +2358,13 @@ class Process:
         self._wait_until_passed()
 
     def _wait_until_passed(self) -> None:
-        """So that it is seen before what is said next, if that takes no time."""
+        """Wait for a moment, so that it is seen before what is written next."""
         passed = threading.Event()
         self._passing.submit(passed.set)
         passed.wait(0.2)
 
     def _catch_up(self) -> None:
-        """Wait, for a moment at most, until what is in the pipe of stderr is read."""
+        """Wait for a moment until the pipe of stderr is empty."""
         end = time.monotonic() + 0.2
         try:
             can_read = make_poll(self._popen.stderr, "r")
@@ -2364,13 +2372,12 @@ class Process:
                 time.sleep(0.001)
         except (OSError, TypeError, ValueError):
             pass  # it has ended, or we are on Windows
-        time.sleep(0.001)  # for what has been read, and is not yet queued
+        time.sleep(0.001)  # for what has been read, but is not queued yet
 
     def watch(self, eof: threading.Event, close_if_idle: Callable[[], bool]) -> None:
-        """Give up on a process that has ended though its stdout has not.
+        """Close the connection when the process has ended, though its stdout has not.
 
-        A child of its own may hold that.  close_if_idle: False if it is too early,
-        because what has been written is not read yet.
+        A child of the process may hold that open.  close_if_idle: see Connection.
         """
         def wait() -> None:
             self._popen.wait()
@@ -2385,7 +2392,7 @@ class Process:
         return as_lines(self._tail)
 
     def stderr_since(self, total: int) -> str:
-        """What came after so many bytes, as far as it is kept."""
+        """What came after the first `total` bytes, as far as it is kept."""
         return as_lines(self._tail[-(self.stderr_total - total):]
                         if self.stderr_total > total else b"")
 
@@ -2394,9 +2401,9 @@ class Process:
         return self._popen.poll()  # type: ignore[no-any-return]
 
     def last_words(self) -> tuple[int | None, str]:
-        """Exit code and stderr of a process that has closed its stdout.
+        """The exit code and the stderr of a process that has closed its stdout.
 
-        Waits for them, 0.5 s each, but not again for each call that fails.
+        Waits 0.5 s for each; a second call does not wait again.
         """
         now, patience = time.monotonic(), self.PATIENCE / 4
         end = self._give_up_at = self._give_up_at or now + patience
@@ -2405,9 +2412,10 @@ class Process:
         return self.exit_code, self.stderr_tail
 
     def close(self, eof: threading.Event, writing: threading.Lock) -> None:
-        """End it: stdin closed, then SIGTERM, then SIGKILL to its group; each waits.
+        """End the process: close its stdin, send SIGTERM, send SIGKILL to its group.
 
-        eof: set when its stdout has ended.  writing: held by the thread that writes.
+        Waits after each step (basic/lifecycle, "Shutdown").  eof: set when its stdout
+        has ended.  writing: held by the thread that writes.
         """
         try:
             self._close_stdin(writing, self.PATIENCE / 2)
@@ -2421,12 +2429,12 @@ class Process:
             self._signal(9)
             raise
         self._close_stdin(writing, self.PATIENCE)
-        # A grandchild may keep stderr open; give up then: its reader is a daemon.
+        # A grandchild may keep stderr open; the thread that reads it is a daemon.
         self._stderr_read.wait(0.2)
         self._wait_until_passed()
 
     def _close_stdin(self, writing: threading.Lock, seconds: float) -> None:
-        # A writer stuck in a full pipe is freed by the signals, never closed under it.
+        # Not while a thread writes: if it is stuck in a full pipe the signals free it.
         if writing.acquire(timeout=seconds):
             try:
                 self.writer.close()
@@ -2440,66 +2448,67 @@ class Process:
             else:
                 os.killpg(self._popen.pid, number)
         except OSError:
-            pass  # all gone
+            pass  # all have ended
 
 
 # -- 7. Revisions ----------------------------------------------------------------------
-# All that differs between the revisions, both ends.  An era is an object with a
-# lifetime: a session lives as long as the connection, a stateless request as long as
-# the request.  The methods stand in the same order in both, lay them side by side;
-# where this table has a/b, the first is the left class's.  On a server that object is
-# called the *terms* of a request, on a client the *dialect* of a connection.
+# All that differs between the revisions, on both ends.  "Modern" and "legacy" are the
+# words of the specification (basic/versioning).  What differs is the *policy* of an
+# era: on a server an object for each connection (legacy) or request (modern), on a
+# client an object for each connection.  The two classes of each end have the same
+# methods in the same order; where this table has a/b, the left class has a.
 #
-#   for a server     LegacySession                     ModernRequest
-#   made by          `initialize`, per connection      `_meta`, per request
-#   admit            after initialize; the row has it  `_meta` complete; version; state
-#   introduce        answers `initialize`              answers `server/discover`
-#   dress            as it is                          resultType, serverInfo, caching
-#   missing_resource its own code                      an invalid parameter
-#   ask              sends requests, waits             unwinds; runs again with answers
-#   steps (`once`)   of one run                        are kept in requestState
-#   on_initialized/listen  hears from `initialized` on       hears what it lists
-#   end              with its connection               with a result
+#   on a server       LegacySession                     ModernRequest
+#   made from         `initialize`, per connection      `_meta`, per request
+#   validate_request  needs `initialize` first          needs `_meta`; restores state
+#   describe_server   result of `initialize`            result of `server/discover`
+#   finalize          wraps structured content          resultType, serverInfo, caching
+#   translate         leaves errors as they are         knows other error codes
+#   ask               sends requests and waits          ends the handler, which runs
+#                                                       again with the answers
+#   steps (`once`)    kept while the handler runs       kept in requestState
+#   on_initialized/   changes are sent after the        changes in the filter are sent
+#   listen            notification `initialized`        on a stream
+#   end               does nothing                      ends the stream with a result
 #
-#   for a client     LegacyClientPolicy                     ModernClientPolicy
-#   answers          requests of the server            nothing
-#   ping             is its name                       is called server/discover
-#   open             `initialized`, logging/setLevel   listens for changes of lists
-#   stamp            as it is                          adds `_meta`
-#   questions        come as requests                  come in results
-#   subscribe        resources/subscribe               subscriptions/listen
-#   set_level        logging/setLevel                  is stamped from then on
-#   roots_changed    tells                             is asked anew each time
-#   lifetime         results are not cached            for their ttlMs
-#   notified         as it is                          without tags and acknowledgements
-#
-# "Modern" and "legacy" are the words of the specification (basic/versioning).
+#   on a client       LegacyClientPolicy                ModernClientPolicy
+#   responds          to requests of the server         never
+#   multi_round       requests have one result          a result may ask for input
+#   ping              ping                              server/discover
+#   on_connected      `initialized`, logging/setLevel   listens for changes of lists
+#   add_meta          adds nothing                      version, capabilities, log level
+#   check             accepts every result              needs resultType "complete"
+#   subscribe         resources/subscribe               subscriptions/listen
+#   set_level         logging/setLevel                  add_meta sends it from then on
+#   roots_changed     sends a notification              does nothing: the server asks
+#                                                       for roots in each request
+#   read_notification passes all on                     removes tags of streams
 
-PROBE_SECONDS = 5.0     # how long silence after `server/discover` is waited for
-STATE_SECONDS = 900     # how long a requestState may be used
-MAX_INVALID_ANSWERS = 3             # answers that do not fit one question until it is given up
-ROUNDS = 16             # "input required" in a row until a client gives up
-EMPTY_ROUND_SECONDS = 0.25  # the first pause if nothing is asked; then twice as long
-def undeclared(missing: Json, version: str) -> str:
-    """Why these capabilities of the client cannot be used."""
+PROBE_SECONDS = 5.0     # how long to wait for an answer to `server/discover`
+STATE_SECONDS = 900     # how long a requestState can be used
+MAX_INVALID_ANSWERS = 3  # to one question; then the request fails
+MAX_ROUNDS = 16         # "input required" in a row; then a client gives up
+EMPTY_ROUND_SECONDS = 0.25  # the first pause when no input is asked for; it doubles
+MAX_STREAMS = 100       # of a connection that are open at once
+MAX_URI = 4000          # characters; matching longer ones takes noticeable time
+MAX_SUBSCRIPTIONS = 10_000  # resources that a connection has subscribed to
+
+
+def undeclared_text(missing: Json, version: str) -> str:
+    """Say why these capabilities of the client cannot be used."""
     if "elicitation" in missing and version and not REVISIONS[version].elicits:
         return f"Revision {version} has no elicitation"
     return "The client did not declare the capability: " + ", ".join(missing)
 
 
-def usable(capabilities: Json, version: str) -> Json:
-    """What a client declares, without what the revision has not got."""
-    return {name: value for name, value in capabilities.items()
+def usable_capabilities(declared: Json, version: str) -> Json:
+    """Remove from a client's capabilities what the revision does not have."""
+    return {name: value for name, value in declared.items()
             if name != "elicitation" or REVISIONS[version].elicits}
 
 
-MAX_STREAMS = 100           # of a connection that are open at once
-MAX_URI = 4000  # characters; beyond, matching `{+path}.{ext}` takes noticeable time
-MAX_SUBSCRIPTIONS = 10_000  # resources that a connection wants updates of
-
-
 class Question:
-    """One thing to ask the client.  read(answer): what the handler gets; ValueError."""
+    """A request to the client.  read(answer): what the handler gets, or ValueError."""
 
     __slots__ = ("method", "params", "read")
 
@@ -2507,42 +2516,42 @@ class Question:
         self.method, self.params, self.read = method, params, read
 
     def missing(self, declared: Json, version: str) -> Json:
-        """What it needs that is not declared, or not in this revision; or {}."""
+        """The capability it needs that is not declared, or not in this revision."""
         capability = CLIENT_REQUESTS[self.method]
-        have = declared.get(capability)
+        value = declared.get(capability)
         detail = "tools" if self.params.get("tools") else ""
         if capability == "elicitation":
             detail = "url" if self.params.get("mode") == "url" else "form"
             # client/elicitation: an empty object is "equivalent to" form mode
-            have = {"form": {}} if have == {} else have
-        fits = type(have) is dict and (not detail or detail in have) and (
+            value = {"form": {}} if value == {} else value
+        allowed = type(value) is dict and (not detail or detail in value) and (
             capability != "elicitation" or detail in REVISIONS[version].elicits)
-        return {} if fits else {capability: {detail: {}} if detail else {}}
+        return {} if allowed else {capability: {detail: {}} if detail else {}}
 
 
 def read_valid_answers(questions: dict[str, Question], given: Json,
-            attempts: dict[str, int]) -> Json:
-    """What the answers that fit their questions are read as.
+                       attempts: dict[str, int]) -> tuple[Json, dict[str, int]]:
+    """Read the answers that are valid, and count how often each other was invalid.
 
-    Others are taken out of `given`, to be asked for again; but not for ever.
+    McpError: one of them was invalid too often.
     """
     answers: Json = {}
+    attempts = dict(attempts)
     for key in [key for key in questions if key in given]:
         try:
             answers[key] = questions[key].read(given[key])
         except ValueError as error:
-            del given[key]
             attempts[key] = attempts.get(key, 0) + 1
             if attempts[key] >= MAX_INVALID_ANSWERS:
                 text = f"The answer to {key} does not fit: {error}"
                 raise invalid_params(text) from None
-    return answers
+    return answers, attempts
 
 
 class Unwind(BaseException):
-    """Ends a handler that asks: `outcome`, a result ("input required") or a McpError.
+    """Ends a handler that has asked.  outcome: a result ("input required"), or McpError.
 
-    Caught by Connection.handle; a BaseException, so that no tool swallows it.
+    ServerSession.handle catches it.  A BaseException, so that no tool swallows it.
     """
 
     def __init__(self, outcome: Json | McpError) -> None:
@@ -2551,7 +2560,7 @@ class Unwind(BaseException):
 
 
 def check_subscriptions(before: int, uris: Any) -> None:
-    """McpError if these are too many beside those of the connection, or too long."""
+    """McpError if a connection with `before` URIs cannot have these too."""
     if before + len(uris) > MAX_SUBSCRIPTIONS:
         raise McpError(INTERNAL_ERROR, f"Over {MAX_SUBSCRIPTIONS} subscriptions")
     if max(map(len, uris), default=0) > MAX_URI:
@@ -2559,7 +2568,7 @@ def check_subscriptions(before: int, uris: Any) -> None:
 
 
 class ServerPolicy:
-    """What a server's eras have in common."""
+    """What both eras have in common on a server."""
 
     _server: Any  # the Server (section 10)
     connection: Connection
@@ -2567,30 +2576,32 @@ class ServerPolicy:
     client_info: Json
     client_capabilities: Json
     level: str | None
-    kinds: AbstractSet[str] = frozenset()  # the registries whose changes it hears of
-    uris: Any = ()                         # the resources whose updates it hears of
+    subscribed_lists: AbstractSet[str] = frozenset()  # capabilities, as in CHANGES
+    subscribed_uris: Any = ()
     _notify: Callable[[str, Json], None]
 
     def bad_arguments(self, problems: str) -> Exception:
-        """What bad arguments of a tool are: a result with `isError`, or an error."""
+        """Bad arguments of a tool: a result with `isError`, or an error."""
         as_result = REVISIONS[self.version].bad_arguments_are_results
         return ToolError(problems) if as_result else invalid_params(problems)
 
-    def wants_log(self, level: str) -> bool:
-        wanted = self.level
-        return wanted is not None and LEVELS.index(level) >= LEVELS.index(wanted)
+    def logs(self, level: str) -> bool:
+        """Has the client asked for log messages of this level?"""
+        least = self.level
+        return least is not None and LEVELS.index(level) >= LEVELS.index(least)
 
-    def list_changed(self, kind: str) -> None:
-        """Tell the client, if it is to know; called under Server.lock, as the next."""
-        if kind in self.kinds:
-            self._notify(CHANGES[kind][0], {})
+    def list_changed(self, capability: str) -> None:
+        """Notify the client if it has subscribed.  The caller holds Server.lock."""
+        if capability in self.subscribed_lists:
+            self._notify(CHANGES[capability][0], {})
 
     def resource_updated(self, uri: str) -> None:
-        if uri in self.uris:
+        """Notify the client if it has subscribed.  The caller holds Server.lock."""
+        if uri in self.subscribed_uris:
             self._notify(UPDATED, {"uri": uri})
 
     def _row(self, method: str) -> Method | None:
-        """Its METHODS row, None if the user's own; McpError if not in this era."""
+        """Its row in METHODS, None for the user's own; McpError: not in this era."""
         row = METHODS.get(method)
         if row is None:
             known = self._server.has_method(method)
@@ -2602,12 +2613,12 @@ class ServerPolicy:
         return row
 
     def _description(self) -> Json:
-        told = self._server.instructions
+        instructions = self._server.instructions
         return {"capabilities": self._server.capabilities(),
-                **({"instructions": told} if told else {})}
+                **({"instructions": instructions} if instructions else {})}
 
     def _undeclared(self, questions: dict[str, Question]) -> Json:
-        """The capabilities these need and the client did not declare."""
+        """The capabilities that the questions need and the client did not declare."""
         undeclared: Json = {}
         for question in questions.values():
             missing = question.missing(self.client_capabilities, self.version)
@@ -2617,20 +2628,21 @@ class ServerPolicy:
 
 
 class LegacySession(ServerPolicy):
-    """What a server knows of a connection of the handshake revisions."""
+    """A server's policy for a connection of the handshake revisions."""
 
     def __init__(self, server: Any, connection: Connection) -> None:
         self._server, self.connection = server, connection
-        self.version = ""               # agreed on; "" until `initialize`
-        self.client_info, self.client_capabilities = {}, {}
-        self.level = "info"             # before logging/setLevel the server may choose
-        self.uris: set[str] = set()
-        self._ready = False             # `notifications/initialized` has come
-        self._deferred: dict[Any, Json] = {}  # notifications that wait for it, each once
+        self.version = ""               # the revision agreed on; "" until `initialize`
+        self.client_info = {}
+        self.client_capabilities = {}
+        self.level = "info"             # our choice until logging/setLevel
+        self.subscribed_uris: set[str] = set()
+        self._initialized = False       # `notifications/initialized` has come
+        self._deferred: dict[Any, Json] = {}  # notifications that wait for it
 
     def validate_request(self, incoming: IncomingRequest) -> None:
         method = incoming.method
-        if method == "server/discover":  # a probe that says too little
+        if method == "server/discover":  # a probe without the `_meta` that it needs
             raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
                                  "a client of earlier revisions sends `initialize`")
         if not self.version and method not in ("initialize", "ping"):
@@ -2640,36 +2652,41 @@ class LegacySession(ServerPolicy):
         self._row(method)
 
     def describe_server(self, params: Json) -> Json:
-        """Answer `initialize` (basic/lifecycle)."""
+        """The result of `initialize` (basic/lifecycle)."""
         version = require_type(params.get("protocolVersion"), str, "protocolVersion")
-        # Never an error and never an echo: another version is a counter-offer.
+        # If we do not have the client's version we offer another, without an error.
         self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
         self.client_info = require_type(params.get("clientInfo", {}), dict,
                                         "clientInfo")
-        self.client_capabilities = usable(require_type(
+        self.client_capabilities = usable_capabilities(require_type(
             params.get("capabilities", {}), dict, "capabilities"), self.version)
         result = self._description()
-        self.kinds = {kind for kind in CHANGES  # entitled to what it was told of
-                      if result["capabilities"].get(kind, {}).get("listChanged")}
+        # What we declare now, the client may rely on.
+        self.subscribed_lists = {
+            capability for capability in CHANGES
+            if result["capabilities"].get(capability, {}).get("listChanged")}
         return {"protocolVersion": self.version, "serverInfo": self._server.info,
                 **result}
 
     def finalize(self, method: str, result: Json) -> Json:
         value = result.get("structuredContent")
-        if value is not None and type(value) is not dict:  # any value: from 2026 on
+        # Before 2026 structured content had to be an object.
+        if value is not None and type(value) is not dict:
             meta = {**as_object(result.get("_meta")), **WRAPPED}
             return {**result, "structuredContent": {"result": value}, "_meta": meta}
         return result
 
     def translate(self, error: McpError) -> McpError:
-        """An error as it is sent in this era."""
+        """The error as it is sent in this era."""
         return error
 
     def ask(self, incoming: IncomingRequest, questions: dict[str, Question],
             timeout: float | None) -> Json:
+        """Send the questions and wait for valid answers; {key: what `read` returns}."""
         missing = self._undeclared(questions)
         if missing:
-            raise McpError(INVALID_REQUEST, undeclared(missing, self.version), missing)
+            text = undeclared_text(missing, self.version)
+            raise McpError(INVALID_REQUEST, text, missing)
         answers: Json = {}
         attempts: dict[str, int] = {}
         while len(answers) < len(questions):
@@ -2679,50 +2696,52 @@ class LegacySession(ServerPolicy):
                     asked[key] = self._send(incoming, questions[key], timeout)
                 for request, _ in asked.values():
                     self.connection.reading.wait_for(request.future)
-                given = {key: {**result_of(request.future), **more}
-                         for key, (request, more) in asked.items()}
+                given = {key: {**result_of(request.future), **added}
+                         for key, (request, added) in asked.items()}
             finally:  # if one fails, cancel the others
                 for request, _ in asked.values():
                     self.connection.cancel(request)
-            answers.update(read_valid_answers(questions, given, attempts))
+            valid, attempts = read_valid_answers(questions, given, attempts)
+            answers.update(valid)
         return answers
 
     def _send(self, incoming: IncomingRequest, question: Question,
               timeout: float | None) -> tuple[OutgoingRequest, Json]:
-        if incoming.cancelled:  # as when a misfit and the cancellation come together
+        if incoming.cancelled:  # while we read an invalid answer, for example
             raise Cancelled()
         by_url = question.params.get("mode") == "url"
-        more = {"elicitationId": os.urandom(8).hex()} if by_url else {}
-        request = self.connection.request(question.method, {**question.params, **more},
-                                          cap=timeout)
+        added = {"elicitationId": os.urandom(8).hex()} if by_url else {}
+        request = self.connection.request(
+            question.method, {**question.params, **added}, cap=timeout)
         incoming.on_cancel(partial(self.connection.cancel, request))
-        return request, more
+        return request, added
 
     def steps(self) -> Json:
-        return {}  # none yet, and this handler never runs again
+        return {}  # the handler does not run again in this era
 
     def on_initialized(self) -> None:
-        """`notifications/initialized` has come: send what waited for it."""
-        self._ready = True
+        """`notifications/initialized` has come: send the deferred notifications."""
+        self._initialized = True
         for message in self._deferred.values():
             self.connection.outbox.put(encode(message))
         self._deferred.clear()
-        self.connection.outbox.flush_later()  # Server.lock is held
+        self.connection.outbox.flush_later()  # the caller holds Server.lock
 
     def _notify(self, method: str, params: Json) -> None:
         self._deferred[method, params.get("uri")] = notification(method, params)
-        if self._ready:
+        if self._initialized:
             self.on_initialized()
 
     def end(self) -> None:
-        pass  # it ends with its connection
+        pass  # a session ends with its connection
 
     def batches(self) -> bool:
+        """Does the revision agreed on allow arrays of messages?"""
         return bool(self.version) and REVISIONS[self.version].batches
 
 
 def result_of(future: Future[Any]) -> Any:
-    """The result of a future; Cancelled if it was cancelled with its request."""
+    """Wait for the result of a future; Cancelled if the future was cancelled."""
     from concurrent.futures import CancelledError
 
     try:
@@ -2732,17 +2751,19 @@ def result_of(future: Future[Any]) -> Any:
 
 
 class ModernRequest(ServerPolicy):
-    """What a server knows of a request of the stateless revisions: what it carries.
+    """A server's policy for a request of the stateless revisions.
 
-    A `subscriptions/listen` request stays open: an entry in a table, not a thread.
+    A `subscriptions/listen` request stays open; that costs an entry in a table, but no
+    thread.
     """
 
     def __init__(self, server: Any, incoming: IncomingRequest) -> None:
         self._server, self._incoming = server, incoming
         self.connection = incoming.connection
-        # What requestState holds: answers given; results of `once`; of each question
-        # asked in the last round, how many answers did not fit.
-        self._state: Json = {"answers": {}, "steps": {}, "misfits": {}}
+        # What requestState holds: the answers so far; the results of `once`; and for
+        # each question of the last round how often its answer was invalid.
+        self._state: Json = {"answers": {}, "steps": {}, "asked": {}}
+        self._bound = ""  # what a state is valid for, see _bind
 
     def validate_request(self, incoming: IncomingRequest) -> None:
         params = incoming.params
@@ -2751,20 +2772,20 @@ class ModernRequest(ServerPolicy):
         if self.version not in MODERN_VERSIONS:
             raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", {
                 "supported": MODERN_VERSIONS, "requested": self.version})
-        self.client_capabilities = require_type(meta.get(META_CAPABILITIES), dict,
-                                           META_CAPABILITIES)
+        self.client_capabilities = require_type(
+            meta.get(META_CAPABILITIES), dict, META_CAPABILITIES)
         self.client_info = require_type(meta.get(META_CLIENT, {}), dict, META_CLIENT)
         self.level = meta.get(META_LOG_LEVEL)
         if self.level not in (None, *LEVELS):
             raise invalid_params(f"{META_LOG_LEVEL} must be one of {', '.join(LEVELS)}")
         row = self._row(incoming.method)
         if row and row.asks:
-            if self.client_capabilities or "requestState" in params:  # it may ask
+            if self.client_capabilities or "requestState" in params:
                 self._bind(incoming.method, params)
             self._restore(params)
 
     def describe_server(self, params: Json) -> Json:
-        """Answer `server/discover`."""
+        """The result of `server/discover` (basic/discover)."""
         return {"supportedVersions": MODERN_VERSIONS, **self._description()}
 
     def finalize(self, method: str, result: Json) -> Json:
@@ -2777,7 +2798,7 @@ class ModernRequest(ServerPolicy):
         return result
 
     def translate(self, error: McpError) -> McpError:
-        """An error as it is sent in this era (basic, "Error Codes")."""
+        """The error as it is sent in this era (basic, "Error Codes")."""
         code = error.code
         if code == RESOURCE_NOT_FOUND:
             code = INVALID_PARAMS
@@ -2789,40 +2810,46 @@ class ModernRequest(ServerPolicy):
 
     def ask(self, incoming: IncomingRequest, questions: dict[str, Question],
             timeout: float | None) -> Json:
+        """Return the valid answers to the questions if all are here; else unwind.
+
+        See basic/patterns/mrtr.
+        """
         row = METHODS.get(incoming.method)
         if not (row and row.asks):  # basic/patterns/mrtr: "on any other", MUST NOT
             raise McpError(INVALID_REQUEST, f"{incoming.method} cannot ask the client")
         missing = self._undeclared(questions)
-        if missing:  # `except Exception` must not catch it: the client is to hear of it
-            raise Unwind(McpError(MISSING_CAPABILITY, undeclared(missing, self.version),
+        if missing:  # as Unwind: the handler's `except Exception` must not catch it
+            text = undeclared_text(missing, self.version)
+            raise Unwind(McpError(MISSING_CAPABILITY, text,
                                   {"requiredCapabilities": missing}))
-        counted = self._state["misfits"]
-        answers = read_valid_answers(questions, self._state["answers"], counted)
+        given = self._state["answers"]
+        answers, attempts = read_valid_answers(questions, given, self._state["asked"])
         requests = {key: {"method": question.method, "params": question.params}
                     for key, question in questions.items() if key not in answers}
         if not requests:
             return answers
-        attempts = {key: counted.get(key, 0) for key in requests}
-        state = {**self._state, "misfits": attempts}
+        state = {**self._state,
+                 "answers": {key: given[key] for key in given if key not in requests},
+                 "asked": {key: attempts.get(key, 0) for key in requests}}
         raise Unwind({"resultType": "input_required", "inputRequests": requests,
                       "requestState": self._server.signer.sign(state, self._bound)})
 
     def _restore(self, params: Json) -> None:
-        """Take up where the last round ended, with the answers to what it asked."""
+        """Continue from the state of the last round, with the answers of this one."""
         given = require_type(params.get("inputResponses", {}), dict, "inputResponses")
         if "requestState" not in params:
             return
-        state = self._server.signer.open(params["requestState"], self._bound)
+        state = self._server.signer.verify(params["requestState"], self._bound)
         if state is None:
             raise invalid_params("requestState is not valid for this request")
-        # The keys of misfits are all that was asked last; other answers are ignored.
-        asked = {key: given[key] for key in state["misfits"] if key in given}
-        self._state = {**state, "answers": {**asked, **state["answers"]}}
+        # Answers to questions that were not asked in the last round are ignored.
+        new = {key: given[key] for key in state["asked"] if key in given}
+        self._state = {**state, "answers": {**new, **state["answers"]}}
 
     def _bind(self, method: str, params: Json) -> None:
-        """Note what a state is bound to: the method and what is called with what.
+        """Note the method and the arguments that a state is valid for.
 
-        At once: before it asks, a handler may change the lists it is called with.
+        This comes before the handler runs, which may change its arguments.
         """
         bound = {key: value for key, value in params.items()
                  if key not in ("_meta", "inputResponses", "requestState")}
@@ -2832,26 +2859,32 @@ class ModernRequest(ServerPolicy):
         return self._state["steps"]  # type: ignore[no-any-return]
 
     def listen(self, params: Json) -> None:
-        """Agree on what to hear of, and say so; what is not offered is left out."""
-        wanted = require_type(params.get("notifications"), dict, "notifications")
-        told, uris = self._server.capabilities(), UPDATES_WANTED
-        agreed: Json = {key: True for kind, (_, key) in CHANGES.items()
-                        if require_type(wanted.get(key, False), bool, key)
-                        and told.get(kind, {}).get("listChanged")}
-        self.kinds = {kind for kind, row in CHANGES.items() if row[1] in agreed}
-        hears = told.get("resources", {}).get("subscribe")
-        if require_type(wanted.get(uris, []), list, uris) and hears:
-            agreed[uris] = [require_type(uri, str, uris) for uri in wanted[uris]]
-            self.uris = {*agreed[uris]}
-            check_subscriptions(self._server.subscriptions(self.connection), self.uris)
+        """Subscribe to those of the client's notifications that we declare.
+
+        See basic/patterns/subscriptions.  The caller holds Server.lock.
+        """
+        requested = require_type(params.get("notifications"), dict, "notifications")
+        declared, uris = self._server.capabilities(), UPDATES_WANTED
+        agreed: Json = {key: True for capability, (_, key) in CHANGES.items()
+                        if require_type(requested.get(key, False), bool, key)
+                        and declared.get(capability, {}).get("listChanged")}
+        self.subscribed_lists = {
+            capability for capability, row in CHANGES.items() if row[1] in agreed}
+        updates = declared.get("resources", {}).get("subscribe")
+        if require_type(requested.get(uris, []), list, uris) and updates:
+            agreed[uris] = [require_type(uri, str, uris) for uri in requested[uris]]
+            self.subscribed_uris = {*agreed[uris]}
+            check_subscriptions(self._server.subscriptions(self.connection),
+                                self.subscribed_uris)
         self._notify(ACKNOWLEDGED, {"notifications": agreed})
 
     def _notify(self, method: str, params: Json) -> None:
         params = {**params, "_meta": {META_SUBSCRIPTION: self._incoming.id}}
-        self._incoming.notify(method, params, later=True)  # Server.lock is held
+        # Later, because the caller holds Server.lock.
+        self._incoming.notify(method, params, later=True)
 
     def end(self) -> None:
-        """Close the stream gracefully."""
+        """End the stream with a result."""
         tag = {"_meta": {META_SUBSCRIPTION: self._incoming.id}}
         self._incoming.respond(result=self.finalize(self._incoming.method, tag))
         self._server.forget(self)
@@ -2860,8 +2893,8 @@ class ModernRequest(ServerPolicy):
 class StateSigner:
     """Signs state that passes through a client (basic/patterns/mrtr, requirement 4).
 
-    Signed, not encrypted: the client can read it, but not make or change it, nor use it
-    for a request other than the one it is bound to.
+    It is not encrypted: the client can read it.  But it can neither make nor change it,
+    nor use it for a request other than the one that it is bound to.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -2871,8 +2904,8 @@ class StateSigner:
         dated = {**state, "until": time.time() + STATE_SECONDS}
         return self._signed(encode(dated).hex(), bound)
 
-    def open(self, token: Any, bound: str) -> Json | None:
-        """The state, or None if this is not the token of one, or no longer."""
+    def verify(self, token: Any, bound: str) -> Json | None:
+        """The state, or None if the token is not valid, or no longer."""
         import hmac
 
         text = token if type(token) is str and token.isascii() else ""
@@ -2889,40 +2922,47 @@ class StateSigner:
         return f"{body}.{hmac.new(self._secret, text, 'sha256').hexdigest()}"
 
 
-Session = LegacySession  # of a new connection; each request may be stateless instead
+Session = LegacySession  # of a new connection, though its requests may be modern
 
 
-def policy_of(session: LegacySession,
-             incoming: IncomingRequest) -> LegacySession | ModernRequest:
-    """The era of a request: stateless if its `_meta` says so, else its connection's."""
+def policy_of(server: Any, session: LegacySession,
+              incoming: IncomingRequest) -> LegacySession | ModernRequest:
+    """The policy for a request: its own if its `_meta` is modern, or the session."""
     meta = incoming.params.get("_meta")
-    if meta is not None and require_type(meta, dict, "_meta") and (
-            META_VERSION in meta or (  # or incomplete, before any handshake: to be told
-                not session.version and META_CAPABILITIES in meta)):
-        return ModernRequest(session._server, incoming)
+    if meta is not None and looks_modern(require_type(meta, dict, "_meta"), session):
+        return ModernRequest(server, incoming)
     if incoming.method == "initialize":
-        # Perhaps a second one: what is running keeps the session it began with.
-        return LegacySession(session._server, session.connection)
+        # This may be a second handshake; running requests keep their session.
+        return LegacySession(server, session.connection)
     return session
 
 
+def looks_modern(meta: Json, session: LegacySession) -> bool:
+    if META_VERSION in meta:
+        return True
+    # Capabilities without a version, before any handshake: the error of the modern era
+    # names the missing key.
+    return not session.version and META_CAPABILITIES in meta
+
+
 def seconds_to(end: float) -> float:
-    """Seconds until then, to the millisecond as people will read it; at least 0.001."""
+    """Seconds until `end`, rounded to milliseconds for messages; at least 0.001."""
     return max(0.001, round(end - time.monotonic(), 3))
 
 
 class ClientPolicy:
-    """What a client's eras have in common."""
+    """What both eras have in common on a client."""
 
     def __init__(self, session: Any, version: str, info: Any, result: Json) -> None:
-        # A ClientSession (section 11), and what the server says of itself.
-        self._session, self.version, self.server_info = session, version, as_object(info)
+        self._session = session  # a ClientSession (section 11)
+        self.version = version
+        self.server_info = as_object(info)
         self.capabilities = as_object(result.get("capabilities"))
         self.instructions: str | None = result.get("instructions")
         self._declares = "capabilities" in result
 
     def offers(self, method: str) -> bool:
-        """Has the server declared what a method needs, or not said anything?"""
+        """Has the server declared what a method needs, or declared nothing at all?"""
         name, _, detail = METHODS[method].capability.partition(".")
         if not self._declares or name == "completions" and (
                 self.version < COMPLETIONS_SINCE):
@@ -2932,10 +2972,11 @@ class ClientPolicy:
 
 
 class LegacyClientPolicy(ClientPolicy):
-    """How a client speaks to a server of the handshake revisions."""
+    """A client's policy for a server of the handshake revisions."""
 
-    # See Connection; a result may ask for input; the method that does nothing.
-    responds, rounds, ping = True, False, "ping"
+    responds = True
+    multi_round = False
+    ping = "ping"
 
     def __init__(self, session: Any, result: Json) -> None:
         version: Any = result.get("protocolVersion")
@@ -2943,8 +2984,9 @@ class LegacyClientPolicy(ClientPolicy):
             raise no_common_version([version])
         super().__init__(session, version, result.get("serverInfo"), result)
 
-    def open(self, end: float) -> None:
-        # If it was probed, it has complained of that for pages.
+    def on_connected(self, end: float) -> None:
+        # Drop what the server wrote to stderr until now: if it was probed, mostly
+        # tracebacks about the unknown method `server/discover`.
         self._session.process.release(pass_on=False)
         self._session.notify(INITIALIZED)
         if self._session.client.level and "logging" in self.capabilities:
@@ -2968,53 +3010,56 @@ class LegacyClientPolicy(ClientPolicy):
     def roots_changed(self) -> None:
         self._session.notify(ROOTS_CHANGED)
 
-    def notified(self, method: str, params: Json) -> Json | None:
+    def read_notification(self, method: str, params: Json) -> Json | None:
         return params
 
 
-def check_type(result: Json) -> Json:
-    """The last result of a request; McpError if it is of no known type."""
-    kind = result.get("resultType", "complete")
-    if kind != "complete":  # basic: "MUST be considered invalid"
-        raise invalid_response(f"resultType {kind!r:.60}")
+def check_complete(result: Json) -> Json:
+    """Return the last result of a request; McpError if its type is not "complete"."""
+    result_type = result.get("resultType", "complete")
+    if result_type != "complete":  # basic: "MUST be considered invalid"
+        raise invalid_response(f"resultType {result_type!r:.60}")
     return result
 
 
 class ModernClientPolicy(ClientPolicy):
-    """How a client speaks to a server of the stateless revisions."""
+    """A client's policy for a server of the stateless revisions."""
 
-    responds, rounds, ping = False, True, "server/discover"
+    responds = False
+    multi_round = True
+    ping = "server/discover"
 
     def __init__(self, session: Any, version: str, result: Json) -> None:
         info = as_object(result.get("_meta")).get(META_SERVER)
         super().__init__(session, version, info, result)
         self._lock = threading.Lock()        # guards the rest
-        self._streams: dict[Any, Stream] = {}  # those that are open, by id
-        self._updates: dict[str, Stream] = {}  # those of resources, by URI
+        self._streams: dict[Any, Stream] = {}  # the open ones, by id
+        self._updates: dict[str, Stream] = {}  # the open ones of resources, by URI
 
-    def open(self, end: float) -> None:
+    def on_connected(self, end: float) -> None:
         self._session.process.release(pass_on=True)
-        changes = {key: True for kind, (_, key) in CHANGES.items()
-                   if as_object(self.capabilities.get(kind)).get("listChanged")}
+        changes = {
+            key: True for capability, (_, key) in CHANGES.items()
+            if as_object(self.capabilities.get(capability)).get("listChanged")}
         try:
             if changes:
                 self._listen(changes, min(1.0, seconds_to(end)))
         except McpError:
-            pass  # it has no streams after all
+            pass  # the server has no streams after all
 
     def add_meta(self, params: Json | None) -> Json:
         params, client = params or {}, self._session.client
         meta = {META_VERSION: self.version, META_CLIENT: client.info,
                 META_CAPABILITIES: client.declared}
         if client.level or client.log_handler is not None:
-            meta[META_LOG_LEVEL] = client.level or "info"  # as in a session unasked
+            meta[META_LOG_LEVEL] = client.level or "info"  # as LegacySession.level
         return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
 
     def check(self, result: Json) -> Json:
-        return check_type(result)
+        return check_complete(result)
 
     def input_requests(self, result: Json) -> Json:
-        """The questions in a result that needs input; McpError if malformed."""
+        """The questions of a result that needs input; McpError if malformed."""
         requests = result.get("inputRequests")
         if type(requests) is not dict and (
                 requests is not None or type(result.get("requestState")) is not str):
@@ -3032,15 +3077,15 @@ class ModernClientPolicy(ClientPolicy):
             return self._replace(uri, stream)
         self._session.connection.cancel(stream.request)
         if agreed is None:
-            why = f"{stream.request.method}: no acknowledgement within {seconds} s"
-            raise self._session.timeout_error(why)
+            raise self._session.timeout_error(
+                f"{stream.request.method}: no acknowledgement within {seconds} s")
         raise McpError(METHOD_NOT_FOUND, f"The server takes no subscription to {uri}")
 
     def unsubscribe(self, uri: str, seconds: float) -> None:
         self._replace(uri, None)
 
     def _replace(self, uri: str, stream: Stream | None) -> None:
-        """Have this stream, or none, bring the updates of a resource."""
+        """Get the updates of a resource from this stream, or from none."""
         with self._lock:
             before = self._updates.pop(uri, None)
             if stream:
@@ -3048,17 +3093,17 @@ class ModernClientPolicy(ClientPolicy):
         if before:
             self._session.connection.cancel(before.request)
 
-    def _listen(self, wanted: Json, seconds: float) -> tuple[Stream, Json | None]:
-        """Open a stream: the stream, and what its acknowledgement agrees to.
+    def _listen(self, requested: Json, seconds: float) -> tuple[Stream, Json | None]:
+        """Open a stream; return it, and what its acknowledgement agrees to.
 
-        None: no acknowledgement came in time.
+        That is None if no acknowledgement came in time.
         """
         from concurrent.futures import wait
 
-        params = self.add_meta({"notifications": wanted})
+        params = self.add_meta({"notifications": requested})
         with self._lock:  # the acknowledgement may come at once
             stream = Stream(self._session.connection.request(
-                "subscriptions/listen", params), wanted)
+                "subscriptions/listen", params), requested)
             self._streams[stream.request.id] = stream
         future = stream.request.future
         future.add_done_callback(lambda _: self._ended(stream))
@@ -3067,31 +3112,31 @@ class ModernClientPolicy(ClientPolicy):
         if stream.agreed.done():
             return stream, stream.agreed.result()
         if future.done():
-            future.result()  # raises what the server said
+            future.result()  # raises the server's error
             return stream, {}
         return stream, None
 
     def _ended(self, stream: Stream) -> None:
-        """A stream is over; tell the client, unless that is as it should be."""
+        """A stream has ended; notify the client if the server has ended it."""
         connection = self._session.connection
         with self._lock:
             del self._streams[stream.request.id]
             lost = [uri for uri in self._updates if self._updates[uri] is stream]
             for uri in lost:
                 del self._updates[uri]
-        over = connection.closed or connection.eof.is_set()
-        if stream.agreed.done() and not (stream.request.future.cancelled() or over):
+        closed = connection.closed or connection.eof.is_set()
+        if stream.agreed.done() and not (stream.request.future.cancelled() or closed):
             self._session.client.on_stream_ended(lost, {
-                "requestId": stream.request.id, "notifications": stream.wanted,
+                "requestId": stream.request.id, "notifications": stream.requested,
                 "reason": "The server has ended this subscription"})
 
     def set_level(self, level: str, seconds: float) -> None:
-        pass  # each request says it
+        pass  # add_meta sends it
 
     def roots_changed(self) -> None:
         pass  # the server asks for roots in each request
 
-    def notified(self, method: str, params: Json) -> Json | None:
+    def read_notification(self, method: str, params: Json) -> Json | None:
         """The parameters for the client's handlers; None if it is not for them."""
         meta = as_object(params.get("_meta"))
         ends = method == CANCELLED  # basic/patterns/cancellation: only of a stream
@@ -3101,7 +3146,7 @@ class ModernClientPolicy(ClientPolicy):
         with self._lock:
             stream = self._streams.get(read_id(key))
         if stream is None:
-            return None  # it was ended, or never opened
+            return None  # it has ended, or was never opened
         if ends:
             self._session.connection.requests_out.remove(stream.request)
             stream.request.finish({})
@@ -3118,17 +3163,18 @@ class ModernClientPolicy(ClientPolicy):
 class Stream:
     """A `subscriptions/listen` request; agreed: a future of its acknowledgement."""
 
-    def __init__(self, request: OutgoingRequest, wanted: Json) -> None:
-        self.request, self.wanted = request, wanted
+    def __init__(self, request: OutgoingRequest, requested: Json) -> None:
+        self.request, self.requested = request, requested
         self.agreed: Future[Json] = future_class()()
 
 
 def negotiate(session: Any, mode: str, end: float) -> Any:
-    """Agree on an era and a revision; the dialect to speak.  Done by time `end`.
+    """Agree on an era and a revision by the time `end`; return the policy.
 
-    basic/transports/stdio, "Backward Compatibility": probe, and fall back on any answer
-    that is not a modern one.  Raises ConnectionClosed when the server dies of it.
-    A modern server that offers neither of our versions nor a handshake is an error.
+    See basic/transports/stdio, "Backward Compatibility": probe, and fall back on the
+    handshake unless the response is a modern one.  ConnectionClosed: the server has
+    died of the probe.  McpError: a modern server has none of our versions and no
+    handshake.
     """
     if mode in (HANDSHAKE, *LEGACY_VERSIONS):
         session.process.release(pass_on=True)
@@ -3137,24 +3183,24 @@ def negotiate(session: Any, mode: str, end: float) -> Any:
     probe = send_discover(session, version)
     if mode != "auto":
         return read_probe(session, probe, end, [version] if mode == version else None)
-    now = time.monotonic()  # the probe may take half the time: a handshake needs some
+    now = time.monotonic()  # the probe may take half of the time, for the handshake
     try:
         return read_probe(session, probe, min(now + PROBE_SECONDS, (now + end) / 2))
     except (McpError, RequestTimeout) as refusal:
-        offered = versions_named(refusal)
+        named = versions_named(refusal)
         if getattr(refusal, "code", None) in MODERN_CODES and not any(
-                version in LEGACY_VERSIONS for version in offered):
+                version in LEGACY_VERSIONS for version in named):
             raise
     try:
         result = send_initialize(session, mode, end)
     except McpError as error:
-        # Refused.  Modern after all if the probe has been answered meanwhile, whatever
-        # the code of the refusal; or if the refusal says so.
+        # The server is modern after all if the probe has its result by now, or if the
+        # error says so.
         late = probe.future.done() and not probe.future.exception()
         if not late and error.code != UNSUPPORTED_VERSION:
-            raise no_common_version(offered, f" ({error})") if offered else error
+            raise no_common_version(named, f" ({error})") if named else error
     else:
-        session.connection.requests_out.remove(probe)  # drop a late response
+        session.connection.requests_out.remove(probe)  # a late response is dropped
         return LegacyClientPolicy(session, result)
     probe = probe if late else send_discover(session, MODERN_VERSIONS[-1])
     return read_probe(session, probe, end)
@@ -3166,76 +3212,78 @@ def send_discover(session: Any, version: str) -> Any:
 
 
 def peek_result(session: Any, request: OutgoingRequest, end: float) -> Json:
-    """The result of a request; RequestTimeout at time `end`, but it stays pending."""
+    """The result of a request; RequestTimeout at the time `end`, but it goes on."""
     from concurrent.futures import wait
 
     seconds = seconds_to(end)
     wait([request.future], min(seconds, threading.TIMEOUT_MAX))
     if request.future.done():
-        return check_type(request.future.result())
+        return check_complete(request.future.result())
     text = f"{request.method}: no response in {seconds:.3g} s"
     raise session.timeout_error(text)
 
 
 def read_probe(session: Any, probe: OutgoingRequest, end: float,
-                ours: list[str] | None = None) -> ModernClientPolicy:
-    """The dialect a probe's answer stands for; McpError, RequestTimeout if for none."""
-    ours = ours or MODERN_VERSIONS
+                usable: list[str] | None = None) -> ModernClientPolicy:
+    """The policy for a server that has answered the probe.
+
+    usable: the versions to choose from.  McpError, RequestTimeout: it is not modern.
+    """
     try:
         result = peek_result(session, probe, end)
-        offered = result.get("supportedVersions")
-        if type(offered) is not list:
+        supported = result.get("supportedVersions")
+        if type(supported) is not list:
             raise invalid_response("no list of supportedVersions")
     except McpError as error:
-        offered, result = versions_named(error), {}
+        supported, result = versions_named(error), {}
         if error.code != UNSUPPORTED_VERSION:
             raise
-    shared = [version for version in ours if version in offered]
+    shared = [version for version in usable or MODERN_VERSIONS if version in supported]
     if not shared:  # it may name handshake revisions
-        raise no_common_version(offered)
-    if not result:  # modern, but it refused this version: what does it offer in that?
+        raise no_common_version(supported)
+    if not result:  # it is modern, but refused this version: discover with another
         try:
             result = peek_result(session, send_discover(session, shared[-1]), end)
         except McpError:
-            pass  # it still will not say; the requests themselves may work
+            pass  # it refuses again; other requests may work
     return ModernClientPolicy(session, shared[-1], result)
 
 
 def versions_named(error: Any) -> list[Any]:
-    """The versions an UnsupportedProtocolVersionError names; [] for any other error."""
+    """The versions in an UnsupportedProtocolVersionError; [] for any other error."""
     unsupported = getattr(error, "code", None) == UNSUPPORTED_VERSION
     named = as_object(error.data).get("supported") if unsupported else None
     return named if type(named) is list else []
 
 
-def no_common_version(offered: Any, reason: str = "") -> McpError:
-    ours = list(REVISIONS)
-    text = f"the server has {offered!r:.200}, this client {', '.join(ours)}{reason}"
+def no_common_version(supported: Any, reason: str = "") -> McpError:
+    known = list(REVISIONS)
+    text = f"the server has {supported!r:.200}, this client {', '.join(known)}{reason}"
     return McpError(UNSUPPORTED_VERSION, f"No common protocol version: {text}", {
-        "supported": offered, "requested": ours})
+        "supported": supported, "requested": known})
 
 
 def send_initialize(session: Any, mode: str, end: float) -> Json:
     capabilities = dict(session.client.declared)
     if "roots" in capabilities:
         capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
-    call = session.connection.request("initialize", {
+    request = session.connection.request("initialize", {
         "protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
         "capabilities": capabilities, "clientInfo": session.client.info,
     }, timeout=seconds_to(end))
-    return wait_for(call.future)  # type: ignore[no-any-return]
+    return wait_for(request.future)  # type: ignore[no-any-return]
 
 
 # -- 8. Content ------------------------------------------------------------------------
-# Results are the wire's own JSON: dict subclasses with camelCase keys, and attributes
-# where they help.  A plain dict is data, never a block.
+# Content is JSON as it is sent: dict subclasses with camelCase keys, whose fields are
+# attributes too.  A plain dict that a handler returns is data, not a content block.
 
 WIRE_NAMES = {"meta": "_meta", "mime_type": "mimeType", "website_url": "websiteUrl",
                "input_schema": "inputSchema", "output_schema": "outputSchema"}
 
 
-def wire(**fields: Any) -> Json:
-    """Python's keyword arguments as the wire's keys, without those that are None."""
+def wire_fields(**fields: Any) -> Json:
+    """Keyword arguments with the keys of the protocol, without those that are None."""
     return {WIRE_NAMES.get(key, key): value for key, value in fields.items()
             if value is not None}
 
@@ -3264,42 +3312,46 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) and not isinstance(value, enum.Enum)
 
 
-def camel(name: str) -> str:
-    """The wire's key for a name of Python's."""
-    first, *rest = name.split("_")
-    return WIRE_NAMES.get(name) or first + "".join(map(str.capitalize, rest))
+def camel_case(name: str) -> str:
+    """The protocol's key for a Python name."""
+    first, *others = name.split("_")
+    return WIRE_NAMES.get(name) or first + "".join(map(str.capitalize, others))
 
 
 class Fields(dict):  # type: ignore[type-arg]
-    """Wire data whose fields are attributes too: `block.text`, `block.mimeType`."""
+    """A JSON object whose fields are attributes too: `block.text`, `block.mimeType`."""
 
-    field_names = ""  # the fields that may be missing
+    _field_names = ""  # separated by spaces; a missing one of these reads as None
 
     @classmethod
     def of(cls, fields: Json) -> Self:
-        """What came off the wire, taken as it is."""
-        made = cls.__new__(cls)
-        made.update(fields)
-        return made
+        """Make one of received fields, without validation."""
+        instance = cls.__new__(cls)
+        instance.update(fields)
+        return instance
 
     def __getattr__(self, name: str) -> Any:
-        key = name if name in self else camel(name)
-        if key in self or key in self.field_names.split():
+        key = name if name in self else camel_case(name)
+        if key in self or key in self._field_names.split():
             return self.get(key)
         raise AttributeError(f"{type(self).__name__} has no field {name!r}")
 
     def _set(self, **fields: Any) -> None:
-        """Set the fields that are not None; TypeError for one that does not exist."""
-        known = wire(**fields)
-        unknown = known.keys() - set(self.field_names.split())
+        """Set the fields that are not None; TypeError: there is no such field."""
+        given = wire_fields(**fields)
+        unknown = given.keys() - set(self._field_names.split())
         if unknown:
-            raise TypeError(f"{type(self).__name__} has no field "
-                            f"{', '.join(sorted(unknown))}; its fields: {self.field_names}")
-        self.update(known)
+            raise TypeError(
+                f"{type(self).__name__} has no field {', '.join(sorted(unknown))}; its "
+                f"fields: {self._field_names}")
+        self.update(given)
 
 
 class Block(Fields):
-    """A content block; its keys are the wire's (server/tools: "Tool Result")."""
+    """A content block (server/tools, "Tool Result").
+
+    Every block also takes `annotations` and `meta`.
+    """
 
     _type = ""
 
@@ -3310,9 +3362,9 @@ class Block(Fields):
 
 
 class Text(Block):
-    """Text content.  Every block also takes `annotations` and `meta`."""
+    """A content block of text.  It also takes `annotations` and `meta`."""
 
-    _type, field_names = "text", "type text annotations _meta"
+    _type, _field_names = "text", "type text annotations _meta"
 
     def __init__(self, text: str, **fields: Any) -> None:
         self._set(text=text, **fields)
@@ -3323,7 +3375,7 @@ FILE_SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg",
 
 
 class Media(Block):
-    field_names, _default = "type data mimeType annotations _meta", ""
+    _field_names, _default = "type data mimeType annotations _meta", ""
 
     def __init__(self, data: bytes | str | None = None, *, path: Any = None,
                  mime_type: str | None = None, format: str | None = None,
@@ -3338,44 +3390,48 @@ class Media(Block):
             data = from_base64(data)
         if data is None:
             raise TypeError(f"{type(self).__name__} needs data or path")
-        known = (kind for start, kind in FILE_SIGNATURES.items() if data.startswith(start))
+        guesses = (mime for start, mime in FILE_SIGNATURES.items()
+                   if data.startswith(start))
         mime_type = mime_type or fields.pop("mimeType", None) or (
-            f"{self._type}/{format}" if format else next(known, self._default))
+            f"{self._type}/{format}" if format else next(guesses, self._default))
         self._set(data=to_base64(data), mimeType=mime_type, **fields)
 
 
 class Image(Media):
-    """Image content, of bytes, of base64 text or of the file at `path`.
+    """A content block of an image: `data` is bytes or base64 text, `path` a file.
 
-    mime_type, or format ("jpeg"): guessed from the data, or "image/png".
+    mime_type, or format ("jpeg"): by default guessed from the data, or "image/png".
     """
 
     _type, _default = "image", "image/png"
 
 
 class Audio(Media):
-    """Audio content, likewise; the default is "audio/wav"."""
+    """A content block of audio, like Image; the default type is "audio/wav"."""
 
     _type, _default = "audio", "audio/wav"
 
 
 class ResourceLink(Block):
-    """A link to a resource; fields: title, description, mime_type, size and so on."""
+    """A content block that links to a resource.
+
+    fields: title, description, mime_type, size, icons, annotations, meta.
+    """
 
     _type = "resource_link"
-    field_names = "type uri name title description mimeType size icons annotations _meta"
+    _field_names = "type uri name title description mimeType size icons annotations _meta"
 
     def __init__(self, uri: str, name: str, **fields: Any) -> None:
         self._set(uri=str(uri), name=name, **fields)
 
 
 class ResourceContents(Fields):
-    """What a resource holds: `text`, or bytes as `data`.  uri: None is the one read.
+    """The contents of a resource: `text`, or bytes as `data`, or base64 as `blob`.
 
-    blob: base64 text, in place of data.
+    uri: by default the URI that was requested (server/resources).
     """
 
-    field_names = "uri mimeType text blob _meta"
+    _field_names = "uri mimeType text blob _meta"
 
     def __init__(self, text: str | None = None, *, data: bytes | None = None,
                  uri: str | None = None, **fields: Any) -> None:
@@ -3390,10 +3446,12 @@ class ResourceContents(Fields):
 
 
 class EmbeddedResource(Block):
-    """A resource's contents inside a result: `uri` with `text` or `data`; or the
-    contents themselves as `resource`."""
+    """A content block that holds the contents of a resource.
 
-    _type, field_names = "resource", "type resource annotations _meta"
+    Give `uri` and `text` or `data`, or give ResourceContents as `resource`.
+    """
+
+    _type, _field_names = "resource", "type resource annotations _meta"
 
     def __init__(self, uri: str | None = None, text: str | None = None, *,
                  data: bytes | None = None, mime_type: str | None = None,
@@ -3411,26 +3469,26 @@ ROLES = ("user", "assistant")
 class Message(Fields):
     """A message of a prompt.  role: "user" or "assistant"; content: str or a block."""
 
-    field_names = "role content"
+    _field_names = "role content"
 
-    def __init__(self, *parts: Any, **named: Any) -> None:
+    def __init__(self, *args: Any, **fields: Any) -> None:
         """Message(role, content); or, as in FastMCP, (content) and (content, role)."""
-        if len(parts) == 2:
-            swapped = parts[0] not in ROLES and is_text(parts[1]) and parts[1] in ROLES
-            role, content = parts[::-1] if swapped else parts
-            parts, named = (), {"role": role, "content": content}
-        if parts:
-            named["role" if "content" in named else "content"] = parts[0]
-        role, content = named.pop("role", "user"), named.pop("content")
-        if named:
-            raise TypeError(f"a Message has no {', '.join(named)}")
+        if len(args) == 2:
+            swapped = args[0] not in ROLES and is_text(args[1]) and args[1] in ROLES
+            role, content = args[::-1] if swapped else args
+            args, fields = (), {"role": role, "content": content}
+        if args:
+            fields["role" if "content" in fields else "content"] = args[0]
+        role, content = fields.pop("role", "user"), fields.pop("content")
+        if fields:
+            raise TypeError(f"a Message has no {', '.join(fields)}")
         if role not in ROLES:
             raise ValueError(f'a role is "user" or "assistant", not {role!r:.60}')
         self._set(role=role, content=Text(content) if is_text(content) else content)
 
 
 def message_of(value: Any) -> Json:
-    """A message of a prompt or of sampling; a str or a block is the user's."""
+    """A message of a prompt or of sampling; a str or a block is one of the user."""
     if is_text(value) or isinstance(value, Block):
         return Message("user", value)
     if isinstance(value, dict) and "role" in value:
@@ -3439,23 +3497,26 @@ def message_of(value: Any) -> Json:
 
 
 class ToolResult(Fields):
-    """The result of a tool: what a handler may return, and what `call_tool` gives."""
+    """The result of a tool: a handler may return one, and `call_tool` returns one.
 
-    field_names = "content structuredContent isError _meta"
-    wrapped = False  # the output schema says that it is {"result": …}; so may `_meta`
+    content: a str, a block, or a list of both.  structured_content: any JSON.  The
+    official SDK's spellings (structuredContent, isError, _meta) are taken too.
+    """
+
+    _field_names = "content structuredContent isError _meta"
+    wrapped = False  # the output schema says that the structure is {"result": …}
 
     def __init__(self, content: Any = (), structured_content: Any = None,
                  is_error: bool = False, meta: Json | None = None,
-                 **wired: Any) -> None:
-        # wired: the same in the wire's spelling, as the official SDK has it.
+                 **fields: Any) -> None:
         parts = [content] if isinstance(content, (str, dict)) else content or ()
         blocks = [Text(part) if isinstance(part, str) else part for part in parts]
         self._set(**{"content": blocks, "structuredContent": structured_content,
-                     "isError": is_error, "_meta": meta, **wired})
+                     "isError": is_error, "_meta": meta, **fields})
 
     @property
     def content(self) -> list[Json]:
-        """The content blocks, as on the wire; their fields are attributes too."""
+        """The content blocks as received; their fields are attributes too."""
         return [Block.of(block) if type(block) is dict else block
                 for block in self.get("content") or []]
 
@@ -3466,7 +3527,7 @@ class ToolResult(Fields):
 
     @property
     def structured_content(self) -> Any:
-        """The structured content as on the wire, or None."""
+        """The structured content as received, or None."""
         return self.get("structuredContent")
 
     @structured_content.setter
@@ -3480,20 +3541,25 @@ class ToolResult(Fields):
 
     @property
     def data(self) -> Any:
-        """The structured content, unwrapped where it is marked; else the text."""
+        """The structured content, without its wrapper if it has one; or the text.
+
+        A value that is no object travels as {"result": value}; the output schema or
+        `_meta` says so.
+        """
         if "structuredContent" not in self:
             return self.text
         value = self["structuredContent"]
-        mark = as_object(as_object(self.get("_meta")).get("fastmcp"))
-        wrapped = self.wrapped or mark.get("wrap_result")
+        marks = as_object(as_object(self.get("_meta")).get("fastmcp"))
+        wrapped = self.wrapped or marks.get("wrap_result")
         return value.get("result") if wrapped and type(value) is dict else value
 
 
 class Elicited:
-    """An answer to `elicit`.  action: "accept", "decline" or "cancel".
+    """The user's answer to `elicit`.  action: "accept", "decline" or "cancel".
 
-    content: the form as filled in, a dict, when accepted.  data: the same as the type
-    that was asked for.  elicitation_id: of a URL question, where the era has one.
+    content: if accepted, the form as a dict.  data: the same as an object of the type
+    that was asked for.  elicitation_id: of `elicit_url`, None in the stateless
+    revision.
     """
 
     def __init__(self, action: str, content: Json | None = None, data: Any = None,
@@ -3504,14 +3570,14 @@ class Elicited:
     def __repr__(self) -> str:
         return f"Elicited({self.action!r}, {self.content!r})"
 
-    if TYPE_CHECKING:  # in an `async def` handler
+    if TYPE_CHECKING:  # `await ctx.elicit(…)` in an `async def` handler
         def __await__(self) -> Generator[Any, Any, Self]: ...
 
 
 class Sampled(Fields):
-    """The result of `sample`, as on the wire."""
+    """The answer to `sample`: role, content, model, stopReason (client/sampling)."""
 
-    if TYPE_CHECKING:  # in an `async def` handler
+    if TYPE_CHECKING:  # `await ctx.sample(…)` in an `async def` handler
         def __await__(self) -> Generator[Any, Any, Self]: ...
 
     @property
@@ -3529,33 +3595,35 @@ class Sampled(Fields):
 
 # -- 9. Schema -------------------------------------------------------------------------
 # Signatures become JSON Schema, arguments become objects, results become JSON.  Hints
-# are read by __origin__, __args__ and name: a server that starts must not import
-# typing, inspect or dataclasses to say that a parameter is an optional list of strings.
+# are read by __origin__, __args__ and name: a server's start must not import typing,
+# inspect or dataclasses just to describe a parameter as an optional list of strings.
+# JSON Schema is here as a whole, because a tool's schema may use all of it
+# (server/tools, "Tool"), and the library that validates it would be a dependency.
 
 MAX_NESTING = 200     # schemas applied within each other; levels of a result
-MAX_STEPS = 500_000   # work of one check, counted in schemas applied
-ERROR_COST = 20       # of a problem that is collected, in such steps
-LOOK_COST = 0.05      # of a name or member that is looked at
-MAX_PATTERN = 1_000   # characters of a regular expression; validate() says why
-MAX_SUBJECT = 20_000  # characters it is tried on
-MAX_PROBLEMS = 20     # told to the peer; the rest is counted
-MAX_CHOICES = 100     # named in a problem; the rest is counted
+MAX_STEPS = 500_000   # of one validation; a step is a schema applied to a value
+ERROR_COST = 20       # steps that an error costs
+LOOK_COST = 0.05      # steps that a look at a name or an item costs
+MAX_PATTERN = 1_000   # characters of a regular expression, see validate()
+MAX_SUBJECT = 20_000  # characters that one is matched with
+MAX_PROBLEMS = 20     # listed of a value; more are counted
+MAX_CHOICES = 100     # listed in a problem; more are counted
 
 
 class SchemaError(ValueError):
-    """A schema that cannot be used.
+    """A schema cannot be used.
 
-    It is malformed or of another dialect, a reference leads out of the document, or it
-    is more work than the limits above allow.
+    It is malformed or of another dialect, a reference leads out of the document, or to
+    apply it is more work than the limits above allow.
     """
 
 
 class TooMuchWork(SchemaError):
-    """To check a value against a schema would take too long, or nest too deeply."""
+    """To validate a value would take too long, or nest too deeply."""
 
 
 class ValidationError(ValueError):
-    """A value that does not fit: `problems` has one readable line for each reason."""
+    """A value does not match its schema.  problems: a readable line for each error."""
 
     def __init__(self, errors: list[Problem], count: int = 0) -> None:
         self.problems = [problem_line(path, text) for path, text, _ in errors[:MAX_PROBLEMS]]
@@ -3565,43 +3633,44 @@ class ValidationError(ValueError):
 
 
 def problem_line(path: tuple[Any, ...], text: str) -> str:
-    """A problem, after the way to where it is: `user.tags[1]: expected …`."""
+    """A problem with the path to its place: `user.tags[1]: expected …`."""
     keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}" for key in path)
-    way = "".join(keys).lstrip(".")
-    return " ".join(f"{way}: {text}".split()) if path else text
+    place = "".join(keys).lstrip(".")
+    return " ".join(f"{place}: {text}".split()) if path else text
 
 
 def validate(value: Any, schema: Any) -> list[str]:
-    """What is wrong with `value`, one readable line per problem; empty when it fits.
+    """Return a readable line for each problem of `value`; [] if it matches `schema`.
 
-    All of JSON Schema 2020-12 validation; `format` only annotates, nothing is fetched.
-    Raises SchemaError.  Work is bounded, except that Python's `re` cannot be stopped: a
-    hostile `pattern` can take exponential time.
+    Validates as JSON Schema 2020-12 says; `format` only annotates, and no reference is
+    fetched.  SchemaError: the schema cannot be used.  Work is bounded, except that
+    Python's `re` cannot be stopped: a hostile `pattern` can take exponential time.
     """
     return Validator(schema).problems(value)
 
 
-# The validator.  A document is read whole before use (Validator) and then applied: one
-# Evaluation for each schema and value that meet.
+# The validator.  A Validator reads a document and checks it; then each schema that is
+# applied to a value makes an Evaluation.
 
 JSON_TYPES = {type(None): "null", bool: "boolean", int: "integer number", float: "number",
           str: "string", list: "array", tuple: "array", dict: "object"}
 
 
 def json_types(value: Any) -> str:
-    """The names of its type, one or two: 1 and 1.0 are integers as well as numbers."""
+    """The names of a value's type, one or two: 1 and 1.0 are integers and numbers."""
     if isinstance(value, float):
-        whole = "integer " if value.is_integer() else ""
-        return f"{whole}number" if abs(value) < float("inf") else "unknown"
-    kind = JSON_TYPES.get(type(value))
-    return kind or next((JSON_TYPES[t] for t in JSON_TYPES if isinstance(value, t)), "unknown")
+        if not abs(value) < float("inf"):
+            return "unknown"
+        return "integer number" if value.is_integer() else "number"
+    return JSON_TYPES.get(type(value)) or next(
+        (JSON_TYPES[t] for t in JSON_TYPES if isinstance(value, t)), "unknown")
 
 
 def quote(value: Any) -> str:
-    """One short line; of a container only the kind, for it may hold what is private."""
-    kind = json_types(value)
-    if kind in ("array", "object") or kind == "unknown" and type(value) is not float:
-        return f"an {kind}"
+    """A value in a short line; of a container the type only: it may hold secrets."""
+    types = json_types(value)
+    if types in ("array", "object") or types == "unknown" and type(value) is not float:
+        return f"an {types}"
     if isinstance(value, int) and value.bit_length() > 200:
         return "a huge integer"
     value = value[:80] if isinstance(value, str) else value
@@ -3610,24 +3679,24 @@ def quote(value: Any) -> str:
 
 
 def join_some(choices: Iterable[Any], show: Any = None) -> str:
-    """One after the other; of very many only the first."""
+    """List choices, but of very many only the first."""
     show = show or quote
     choices = [*choices]
     more = len(choices) - MAX_CHOICES
-    told = ", ".join(map(show, choices[:MAX_CHOICES])) or "none"
-    return told if more <= 0 else f"{told} and {more} more"
+    text = ", ".join(map(show, choices[:MAX_CHOICES])) or "none"
+    return text if more <= 0 else f"{text} and {more} more"
 
 
 def type_names(schema: Json) -> list[str]:
-    """The names under `type`, one or several; none if it takes any."""
+    """The names in `type` of a schema; [] if there is none."""
     names = schema.get("type", [])
     return [names] if isinstance(names, str) else names
 
 
 def hashable(value: Any) -> str:
-    """Text that is equal where JSON Schema says so: 1 is 1.0, but neither is true.
+    """Text that is equal for values that JSON Schema calls equal: 1 is 1.0, not true.
 
-    Text, because the hashes of numbers, and of tuples of them, can be made to collide.
+    It is text because somebody can make the hashes of numbers collide.
     """
     if isinstance(value, dict):
         parts = sorted(f"{key!r}:{hashable(item)}" for key, item in value.items())
@@ -3641,9 +3710,9 @@ def hashable(value: Any) -> str:
 
 
 def percent_decode(text: str) -> str:
-    """Text of a URI without its %XX; urllib.parse is slow to import."""
-    def decoded(run: re.Match[str]) -> str:
-        return bytes.fromhex(run[0].replace("%", "")).decode("utf-8", "replace")
+    """Decode the %XX of a URI; urllib.parse would be slow to import."""
+    def decoded(escapes: re.Match[str]) -> str:
+        return bytes.fromhex(escapes[0].replace("%", "")).decode("utf-8", "replace")
 
     return re.sub("(?:%[0-9A-Fa-f]{2})+", decoded, text)
 
@@ -3655,48 +3724,50 @@ def join_uri(base: str, reference: str) -> str:
 
     try:
         return urljoin(base, reference)
-    except ValueError:  # no URI: nothing has this name
+    except ValueError:  # it is no URI, and so the name of nothing
         return reference
 
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """ECMA 262 in Python's words: \\d and \\w are ASCII, $ is the very end."""
+    """Compile a pattern of ECMA 262: \\d and \\w are ASCII, $ is the very end."""
     letter = r"(?u:[^\W\d_])"
-    words = {"$": r"\Z", "(?<": "(?P<", r"\s": r"(?u:\s)", r"\S": r"(?u:\S)",
-             r"\p{digit}": r"(?u:\d)", r"\p{L}": letter, r"\p{Letter}": letter}
+    replacements = {
+        "$": r"\Z", "(?<": "(?P<", r"\s": r"(?u:\s)", r"\S": r"(?u:\S)",
+        r"\p{digit}": r"(?u:\d)", r"\p{L}": letter, r"\p{Letter}": letter}
     tokens = r"\\[pP]\{\w+\}|\\.|\[(?:\\.|[^\]\\])*\]|\$|\(\?<(?=\w)"
     try:
         if len(pattern) > MAX_PATTERN:
             raise OverflowError(f"longer than {MAX_PATTERN} characters")
-        text = re.sub(tokens, lambda found: words.get(found[0], found[0]), pattern)
+        text = re.sub(tokens, lambda token: replacements.get(token[0], token[0]),
+                      pattern)
         return re.compile(text, re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
         raise SchemaError(f"pattern {quote(pattern)}: {error}") from None
 
 
 class Validator:
-    """One schema document, read whole before use: a bad one is refused at once.
+    """A schema document, checked at once; SchemaError if it is bad.
 
-    foreign: it came over the wire.  Then its regular expressions are not run, because
-    Python's `re` cannot be stopped; what they would decide is taken to fit.
+    foreign: it came from the other end.  Then its regular expressions are not run,
+    because Python's `re` cannot be stopped; values are taken to match them.
     """
 
     def __init__(self, document: Any, foreign: bool = False) -> None:
         self.document, self.foreign = document, foreign
-        self.bases: dict[int, str] = {}  # the base URI of what stands in it, by id()
+        self.bases: dict[int, str] = {}  # id() of each part: its base URI
         self.anchors: dict[str, Any] = {}  # URI or URI#anchor: schema
-        self.checked: set[int] = set()  # what is known to be a schema, by id()
-        self._choices: dict[int, tuple[set[Any], str]] = {}  # of each `enum`, by id()
-        self._work = WorkBudget()  # of making sure that references lead to schemas
+        self.checked: set[int] = set()  # id() of the parts that are valid schemas
+        self._choices: dict[int, tuple[set[Any], str]] = {}  # by id() of the `enum`
+        self._work = WorkBudget()  # of checking the schemas that references lead to
         try:
-            encode(document)  # a list of tools must be; and no JSON is infinite
+            encode(document)  # tools/list sends it; and JSON cannot be cyclic
         except (TypeError, ValueError, RecursionError) as error:
             raise SchemaError(f"not JSON: {error}") from None
         if document is METASCHEMA:
             self.checked.add(id(document))
         else:
-            self.bases.update(metaschema().bases)  # which may be referred to
+            self.bases.update(metaschema().bases)  # the document may refer to it
             self.anchors.update(metaschema().anchors)
         self.ensure_schema(document)
         self.anchors[""] = document
@@ -3706,10 +3777,10 @@ class Validator:
     def _references(self) -> list[tuple[str, str]]:
         """Note bases and anchors; return every (base, reference).
 
-        Only strings count, because the same keys may occur in data that is no schema.
+        Only strings count: the same keys may occur in data that is not a schema.
         """
         references: list[tuple[str, str]] = []
-        todo = [("", self.document)]  # a stack: documents may be deep
+        todo = [("", self.document)]  # no recursion: documents may be deep
         while todo:
             base, node = todo.pop()
             if not isinstance(node, (dict, list)) or id(node) in self.bases:
@@ -3731,16 +3802,16 @@ class Validator:
         return references
 
     def ensure_schema(self, schema: Any) -> Any:
-        """The schema, if it is one; a reference may lead to anything."""
+        """Return the schema if it is valid; a reference may lead to anything."""
         if id(schema) not in self.checked:
-            found = metaschema().evaluate(schema, self._work)
-            if found.failures:
-                raise SchemaError(ValidationError(found.errors).problems[0])
+            evaluation = metaschema().evaluate(schema, self._work)
+            if evaluation.failures:
+                raise SchemaError(ValidationError(evaluation.errors).problems[0])
             self.checked.add(id(schema))
         return schema
 
     def resolve_ref(self, base: str, reference: str) -> Any:
-        """The schema a reference names: by URI, anchor or JSON pointer."""
+        """The schema of a reference, which is a URI, an anchor or a JSON pointer."""
         try:
             uri, _, fragment = join_uri(base, reference).partition("#")
             fragment = percent_decode(fragment)
@@ -3749,15 +3820,15 @@ class Validator:
             target = self.anchors[uri]
             for step in fragment.split("/")[1:]:
                 step = step.replace("~1", "/").replace("~0", "~")
-                at_index = isinstance(target, list) and step.isdecimal()
-                target = target[int(step) if at_index else step]
+                is_index = isinstance(target, list) and step.isdecimal()
+                target = target[int(step) if is_index else step]
         except (LookupError, ValueError, TypeError):
             raise SchemaError(f"{quote(reference)} is not in the document, "
                               "and nothing is fetched") from None
         return self.ensure_schema(target)
 
     def resolve_dynamic_ref(self, scope: tuple[str, ...], reference: str) -> Any:
-        """The same, but a dynamic anchor is looked for from the outermost base on."""
+        """The same for $dynamicRef: a dynamic anchor of the outermost base counts."""
         target = self.resolve_ref(scope[-1], reference)
         name = reference.partition("#")[2]
         if not isinstance(target, dict) or target.get("$dynamicAnchor") != name:
@@ -3769,40 +3840,43 @@ class Validator:
         return target
 
     def choices(self, enum: list[Any]) -> tuple[set[Any], str]:
-        """The members of an `enum`, to look a value up in, and as text."""
+        """The values of an `enum`, hashable and as text."""
         if id(enum) not in self._choices:
             text = ("one of " if len(enum) > 1 else "") + join_some(enum)
             self._choices[id(enum)] = {*map(hashable, enum)}, text
         return self._choices[id(enum)]
 
     def evaluate(self, value: Any, work: WorkBudget | None = None) -> Evaluation:
-        """The document applied to a value.  TooMuchWork: that takes too long."""
+        """Apply the document to a value.  TooMuchWork: that takes too long."""
         try:
-            return Evaluation(self, self.document, value, (), ("",), work or WorkBudget())
+            return Evaluation(self, self.document, value, (), ("",),
+                              work or WorkBudget()).run()
         except RecursionError:
             raise TooMuchWork("checking nests too deeply (a $ref loop?)") from None
 
     def problems(self, value: Any, seconds: float = float("inf")) -> list[str]:
-        found = self.evaluate(value, WorkBudget(seconds))
-        return ValidationError(found.errors, found.failures).problems
+        """A readable line for each problem.  TooMuchWork: it takes over `seconds`."""
+        evaluation = self.evaluate(value, WorkBudget(seconds))
+        return ValidationError(evaluation.errors, evaluation.failures).problems
 
     def coerce(self, value: Any, strict: bool = True) -> Any:
-        """What `value` becomes.  ValidationError: it does not fit.
+        """Return the object that `value` stands for.  ValidationError: it is invalid.
 
-        Unless `strict`, text that was refused for its type is first replaced by the
-        JSON it spells; again and again, because that may hold such text in turn.
+        Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
+        may in turn contain such text.
         """
         work = WorkBudget()
-        found = self.evaluate(value, work)
-        while found.repairs and not strict:
-            found = self.evaluate(repaired(found.value, found.repairs), work)
-        if found.failures:
-            raise ValidationError(found.errors, found.failures)
-        return found.result
+        evaluation = self.evaluate(value, work)
+        while evaluation.repairs and not strict:
+            value = repaired(evaluation.value, evaluation.repairs)
+            evaluation = self.evaluate(value, work)
+        if evaluation.failures:
+            raise ValidationError(evaluation.errors, evaluation.failures)
+        return evaluation.result
 
 
 class WorkBudget:
-    """What one check may still cost, in schemas applied; more is TooMuchWork."""
+    """The steps that a validation may still take; TooMuchWork when they are used up."""
 
     def __init__(self, seconds: float = float("inf")) -> None:
         self._left, self._ends = float(MAX_STEPS), time.monotonic() + seconds
@@ -3816,21 +3890,22 @@ class WorkBudget:
 
 
 def repaired(value: Any, repairs: list[tuple[tuple[Any, ...], Any]]) -> Any:
-    """A copy of `value` with parts replaced: (path, new part) of each."""
+    """A copy of `value` with some parts replaced; repairs: (path, new part) of each."""
     copy = json.loads(json.dumps([value]))
     for path, part in repairs:
-        *way, last = (0, *path)
+        *parents, last = (0, *path)
         holder = copy
-        for step in way:
-            holder = holder[step]
+        for key in parents:
+            holder = holder[key]
         holder[last] = part
     return copy[0]
 
 
 class Schema(dict):  # type: ignore[type-arg]
-    """A schema whose fitting values become `make(value)`, once their parts are made.
+    """A schema with a constructor: a matching value becomes `make(value)`.
 
-    Where it is `optional`, null says that the property is left out.
+    Parts of the value are made first.  optional: null means that the property is
+    missing.
     """
 
     def __init__(self, keywords: Any, make: Any = None, optional: bool = False) -> None:
@@ -3838,21 +3913,23 @@ class Schema(dict):  # type: ignore[type-arg]
         self.make, self.optional = make, optional
 
     def plus(self, keywords: Any) -> Schema:
+        """A copy with more keywords."""
         return Schema({**self, **keywords}, self.make, self.optional)
 
 
-MISSING: Any = object()  # no default; no such property
-UNSTATED: Any = object()   # a default that stands in no schema
-BOOLEAN_SCHEMAS: Any = {True: {}, False: {"not": {}}}  # the schemas that are no objects
+MISSING: Any = object()   # there is no default, or no such property
+UNSTATED: Any = object()  # there is a default, but the schema does not state it
+BOOLEAN_SCHEMAS: Any = {True: {}, False: {"not": {}}}
 
 
 class Evaluation:
     """One schema applied to one value.
 
-    errors: the first problems, with their paths; failures: how many there are.
-    repairs: the JSON that refused text spells, with its paths.  evaluated: the names or
-    indices that a keyword has applied to, so that `unevaluated…` can ask for the rest.
-    result: what the value becomes.  scope: the base URIs on the way here.
+    errors: the first errors, with their paths; failures: how many there are.  repairs:
+    (path, JSON) of text whose type is wrong, but which contains JSON of a right type.
+    evaluated: the names or indices that a keyword has applied to; `unevaluated…`
+    applies to the others.  result: the object that the value stands for.  scope: the
+    base URIs from the document's root to here.
     """
 
     def __init__(self, validator: Validator, schema: Any, value: Any, path: Any,
@@ -3862,42 +3939,46 @@ class Evaluation:
         work.spend(1)
         self.validator, self.path, self.work = validator, path, work
         self.scope = (*scope, validator.bases.get(id(schema), scope[-1]))
-        self.errors: list[Problem] = []  # (path, text, what was expected)
+        self.errors: list[Problem] = []  # of each: its path, its text, what is expected
         self.failures = 0
         self.repairs: list[tuple[Any, Any]] = []
         self.evaluated: set[Any] = set()
-        keywords = schema if isinstance(schema, dict) else BOOLEAN_SCHEMAS[schema]
-        self.schema = keywords
+        self.schema: Any = (
+            schema if isinstance(schema, dict) else BOOLEAN_SCHEMAS[schema])
         self.value = self.result = value
-        kind = json_types(value)
-        apply_keywords, unevaluated = APPLIERS.get(kind, (None, ""))
+
+    def run(self) -> Evaluation:
+        """Apply the schema; what follows from it is in the attributes then."""
+        keywords, types = self.schema, json_types(self.value)
+        apply_keywords, unevaluated = APPLIERS.get(types, (None, ""))
         if apply_keywords:
             apply_keywords(self, keywords)
-        self.compare(keywords, kind)
-        if not IN_PLACE_KEYWORDS.isdisjoint(keywords):  # skip this for plain schemas
+        self.compare(keywords, types)
+        if not IN_PLACE_KEYWORDS.isdisjoint(keywords):  # most schemas have none of them
             self.combine(keywords)
         # A subschema that failed contributes no annotations (2020-12, 11).
         if unevaluated in keywords and not self.failures:
-            self.apply_to_rest(keywords[unevaluated])
-        if isinstance(schema, Schema):
-            self.construct(schema)
+            self.apply_to_others(keywords[unevaluated])
+        if isinstance(keywords, Schema):
+            self.construct(keywords)
+        return self
 
     def error(self, text: str, *key: Any, expected: str = "") -> None:
-        """A problem of the value, or of its part under a key."""
+        """Note an error of the value, or of its part under a key."""
         self.work.spend(ERROR_COST)
         self.failures += 1
         if len(self.errors) < MAX_PROBLEMS:
             self.errors.append(((*self.path, *key), text, expected))
 
-    def require(self, fits: Any, expected: str, got: Any = None) -> None:
-        """A problem unless it fits: what was expected, and got instead."""
-        if not fits:
-            got = quote(self.value) if got is None else got
-            self.error(f"expected {expected}, got {got}", expected=expected)
+    def require(self, valid: Any, expected: str, actual: Any = None) -> None:
+        """Note an error unless `valid`: what is expected, and the value instead."""
+        if not valid:
+            actual = quote(self.value) if actual is None else actual
+            self.error(f"expected {expected}, got {actual}", expected=expected)
 
     def apply(self, schema: Any, value: Any, *key: Any) -> Evaluation:
         return Evaluation(self.validator, schema, value, (*self.path, *key),
-                           self.scope, self.work)
+                           self.scope, self.work).run()
 
     def take_errors(self, other: Evaluation) -> None:
         self.failures += other.failures
@@ -3927,13 +4008,14 @@ class Evaluation:
             parts = {**self.result, **made}.items()
             self.result = {key: part for key, part in parts if part is not MISSING}
         elif made:
-            self.result = [made.get(at, part) for at, part in enumerate(self.result)]
+            self.result = [made.get(index, part)
+                           for index, part in enumerate(self.result)]
 
-    def apply_to_rest(self, schema: Any) -> None:
+    def apply_to_others(self, schema: Any) -> None:
         """Apply a schema to every part that no keyword has applied to."""
         is_object = isinstance(self.value, dict)
-        every = self.value if is_object else range(len(self.value))
-        keys = [key for key in every if key not in self.evaluated]
+        all_keys = self.value if is_object else range(len(self.value))
+        keys = [key for key in all_keys if key not in self.evaluated]
         if schema is not False or not is_object:
             return self.apply_to_parts(dict.fromkeys(keys, schema))
         known = join_some(self.schema.get("properties", ()), show=str)
@@ -3946,19 +4028,22 @@ class Evaluation:
         elif node.make and not self.failures:
             try:
                 self.result = node.make(self.result)
-            except Exception as error:  # the author's own, of an assert for example
-                what = node.get("format", node.get("contentEncoding"))
+            except Exception as error:  # of user code, such as __post_init__
                 text = str(error)[:200] or type(error).__name__
-                self.require(False, what) if what else self.error(text)
+                expected = node.get("format", node.get("contentEncoding"))
+                if expected:
+                    self.require(False, expected)
+                else:
+                    self.error(text)
 
     # -- the keywords
 
     def require_bounds(self, size: Any, keywords: Any, unit: str, *names: str) -> None:
-        """At most, at least, less than, more than what each of these keywords says."""
-        for name, (relation, fits) in zip(names, BOUNDS):
+        """Check keywords that mean, in this order, the relations of BOUNDS."""
+        for name, (relation, holds) in zip(names, BOUNDS):
             if name in keywords:
-                what = f"{relation} {quote(keywords[name])} {unit}".strip()
-                self.require(fits(size, keywords[name]), what, quote(size))
+                expected = f"{relation} {quote(keywords[name])} {unit}".strip()
+                self.require(holds(size, keywords[name]), expected, quote(size))
 
     def number(self, keywords: Any) -> None:
         if "multipleOf" in keywords:
@@ -3985,17 +4070,17 @@ class Evaluation:
             self.apply_to_parts(dict(zip(range(size), keywords["prefixItems"])))
         if isinstance(keywords.get("items"), list):  # draft-07: prefixItems and items
             self.apply_to_parts(dict(zip(range(size), keywords["items"])))
-            self.apply_to_rest(keywords.get("additionalItems", True))
+            self.apply_to_others(keywords.get("additionalItems", True))
         elif "items" in keywords:
-            self.apply_to_rest(keywords["items"])
+            self.apply_to_others(keywords["items"])
         if "contains" in keywords:
-            hits = [index for index, item in enumerate(self.value)
-                    if not self.apply(keywords["contains"], item).failures]
-            self.evaluated.update(hits)
+            matching = [index for index, item in enumerate(self.value)
+                        if not self.apply(keywords["contains"], item).failures]
+            self.evaluated.update(matching)
             least = keywords.get("minContains", 1)
             most = keywords.get("maxContains", size)
-            what = f"{least} to {most} items of a certain kind"
-            self.require(least <= len(hits) <= most, what, len(hits))
+            expected = f"{least} to {most} items of a certain kind"
+            self.require(least <= len(matching) <= most, expected, len(matching))
 
     def object(self, keywords: Any) -> None:
         self.require_bounds(len(self.value), keywords, "properties", "maxProperties",
@@ -4003,11 +4088,12 @@ class Evaluation:
         self.require_names(keywords.get("required", ()), "required")
         for name in self.value if "propertyNames" in keywords else ():
             other = self.apply(keywords["propertyNames"], name, name)
-            other.repairs = []  # they would be of the name
+            other.repairs = []  # a name cannot be replaced
             self.take_errors(other)
-        named = keywords.get("properties", {})
-        self.work.spend(len(named) * LOOK_COST)
-        self.apply_to_parts({name: named[name] for name in named if name in self.value})
+        properties = keywords.get("properties", {})
+        self.work.spend(len(properties) * LOOK_COST)
+        self.apply_to_parts({name: schema for name, schema in properties.items()
+                             if name in self.value})
         if "patternProperties" in keywords and self.validator.foreign:
             self.evaluated.update(self.value)
             return
@@ -4016,37 +4102,37 @@ class Evaluation:
             self.apply_to_parts({
                 key: schema for key in self.value if pattern_matches(pattern, key)})
         if "additionalProperties" in keywords:
-            self.apply_to_rest(keywords["additionalProperties"])
+            self.apply_to_others(keywords["additionalProperties"])
         for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
-            for name, needed in keywords.get(keyword, {}).items():
-                if name in self.value and isinstance(needed, list):
-                    self.require_names(needed, f"required with {name}")
+            for name, dependent in keywords.get(keyword, {}).items():
+                if name in self.value and isinstance(dependent, list):
+                    self.require_names(dependent, f"required with {name}")
                 elif name in self.value:
-                    self.apply_in_place(needed)
+                    self.apply_in_place(dependent)
 
-    def require_names(self, names: Any, why: str) -> None:
+    def require_names(self, names: Any, reason: str) -> None:
         self.work.spend(len(names) * LOOK_COST)
         for name in names:
             if name not in self.value:
-                self.error(f"missing ({why})", name)
+                self.error(f"missing ({reason})", name)
 
-    def compare(self, keywords: Any, kind: str) -> None:
+    def compare(self, keywords: Any, types: str) -> None:
         if "type" in keywords:
             names = type_names(keywords)
-            if not {*names}.intersection(kind.split()):
+            if not {*names}.intersection(types.split()):
                 self.refuse_type(names, " or ".join(names))
         if "enum" in keywords and not self.failures:
-            members, text = self.validator.choices(keywords["enum"])
-            self.require(hashable(self.value) in members, text)
+            values, text = self.validator.choices(keywords["enum"])
+            self.require(hashable(self.value) in values, text)
         if "const" in keywords and not self.failures:
             constant = keywords["const"]
             self.require(hashable(self.value) == hashable(constant), quote(constant))
 
     def refuse_type(self, types: Iterable[str], expected: str) -> None:
         self.require(False, expected)
-        spelled = json_in_text(self.value, {*types})
-        if spelled is not None:
-            self.repairs.append((self.path, spelled))
+        replacement = json_in_text(self.value, {*types})
+        if replacement is not None:
+            self.repairs.append((self.path, replacement))
 
     def combine(self, keywords: Any) -> None:
         if "allOf" in keywords:
@@ -4071,36 +4157,39 @@ class Evaluation:
                 self.validator.resolve_dynamic_ref(self.scope, keywords["$dynamicRef"]))
 
     def any_of(self, schemas: list[Any], most: int) -> None:
-        """The first branch that fits; or else the errors of the best one."""
+        """Take the result of the first branch that matches, or errors if none does."""
         branches = [self.apply(schema, self.value) for schema in schemas]
-        fits = [branch for branch in branches if not branch.failures]
-        if not fits:
+        matching = [branch for branch in branches if not branch.failures]
+        if not matching:
             return self.take_errors_of_best(branches)
-        self.evaluated.update(*(branch.evaluated for branch in fits))
-        if fits[0].result is not self.value:
-            self.result = fits[0].result
-        self.require(len(fits) <= most, "one alternative to fit", len(fits))
+        self.evaluated.update(*(branch.evaluated for branch in matching))
+        if matching[0].result is not self.value:
+            self.result = matching[0].result
+        self.require(len(matching) <= most, "one alternative to fit", len(matching))
 
     def take_errors_of_best(self, branches: list[Evaluation]) -> None:
-        """None fits: say what all expect, or what is wrong with the parts of one."""
-        others, expected, types = [], {}, []
+        """No branch matches: note the errors of the best one, or what all expect.
+
+        A branch that fails in parts of the value is better than one that fails by type.
+        """
+        others, all_expected, types = [], {}, []
         for branch in branches:
-            path, _, what = branch.errors[0]
-            if what and path == self.path:
-                expected[what] = True
+            path, _, expected = branch.errors[0]
+            if expected and path == self.path:
+                all_expected[expected] = True
                 types += type_names(branch.schema)
-            else:  # its type is right, or it is not so simple
+            else:
                 others.append(branch)
         if others:
             self.take_errors(min(others, key=lambda branch: branch.failures))
         else:
-            self.refuse_type(types, " or ".join(expected))
+            self.refuse_type(types, " or ".join(all_expected))
 
 
 IN_PLACE_KEYWORDS = {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef"}
 BOUNDS = (("at most", operator.le), ("at least", operator.ge),
            ("less than", operator.lt), ("more than", operator.gt))
-APPLIERS: Any = {  # kind: its keywords, and that for what none of them applies to
+APPLIERS: Any = {  # type: what applies its keywords, and its `unevaluated…` keyword
     "integer number": (Evaluation.number, ""), "number": (Evaluation.number, ""),
     "string": (Evaluation.text, ""),
     "array": (Evaluation.array, "unevaluatedItems"),
@@ -4112,7 +4201,7 @@ def is_multiple(value: Any, unit: Any) -> bool:
         return value % unit == 0
     from fractions import Fraction
 
-    def exact(number: Any) -> Fraction:  # of the digits as written: 0.1 is a tenth
+    def exact(number: Any) -> Fraction:  # as it is written: 0.1 is a tenth
         return Fraction(number if isinstance(number, int) else str(number))
 
     return abs(value) < float("inf") and exact(value) % exact(unit) == 0
@@ -4125,18 +4214,19 @@ def pattern_matches(pattern: str, text: str) -> bool:
 
 
 def json_in_text(value: Any, types: set[str]) -> Any:
-    """What a text spells, if that is JSON of one of these types; None if it is not."""
+    """The JSON that a text contains, if it is of one of these types; or else None."""
     if not isinstance(value, str) or value != value.strip():
         return None
-    try:  # as strictly as a message is read
-        spelled = decode(value.encode("utf-8", "surrogatepass"), MAX_NESTING)
+    try:  # as strict as for a message
+        content = decode(value.encode("utf-8", "surrogatepass"), MAX_NESTING)
     except McpError:
         return None
-    kinds = JSON_TYPES[type(spelled)].split()  # not json_types: 5.0 is an integer, "5.0" is not
-    return spelled if types.intersection(kinds) else None
+    # Not json_types(): 5.0 is an integer, but "5.0" is not taken for one.
+    names = JSON_TYPES[type(content)].split()
+    return content if types.intersection(names) else None
 
 
-# The schema of schemas, which is how a bad one is refused with a readable line.
+# The metaschema: a bad schema is refused with a readable line, as a bad value is.
 
 
 def list_of(item: Any) -> Json:
@@ -4147,10 +4237,13 @@ def map_of(item: Any) -> Json:
     return {"type": "object", "additionalProperties": item}
 
 
-ANY_SCHEMA, TEXT_SCHEMA, NUMBER_SCHEMA = {"$ref": "#"}, {"type": "string"}, {"type": "number"}
+ANY_SCHEMA = {"$ref": "#"}
+TEXT_SCHEMA = {"type": "string"}
+NUMBER_SCHEMA = {"type": "number"}
 PATTERN_SCHEMA = Schema(TEXT_SCHEMA, compile_pattern)
-TYPE_SCHEMA = {"enum": ["null", "boolean", "integer", "number", "string", "array", "object"]}
-KEYWORDS: Any = (  # what the value of a keyword must be
+TYPE_SCHEMA = {"enum": ["null", "boolean", "integer", "number", "string", "array",
+                        "object"]}
+KEYWORDS: Any = (  # the schema of its value, and the keyword
     (ANY_SCHEMA, "not if then else contains additionalItems unevaluatedItems "
               "propertyNames additionalProperties unevaluatedProperties"),
     (list_of(ANY_SCHEMA), "allOf anyOf oneOf prefixItems"),
@@ -4176,8 +4269,8 @@ KEYWORDS: Any = (  # what the value of a keyword must be
 METASCHEMA: Any = {
     "$id": "https://json-schema.org/draft/2020-12/schema",
     "type": ["object", "boolean"],
-    "properties": {word: schema for schema, words in KEYWORDS
-                   for word in words.split()},
+    "properties": {keyword: schema for schema, keywords in KEYWORDS
+                   for keyword in keywords.split()},
 }
 
 
@@ -4186,13 +4279,13 @@ def metaschema() -> Validator:
     return Validator(METASCHEMA)
 
 
-# Hints.  Each becomes a Schema: a schema, and what to make of a value that fits it.
+# Hints.  Each becomes a Schema, which can also construct the object of a value.
 
 NULL_SCHEMA = Schema({"type": "null"})
 SIMPLE_SCHEMAS = {str: Schema(TEXT_SCHEMA), bool: Schema({"type": "boolean"}),
           int: Schema({"type": "integer"}, int), float: Schema(NUMBER_SCHEMA, float),
           object: Schema({}), None: NULL_SCHEMA, type(None): NULL_SCHEMA}
-FORMATS: Any = {  # by name: not imported
+FORMATS: Any = {  # by the names of classes, which need not be imported
     "datetime.datetime": {"format": "date-time"},
     "datetime.date":     {"format": "date"},
     "datetime.time":     {"format": "time"},
@@ -4204,7 +4297,7 @@ FORMATS: Any = {  # by name: not imported
 
 
 def parse_format(cls: Any, text: str) -> Any:
-    """The object of one of these formats that a text stands for."""
+    """The object that a text of one of these formats stands for."""
     if issubclass(cls, bytes):
         from base64 import b64decode
 
@@ -4217,7 +4310,10 @@ def parse_format(cls: Any, text: str) -> Any:
 
 
 def qualified_name(thing: Any) -> str:
-    """package.Name of a class or a hint's origin; pathlib is a package since 3.13."""
+    """package.Name of a class, or of the origin of a hint.
+
+    Of the module only the first part: pathlib is a package since 3.13.
+    """
     thing = getattr(thing, "__origin__", thing)
     if type(thing).__name__ == "UnionType":
         return "typing.Union"
@@ -4227,31 +4323,31 @@ def qualified_name(thing: Any) -> str:
 
 
 def enum_schema(members: Iterable[Any]) -> Schema:
-    back = {hashable(jsonable(member)): member for member in members}
-    values = [*map(jsonable, back.values())]
-    kinds = {json_types(value).split()[0] for value in values}
-    alike = {"type": kinds.pop()} if len(kinds) == 1 else {}
-    return Schema({**alike, "enum": values}, lambda value: back[hashable(value)])
+    by_value = {hashable(jsonable(member)): member for member in members}
+    values = [*map(jsonable, by_value.values())]
+    types = {json_types(value).split()[0] for value in values}
+    common = {"type": types.pop()} if len(types) == 1 else {}
+    return Schema({**common, "enum": values}, lambda value: by_value[hashable(value)])
 
 
 def array_schema(args: Any, read: Any, make: Any = None) -> Schema:
-    words: Any = {"type": "array"}
+    keywords: Any = {"type": "array"}
     if make is tuple and args and args[-1] is not ...:
-        count, words["prefixItems"] = len(args), [*map(read, args)]
-        words.update(minItems=count, maxItems=count)
+        keywords["prefixItems"] = [*map(read, args)]
+        keywords.update(minItems=len(args), maxItems=len(args))
     elif args:
-        words["items"] = read(args[0])
+        keywords["items"] = read(args[0])
     if make in (set, frozenset):
-        words["uniqueItems"] = True
-    return Schema(words, make)
+        keywords["uniqueItems"] = True
+    return Schema(keywords, make)
 
 
 def mapping_schema(args: Any, read: Any) -> Schema:
     key, value = map(read, args or (str, object))
     if key.get("type") != "string":
         raise TypeError("the keys of a JSON object are str")
-    more = {"additionalProperties": value} if value else {}
-    return Schema({"type": "object", **more})
+    values = {"additionalProperties": value} if value else {}
+    return Schema({"type": "object", **values})
 
 
 def union_schema(args: Any, read: Any) -> Schema:
@@ -4262,7 +4358,9 @@ def inner_schema(args: Any, read: Any) -> Schema:
     return read(args[0])  # type: ignore[no-any-return]
 
 
-HINT_READERS: dict[str, Callable[[Any, Any], Schema]] = {  # of (arguments, what reads them)
+# The schema of each generic type: a function of its arguments, and of the function that
+# makes the schemas of those.
+HINT_READERS: dict[str, Callable[[Any, Any], Schema]] = {
     "typing.Any":                  lambda args, read: SIMPLE_SCHEMAS[object],
     "typing.Union":                union_schema,
     "typing.Literal":              lambda args, read: enum_schema(args),
@@ -4286,9 +4384,9 @@ HINT_READERS: dict[str, Callable[[Any, Any], Schema]] = {  # of (arguments, what
 
 
 def schema_of_hint(hint: Any, output: bool = False, trail: tuple[Any, ...] = ()) -> Schema:
-    """The schema of a hint, for input or for output.  TypeError for what has none.
+    """The schema of a hint, for input or for output.  TypeError: it has none.
 
-    trail: the hints that this one is part of.
+    trail: the hints that this one is part of, to find recursion.
     """
     if (hint is None or type(hint) is type) and hint in SIMPLE_SCHEMAS:
         return SIMPLE_SCHEMAS[hint]
@@ -4310,7 +4408,7 @@ def schema_of_hint(hint: Any, output: bool = False, trail: tuple[Any, ...] = ())
 
 
 def annotated_schema(node: Schema, metadata: Any) -> Schema:
-    """With what Annotated adds: a description, keywords, or a pydantic Field."""
+    """Add the metadata of Annotated: a description, keywords, or a pydantic Field."""
     for extra in metadata:
         if isinstance(extra, str):
             node = node.plus({"description": extra})
@@ -4321,7 +4419,7 @@ def annotated_schema(node: Schema, metadata: Any) -> Schema:
                             "the value in the function")
         else:
             node = node.plus(field_keywords(extra, node))
-    Validator(node)  # a keyword of the author's that makes no sense shows now
+    Validator(node)  # SchemaError now, if a keyword is wrong
     return node
 
 
@@ -4333,36 +4431,36 @@ LENGTH_KEYWORDS = {"string": "{}Length", "array": "{}Items", "object": "{}Proper
 
 
 def field_keywords(field: Any, node: Schema) -> Json:
-    """What a pydantic Field, or anything that has its attributes, says of a value."""
-    found: Json = {}
+    """The keywords of a pydantic Field, or of any object that has its attributes."""
+    keywords: Json = {}
     for name in "title", "description", "examples":
         value = getattr(field, name, None)
         if isinstance(value, (str, list)):
-            found[name] = value
-    kinds = [node, *node.get("anyOf", ())]
-    length = next((LENGTH_KEYWORDS[kind["type"]] for kind in kinds
-                   if kind.get("type") in LENGTH_KEYWORDS), "")
-    words = {**CONSTRAINTS, "min_length": length.format("min"),
+            keywords[name] = value
+    alternatives = [node, *node.get("anyOf", ())]
+    length = next((LENGTH_KEYWORDS[schema["type"]] for schema in alternatives
+                   if schema.get("type") in LENGTH_KEYWORDS), "")
+    names = {**CONSTRAINTS, "min_length": length.format("min"),
              "max_length": length.format("max")}
     inner = getattr(field, "metadata", ())
     for part in (field, *(inner if isinstance(inner, (list, tuple)) else ())):
-        values = {word: getattr(part, name, None) for name, word in words.items()}
-        found.update({word: getattr(value, "pattern", value)
-                      for word, value in values.items()
-                      if word and isinstance(value, (int, float, str, re.Pattern))})
-    more = getattr(field, "json_schema_extra", None)
-    return {**found, **(more if isinstance(more, dict) else {})}
+        values = {keyword: getattr(part, name, None) for name, keyword in names.items()}
+        keywords.update({keyword: getattr(value, "pattern", value)
+                         for keyword, value in values.items() if keyword
+                         and isinstance(value, (int, float, str, re.Pattern))})
+    extra = getattr(field, "json_schema_extra", None)
+    return {**keywords, **(extra if isinstance(extra, dict) else {})}
 
 
 class AnnotatedField:
-    """A hint whose parameter has a pydantic Field for its default, as Annotated."""
+    """The hint of a parameter whose default is a pydantic Field, like Annotated."""
 
     def __init__(self, hint: Any, field: Any) -> None:
         self.__origin__, self.__metadata__ = hint, (field,)
 
 
 def model_schema(cls: Any, output: bool) -> Schema:
-    """A class that describes and validates itself, as pydantic's models do."""
+    """The schema of a class that describes and validates itself, as pydantic's do."""
     try:
         schema = cls.model_json_schema(mode="serialization" if output else "validation")
     except Exception as error:
@@ -4380,9 +4478,9 @@ def model_schema(cls: Any, output: bool) -> Schema:
 
 
 def inline_definitions(schema: Any, definitions: Json, trail: tuple[str, ...]) -> Any:
-    """With the definitions in place of their references, and without titles."""
+    """Replace references by their definitions, and remove titles."""
     if isinstance(schema, list):
-        return [inline_definitions(one, definitions, trail) for one in schema]
+        return [inline_definitions(item, definitions, trail) for item in schema]
     if not isinstance(schema, dict):
         return schema
     inlined = {key: value if key in ("default", "examples", "enum", "const") else
@@ -4411,15 +4509,16 @@ def class_schema(cls: Any, read: Any, output: bool) -> Schema:
 
 
 def parts_of(cls: Any, output: bool) -> list[Any]:
-    """(name, hint, default) of each, the default MISSING or UNSTATED where it is."""
+    """(name, hint, default) of each field of a class; the default may be MISSING."""
     hints = hints_of(cls)
     if hasattr(cls, "__dataclass_fields__"):
         return dataclass_parts(cls, hints, output)
     if hasattr(cls, "__required_keys__"):
-        # `__required_keys__` does not know what marks there are within quoted hints.
+        # `__required_keys__` ignores Required and NotRequired within quoted hints.
         marks = {"typing.Required": MISSING, "typing.NotRequired": UNSTATED}
-        needed = {name: MISSING for name in cls.__required_keys__}
-        return [(name, hint, marks.get(qualified_name(hint), needed.get(name, UNSTATED)))
+        required = {name: MISSING for name in cls.__required_keys__}
+        return [(name, hint, marks.get(qualified_name(hint),
+                                       required.get(name, UNSTATED)))
                 for name, hint in hints.items()]
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return [(name, hints.get(name, object), cls._field_defaults.get(name, MISSING))
@@ -4429,7 +4528,7 @@ def parts_of(cls: Any, output: bool) -> list[Any]:
 
 
 def dataclass_parts(cls: Any, hints: Any, output: bool) -> list[Any]:
-    """What its constructor takes, with every InitVar; or what an object of it has."""
+    """The parameters of its constructor; for output the fields of its objects."""
     import dataclasses
 
     missing = dataclasses.MISSING
@@ -4445,70 +4544,73 @@ def dataclass_parts(cls: Any, hints: Any, output: bool) -> list[Any]:
     return parts
 
 
-def object_schema(rows: list[Any], read: Any, output: bool = False, loose: bool = False,
-            make: Any = None) -> Schema:
-    """The schema of what has named parts, as parts_of() gives them.
+def object_schema(parts: list[Any], read: Any, output: bool = False,
+                  loose: bool = False, make: Any = None) -> Schema:
+    """The schema of an object with these parts, see parts_of().
 
     loose: a part that cannot be described may be anything.
     """
-    parts, needed = {}, []
-    for name, hint, default in rows:
+    properties, required = {}, []
+    for name, hint, default in parts:
         try:
-            parts[name] = describe_field(read(hint), UNSTATED if output else default)
+            properties[name] = field_schema(read(hint), UNSTATED if output else default)
         except (TypeError, ValueError) as error:
             if not loose:
                 raise TypeError(f"{name}: {error}") from None
-            parts[name] = SIMPLE_SCHEMAS[object]
+            properties[name] = SIMPLE_SCHEMAS[object]
         if default is MISSING:
-            needed.append(name)
-    words: Json = {"type": "object", "properties": parts}
-    if needed:
-        words["required"] = needed
-    if not output:  # where a subclass may have more
-        words["additionalProperties"] = False
-    return Schema(words, make)
+            required.append(name)
+    keywords: Json = {"type": "object", "properties": properties}
+    if required:
+        keywords["required"] = required
+    if not output:  # a result may be of a subclass with more fields
+        keywords["additionalProperties"] = False
+    return Schema(keywords, make)
 
 
-def describe_field(node: Schema, default: Any) -> Schema:
+def field_schema(node: Schema, default: Any) -> Schema:
+    """Add a default to the schema of a field."""
     if default is MISSING or default is UNSTATED:
         return node
     if default is None:
         return optional_schema(node)
     try:
         return node.plus({"default": jsonable(default)})
-    except (TypeError, ValueError):  # JSON cannot say it
+    except (TypeError, ValueError):  # the default has no JSON form
         return node
 
 
 def optional_schema(node: Schema) -> Schema:
-    """Optional[X] = None reads as X, and null as left out."""
-    others = [one if isinstance(one, Schema) else Schema(one)
-              for one in node.get("anyOf", ()) if one != NULL_SCHEMA] or [node]
-    rest = {word: node[word] for word in node if word != "anyOf"}
+    """Describe `Optional[X] = None` as X; a null argument counts as missing."""
+    others = [schema if isinstance(schema, Schema) else Schema(schema)
+              for schema in node.get("anyOf", ()) if schema != NULL_SCHEMA] or [node]
+    keywords = {keyword: node[keyword] for keyword in node if keyword != "anyOf"}
     first = others[0] if len(others) == 1 else Schema({"anyOf": others}, node.make)
-    return Schema({**first, **rest}, first.make, optional=True)
+    return Schema({**first, **keywords}, first.make, optional=True)
 
 
 def hints_of(thing: Any, **names: Any) -> dict[str, Any]:
-    """Evaluated; typing is needed only for what is a string, or has one inside."""
+    """The evaluated hints of a function or class; names: known besides its globals."""
     parts = getattr(thing, "__mro__", [thing])[::-1]
-    hints = {name: hint for part in parts for name, hint in annotations_of(part).items()}
+    hints = {name: hint
+             for part in parts for name, hint in annotations_of(part).items()}
+    # A quote in the repr means text inside; only then typing is needed.  (Literal['x']
+    # has one too: harmless.)
     if not any(type(hint) is not type and "'" in repr(hint) for hint in hints.values()):
         return hints
     import typing
 
-    names.update(vars(typing))  # also what was imported for type checkers only
+    names.update(vars(typing))  # also for imports under TYPE_CHECKING
     for part in parts:
         names.update(getattr(sys.modules.get(part.__module__), "__dict__", {}))
-    told = {}
+    evaluated = {}
     for name, hint in hints.items():
-        try:
-            once = evaluate_hint(hint, names)
-            told[name] = evaluate_hint(once, names)  # what was quoted within quotes
+        try:  # twice, for quotes within quotes
+            evaluated[name] = evaluate_hint(evaluate_hint(hint, names), names)
         except Exception as error:
-            if name != "return":  # a result may be of a type nobody knows
+            if name != "return":  # an unknown return type means no output schema
                 raise TypeError(f"{name}: {hint!r}: {error}") from None
-    return told
+    return evaluated
 
 
 def annotations_of(part: Any) -> dict[str, Any]:
@@ -4545,11 +4647,11 @@ def without_bars(hint: Any) -> Any:
     return ast.unparse(Bars().visit(ast.parse(text, mode="eval")))
 
 
-# Results.  A return hint promises a schema, and what is returned must keep the promise.
+# Results.  A return hint becomes an output schema, and results are validated with it.
 
 
 class Output:
-    """What a tool's results look like, if it says so.  problems: why one does not."""
+    """The output schema of a tool, or None, and the validation of results with it."""
 
     def __init__(self, schema: Json | None, wrapped: bool = False,
                  foreign: bool = False) -> None:
@@ -4563,7 +4665,7 @@ class Output:
             return error
 
     def problems(self, value: Any, seconds: float = float("inf")) -> list[str]:
-        """Readable lines; one that says so if it takes longer than some seconds."""
+        """A readable line for each problem, also if it takes longer than `seconds`."""
         if isinstance(self._validator, SchemaError):
             return [str(self._validator)]
         try:
@@ -4573,9 +4675,9 @@ class Output:
 
 
 def output_of(hint: Any) -> tuple[Any, bool]:
-    """The outputSchema for a return hint, and whether it wraps as {"result": …}.
+    """The output schema of a return hint, and whether it describes {"result": …}.
 
-    None where nothing is promised: text, content blocks, Any, what has no schema.
+    None for text, content blocks, Any, and what has no schema.
     """
     try:
         node = schema_of_hint(hint, output=True)
@@ -4584,26 +4686,26 @@ def output_of(hint: Any) -> tuple[Any, bool]:
     bare = node.keys() <= {"type", "description"}
     if bare and node.get("type") in (None, "string", "null", "array"):
         return None, False
-    return structured_schema(json.loads(json.dumps(node)))  # plain: no constructors
+    return structured_schema(json.loads(json.dumps(node)))  # without constructors
 
 
 def structured_schema(schema: Json) -> tuple[Json, bool]:
-    """A schema for structured content, and whether it wraps as {"result": …}."""
+    """A schema for structured content, and whether it describes {"result": …}."""
     if schema.get("type") == "object":
         return schema, False
     return {"type": "object", "properties": {"result": schema}, "required": ["result"],
             WRAPS_RESULT: True}, True
 
 
-MAX_INT_BITS = 14_284  # 4,300 digits: Python writes no more, and other readers choke
+MAX_INT_BITS = 14_284  # 4,300 digits: Python does not write longer integers
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
-    """`value` as JSON data.
+    """Convert a value to JSON data.
 
-    A dataclass or NamedTuple as object, an Enum as its value, a set as array, bytes as
-    base64, dates, UUIDs, paths, decimals as text.  TypeError if it has no such form;
-    ValueError for NaN and its like, cycles, too deep nesting.
+    A dataclass or NamedTuple becomes an object, an Enum its value, a set an array, bytes
+    base64; dates, UUIDs, paths and decimals become text.  TypeError: it has no JSON
+    form.  ValueError: NaN, infinity, a cycle, or nested too deeply.
     """
     if depth > MAX_NESTING:
         raise ValueError(f"nested over {MAX_NESTING} levels, or a part of itself")
@@ -4625,17 +4727,17 @@ def jsonable(value: Any, depth: int = 0) -> Any:
         return {json_key(key): part_as_json(key, item, depth)
                 for key, item in value.items()}
     if isinstance(value, (list, tuple, AbstractSet)):
-        return [part_as_json(at, item, depth) for at, item in enumerate(value)]
+        return [part_as_json(index, item, depth) for index, item in enumerate(value)]
     if hasattr(value, "model_dump"):  # a pydantic model
         return value.model_dump(mode="json", by_alias=True)
     return format_value(value)
 
 
-def part_as_json(at: Any, item: Any, depth: int) -> Any:
+def part_as_json(key: Any, item: Any, depth: int) -> Any:
     try:
         return jsonable(item, depth + 1)
     except TypeError as error:
-        raise TypeError(f"{at}: {error}") from None  # which part of the whole it is
+        raise TypeError(f"{key}: {error}") from None
 
 
 def json_key(key: Any) -> str:
@@ -4651,18 +4753,20 @@ def format_value(value: Any) -> str:
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
-# Signatures.  What a function's parameters tell a client, and how arguments reach them.
+# Signatures.  A function's parameters become a schema, and arguments are bound to them.
 
-POSITIONAL_ONLY = 0        # the kinds of parameters, as inspect counts them
+POSITIONAL_ONLY = 0        # the kinds of parameters, as numbered in inspect
 POSITIONAL_OR_KEYWORD = 1
 VAR_POSITIONAL = 2
 KEYWORD_ONLY = 3
 VAR_KEYWORD = 4
-CO_COROUTINE = 128         # the flag of an `async def` function's code
+CO_VARARGS = 4             # flags of a function's code, as in inspect
+CO_VARKEYWORDS = 8
+CO_COROUTINE = 128
 
 
 def unwrap(fn: Any) -> Any:
-    """The plain function within decorators, partial, methods and callable objects."""
+    """The function inside of decorators, partial, methods and callable objects."""
     for name in ("__wrapped__", "func", "__func__"):
         if hasattr(fn, name):
             return unwrap(getattr(fn, name))
@@ -4674,142 +4778,162 @@ def is_async(fn: Any) -> bool:
     return code is not None and code.co_flags & CO_COROUTINE > 0
 
 
-def parameters_of(fn: Any, home: Any) -> list[Any]:
-    """(name, kind, default) of each; inspect itself only for the odd functions."""
-    if fn is not home:
+def parameters_of(fn: Any, function: Any) -> list[Any]:
+    """(name, kind, default) of each parameter; function: see `unwrap`.
+
+    For a plain function without inspect, which takes 10 ms to import.
+    """
+    if fn is not function:
         import inspect
 
         try:
-            found = inspect.signature(fn).parameters.values()
-        except ValueError as error:  # some that are built in do not tell
+            parameters = inspect.signature(fn).parameters.values()
+        except ValueError as error:  # some built-in functions have no signature
             raise TypeError(f"list: {error}") from None
         return [(p.name, p.kind, MISSING if p.default is p.empty else p.default)
-                for p in found]
-    code, count = fn.__code__, fn.__code__.co_argcount
+                for p in parameters]
+    code = fn.__code__
+    positional = code.co_varnames[:code.co_argcount]
     kinds = [POSITIONAL_ONLY] * code.co_posonlyargcount
-    kinds += [POSITIONAL_OR_KEYWORD] * (count - code.co_posonlyargcount)
+    kinds += [POSITIONAL_OR_KEYWORD] * (len(positional) - len(kinds))
     kinds += [KEYWORD_ONLY] * code.co_kwonlyargcount
-    kinds += [VAR_POSITIONAL] * bool(code.co_flags & 4)
-    kinds += [VAR_KEYWORD] * bool(code.co_flags & 8)
-    defaults = dict(zip(code.co_varnames[:count][::-1], (fn.__defaults__ or ())[::-1]))
+    if code.co_flags & CO_VARARGS:
+        kinds.append(VAR_POSITIONAL)
+    if code.co_flags & CO_VARKEYWORDS:
+        kinds.append(VAR_KEYWORD)
+    defaults = dict(zip(reversed(positional), reversed(fn.__defaults__ or ())))
     defaults.update(fn.__kwdefaults__ or {})
     return [(name, kind, defaults.get(name, MISSING))
             for name, kind in zip(code.co_varnames, kinds)]
 
 
-EXACT_TYPES = {"string": str, "boolean": bool, "integer": int,  # a float may be infinite
-          "object": dict}
+EXACT_TYPES = {  # values of these need no validation; a float could be infinite
+    "string": str, "boolean": bool, "integer": int, "object": dict}
 
 
 class Signature:
-    """What a function's signature tells a client, and how arguments come to it.
+    """The schema of a function's parameters, and the binding of arguments to them.
 
-    context: the name of the parameter of `context_type`, or "".  returns: a hint.
-    by_hand: a sound `schema` told instead of the hints; arguments must fit both.
-    TypeError: it cannot be described.
+    node: the Schema of the hints.  given_schema: the schema that the user gave; then
+    arguments must match both.  context: the name of the parameter of `context_type`, or
+    "".  returns: the return hint.  TypeError: a parameter cannot be described.
     """
 
     def __init__(self, fn: Any, context_type: Any = None, schema: Any = None) -> None:
         self.fn = fn.__func__ if isinstance(fn, staticmethod) else fn  # for Python 3.9
-        self.home, self.by_hand, self.context = unwrap(self.fn), schema, ""
-        self.is_async = is_async(self.home)
-        self._first: list[Any] = []  # (name, default) of what is positional only
-        self._fields: dict[str, Any] = {}  # what gives a default, of a pydantic Field
+        self.function = unwrap(self.fn)
+        self.given_schema = schema
+        self.context = ""
+        self.is_async = is_async(self.function)
+        self._positional: list[Any] = []  # (name, default) of positional-only ones
+        self._defaults: dict[str, Any] = {}  # name: function, of pydantic Fields
         try:
             self.node = self._describe(context_type)
         except TypeError as error:
-            name = getattr(self.home, "__qualname__", self.fn)
+            name = getattr(self.function, "__qualname__", self.fn)
             raise TypeError(f"{name}(): parameter {error}") from None
-        self._needed = frozenset(self.node.get("required", ()))
-        self._plain: Any = None if schema is not None else {
+        self._required = frozenset(self.node.get("required", ()))
+        self._exact: Any = None if schema is not None else {
             name: EXACT_TYPES.get(part.get("type"))
             for name, part in self.node["properties"].items()
             if part.keys() <= {"type", "description", "default"}}
 
     def _describe(self, context_type: Any) -> Schema:
         context = {context_type.__name__: context_type} if context_type else {}
-        hints = hints_of(self.home, **context)
+        hints = hints_of(self.function, **context)
         self.returns = hints.get("return", object)
-        rows, more = [], {}
-        for name, kind, default in parameters_of(self.fn, self.home):
+        parts, extra = [], {}
+        for name, kind, default in parameters_of(self.fn, self.function):
             hint = hints.get(name, object)
             # Also within Context | None and Annotated[Context, …].
             inner = hint, getattr(hint, "__origin__", 0), *getattr(hint, "__args__", ())
             if kind == POSITIONAL_ONLY:
-                self._first.append((name, default))
+                self._positional.append((name, default))
             if context and context_type in inner:
                 if self.context:
                     raise TypeError(f"{name}: a second Context")
                 self.context = name
-            elif kind == VAR_KEYWORD and self.by_hand is not None:
-                more = {"additionalProperties": True}
+            elif kind == VAR_KEYWORD and self.given_schema is not None:
+                extra = {"additionalProperties": True}
             elif kind in (VAR_POSITIONAL, VAR_KEYWORD):
                 raise TypeError(f"{name}: *args and **kwargs cannot be described")
             elif hasattr(default, "is_required") and hasattr(default, "metadata"):
-                rows.append((name, AnnotatedField(hint, default),
-                             self._default(name, default)))
+                parts.append((name, AnnotatedField(hint, default),
+                              self._default_of(name, default)))
             else:
-                rows.append((name, hint, default))
-        return object_schema(rows, schema_of_hint, loose=self.by_hand is not None).plus(more)
+                parts.append((name, hint, default))
+        loose = self.given_schema is not None
+        return object_schema(parts, schema_of_hint, loose=loose).plus(extra)
 
-    def _default(self, name: str, field: Any) -> Any:
-        """The default that a pydantic Field stands for."""
+    def _default_of(self, name: str, field: Any) -> Any:
+        """The default of a parameter whose default is a pydantic Field."""
         if field.is_required():
             return MISSING
-        self._fields[name] = partial(field.get_default, call_default_factory=True)
+        self._defaults[name] = partial(field.get_default, call_default_factory=True)
         return UNSTATED if field.default_factory else field.default
 
     def bind(self, arguments: dict[str, Any], strict: bool = False) -> dict[str, Any]:
-        """The keyword arguments to call with; raises ValidationError.
+        """Return the keyword arguments to call with; ValidationError: they are invalid.
 
-        Unless `strict`, what does not fit moves to its type: "5" to 5, "true" to True,
-        JSON text to a list.
+        Unless `strict`, text that contains JSON of the right type is converted: "5" to
+        5, "true" to True, "[1]" to [1].
         """
-        if self._plain is not None and self._needed <= arguments.keys():
-            for name, value in arguments.items():
-                if self._plain.get(name) is not type(value):
-                    break
-            else:
-                return dict(arguments)
+        if self._matches_exactly(arguments):
+            return dict(arguments)
         try:
             for validator in self._validators:
                 arguments = validator.coerce(arguments, strict)
             return dict(arguments)
-        except SchemaError as error:  # the schema is sound: these are too much work
+        except SchemaError as error:  # the schema is valid: it is too much work
             raise ValidationError([((), str(error), "")]) from None
+
+    def _matches_exactly(self, arguments: dict[str, Any]) -> bool:
+        """Are these so simple that they need no validation?  Most are."""
+        if self._exact is None or not self._required <= arguments.keys():
+            return False
+        for name, value in arguments.items():
+            if self._exact.get(name) is not type(value):
+                return False
+        return True
 
     @cached_property
     def _validators(self) -> list[Validator]:
-        return [Validator(one) for one in (self.by_hand, self.node) if one is not None]
+        schemas = [self.node] if self.given_schema is None else [
+            self.given_schema, self.node]
+        return [*map(Validator, schemas)]
 
     def call(self, arguments: dict[str, Any]) -> Any:
-        """Call the function with what bind() gave, and the context."""
-        if not (self._first or self._fields):
+        """Call the function with the arguments from bind(), and the context."""
+        if not (self._positional or self._defaults):
             return self.fn(**arguments)
-        for name, default in self._fields.items():
+        for name, default in self._defaults.items():
             if name not in arguments:
                 arguments[name] = default()
-        first = [arguments.pop(name, default) for name, default in self._first]
-        return self.fn(*first, **arguments)
+        args = [arguments.pop(name, default) for name, default in self._positional]
+        return self.fn(*args, **arguments)
 
     @cached_property
     def description(self) -> str:
-        """The docstring, without the parameters where the schema tells them."""
-        doc = self.home.__doc__ or ""
-        return split_docstring(doc)[0] if self.by_hand is None else dedent(doc).strip()
+        """The docstring, without the parameters if the schema describes them."""
+        doc = self.function.__doc__ or ""
+        if self.given_schema is not None:
+            return dedent(doc).strip()
+        return split_docstring(doc)[0]
 
     @cached_property
     def schema(self) -> Any:
-        """The inputSchema; the docstring describes what is not Annotated."""
-        if self.by_hand is not None:
-            return self.by_hand
-        told = split_docstring(self.home.__doc__ or "")[1]
+        """The inputSchema; descriptions come from Annotated or from the docstring."""
+        if self.given_schema is not None:
+            return self.given_schema
+        descriptions = split_docstring(self.function.__doc__ or "")[1]
         return {**self.node, "properties": {
-            name: {"description": told[name], **part} if name in told else part
+            name: {"description": descriptions[name], **part}
+            if name in descriptions else part
             for name, part in self.node["properties"].items()}}
 
 
-DOC_STYLES = (  # the section on parameters, each of them in it: Google, NumPy, Sphinx
+# Google, NumPy, Sphinx: patterns of the section on parameters, and of each in it.
+DOC_STYLES = (
     (r"^(?:Args|Arguments|Parameters|Params):[ \t]*\n((?:[ \t]+\S.*\n|[ \t]*\n)+)",
      r"^\*{0,2}(\w+)[ \t]*(?:\(.*?\))?:[ \t]*(.*\n(?:[ \t]+.*\n|\n)*)"),
     (r"^Parameters\n-{3,}[ \t]*\n((?:(?!.*\n-{3,}).*\n)+)",
@@ -4822,110 +4946,121 @@ DOC_STYLES = (  # the section on parameters, each of them in it: Google, NumPy, 
 def dedent(text: str) -> str:
     head, *lines = text.expandtabs().split("\n")
     margins = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
-    rest = (line[min(margins, default=0):].rstrip() for line in lines)
-    return "\n".join([head.strip(), *rest])
+    dedented = (line[min(margins, default=0):].rstrip() for line in lines)
+    return "\n".join([head.strip(), *dedented])
 
 
 def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """A docstring without its section on parameters, and what that says of each."""
-    text, told, rest = dedent(doc).rstrip() + "\n", {}, []
-    text = re.sub(r"(?m)^:type\b.*\n(?:[ \t]+.*\n)*", "", text)  # the hints tell
+    """A docstring without its section on parameters, and the description of each."""
+    text = dedent(doc).rstrip() + "\n"
+    text = re.sub(r"(?m)^:type\b.*\n(?:[ \t]+.*\n)*", "", text)
+    descriptions: dict[str, str] = {}
+    remarks = ""
     for section, entry in DOC_STYLES:
         for body in re.findall(section, text, re.MULTILINE):
             body = dedent("\n" + body) + "\n"
-            found = re.findall(entry, body, re.MULTILINE)
-            told.update({name: " ".join(words.split()) for name, words in found})
-            left = re.sub(entry, "", body, flags=re.MULTILINE).strip()
-            rest += ["", left] * bool(left)  # a model should read this too
+            for name, description in re.findall(entry, body, re.MULTILINE):
+                descriptions[name] = " ".join(description.split())
+            # Other lines of the section stay: a model should read them too.
+            remark = re.sub(entry, "", body, flags=re.MULTILINE).strip()
+            remarks += f"\n\n{remark}" if remark else ""
         text = re.sub(section, "", text, flags=re.MULTILINE)
-    return "\n".join([text.strip(), *rest]).strip(), told
+    return (text.strip() + remarks).strip(), descriptions
 
 
-# URI templates, read backwards.
+# URI templates, used backwards: from a URI to the values of the variables.
 
 ONE_SEGMENT, ANY_SEGMENTS = "[^/?#]+?", "[^?#]+?"  # what a variable may match
 
 
 def atomic_group(literal: str, name: str, value: str) -> str:
-    """A variable and the literal that first follows it, as an atomic group.
+    """A variable and the first literal after it, as an atomic group.
 
-    `(?=(?P<x>...))(?P=x)` matches once and never backtracks (Python before 3.11 has no
-    other way).  If the next variable may match at least as much, no match is lost, and
-    a URI of a few thousand dashes is no work for `{y}-{m}-{d}`.
+    `(?=(?P<x>...))(?P=x)` matches once and never backtracks (Python has atomic groups
+    only from 3.11 on).  So a URI of a few thousand dashes takes no time with
+    `{y}-{m}-{d}`.  No match is lost if the next variable may match at least as much.
     """
     return f"(?=(?P<{name}>{value}){literal})(?P={name}){literal}"
 
 
 class UriTemplate:
-    """An RFC 6570 template, read backwards: from a URI to its variables.
+    """An RFC 6570 template that is matched with URIs.
 
-    `{x}`, `{/x}` match no slash, however it is written; `{+x}` and `{x*}` may.
-    `{?x,y}` and `{&x}` come in any order, and none is required.  No variable is `..` or
-    has such a segment, or a NUL; and but for `{x}` none is an absolute path or has a
-    drive.
-    Other operators are a ValueError.  literal: prefer the template with most of it.
+    `{x}` and `{/x}` match no slash, not even as %2F; `{+x}` and `{x*}` do.  `{?x,y}`
+    and `{&x}` match in any order, and none is required.  No variable matches a path
+    with a `..` segment or a NUL; `{+x}` and `{x*}` match no absolute path and no drive.
+    ValueError: another operator.  literal: how many characters stand outside braces; of
+    several templates that match, prefer the one with most.
     """
 
     def __init__(self, text: str) -> None:
         parts = re.split(r"\{([+/?&]?)([A-Za-z_]\w*\*?(?:,[A-Za-z_]\w*\*?)*)\}", text)
         self.literal = sum(map(len, parts[::3]))
         self.names = re.findall(r"\w+", " ".join(parts[2::3]))
-        self._plain: set[str] = set()   # of `{x}` and `{/x}`
-        self._query: set[str] = set()
-        twice = len({*self.names}) < len(self.names)
-        if twice or re.search("[{}]", "".join(parts[::3])):
+        self._one_segment: set[str] = set()  # names in `{x}` and `{/x}`
+        self._query: set[str] = set()        # names in `{?x}` and `{&x}`
+        repeated = len({*self.names}) < len(self.names)
+        if repeated or re.search("[{}]", "".join(parts[::3])):
             raise ValueError(f"{text!r} is not a URI template that can be matched")
-        kinds = ["+" if "*" in names else kind
-                 for kind, names in zip(parts[1::3], parts[2::3])]
-        pattern, following = re.escape(parts[0]), [*kinds[1:], "end"]
-        for kind, names, literal, after in zip(kinds, parts[2::3], parts[3::3],
-                                               following):
-            pattern += self._pattern(kind, re.findall(r"\w+", names),
-                                     re.escape(literal), after)
-        self.compile_pattern = re.compile(pattern, re.DOTALL)
+        signs = ["+" if "*" in names else sign
+                 for sign, names in zip(parts[1::3], parts[2::3])]
+        pattern = re.escape(parts[0])
+        for sign, names, literal, following in zip(
+                signs, parts[2::3], parts[3::3], [*signs[1:], "end"]):
+            pattern += self._pattern(sign, re.findall(r"\w+", names),
+                                     re.escape(literal), following)
+        self._regex = re.compile(pattern, re.DOTALL)
 
-    def _pattern(self, kind: str, names: list[str], literal: str, after: str) -> str:
-        """The regular expression of an expression and the literal text after it."""
-        if kind in ("?", "&"):
+    def _pattern(self, operator: str, names: list[str], literal: str,
+                 following: str) -> str:
+        """The pattern of an expression and the literal text after it.
+
+        following: the operator of the next expression, or "end".
+        """
+        if operator in ("?", "&"):
             self._query.update(names)
-            return rf"(?:\{kind}([^#]*))?" + literal
-        value = ANY_SEGMENTS if kind == "+" else ONE_SEGMENT
-        if kind != "+":
-            self._plain.update(names)
-        if kind == "/":  # each may be left out
+            return rf"(?:\{operator}([^#]*))?" + literal
+        value = ANY_SEGMENTS if operator == "+" else ONE_SEGMENT
+        if operator != "+":
+            self._one_segment.update(names)
+        if operator == "/":  # each may be missing
             return "".join(f"(?:/(?P<{name}>{value}))?" for name in names) + literal
-        *some, last = names
-        pattern = "".join(atomic_group(",", name, value) for name in some)
-        if after == "+" or after == "" == kind:
+        *others, last = names
+        pattern = "".join(atomic_group(",", name, value) for name in others)
+        if following == "+" or following == "" and operator == "":
             return pattern + atomic_group(literal, last, value)
         return f"{pattern}(?P<{last}>{value}){literal}"
 
     def match(self, uri: str) -> dict[str, Any] | None:
-        """The variables, decoded, a list for one asked for twice; None if no match."""
-        found = self.compile_pattern.fullmatch(uri) if len(uri) <= MAX_URI else None
-        if not found:
+        """The decoded values of the variables; None: the URI does not match.
+
+        A query variable that occurs twice has a list of values.
+        """
+        match = self._regex.fullmatch(uri) if len(uri) <= MAX_URI else None
+        if not match:
             return None
         values: dict[str, Any] = {name: percent_decode(raw) for name, raw
-                                  in found.groupdict().items() if raw is not None}
+                                  in match.groupdict().items() if raw is not None}
         query: dict[str, list[str]] = {}
-        named = self.compile_pattern.groupindex.values()
-        for at, text in enumerate(found.groups(), 1):
-            for pair in text.split("&") if text and at not in named else ():
+        named_groups = self._regex.groupindex.values()
+        for group, text in enumerate(match.groups(), 1):
+            for pair in text.split("&") if text and group not in named_groups else ():
                 name, _, raw = pair.partition("=")
                 query.setdefault(name, []).append(percent_decode(raw))
         decoded = [*values.items()]
-        decoded += [(name, text) for name, several in query.items() for text in several]
+        decoded += [(name, text) for name, texts in query.items() for text in texts]
         if query.keys() - self._query or not all(
                 self._is_safe(*pair) for pair in decoded):
             return None
-        values.update((name, got if got[1:] else got[0]) for name, got in query.items())
+        values.update((name, texts if len(texts) > 1 else texts[0])
+                      for name, texts in query.items())
         return values
 
     def _is_safe(self, name: str, text: str) -> bool:
         segments = re.split(r"[/\\]", text)
         if ".." in segments or "\0" in text:
             return False
-        if name in self._plain:
+        if name in self._one_segment:
             return len(segments) == 1 and text != "."
         return segments[0] != "" and not re.match("[A-Za-z]:", text) or text == ""
 
@@ -5062,9 +5197,9 @@ class Context:
         self.check_cancelled()
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
-        if self.policy.wants_log(level):
+        if self.policy.logs(level):
             self.incoming.notify(LOG_MESSAGE, {
-                "level": level, **wire(logger=logger_name), "data": jsonable(data)})
+                "level": level, **wire_fields(logger=logger_name), "data": jsonable(data)})
         return DONE
 
     debug, info = partialmethod(log, "debug"), partialmethod(log, "info")
@@ -5110,7 +5245,7 @@ class Context:
         descriptor = messages if type(messages) is list else [messages]
         params = {
             "messages": [message_of(m) for m in descriptor], "maxTokens": max_tokens,
-            **wire(systemPrompt=system_prompt, temperature=temperature, tools=tools,
+            **wire_fields(systemPrompt=system_prompt, temperature=temperature, tools=tools,
                    toolChoice=tool_choice), **params}
         return self._ask_one("sampling/createMessage", params, Sampled, key, timeout)
 
@@ -5343,13 +5478,13 @@ class Registration:
             raise TypeError(f"unknown: {', '.join(sorted(unknown))}; known are: "
                             f"{self.option_names} tags enabled")
         self.key, self.serial = key, 0
-        self.options: Json = jsonable(wire(**options))  # TypeError now, not later
+        self.options: Json = jsonable(wire_fields(**options))  # TypeError now, not later
         self.signature = Signature(fn, Context, schema=schema)
 
     @cached_property
     def descriptor(self) -> Json:  # reads the docstring, so not before it is asked for
         return {self.named: self.key,
-                **wire(description=self.signature.description or None),
+                **wire_fields(description=self.signature.description or None),
                 **self.options, **self.details()}
 
     def details(self) -> Json:
@@ -5381,7 +5516,7 @@ class Tool(Registration):
             self._output = Output(*structured_schema(output_schema))
 
     def details(self) -> Json:
-        return wire(input_schema=self.signature.schema,
+        return wire_fields(input_schema=self.signature.schema,
                     output_schema=self._output.schema)
 
     def result(self, value: Any) -> Json:
@@ -5392,7 +5527,7 @@ class Tool(Registration):
         parts = value if type(value) in (list, tuple) else [value]
         if isinstance(value, ToolResult):
             data = jsonable(value.structured_content)
-            result = ToolResult.of({**value, **wire(structuredContent=data)})
+            result = ToolResult.of({**value, **wire_fields(structuredContent=data)})
             result.setdefault("isError", False)  # clients read it by key
         elif value is None and schema is None:
             result = ToolResult()
@@ -5428,7 +5563,7 @@ class Prompt(Registration):
         schema = self.signature.schema
         required = schema.get("required", ())
         return {"arguments": [
-            wire(name=name, description=hint.get("description"),
+            wire_fields(name=name, description=hint.get("description"),
                  required=name in required)
             for name, hint in schema["properties"].items()]}
 
@@ -5462,7 +5597,7 @@ class Resource(Registration):
         mime_type = self.options.get("mimeType")
         if isinstance(value, ResourceContents):
             return ResourceContents.of({
-                "uri": uri, **wire(mime_type=mime_type), **value})
+                "uri": uri, **wire_fields(mime_type=mime_type), **value})
         if isinstance(value, (bytes, bytearray)):
             return ResourceContents(data=bytes(value), uri=uri,
                                     mime_type=mime_type or "application/octet-stream")
@@ -5747,7 +5882,7 @@ def run_on_host_thread(run_handler: Any, run: Callable[[], Any],
 def decorator(add: Callable[..., Any], first: Any, options: Json) -> Any:
     """What `@add`, `@add("name")` and `@add(option=…)` stand for."""
     if first is None or isinstance(first, str):
-        return partial(add, **wire(name=first), **options)
+        return partial(add, **wire_fields(name=first), **options)
     return add(first, **options)
 
 
@@ -5962,7 +6097,7 @@ class Registrations:
 
     def subscriptions(self, connection: Connection) -> int:  # lock is held
         """How many there are from the other end of a connection."""
-        return sum(len(it.uris) for it in self.listeners
+        return sum(len(it.subscribed_uris) for it in self.listeners
                    if it.connection is connection)
 
     # -- what is offered
@@ -6038,7 +6173,7 @@ class Server(Registrations):
         super().__init__(capabilities or {})
         self.name, self.version, self.instructions = name, version or "0", instructions
         self.ignored = others
-        self.info = wire(name=name, version=self.version, title=title,
+        self.info = wire_fields(name=name, version=self.version, title=title,
                          icons=jsonable(icons), description=description,
                          website_url=website_url)
         self.page_size, self.signer = page_size, StateSigner(state_secret or os.urandom(32))
@@ -6133,7 +6268,7 @@ class Server(Registrations):
 
     def _custom_result(self, ctx: Context, _: Any, run: Any, *args: Any) -> Json:
         value = jsonable(run(*args))
-        return value if type(value) is dict else wire(result=value)
+        return value if type(value) is dict else wire_fields(result=value)
 
     def _respond(self, ctx: Context, signature: Signature, arguments: Json,
                  finish: Callable[..., Json], about: Any, tool: bool = False) -> Json:
@@ -6286,7 +6421,7 @@ class Server(Registrations):
 
     @handles("resources/subscribe", "resources/unsubscribe")
     def _subscribe(self, ctx: Context, params: Json) -> Json:
-        uri, uris = require_type(params.get("uri"), str, "uri"), ctx.policy.uris
+        uri, uris = require_type(params.get("uri"), str, "uri"), ctx.policy.subscribed_uris
         with self.lock:
             if ctx.incoming.method == "resources/subscribe":
                 if uri not in uris:
@@ -6306,7 +6441,7 @@ class Server(Registrations):
                        *args: Any) -> Json:
         value = run(*args)
         values = value if type(value) in (list, tuple) else [value]
-        return {**wire(description=prompt.descriptor.get("description")),
+        return {**wire_fields(description=prompt.descriptor.get("description")),
                 "messages": [message_of(v) for v in values]}
 
     @handles("completion/complete")
@@ -6403,7 +6538,7 @@ class ServerSession(ConnectionOwner):
         """
         if ctx is None:
             require_type(request.params, dict, "params")
-            policy = policy_of(request.session, request)
+            policy = policy_of(self._server, request.session, request)
             policy.validate_request(request)
             ctx = Context(self._server, request, policy, self)
         policy = ctx.policy
@@ -6510,7 +6645,7 @@ class ClientSession(ConnectionOwner):
                     progress_handler: Handler | None) -> OutgoingRequest:
         """A request whose future gets the last result, after all rounds."""
         client = self.client
-        rounds = self.policy.rounds and MultiRoundRequest(self, params or {})
+        rounds = self.policy.multi_round and MultiRoundRequest(self, params or {})
         request = OutgoingRequest(
             method, rounds and rounds.more,
             progress_handler or client._progress_handler,
@@ -6601,7 +6736,7 @@ class ClientSession(ConnectionOwner):
         self.garbage.append(line[:500])
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
-        known = self.policy.notified(method, params) if self.policy else params
+        known = self.policy.read_notification(method, params) if self.policy else params
         if known is not None and not self.connection.crowded():
             self.client.call_handlers(self.connection.callbacks, method, known, size)
 
@@ -6775,7 +6910,7 @@ class ClientConnection:
             self.server_info, self.server_capabilities, self.instructions = (
                 policy.server_info, policy.capabilities, policy.instructions)
             self.protocol_version = policy.version
-            policy.open(end)
+            policy.on_connected(end)
             self._subscribe_again(policy, end)
         except BaseException:
             session.close()
@@ -6891,7 +7026,7 @@ class ClientConnection:
             session.policy.roots_changed()
 
     def _add_handlers(self, **handlers: Any) -> None:
-        self._handlers = {**self._handlers, **wire(**handlers)}
+        self._handlers = {**self._handlers, **wire_fields(**handlers)}
         for key in self._handlers:
             for name, details in CLIENT_CAPABILITIES[key].items():
                 self.declared = {
@@ -7062,7 +7197,7 @@ class Client(ClientConnection):
                 "type": "ref/prompt", "name": ref}
         completion = self._request("completion/complete", {
             "ref": ref, "argument": {"name": argument, "value": value},
-            **wire(context=context and {"arguments": context})}, timeout,
+            **wire_fields(context=context and {"arguments": context})}, timeout,
             ).get("completion")
         if type(completion) is not dict or type(completion.get("values")) is not list:
             raise invalid_response('"completion" has no list of values')
@@ -7185,13 +7320,13 @@ class MultiRoundRequest:
         else:
             self._rounds += 1
             self._pause = 0.0
-        if self._rounds > ROUNDS:
+        if self._rounds > MAX_ROUNDS:
             raise invalid_response(f"asked {self._rounds} times in a row for input")
         answer, version = self._session.client._answer, self._session.policy.version
         answers = {key: answer(question["method"], question.get("params") or {},
                                version)
                    for key, question in questions.items()}
-        return {**self._params, **wire(inputResponses=answers or None,
+        return {**self._params, **wire_fields(inputResponses=answers or None,
                                        requestState=result.get("requestState"))}
 
 
@@ -7278,10 +7413,10 @@ class AnyFields(Fields):
     """Wire data of any fields, by keyword."""
 
     def __init__(self, **fields: Any) -> None:
-        self.update({camel(key): value for key, value in wire(**fields).items()})
+        self.update({camel_case(key): value for key, value in wire_fields(**fields).items()})
 
     def __getattr__(self, name: str) -> Any:
-        known = name[0] == "_" or {name, camel(name)} & self.keys()
+        known = name[0] == "_" or {name, camel_case(name)} & self.keys()
         return super().__getattr__(name) if known else None
 
 
@@ -7765,7 +7900,7 @@ class CliClient(Client):
         lists = {row.list_key: self._list(method, None)
                  for method, row in METHODS.items()
                  if row.list_key and row.capability in self.server_capabilities}
-        return wire(serverInfo=self.server_info, protocolVersion=self.protocol_version,
+        return wire_fields(serverInfo=self.server_info, protocolVersion=self.protocol_version,
                     capabilities=self.server_capabilities,
                     instructions=self.instructions, **lists)
 

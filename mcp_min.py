@@ -4318,7 +4318,7 @@ def qualified_name(thing: Any) -> str:
     if type(thing).__name__ == "UnionType":
         return "typing.Union"
     package = str(getattr(thing, "__module__", "")).partition(".")[0]
-    name = getattr(thing, "__name__", None) or getattr(thing, "qualified_name", None)
+    name = getattr(thing, "__name__", None) or getattr(thing, "_name", None)
     return f"{package.replace('_extensions', '')}.{name}"
 
 
@@ -5066,32 +5066,34 @@ class UriTemplate:
 
 
 # -- 10. Server ------------------------------------------------------------------------
-# The path of any request is four steps, see Connection.handle: whose terms (policy_of),
-# admitted? (admit), handler (dispatch), dressed (dress).
-# Handlers read parameters, act, and return the wire's result; none asks for its era:
-# what differs is in ctx.terms, and METHODS says which era has the method at all.
+# Each request takes four steps, see ServerSession.handle: choose the policy of its era
+# (policy_of), validate it (validate_request), call its handler (dispatch), finish the
+# result (finalize).  The method handlers are the same for all eras: what differs is in
+# ctx.policy, and METHODS says which revisions have the method.
 
 
 class Context:
-    """What a handler may know and do about the request it serves.
+    """What a handler can find out and do about the request that it serves.
 
-    Any parameter annotated `Context` gets one.  Every call that talks to the client is
-    a cancellation point: it raises Cancelled once the client has cancelled the request,
-    or is gone.  Usable from any thread until the request is answered; after that,
-    reports and messages go nowhere.  Whatever asks the client blocks, or, in the
-    stateless revision, leaves the handler, which runs again from the top when the
-    answers have come: put side effects before a question into `once`.  There only
-    tools, prompts and resources may ask.
+    A parameter annotated `Context` gets one.  Each call that talks to the client raises
+    Cancelled once the client has cancelled the request or is gone.  Usable from any
+    thread; when the request has been answered, progress and messages are dropped.
 
-    In an `async def` handler what returns something is awaited (`await ctx.elicit(…)`)
-    and holds up no other handler; what returns nothing acts at once, awaited or not.
+    Methods that ask the client (elicit, sample, list_roots, ask) block until it has
+    answered.  In the stateless revision they end the handler instead, by an exception
+    that `except Exception` does not catch, and the handler runs again from the top when
+    the answers have come.  So put side effects before a question into `once`.  There
+    only tools, prompts and resources can ask, and only on the handler's own thread.
+
+    In an `async def` handler await the methods that return something: `await
+    ctx.elicit(…)`.  The others act at once, whether awaited or not.
     """
 
     loop_thread = 0  # the identity of the thread that runs its `async def` handler
-    _asked: AbstractSet[Any] = frozenset()   # the keys of questions
-    _awaitables: tuple[Awaited, ...] = ()    # what must have been awaited
+    _asked: AbstractSet[Any] = frozenset()   # the keys of its questions
+    _awaitables: tuple[Awaited, ...] = ()    # those that must have been awaited
 
-    if TYPE_CHECKING:  # see "Familiar names"
+    if TYPE_CHECKING:  # see section 12
         request_context: Any
         session: Any
         fastmcp: Any
@@ -5102,73 +5104,73 @@ class Context:
     def __init__(self, server: Server, incoming: IncomingRequest, policy: Any,
                  responder: ServerSession | None = None) -> None:
         self.server, self.incoming, self.policy = server, incoming, policy
-        self.responder = responder  # it can respond later; None: somebody waits
+        self.responder = responder  # it can respond later; None for a notification
 
-    request_id = property(lambda self: self.incoming.id, doc="Its id, verbatim.")
+    request_id = property(lambda self: self.incoming.id,
+                          doc="The id of the request, as received.")
     meta = property(lambda self: self.incoming.params.get("_meta") or {},
-                    doc="Its `_meta` as received: trace context, token and all.")
+                    doc="The `_meta` of the request, as received.")
     client_info = property(lambda self: self.policy.client_info,
-                           doc="Who the client says it is: name, version.")
+                           doc="The client's name and version, as a dict.")
     client_capabilities = property(lambda self: self.policy.client_capabilities,
-                                   doc="What the client declared it can do.")
+                                   doc="The capabilities that the client has declared.")
     protocol_version = property(lambda self: self.policy.version,
-                                doc="The revision the request is served in.")
+                                doc="The revision in which the request is served.")
     cancelled = property(lambda self: self.incoming.cancelled,
-                         doc="True once the client no longer wants the answer.")
+                         doc="True once the request was cancelled or the client left.")
     cancel_reason = property(lambda self: self.incoming.cancel_reason,
-                             doc="Why it was cancelled, if the client said so.")
-
+                             doc="The reason that the client gave for it, or None.")
     lifespan_context = property(lambda self: self.server.handlers.context,
-                                doc="What the server's `lifespan` yielded.")
+                                doc="The value that the server's `lifespan` yielded.")
 
     def _awaited(self, run: Callable[[], T]) -> T:
-        """What `run` returns; for an `async def` handler, something to await for it."""
+        """Return what `run` returns, or an awaitable of it in an `async def` handler."""
         if self.loop_thread != threading.get_ident():
             return run()
         self._awaitables += (Awaited(run),)
         return self._awaitables[-1]  # type: ignore[return-value]
 
     def check_awaited(self) -> None:
-        """RuntimeError if a handler has ended without awaiting what it must."""
-        for one in self._awaitables:
-            if not one.awaited:
+        """RuntimeError if the handler has ended without awaiting a result."""
+        for awaitable in self._awaitables:
+            if not awaitable.awaited:
                 raise RuntimeError(NOT_AWAITED)
 
     def check_cancelled(self) -> None:
-        """Raise Cancelled if the client no longer wants the answer."""
+        """Raise Cancelled if the request was cancelled, or the client has gone."""
         if self.incoming.cancelled:
             raise Cancelled()
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but raise Cancelled at once when the request is cancelled."""
+        """Sleep for some seconds; raise Cancelled as soon as the request is cancelled."""
         return self._awaited(partial(self._wait, seconds))
 
     def _wait(self, seconds: float) -> None:
         self.incoming.connection.reading.hand_over(self.incoming)
-        self._bell.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
+        self._cancelled.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
         self.check_cancelled()
 
     @cached_property
-    def _steps(self) -> Json:  # results of `once`; shared: what is added travels
+    def _steps(self) -> Json:  # the results of `once`
         return self.policy.steps()  # type: ignore[no-any-return]
 
     @cached_property
-    def _bell(self) -> threading.Event:  # one for all waits: a hook stays for good
-        bell = threading.Event()
-        self.incoming.on_cancel(bell.set)
-        return bell
+    def _cancelled(self) -> threading.Event:  # one for all waits: hooks are never removed
+        event = threading.Event()
+        self.incoming.on_cancel(event.set)
+        return event
 
     def notify(self, method: str, params: Json | None = None) -> Awaitable[None]:
-        """Send a notification of your own while the request is alive."""
+        """Send a notification, unless the request has been answered."""
         self.check_cancelled()
         self.incoming.notify(method, params or {})
         return DONE
 
     def report_progress(self, progress: float, total: float | None = None,
                         message: str | None = None) -> Awaitable[None]:
-        """Tell how far the work is, if the client asked to know.
+        """Send a progress notification, if the client has asked for them.
 
-        What does not increase is not sent (basic/utilities/progress).
+        Progress that does not increase is not sent (basic/utilities/progress).
         """
         self.check_cancelled()
         self.incoming.report_progress(progress, total, message)
@@ -5176,7 +5178,7 @@ class Context:
 
     def track(self, iterable: Iterable[Any], total: float | None = None,
               message: str | None = None) -> Iterator[Any]:
-        """Yield the items, and report progress at most every 0.1 s until cancelled."""
+        """Yield the items, report progress every 0.1 s, and raise Cancelled between."""
         if total is None:
             total = getattr(iterable, "__len__", lambda: None)()
         due = 0.0
@@ -5189,10 +5191,10 @@ class Context:
 
     def log(self, level: str, data: Any,
             logger_name: str | None = None) -> Awaitable[None]:
-        """Send a log message, if the client wants that level.
+        """Send a log message, if the client has asked for that level.
 
-        data: any JSON.  ValueError: no such level.  debug, info and so on are the same
-        without the first argument (server/utilities/logging).
+        data: any JSON value.  ValueError: there is no such level.  debug, info and so
+        on are the same without the first argument (server/utilities/logging).
         """
         self.check_cancelled()
         if level not in LEVELS:
@@ -5209,15 +5211,15 @@ class Context:
 
     def elicit(self, message: str, schema: Any = None, key: str | None = None,
                timeout: float | None = 600, *, response_type: Any = None) -> Elicited:
-        """Ask the user to fill in a form (client/elicitation).
+        """Ask the user to fill in a form; blocks, see the class (client/elicitation).
 
-        schema: a dataclass or TypedDict class, a list of choices or a scalar type
-        (asked as the property `value`), or a JSON Schema: flat, of primitives and
-        choices, or ValueError; None asks for consent alone.  response_type: the same.
-        key: names the question within this request; give one
-        where their order may differ from run to run.  timeout: seconds until
-        RequestTimeout, for this and all that asks; without effect in the stateless
-        revision, where nothing waits.
+        schema, or response_type: a dataclass or TypedDict class; a list of choices or a
+        scalar type, asked for as the property `value`; a flat JSON Schema of primitives
+        and choices; or None, to ask for consent only.  ValueError: a form cannot ask
+        for it.  key: the name of the question within this request; give one if the
+        order of your questions may change when the handler runs again.  timeout:
+        seconds until RequestTimeout; without effect in the stateless revision.
+        McpError: the client did not declare the capability, or gave invalid answers.
         """
         form = Form(response_type if schema is None else schema)
         params = {"message": message, "requestedSchema": form.schema}
@@ -5225,9 +5227,10 @@ class Context:
 
     def elicit_url(self, message: str, url: str, elicitation_id: str | None = None,
                    key: str | None = None, timeout: float | None = 600) -> Elicited:
-        """Ask the user to visit an address; what happens there is not seen here.
+        """Ask the user to visit a URL; "accept" means that the user agreed to open it.
 
-        ValueError: it is no URL.  elicitation_id: it is made here, and so ignored.
+        Blocks, and key, timeout: as `elicit`.  ValueError: not a URL.  elicitation_id:
+        ignored, because we make one.
         """
         if not re.match(URI_START, url):
             raise ValueError(f"not a URL: {url!r:.100}")
@@ -5238,25 +5241,33 @@ class Context:
                max_tokens: int = 512, temperature: float | None = None,
                tools: Any = None, tool_choice: Any = None, key: str | None = None,
                timeout: float | None = 600, **params: Any) -> Sampled:
-        """Have the client's model complete a str, a message, or a list of both.
+        """Let the client's model continue a str, a message, or a list of both.
 
-        params: further keys of the wire, such as `modelPreferences` (client/sampling).
+        Blocks, and key, timeout, McpError: as `elicit`.  params: further parameters of
+        the request, such as modelPreferences (client/sampling).
         """
-        descriptor = messages if type(messages) is list else [messages]
+        messages = messages if type(messages) is list else [messages]
         params = {
-            "messages": [message_of(m) for m in descriptor], "maxTokens": max_tokens,
+            "messages": [message_of(m) for m in messages], "maxTokens": max_tokens,
             **wire_fields(systemPrompt=system_prompt, temperature=temperature, tools=tools,
                    toolChoice=tool_choice), **params}
         return self._ask_one("sampling/createMessage", params, Sampled, key, timeout)
 
     def list_roots(self, timeout: float | None = 600) -> list[Json]:
-        """The directories the client lets this server work in (client/roots)."""
+        """The client's roots, each with uri and name (client/roots); blocks as `elicit`.
+
+        A root is a directory that the client lets this server work in.
+        """
         return self._ask_one("roots/list", {}, lambda answer: list(answer["roots"]),
                              None, timeout)
 
     def ask(self, requests: dict[str, Json],
             timeout: float | None = 600) -> dict[str, Json]:
-        """Several at once: {key: {"method": …, "params": …}} -> {key: result}."""
+        """Ask several questions at once; blocks, as `elicit`.
+
+        {key: {"method": …, "params": …}} -> {key: answer}, both as in the protocol.
+        ValueError: another method than those of CLIENT_REQUESTS.
+        """
         for request in requests.values():
             if request.get("method") not in CLIENT_REQUESTS:
                 raise ValueError(f"nothing to ask a client: {request}")
@@ -5275,8 +5286,10 @@ class Context:
              pick: Callable[[Json], T]) -> T:
         self.check_cancelled()
         with self.server.lock:  # several threads may ask at once
-            questions = {key or f"{CLIENT_REQUESTS[one.method]}-{len(self._asked) + 1}": one
-                         for key, one in questions.items()}
+            number = len(self._asked) + 1
+            questions = {
+                key or f"{CLIENT_REQUESTS[question.method]}-{number}": question
+                for key, question in questions.items()}
             if self._asked & questions.keys():
                 raise ValueError(f"asked before in this request: {[*questions]}")
             self._asked |= questions.keys()
@@ -5288,11 +5301,12 @@ class Context:
         return pick(self.policy.ask(self.incoming, questions, timeout))
 
     def once(self, key: str, run: Callable[[], Any]) -> Any:
-        """The result of a step with side effects, which is run once for this request.
+        """Run a step with side effects once for this request, and return its result.
 
-        A handler that asks may run again from the top; what it did before asking must
-        not happen twice.  The result must be JSON: it travels with the question.  In an
-        `async def` handler `run` may be one too.
+        A handler that asks may run again from the top; then this returns the result of
+        the first run.  key: the name of the step within this request.  TypeError: the
+        result has no JSON form, and so cannot be kept.  In an `async def` handler `run`
+        may be `async def` too.
         """
         return self._awaited(partial(self._once, key, run))
 
@@ -5304,12 +5318,12 @@ class Context:
         return self._steps[key]
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
-        """Read one of this server's own resources."""
+        """Read a resource of this server.  McpError: there is none with this URI."""
         return self._awaited(partial(self.server.read, self, uri))
 
 
 class Done:
-    """Nothing, which may be awaited."""
+    """An awaitable of None, for methods that may be awaited but need not be."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         yield from ()
@@ -5327,9 +5341,9 @@ NOT_AWAITED = (
 
 
 class Awaited:
-    """What an `async def` handler gets from a Context verb that must be awaited.
+    """The awaitable that an `async def` handler gets from a blocking Context method.
 
-    The verb blocks, so a thread of its own runs it, and the event loop is free.
+    A thread of its own runs the method, so that the event loop is not blocked.
     """
 
     awaited = False
@@ -5354,7 +5368,7 @@ class Awaited:
 
 
 def question_for(method: str, params: Json, make: Callable[[Json], Any]) -> Question:
-    """A question; `make` gets the answer once it looks as it must."""
+    """A Question; `make` is called with an answer that matches ANSWER_SCHEMAS."""
     validator = Validator(ANSWER_SCHEMAS[method])
     return Question(method, params, lambda answer: make(validator.coerce(answer)))
 
@@ -5366,15 +5380,15 @@ def read_elicited(answer: Json) -> Elicited:
 def form_problem(field: Json) -> str:
     """Why a field cannot be in a form, or "" (client/elicitation, "Requested Schema").
 
-    A form is flat: text, numbers, booleans, a choice of texts or several of them.
+    A form is flat: text, numbers, booleans, a choice of texts, or several choices.
     """
-    kind, items = field.get("type"), field.get("items")
-    if kind == "array":
+    field_type, items = field.get("type"), field.get("items")
+    if field_type == "array":
         choices = isinstance(items, dict) and {"enum", "anyOf"} & items.keys()
         return "" if choices else "a list that is not one of choices"
-    if kind not in FORM_TYPES:
-        return f"the type is {kind}, not one of {', '.join(FORM_TYPES)}"
-    if kind != "string" and "enum" in field:
+    if field_type not in FORM_TYPES:
+        return f"the type is {field_type}, not one of {', '.join(FORM_TYPES)}"
+    if field_type != "string" and "enum" in field:
         return "choices that are no text"
     if field.get("format") not in (None, *FORM_FORMATS):
         return f"the format is {field['format']}, not one of {', '.join(FORM_FORMATS)}"
@@ -5382,7 +5396,7 @@ def form_problem(field: Json) -> str:
 
 
 def form_field(field: Any) -> Any:
-    """Optional, as pydantic spells it, is a field that may be left out."""
+    """Describe a pydantic field that may be null as one that may be missing."""
     if not isinstance(field, Schema) and {"type": "null"} in field.get("anyOf", ()):
         field = optional_schema(Schema(field))
         field.pop("default", None)
@@ -5390,19 +5404,21 @@ def form_field(field: Any) -> Any:
 
 
 class Form:
-    """What an elicitation asks for, and how its answer becomes an object."""
+    """The form of an elicitation, and the reading of its answer."""
 
-    def __init__(self, wanted: Any) -> None:
-        descriptor = type(wanted) in (list, tuple)
-        self._choices = {str(choice): choice for choice in (wanted if descriptor else ())}
-        if descriptor and not wanted:
+    def __init__(self, requested: Any) -> None:
+        is_list = type(requested) in (list, tuple)
+        if is_list and not requested:
             raise ValueError("no choices to ask for")
-        schema: Any = {"type": "string", "enum": [*self._choices]} if descriptor else wanted
-        if schema is None:  # only yes or no
+        self._choices = {str(choice): choice for choice in requested} if is_list else {}
+        schema: Any = requested
+        if is_list:
+            schema = {"type": "string", "enum": [*self._choices]}
+        elif schema is None:  # consent only
             schema = {"type": "object", "properties": {}}
-        if not isinstance(schema, dict):
+        elif not isinstance(schema, dict):
             schema = schema_of_hint(schema)
-        self._single = type(wanted) is not dict and schema.get("type") != "object"
+        self._single = type(requested) is not dict and schema.get("type") != "object"
         if self._single:
             schema = {"type": "object", "properties": {"value": schema},
                       "required": ["value"]}
@@ -5412,18 +5428,19 @@ class Form:
                 for name, field in schema["properties"].items()}})
         self.schema, self._validator = schema, Validator(schema)
         for name, field in schema.get("properties", {}).items():
-            fault = form_problem(field if isinstance(field, dict) else {})
-            if fault:
-                raise ValueError(f"{name}: a form cannot ask for this: {fault}")
+            problem = form_problem(field if isinstance(field, dict) else {})
+            if problem:
+                raise ValueError(f"{name}: a form cannot ask for this: {problem}")
 
     def read(self, answer: Json) -> Elicited:
-        made = read_elicited(answer)
-        if made.action == "accept":
-            made.content = answer.get("content")
-            data = self._validator.coerce(made.content)
+        """The answer as an object; ValueError: it does not match the schema."""
+        elicited = read_elicited(answer)
+        if elicited.action == "accept":
+            elicited.content = answer.get("content")
+            data = self._validator.coerce(elicited.content)
             data = data["value"] if self._single else data
-            made.data = self._choices[data] if self._choices else data
-        return made
+            elicited.data = self._choices[data] if self._choices else data
+        return elicited
 
 
 def name_of(fn: Any) -> str:
@@ -5433,7 +5450,7 @@ def name_of(fn: Any) -> str:
 
 
 def check_object(schema: Any, what: str) -> None:
-    """SchemaError or ValueError for a schema that not every client takes."""
+    """SchemaError or ValueError if some clients would refuse the schema of a tool."""
     if schema is None:
         return
     if type(schema) is not dict or schema.get("type") != "object":
@@ -5441,9 +5458,9 @@ def check_object(schema: Any, what: str) -> None:
     Validator(schema)
 
 
-@lru_cache(maxsize=10000)  # so it warns once
+@lru_cache(maxsize=10000)  # it warns once for each name
 def check_tool_name(name: str) -> str:
-    """The name, if hosts take it; ValueError if none does, a warning if some do not."""
+    """Return the name; ValueError if it is invalid, a warning if some hosts reject it."""
     if not re.fullmatch(TOOL_NAME, name):
         raise ValueError(f"tool name {name!r}: hosts take {TOOL_NAME}")
     if "." in name or len(name) > 48:
@@ -5461,46 +5478,49 @@ def as_text(value: Any) -> str:
 
 
 class Registration:
-    """Something registered: its function's signature, and how it is listed."""
+    """A registered function: its signature, and its descriptor in a list."""
 
-    page = ""        # the list it is in
-    named = "name"   # what its key is called there
-    option_names = "title description icons meta"  # the options it can have
+    list_key = ""       # of the list that it is in
+    key_field = "name"  # the field of the descriptor that holds its key
+    option_names = "title description icons meta"
 
     def __init__(self, key: str, fn: Any, options: Json,
                  schema: Json | None = None) -> None:
+        options = dict(options)
         self.enabled, tags = options.pop("enabled", True), options.pop("tags", None)
-        if tags:  # where FastMCP's clients look for them
+        if tags:  # FastMCP's clients read them there
             options["meta"] = {**(options.get("meta") or {}),
                                "fastmcp": {"tags": sorted(tags)}}
         unknown = options.keys() - set(self.option_names.split())
         if unknown:
             raise TypeError(f"unknown: {', '.join(sorted(unknown))}; known are: "
                             f"{self.option_names} tags enabled")
-        self.key, self.serial = key, 0
-        self.options: Json = jsonable(wire_fields(**options))  # TypeError now, not later
+        self.key = key
+        self.serial = 0  # its number in the Registry
+        # Converted now, so that the TypeError comes now.
+        self.options: Json = jsonable(wire_fields(**options))
         self.signature = Signature(fn, Context, schema=schema)
 
     @cached_property
-    def descriptor(self) -> Json:  # reads the docstring, so not before it is asked for
-        return {self.named: self.key,
+    def descriptor(self) -> Json:  # not at the start, because it reads the docstring
+        return {self.key_field: self.key,
                 **wire_fields(description=self.signature.description or None),
-                **self.options, **self.details()}
+                **self.options, **self.own_fields()}
 
-    def details(self) -> Json:
-        """What its kind alone tells."""
+    def own_fields(self) -> Json:
+        """The fields of the descriptor that other registrations do not have."""
         return {}
 
     def choices(self) -> dict[str, list[Any]]:
-        """The arguments that complete by themselves: those declared as a choice."""
+        """The arguments that are declared as a choice, and so can be completed."""
         return {name: schema["enum"] for name, schema
                 in self.signature.node["properties"].items() if "enum" in schema}
 
 
 class Tool(Registration):
-    """A tool, and what its results must look like."""
+    """A tool and its output schema."""
 
-    page = "tools"
+    list_key = "tools"
     option_names = "title description annotations icons meta"
 
     def __init__(self, fn: Any, *, name: str | None = None,
@@ -5509,18 +5529,19 @@ class Tool(Registration):
         check_object(input_schema, "input_schema")
         super().__init__(check_tool_name(name or name_of(fn)), fn, options,
                          input_schema)
-        self._output = Output(*(output_of(self.signature.returns) if structured_output
-                                else (None, False)))
+        self._output = Output(None)
         if output_schema is not None:
             Validator(output_schema)
             self._output = Output(*structured_schema(output_schema))
+        elif structured_output:
+            self._output = Output(*output_of(self.signature.returns))
 
-    def details(self) -> Json:
+    def own_fields(self) -> Json:
         return wire_fields(input_schema=self.signature.schema,
                     output_schema=self._output.schema)
 
     def result(self, value: Any) -> Json:
-        """What the function returned, as a result (server/tools: "Tool Result")."""
+        """The result for what the function returned (server/tools, "Tool Result")."""
         schema = self._output.schema
         if is_text(value) and schema is None:
             return {"content": [{"type": "text", "text": str(value)}], "isError": False}
@@ -5554,32 +5575,33 @@ class Tool(Registration):
 class Prompt(Registration):
     """A prompt; its arguments are the parameters of its function."""
 
-    page = "prompts"
+    list_key = "prompts"
 
     def __init__(self, fn: Any, *, name: str | None = None, **options: Any) -> None:
         super().__init__(name or name_of(fn), fn, options)
 
-    def details(self) -> Json:
+    def own_fields(self) -> Json:
         schema = self.signature.schema
         required = schema.get("required", ())
         return {"arguments": [
-            wire_fields(name=name, description=hint.get("description"),
-                 required=name in required)
-            for name, hint in schema["properties"].items()]}
+            wire_fields(name=name, description=parameter.get("description"),
+                        required=name in required)
+            for name, parameter in schema["properties"].items()]}
 
 
 class Resource(Registration):
-    """The resource at a URI; or, if that is a template, all whose URIs match it."""
+    """The resource at a URI, or the resources whose URIs match a template."""
 
     option_names = "name title description mime_type size annotations icons meta"
 
     def __init__(self, uri: str, fn: Any, *, name: str | None = None,
                  **options: Any) -> None:
-        self.page, self.named, variables = "resources", "uri", set()
         if not re.match(URI_START, uri):
             raise ValueError(f"a resource needs a URI with a scheme, not {uri!r:.100}")
+        self.list_key, self.key_field = "resources", "uri"
+        variables = set()
         if "{" in uri:
-            self.page, self.named = "resourceTemplates", "uriTemplate"
+            self.list_key, self.key_field = "resourceTemplates", "uriTemplate"
             self.template = UriTemplate(uri)
             variables = set(self.template.names)
         super().__init__(uri, fn, {"name": name or name_of(fn), **options})
@@ -5588,7 +5610,10 @@ class Resource(Registration):
             raise TypeError(f"{uri}: its placeholders and the parameters differ")
 
     def contents(self, value: Any, uri: str) -> list[ResourceContents]:
-        """What the function returned: text, bytes, data, contents or a list of them."""
+        """The contents for what the function returned.
+
+        That is text, bytes, data, ResourceContents or a list of those.
+        """
         parts = value if type(value) in (list, tuple) and any(
             isinstance(part, ResourceContents) for part in value) else [value]
         return [self._contents(part, uri) for part in parts]
@@ -5606,25 +5631,27 @@ class Resource(Registration):
 
 
 class Registry:
-    """Entries of one kind in the order they were added, and pages of them.
+    """The tools, prompts, resources or templates, in the order of registration.
 
-    A cursor names the last entry seen by its serial number, so entries may come and go
-    between pages.  Changed under Server.lock only; readers take a snapshot.  What is
-    added again takes its predecessor's place in one step: it is never not there, and on
-    one page only.
+    A cursor holds the serial number of the last entry of a page, so that entries can be
+    added and removed between two pages.  An entry that is registered again takes the
+    place and the number of the old one, so that it is on exactly one page.  Changed
+    under Server.lock; readers copy `entries` first.
     """
 
     def __init__(self, row: Method) -> None:
-        self.capability, self.json_key, self._serial = row.capability, row.list_key, 0
+        self.capability, self._list_key = row.capability, row.list_key
+        self._last_serial = 0
         self.entries: dict[str, Any] = {}
 
     def add(self, entry: Registration) -> None:
-        before = self.entries.get(entry.key)
-        self._serial += 1
-        entry.serial = before.serial if before else self._serial
+        old = self.entries.get(entry.key)
+        self._last_serial += 1
+        entry.serial = old.serial if old else self._last_serial
         self.entries[entry.key] = entry
 
-    def find(self, params: Json, what: str) -> Any:
+    def get(self, params: Json, what: str) -> Any:
+        """The entry with the name in `params`; McpError: there is none."""
         name = params.get("name")
         entry = self.entries.get(name) if type(name) is str else None
         if entry is None:
@@ -5632,48 +5659,48 @@ class Registry:
         return entry
 
     def page(self, params: Json, size: int) -> Json:
-        """One page (server/utilities/pagination); McpError for a cursor not ours."""
+        """A page of the list (server/utilities/pagination); McpError: a bad cursor."""
         cursor = params.get("cursor")
-        after = 0 if cursor is None else self._serial_in(cursor)
-        entries = [e for e in list(self.entries.values()) if e.serial > after]
-        result: Json = {self.json_key: [entry.descriptor for entry in entries[:size]]}
+        last_serial = 0 if cursor is None else self._read_cursor(cursor)
+        entries = [e for e in list(self.entries.values()) if e.serial > last_serial]
+        result: Json = {self._list_key: [entry.descriptor for entry in entries[:size]]}
         if len(entries) > size:
-            last = f"{self.json_key}:{entries[size - 1].serial}"
-            result["nextCursor"] = last.encode().hex()
+            next_cursor = f"{self._list_key}:{entries[size - 1].serial}"
+            result["nextCursor"] = next_cursor.encode().hex()
         return result
 
-    def _serial_in(self, cursor: Any) -> int:
+    def _read_cursor(self, cursor: Any) -> int:
         try:
-            key, serial = bytes.fromhex(cursor).decode().split(":")
-            if key == self.json_key:
+            list_key, serial = bytes.fromhex(cursor).decode().split(":")
+            if list_key == self._list_key:
                 return int(serial)
         except (ValueError, TypeError):
-            pass  # not even of another list
+            pass  # it is no cursor of ours
         raise invalid_params("Invalid cursor", {"cursor": cursor})
 
 
-LIFESPAN_SECONDS = 5.0  # for a lifespan to be left; then for tasks to be cancelled
+LIFESPAN_SECONDS = 5.0  # that leaving a lifespan, or cancelling all tasks, may take
 
 
 class AsyncHandlers:
-    """The event loop that all `async def` handlers of a server share, and its lifespan.
+    """The event loop of all `async def` handlers of a server, and its lifespan.
 
-    `with` it while a connection is served: the first enters the lifespan, the last
-    leaves it and ends the loop.  The loop runs on a thread of its own from the first
-    coroutine on.  If handlers must run on a thread of the host's (`on_caller`), it runs
-    only while a coroutine is waited for, on the thread that waits.
+    Each connection is served in a `with` block: the first enters the lifespan, the last
+    leaves it and ends the loop.  The loop runs on a thread of its own, which starts
+    with the first coroutine.  on_caller: it runs on the thread that waits for a
+    coroutine, while that waits, because handlers must run on a thread of the host.
     """
 
     def __init__(self, server: Server, lifespan: Any, on_caller: bool) -> None:
         self._server, self._lifespan, self.on_caller = server, lifespan, on_caller
-        self._changing = threading.Lock()  # guards the next, and entering and leaving
+        self._changing = threading.Lock()  # guards the next two, and is held meanwhile
         self._connections = 0
         self._leave: Callable[[], Any] | None = None
-        self.context: Any = {}             # what the lifespan yielded
-        self._lock = threading.RLock()     # guards the next; held by who runs the loop
-        self._loop: Any = None
+        self.context: Any = {}             # the value that the lifespan yielded
+        self._lock = threading.RLock()     # guards the next two; held by the thread
+        self._loop: Any = None             # that runs the loop if on_caller
         self._adopted = False              # the loop is the application's
-        self._ended = threading.Event()    # set when the loop's thread has ended it
+        self._ended = threading.Event()    # set when the loop has been closed
 
     def __enter__(self) -> None:
         with self._changing:
@@ -5694,7 +5721,7 @@ class AsyncHandlers:
                 self._close()
 
     def adopt(self, loop: Any) -> None:
-        """Use a loop that the application runs, and does not end with us."""
+        """Use a loop of the application, which goes on after the last connection."""
         with self._lock:
             self._loop, self._adopted = loop, True
 
@@ -5714,7 +5741,7 @@ class AsyncHandlers:
         self.context = {} if context is None else context
 
     async def _enter_async(self, manager: Any) -> Any:
-        """Entered and left by one task: a task group inside of it insists on that."""
+        """Enter and leave in one task, because a task group inside insists on that."""
         import asyncio
 
         entered, leave = asyncio.get_running_loop().create_future(), asyncio.Event()
@@ -5734,18 +5761,18 @@ class AsyncHandlers:
         task = asyncio.ensure_future(live())
         await asyncio.wait({task, entered}, return_when=asyncio.FIRST_COMPLETED)
         if not entered.done():
-            await task  # raises what it failed with
+            await task  # raises its error
         self._leave = lambda: self.wait(end())
         return entered.result()
 
     def submit(self, coroutine: Any) -> Future[Any]:
-        """Run a coroutine on the loop's thread."""
+        """Run a coroutine on the thread of the loop; returns a future at once."""
         import asyncio
 
         return asyncio.run_coroutine_threadsafe(coroutine, self._running())
 
     def wait(self, coroutine: Any) -> Any:
-        """Run a coroutine to its end, and return its result."""
+        """Run a coroutine, wait for it, and return its result."""
         if not self.on_caller and self._running():
             return self.submit(coroutine).result()
         import asyncio
@@ -5810,9 +5837,9 @@ def context_of_task() -> Any:
 
 
 async def run_async(ctx: Context, coroutine: Any) -> tuple[Any, BaseException | None]:
-    """What the coroutine of a handler returned, or what it raised.
+    """Run the coroutine of a handler; return its result and None, or None and its error.
 
-    It is not raised here: a SystemExit of a task would end the loop.
+    The error is not raised here, because a SystemExit in a task would end the loop.
     """
     import asyncio
 
@@ -5824,7 +5851,7 @@ async def run_async(ctx: Context, coroutine: Any) -> tuple[Any, BaseException | 
         try:
             loop.call_soon_threadsafe(task.cancel)
         except RuntimeError:
-            pass  # the loop has just been closed: it has finished
+            pass  # the loop was just closed, so the task has ended
 
     ctx.incoming.on_cancel(cancel)
     context_of_task().set(ctx)
@@ -5849,7 +5876,7 @@ def result_of_async(outcome: Callable[[], tuple[Any, BaseException | None]]) -> 
 
 
 def find_unwind(error: BaseException) -> BaseException | None:
-    """The Unwind in an exception group: a task group wraps what leaves its tasks."""
+    """The Unwind inside an exception group, as a task group raises one; or None."""
     inner = map(find_unwind, getattr(error, "exceptions", None) or ())
     return error if isinstance(error, Unwind) else next(filter(None, inner), None)
 
@@ -5863,14 +5890,14 @@ def run_into(future: Future[Any], run: Callable[[], Any]) -> None:
 
 def run_on_host_thread(run_handler: Any, run: Callable[[], Any],
                        incoming: IncomingRequest) -> Any:
-    """Have the host run a handler on a thread of its choice, and wait for it."""
+    """Let the host run a handler on a thread of its choice, and wait for it."""
     from concurrent.futures import Future
 
     future: Future[Any] = Future()
-    fresh = threading.Lock()  # held for good once it runs: a timer may call it again
+    first_call = threading.Lock()  # never released: a timer may call job() again
 
     def job() -> None:
-        if fresh.acquire(blocking=False) and future.set_running_or_notify_cancel():
+        if first_call.acquire(blocking=False) and future.set_running_or_notify_cancel():
             run_into(future, run)
 
     incoming.on_cancel(future.cancel)
@@ -5880,7 +5907,7 @@ def run_on_host_thread(run_handler: Any, run: Callable[[], Any],
 
 
 def decorator(add: Callable[..., Any], first: Any, options: Json) -> Any:
-    """What `@add`, `@add("name")` and `@add(option=…)` stand for."""
+    """The value of `@add`, `@add("name")` or `@add(option=…)`."""
     if first is None or isinstance(first, str):
         return partial(add, **wire_fields(name=first), **options)
     return add(first, **options)
@@ -5890,21 +5917,21 @@ HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
 
 
 def handles(*methods: str) -> Callable[[Any], Any]:
-    """Enter the function below in the dispatch table."""
-    def enter(function: Any) -> Any:
+    """Add a function to the dispatch table as the handler of these methods."""
+    def add(function: Any) -> Any:
         HANDLERS.update(dict.fromkeys(methods, function))
         return function
-    return enter
+    return add
 
 
 def object_in(params: Json, key: str) -> Json:
-    """The object under a key, {} if there is none; or else McpError(-32602)."""
+    """The object under a key, {} if there is none; McpError(-32602): no object."""
     value = params.get(key)
-    given: Json = {} if value is None else require_type(value, dict, key)
-    return given
+    found: Json = {} if value is None else require_type(value, dict, key)
+    return found
 
 
-# FastMCP's options that mean nothing over stdio, or are always so here.
+# FastMCP's options that have no effect over stdio, or whose value is fixed here.
 IGNORED_OPTIONS = frozenset(
     "log_level debug host port mount_path sse_path message_path streamable_http_path "
     "json_response stateless_http dependencies event_store retry_interval auth "
@@ -5917,7 +5944,7 @@ IGNORED_OPTIONS = frozenset(
 
 
 def ignore_options(where: str, options: Json) -> None:
-    """Say that these have no effect; TypeError for what nobody knows."""
+    """Warn that these options have no effect; TypeError for an unknown one."""
     for name in options:
         if name not in IGNORED_OPTIONS:
             raise TypeError(f"{where} got an unexpected keyword argument {name!r}")
@@ -5932,7 +5959,7 @@ def check_transport(transport: str) -> None:
 
 
 class Registrations:
-    """What a server offers: the half of `Server` that registers functions."""
+    """The half of `Server` that registers functions."""
 
     def __init__(self, more_capabilities: Json) -> None:
         if not all(type(value) is dict for value in more_capabilities.values()):
@@ -5944,10 +5971,10 @@ class Registrations:
                        for row in METHODS.values() if row.list_key}
         self._completers: dict[tuple[str, str], Signature] = {}
         self._complete_any: Any = None
-        self._replaced: set[str] = set()
+        self._replaced: set[str] = set()  # keys that were warned of
         self._methods: dict[str, Signature] = {}
-        self.listeners: set[Any] = set()  # terms: sessions, and requests that listen
-        self._offered = {"logging", *more_capabilities}  # once offered, for good
+        self.listeners: set[Any] = set()  # policies that are notified of changes
+        self._offered = {"logging", *more_capabilities}  # capabilities; only grows
 
     if TYPE_CHECKING:
         @overload  # type: ignore[no-overload-impl]
@@ -5972,149 +5999,164 @@ class Registrations:
         ) -> Callable[[F], F]: ...
     else:
         def tool(self, fn: Any = None, /, **options: Any) -> Any:
-            """Register a function as a tool; bare, called, or called with options.
+            """Register a function as a tool: `@tool`, `@tool("name")`, `@tool(name=…)`.
 
-            name, title, description, annotations, input_schema, output_schema, icons,
-            meta.  Schema and description come from the signature and the docstring.
-            TypeError: a parameter that no schema can describe.  ValueError: a name
-            hosts do not take.
+            Options: name, title, description, annotations, input_schema, output_schema,
+            icons, meta, tags, enabled, structured_output.  By default the schema and
+            the descriptions come from the signature and the docstring.  The function
+            runs on a thread of the pool; its errors become results (server/tools).
+            TypeError: a parameter that no schema can describe.  ValueError: an invalid
+            name.
             """
             return decorator(self.add_tool, fn, options)
 
         def prompt(self, fn: Any = None, /, **options: Any) -> Any:
-            """Register a function as a prompt; its parameters are its arguments.
+            """Register a function as a prompt; its parameters are the arguments.
 
-            name, title, description, icons, meta.
+            It returns a str, a Message, a block or a list of those (server/prompts).
+            Options: name, title, description, icons, meta, tags, enabled.
             """
             return decorator(self.add_prompt, fn, options)
 
     def resource(self, uri: str, **options: Any) -> Callable[[F], F]:
-        """Register a function as the resource at a URI, or, with {…}, at a template.
+        """Register a function as the resource at a URI, or at a template with `{name}`.
 
-        name, title, description, mime_type, size, annotations, icons, meta.
+        The variables of a template are its parameters; it returns text, bytes, data or
+        ResourceContents (server/resources).  Options: name, title, description,
+        mime_type, size, annotations, icons, meta, tags, enabled.
         """
         if not isinstance(uri, str):
             raise TypeError("resource needs a URI: @server.resource(uri)")
         return partial(self.add_resource, uri, **options)
 
     def completion(self, ref: str = "", argument: str = "") -> Callable[[F], F]:
-        """Register what completes an argument of a prompt (its name) or URI template.
+        """Register a function that completes an argument (server/utilities/completion).
 
-        The function gets `value`, and `context` (a dict) if it has that parameter.
-        Without a name, as in the official SDK: one for all that have none of their own,
-        with the parameters `ref`, `argument` and `context`.
+        ref: the name of a prompt, or a URI template.  The function is called with
+        `value`, the text so far, and with `context`, the other arguments as a dict, if
+        it has that parameter; it returns a list of str.  Without ref it is called for
+        all arguments that have no function, with `ref`, `argument` and `context`, as in
+        the official SDK.
         """
         if not ref:
-            return self._complete_all
-        return partial(self._enter, self._completers, (ref, argument), {"completions"})
+            return self._complete_others
+        return partial(self._register, self._completers, (ref, argument),
+                       {"completions"})
 
-    def _complete_all(self, fn: Any) -> Any:
+    def _complete_others(self, fn: Any) -> Any:
         with self.lock:
             self._complete_any = fn
             self._offered.add("completions")
         return fn
 
     def method(self, name: str) -> Callable[[F], F]:
-        """Register a handler for a request, or a `notifications/…`, of your own.
+        """Register a handler for a request or a notification of your own.
 
-        Its parameters are the message's; one named `params` gets them all.
+        It gets the params of the message as its parameters, or all of them as `params`
+        if that is its only one.  TypeError: the protocol has this method.
         """
         if not isinstance(name, str) or name in METHODS:
             raise TypeError(f"method needs a name of your own, not {name!r}")
-        return partial(self._enter, self._methods, name, set())
+        return partial(self._register, self._methods, name, set())
 
-    def _enter(self, table: Any, key: Any, features: set[str], fn: Any) -> Any:
+    def _register(self, table: Any, key: Any, capabilities: set[str], fn: Any) -> Any:
         with self.lock:
             table[key] = Signature(fn, Context)
-            self._offered |= features
+            self._offered |= capabilities
         return fn
 
     def middleware(self, fn: F) -> F:
         """Register fn(ctx, method, params, call_next) -> result around every handler.
 
-        call_next(ctx, method, params): the next one inside, to be called at most once;
-        other params take effect, another method does not.  The first registered is the
-        outermost.  Not around notifications, nor around what the reading thread settles
-        itself: the handshake, discovery, ping, subscriptions, the log level.
+        call_next(ctx, method, params): calls the next middleware or the handler, and is
+        to be called at most once; changed params take effect, another method does not.
+        The first one registered is the outermost.  It is not called for notifications,
+        nor for what the reading thread handles itself: the handshake, discovery, ping,
+        subscriptions, the log level.
         """
         self._middleware.append(fn)
         return fn
 
     def add_tool(self, fn: F, **options: Any) -> F:
-        """Register a tool as `tool` does; clients are told of it."""
+        """Register a tool as `tool` does, and notify the clients."""
         return self._add(Tool(fn, **options), fn)
 
     def remove_tool(self, name: str) -> None:
-        """Remove a tool; clients are told.  KeyError: there is no such tool."""
+        """Remove a tool and notify the clients.  KeyError: there is no such tool."""
         self._remove("tools", name)
 
     def add_prompt(self, fn: F, **options: Any) -> F:
-        """Register a prompt as `prompt` does; clients are told of it."""
+        """Register a prompt as `prompt` does, and notify the clients."""
         return self._add(Prompt(fn, **options), fn)
 
     def remove_prompt(self, name: str) -> None:
-        """Remove a prompt; clients are told.  KeyError: there is no such prompt."""
+        """Remove a prompt and notify the clients.  KeyError: there is no such prompt."""
         self._remove("prompts", name)
 
     def add_resource(self, uri: str, fn: F, **options: Any) -> F:
-        """Register a resource as `resource` does; clients are told of it."""
+        """Register a resource as `resource` does, and notify the clients."""
         return self._add(Resource(uri, fn, **options), fn)
 
     def remove_resource(self, uri: str) -> None:
-        """Remove a resource; clients are told.  KeyError: there is no such resource."""
+        """Remove a resource and notify the clients.  KeyError: there is none."""
         self._remove("resourceTemplates" if "{" in uri else "resources", uri)
 
     def _add(self, entry: Registration, fn: F) -> F:
         if not entry.enabled:
             return fn
-        registry = self._lists[entry.page]
+        registry = self._lists[entry.list_key]
         if entry.key in registry.entries and entry.key not in self._replaced:
-            self._replaced.add(entry.key)  # say it once
+            self._replaced.add(entry.key)
             warn(f"mcp_min: {entry.key} is registered again: the new one counts\n")
         with self.lock:
             registry.add(entry)
             self._offered.add(registry.capability)
-            if entry.page in COMPLETABLE and entry.choices():
+            if entry.list_key in COMPLETABLE and entry.choices():
                 self._offered.add("completions")
             self._list_changed(registry.capability)
         return fn
 
-    def _remove(self, page: str, key: str) -> None:
-        registry = self._lists[page]
+    def _remove(self, list_key: str, key: str) -> None:
+        registry = self._lists[list_key]
         with self.lock:
             del registry.entries[key]
             self._list_changed(registry.capability)
 
-    def _list_changed(self, kind: str) -> None:  # lock is held
+    def notify_list_changed(self, capability: str) -> None:
+        """Notify the clients that the list of "tools", for example, has changed."""
+        with self.lock:
+            self._list_changed(capability)
+
+    def _list_changed(self, capability: str) -> None:  # the caller holds lock
         for listener in self.listeners:
-            listener.list_changed(kind)
+            listener.list_changed(capability)
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Tell whoever has subscribed to this URI that it has changed."""
+        """Notify the clients that have subscribed to this URI that it has changed."""
         with self.lock:
             for listener in self.listeners:
                 listener.resource_updated(uri)
 
-    def subscriptions(self, connection: Connection) -> int:  # lock is held
-        """How many there are from the other end of a connection."""
-        return sum(len(it.subscribed_uris) for it in self.listeners
-                   if it.connection is connection)
+    def subscriptions(self, connection: Connection) -> int:  # the caller holds lock
+        """How many resources the other end of a connection has subscribed to."""
+        return sum(len(listener.subscribed_uris) for listener in self.listeners
+                   if listener.connection is connection)
 
     # -- what is offered
 
     def offers(self, capability: str) -> bool:
-        """Is it advertised; after a dot, with this key in it?"""
+        """Is this capability declared?  After a dot: with this key in it?"""
         capability, _, detail = capability.partition(".")
         return capability in self._offered and (
             not detail or bool(self.capabilities()[capability].get(detail)))
 
     def capabilities(self) -> Json:
-        """What is advertised, for what is registered now; nothing that is False."""
+        """The capabilities to declare for what is registered now, without False keys."""
         merged = {capability: {**CAPABILITIES.get(capability, {}),
-                            **self._more_capabilities.get(capability, {})}
+                               **self._more_capabilities.get(capability, {})}
                   for capability in sorted(self._offered)}
         return {capability: {key: value for key, value in details.items()
-                          if value is not False}
+                             if value is not False}
                 for capability, details in merged.items()}
 
     def has_method(self, name: str) -> bool:
@@ -6123,25 +6165,31 @@ class Registrations:
 
 
 class Server(Registrations):
-    """A server: register functions with the decorators, then `run()`.
+    """A server: register functions with the decorators, then call `run()`.
 
-    name, version, title, description, website_url, icons: who it is.  instructions: how
-    a model should use it.  page_size: entries on a page of any list.  cache_ttl: the
-    seconds a client may keep lists and resources; cache_scope: "private" or "public".
-    capabilities: merged into what is advertised.  state_secret: bytes shared between
-    processes that continue each other's questions.  max_workers: threads of a
-    connection.  max_message_bytes, max_depth: of a line.  drain_seconds: for what is in
-    flight when the client hangs up.  mask_errors: say nothing of exceptions to clients.
-    strict_input: take arguments only as they are.  run_handler: called with a function
-    of no arguments that it must call on the right thread, now or later (Blender, Tk).
-    lifespan: a function of the server that gives a context manager, async or plain: it
-    is entered before the first request and left after the last, and handlers have what
-    it yields as `ctx.lifespan_context`.  others: FastMCP's, see IGNORED_OPTIONS.
+    Every method may be called from any thread, also while serving.  The options:
 
-    All `async def` handlers share one event loop on a thread of its own, but with
-    run_handler each runs to its end on the host's thread.
+    name, version, title, description, website_url, icons: sent to the client.
+    instructions: how a model should use the server.
+    page_size: entries on a page of any list.
+    cache_ttl: seconds that a client may cache lists and resources.
+    cache_scope: "private" or "public".
+    capabilities: merged into those that are declared.
+    state_secret: bytes, the same in all processes that continue each other's requests.
+    max_workers: threads for handlers of a connection.
+    max_message_bytes, max_depth: limits of a line.
+    drain_seconds: time for running handlers when the client hangs up.
+    mask_errors: send "Internal error" instead of the texts of exceptions.
+    strict_input: do not convert arguments, such as "5" for an int.
+    run_handler: called with a function without arguments, which it must call on the
+    right thread, now or later (for Blender, Tk).
+    lifespan: a function of the server that returns a context manager, async or not.  It
+    is entered before the first connection is served and left after the last; handlers
+    get its value as `ctx.lifespan_context`.
+    others: options of FastMCP, see IGNORED_OPTIONS.
 
-    Everything may be called from any thread, while serving too.
+    All `async def` handlers share one event loop on a thread of its own; with
+    run_handler each runs on the host's thread.
     """
 
     def __init__(self, name: str = "mcp", version: str | None = None, *,
@@ -6155,7 +6203,7 @@ class Server(Registrations):
                  drain_seconds: float = 1.5, mask_errors: bool = False,
                  strict_input: bool = False, run_handler: Any = None,
                  lifespan: Any = None, **others: Any) -> None:
-        # FastMCP's words for the same.
+        # FastMCP's names for the same options.
         mask_errors = others.pop("mask_error_details", mask_errors)
         strict_input = others.pop("strict_input_validation", strict_input)
         page_size = others.pop("list_page_size", None) or page_size
@@ -6189,15 +6237,15 @@ class Server(Registrations):
 
     def run(self, transport: str = "stdio", *, threaded: bool = True,
             **ignored: Any) -> None:
-        """Serve over stdin and stdout until the client hangs up.
+        """Serve over stdin and stdout; blocks until the client hangs up.
 
-        threaded: see `serve`.  Blocks.  The process's own prints go to stderr
-        meanwhile.  Ctrl-C raises SystemExit(130), SIGTERM SystemExit(143).
-        RuntimeError if already running.  ValueError: another transport.
+        threaded: see `serve`.  Meanwhile the process prints to stderr.  Ctrl-C raises
+        SystemExit(130), SIGTERM SystemExit(143).  RuntimeError: a server of this
+        process is running.  ValueError: another transport (basic/transports/stdio).
         """
         check_transport(transport)
         ignore_options("run()", ignored)
-        # On Windows, NUL calls itself a tty too.
+        # On Windows isatty() is true for NUL too.
         raw = getattr(getattr(sys.stdin, "buffer", None), "raw", None)
         if raw and raw.isatty() and (
                 os.name != "nt" or type(raw).__name__ == "_WindowsConsoleIO"):
@@ -6207,7 +6255,10 @@ class Server(Registrations):
             self.serve(reader, writer, threaded=threaded, own_reader=True)
 
     async def run_async(self, transport: str = "stdio", **ignored: Any) -> None:
-        """Serve as `run` does; `async def` handlers run on the caller's event loop."""
+        """Serve as `run` does; `async def` handlers run on the caller's event loop.
+
+        Cancelling the task ends the server.
+        """
         import asyncio
         from concurrent.futures import Future
 
@@ -6233,84 +6284,82 @@ class Server(Registrations):
 
     def serve(self, reader: Any, writer: Any, *, threaded: bool = True,
               own_reader: bool = False) -> None:
-        """Serve over any pair of binary streams: a socket's file, a pipe, a tty.
+        """Serve over any pair of binary streams: of a socket, a pipe, a file.
 
-        Blocks until the other end hangs up; of a finite stream, such as a file, until
-        all that it holds is answered.  Any number of connections may be served at once,
-        each from a thread of its own.  threaded=False: all handlers run on this thread,
-        one after the other, while other threads read, answer pings and so on.  Where no
-        thread can be started this one does everything, one request after the other.
-        own_reader: close the reader at its end.
+        Blocks until the other end hangs up, or until all requests in a file are
+        answered.  Several connections can be served at once, each from its own thread.
+        threaded=False: all handlers run on the calling thread, one after the other,
+        while other threads read, answer pings and so on.  If no thread can be started,
+        the calling thread does all of that.  own_reader: close the reader at its end.
         """
         self.handlers.on_caller = self.handlers.on_caller or not threaded
         with self.handlers:
             ServerSession(self, reader, writer, own_reader, threaded).run()
 
     def dispatch(self, ctx: Context, method: str, params: Json, depth: int = 0) -> Json:
-        """Run the handler of a method, inside the middleware from `depth` on."""
-        asked = ctx.incoming.method  # whatever a middleware calls it
-        row = METHODS.get(asked)
+        """Call the handler of a request, through the middleware from `depth` on."""
+        method_called = ctx.incoming.method  # a middleware cannot change it
+        row = METHODS.get(method_called)
         if depth == len(self._middleware) or row and row.inline:
-            return HANDLERS.get(asked, Server._custom)(self, ctx, params)
+            return HANDLERS.get(method_called, Server.call_custom)(self, ctx, params)
         layer = self._middleware[depth]
         result = layer(ctx, method, params, partial(self.dispatch, depth=depth + 1))
         if not isinstance(result, dict):
             raise TypeError(f"middleware {name_of(layer)} returned no result")
         return result
 
-    def _custom(self, ctx: Context, params: Json) -> Json:
+    def call_custom(self, ctx: Context, params: Json) -> Json:
+        """Call the handler of a method of the user's own."""
         signature = self._methods[ctx.incoming.method]
-        given = {key: value for key, value in params.items() if key != "_meta"}
+        arguments = {key: value for key, value in params.items() if key != "_meta"}
         if list(signature.node["properties"]) == ["params"]:
-            given = {"params": params}
-
-        return self._respond(ctx, signature, given, self._custom_result, None)
+            arguments = {"params": params}
+        return self._respond(ctx, signature, arguments, self._custom_result, None)
 
     def _custom_result(self, ctx: Context, _: Any, run: Any, *args: Any) -> Json:
         value = jsonable(run(*args))
         return value if type(value) is dict else wire_fields(result=value)
 
     def _respond(self, ctx: Context, signature: Signature, arguments: Json,
-                 finish: Callable[..., Json], about: Any, tool: bool = False) -> Json:
-        """Run a user's function: finish(ctx, about, run, *args) is the result, made of
-        what run(*args) returns or raises.
+                 finish: Callable[..., Json], entry: Any, tool: bool = False) -> Json:
+        """Call a user's function, and make the result of what it returns or raises.
 
-        An `async def` function keeps no thread: the response is sent when it has ended.
+        The result is finish(ctx, entry, call, *args), which calls call(*args).  An
+        `async def` function does not occupy a thread while it waits: this returns
+        NO_RESPONSE_YET, and a thread of the pool responds when it has ended.
         """
-        run = self._call, ctx, signature, arguments, tool
+        call = self._call, ctx, signature, arguments, tool
         if not (signature.is_async and ctx.responder) or self._middleware or (
                 self.handlers.on_caller or not ctx.incoming.connection.threaded):
-            return finish(ctx, about, *run)
+            return finish(ctx, entry, *call)
         try:
             coroutine = run_async(ctx, self._call(ctx, signature, arguments, tool,
                                                   wait=False))
-        except BaseException:  # of arguments that do not fit
-            return finish(ctx, about, *run)
+        except BaseException:  # the arguments are invalid: the same again, to respond
+            return finish(ctx, entry, *call)
         future = self.handlers.submit(coroutine)
         ctx.responder.respond_later(ctx, future, partial(
-            finish, ctx, about, result_of_async, future.result))
+            finish, ctx, entry, result_of_async, future.result))
         return NO_RESPONSE_YET  # type: ignore[no-any-return]
 
     def finished(self, ctx: Context, value: Any) -> Any:
-        """What a handler returned; of an `async def` one, what it does in the end."""
+        """Return the value that a handler returned; wait for it if it is awaitable."""
         if not hasattr(value, "__await__"):
             return value
         return result_of_async(partial(self.handlers.wait, run_async(ctx, value)))
 
     def _call(self, ctx: Context, signature: Signature, arguments: Json,
               tool: bool = False, wait: bool = True) -> Any:
-        """Call a user's function, and wait for what it returns in the end.
+        """Call a user's function, and wait if it is `async def`, unless wait=False.
 
-        wait=False: a coroutine is returned as it is.
-
-        Arguments that do not fit: McpError, or for a tool what its era makes of them.
-        Only a tool's can be taken strictly: elsewhere the protocol has but strings.
+        Invalid arguments are an McpError, or for a tool what its era makes of them.
+        strict_input is for tools: the arguments of all others are strings on the wire.
         """
         try:
             kwargs = signature.bind(arguments, tool and self.strict_input)
-        except ValidationError as misfit:
-            refusal = ctx.policy.bad_arguments if tool else invalid_params
-            raise refusal(str(misfit)) from None
+        except ValidationError as error:
+            refuse = ctx.policy.bad_arguments if tool else invalid_params
+            raise refuse(str(error)) from None
         if signature.context:
             kwargs[signature.context] = ctx
         if self._run_handler is None:
@@ -6322,7 +6371,7 @@ class Server(Registrations):
             ctx.incoming)
 
     def error_text(self, error: BaseException) -> str:
-        """What a client is told of an exception."""
+        """The text of an exception for the client, or "Internal error" if masked."""
         return "Internal error" if self.mask_errors else error_text(error)
 
     # -- the method handlers
@@ -6338,22 +6387,22 @@ class Server(Registrations):
     @handles("subscriptions/listen")
     def _listen(self, ctx: Context, params: Json) -> Any:
         stream = ctx.policy
-        if ctx.incoming.in_batch:  # the other answers would wait for its end
+        if ctx.incoming.in_batch:  # the other responses would wait for its end
             raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
-        with self.lock:  # nothing may change between the two
-            connection = stream.connection
-            open_streams = sum(it.connection is connection for it in self.listeners)
-            if open_streams >= MAX_STREAMS:
+        with self.lock:  # no change may come between acknowledging and adding
+            streams = [listener for listener in self.listeners
+                       if listener.connection is stream.connection]
+            if len(streams) >= MAX_STREAMS:
                 raise McpError(INTERNAL_ERROR, f"Over {MAX_STREAMS} streams")
             stream.listen(params)
             self.listeners.add(stream)
         ctx.incoming.on_cancel(partial(self.forget, stream))
-        if stream.connection.eof.is_set():  # too late for `on_eof` to see it
+        if stream.connection.eof.is_set():  # `on_eof` may have missed it
             stream.end()
         return NO_RESPONSE_YET
 
     def forget(self, listener: Any) -> None:
-        """Notify a session or stream of changes no longer."""
+        """Stop notifying a session or stream of changes."""
         with self.lock:
             self.listeners.discard(listener)
 
@@ -6371,19 +6420,19 @@ class Server(Registrations):
 
     @handles("tools/call")
     def _tools_call(self, ctx: Context, params: Json) -> Json:
-        tool: Tool = self._lists["tools"].find(params, "tool")
+        tool: Tool = self._lists["tools"].get(params, "tool")
         return self._respond(ctx, tool.signature, object_in(params, "arguments"),
                              self._tool_result, tool, tool=True)
 
-    def _tool_result(self, ctx: Context, tool: Tool, run: Any, *args: Any) -> Json:
+    def _tool_result(self, ctx: Context, tool: Tool, call: Any, *args: Any) -> Json:
         try:
-            return tool.result(run(*args))
+            return tool.result(call(*args))
         except (McpError, Unwind):
             raise
         except ToolError as error:
             return ToolResult(str(error), is_error=True)
-        except BaseException as error:  # a tool must not end the server either
-            ctx.check_cancelled()  # an error after cancellation follows from it
+        except BaseException as error:  # sys.exit() in a tool must not end the server
+            ctx.check_cancelled()  # an error after the cancellation follows from it
             if ctx.incoming.connection.is_stop(error):
                 raise
             if not ctx.incoming.connection.is_hang_up(error):
@@ -6397,25 +6446,26 @@ class Server(Registrations):
         return self._respond(ctx, entry.signature, arguments, self._resource_result,
                              (entry, uri))
 
-    def _resource_result(self, ctx: Context, about: Any, run: Any, *args: Any) -> Json:
-        entry, uri = about
-        return {"contents": entry.contents(run(*args), uri)}
+    def _resource_result(self, ctx: Context, entry_and_uri: Any, call: Any,
+                         *args: Any) -> Json:
+        entry, uri = entry_and_uri
+        return {"contents": entry.contents(call(*args), uri)}
 
     def read(self, ctx: Context, uri: str) -> list[ResourceContents]:
-        """Read a resource for a handler of another request, which waits."""
+        """Read a resource, for a handler that waits for it."""
         entry, arguments = self._resource_at(ctx, uri)
         return entry.contents(self._call(ctx, entry.signature, arguments), uri)
 
     def _resource_at(self, ctx: Context, uri: str) -> tuple[Resource, Json]:
-        """What serves a URI: that resource, else the most literal template."""
+        """The resource or template that a URI belongs to, and its variables."""
         entry = self._lists["resources"].entries.get(uri)
         if entry:
             return entry, {}
         templates = list(self._lists["resourceTemplates"].entries.values())
         for entry in sorted(templates, key=lambda entry: -entry.template.literal):
-            found = entry.template.match(uri)
-            if found is not None:
-                return entry, found
+            variables = entry.template.match(uri)
+            if variables is not None:
+                return entry, variables
         raise McpError(RESOURCE_NOT_FOUND, f"Resource not found: {uri:.200}",
                        {"uri": uri})
 
@@ -6433,13 +6483,13 @@ class Server(Registrations):
 
     @handles("prompts/get")
     def _prompts_get(self, ctx: Context, params: Json) -> Json:
-        prompt: Prompt = self._lists["prompts"].find(params, "prompt")
+        prompt: Prompt = self._lists["prompts"].get(params, "prompt")
         return self._respond(ctx, prompt.signature, object_in(params, "arguments"),
                              self._prompt_result, prompt)
 
-    def _prompt_result(self, ctx: Context, prompt: Prompt, run: Any,
+    def _prompt_result(self, ctx: Context, prompt: Prompt, call: Any,
                        *args: Any) -> Json:
-        value = run(*args)
+        value = call(*args)
         values = value if type(value) in (list, tuple) else [value]
         return {**wire_fields(description=prompt.descriptor.get("description")),
                 "messages": [message_of(v) for v in values]}
@@ -6449,49 +6499,51 @@ class Server(Registrations):
         ref, argument = object_in(params, "ref"), object_in(params, "argument")
         if ref.get("type") not in ("ref/prompt", "ref/resource"):
             raise invalid_params('"ref" must be of type ref/prompt or ref/resource')
-        named_by = "name" if ref["type"] == "ref/prompt" else "uri"
-        key = require_type(ref.get(named_by), str, named_by)
-        if named_by == "uri":  # ResourceTemplateReference: "URI or URI template"
+        key_field = "name" if ref["type"] == "ref/prompt" else "uri"
+        key = require_type(ref.get(key_field), str, key_field)
+        if key_field == "uri":  # ResourceTemplateReference: "URI or URI template"
             key = next((entry.key for entry in self._lists["resourceTemplates"].entries
                         .values() if entry.template.match(key) is not None), key)
-        name, value = (require_type(argument.get(k), str, k) for k in ("name", "value"))
+        name = require_type(argument.get("name"), str, "name")
+        value = require_type(argument.get("value"), str, "value")
         context = object_in(object_in(params, "context"), "arguments")
-        found = self._values_for(ctx, key, name, value, context) or ()
-        found = [found] if is_text(found) else found
-        values = [as_text(jsonable(v)) for v in found]
+        completions = self._completions(ctx, key, name, value, context) or ()
+        completions = [completions] if is_text(completions) else completions
+        values = [as_text(jsonable(completion)) for completion in completions]
         return {"completion": {
             "values": values[:MAX_COMPLETIONS], "total": len(values),
             "hasMore": len(values) > MAX_COMPLETIONS}}
 
-    def _values_for(self, ctx: Context, key: str, name: str, value: str,
-                    context: Json) -> Any:
+    def _completions(self, ctx: Context, key: str, name: str, value: str,
+                     context: Json) -> Any:
         completer = self._completers.get((key, name))
         if completer:
-            known = completer.node["properties"]
-            given = {"value": value, "context": context}.items()
-            return self._call(ctx, completer, {k: v for k, v in given if k in known})
+            arguments = {"value": value, "context": context}
+            return self._call(ctx, completer, {
+                parameter: arguments[parameter] for parameter in arguments
+                if parameter in completer.node["properties"]})
         if self._complete_any:
             ref = object_in(ctx.incoming.params, "ref")
-            found = self.finished(ctx, self._complete_any(
+            result = self.finished(ctx, self._complete_any(
                 Fields.of(ref), Fields.of({"name": name, "value": value}),
                 Fields.of({"arguments": context})))
-            return found["values"] if isinstance(found, dict) else found
-        prompts, templates = (self._lists[page].entries for page in COMPLETABLE)
+            return result["values"] if isinstance(result, dict) else result
+        prompts, templates = (self._lists[list_key].entries for list_key in COMPLETABLE)
         entry = prompts.get(key) or templates.get(key)
         if not entry:
             raise invalid_params(f"Unknown prompt or template: {key:.200}",
                                  {"ref": key})
-        # As a client will spell them: `true`, and null by leaving it out.
+        # In the client's spelling: `true`; null is sent by leaving the argument out.
         choices = entry.choices().get(name, ())
-        words = [as_text(choice) for choice in choices if choice is not None]
-        return [word for word in words if word.startswith(value)]
+        texts = [as_text(choice) for choice in choices if choice is not None]
+        return [text for text in texts if text.startswith(value)]
 
 
 class ServerSession(ConnectionOwner):
-    """A server's side of a connection.
+    """A server's end of a connection.
 
-    session: what `initialize` has agreed on.  Each request that does not say that it is
-    stateless belongs to it.
+    session: the LegacySession that requests belong to unless they are stateless; a new
+    handshake replaces it.
     """
 
     def __init__(self, server: Server, reader: Any, writer: Any, own_reader: bool,
@@ -6508,7 +6560,8 @@ class ServerSession(ConnectionOwner):
             started = self.connection.start()
             if not (started and self.connection.threaded):
                 self.connection.run_here(reads=not started)
-            # On Windows no signal ends a wait; elsewhere it may come just before.
+            # In steps: on Windows no signal interrupts a wait, and elsewhere a signal
+            # may come just before it.
             while not self.connection.done.wait(0.5):
                 pass
         finally:
@@ -6519,12 +6572,12 @@ class ServerSession(ConnectionOwner):
         return self.session.batches()  # type: ignore[no-any-return]
 
     def is_inline(self, method: str) -> bool:
-        row = METHODS.get(method)  # what nobody knows is refused at once
+        row = METHODS.get(method)  # an unknown method is refused at once
         return row.inline if row else not self._server.has_method(method)
 
     def respond_later(self, ctx: Context, future: Future[Any],
                       finish: Callable[[], Json]) -> None:
-        """Have a worker finish a request when its handler's coroutine has ended."""
+        """Respond on a thread of the pool when the handler's coroutine has ended."""
         connection = self.connection
         job = partial(connection.dispatch, ctx.incoming,
                       partial(self.handle, ctx=ctx, finish=finish))
@@ -6532,9 +6585,9 @@ class ServerSession(ConnectionOwner):
 
     def handle(self, request: IncomingRequest, ctx: Context | None = None,
                finish: Callable[[], Json] | None = None) -> Any:
-        """What the handler returns or raises, as its era's result or error.
+        """Call the handler, and return its result or raise its error as in its era.
 
-        ctx, finish: of a handler that has been called and has ended by now.
+        finish: instead of calling the handler, because its coroutine has ended.
         """
         if ctx is None:
             require_type(request.params, dict, "params")
@@ -6546,7 +6599,7 @@ class ServerSession(ConnectionOwner):
             result = finish() if finish else self._server.dispatch(
                 ctx, request.method, request.params)
             if request.method == "initialize":
-                self.adopt(policy)  # only now: a refused handshake changes nothing
+                self.replace_session(policy)  # now: a refused handshake changes nothing
         except McpError as error:
             raise policy.translate(error) from None
         except Unwind as unwind:
@@ -6557,8 +6610,8 @@ class ServerSession(ConnectionOwner):
             return result
         return policy.finalize(request.method, result)
 
-    def adopt(self, session: Any) -> None:
-        """Let this session, instead of the last, be notified of changes."""
+    def replace_session(self, session: Any) -> None:
+        """Notify this session of changes, instead of the one before."""
         with self._server.lock:
             self._server.listeners.discard(self.session)
             self._server.listeners.add(session)
@@ -6569,27 +6622,27 @@ class ServerSession(ConnectionOwner):
             with self._server.lock:
                 self.session.on_initialized()
         if self._server.has_method(method) and not self.connection.crowded():
-            # No request: it is in no table, so what is sent about it goes nowhere.  Its
-            # era is the connection's, which has no revision before the handshake.
+            # The handler of a notification gets a request that is in no table, so what
+            # is sent about it is dropped.
             message = {"id": 0, "method": method, "params": params}
             request = IncomingRequest(self.connection, message, self.connection.outbox)
             ctx = Context(self._server, request, self.session)
-            job = partial(self._server._custom, ctx, params)
+            job = partial(self._server.call_custom, ctx, params)
             self.connection.callbacks.submit(job, size=size)
 
     def end(self) -> None:
-        """Close; if the client is still there, as at SIGTERM, end its streams first."""
+        """Close; end the streams first if the client is still there, as at SIGTERM."""
         if not self.connection.closed:
             self.on_eof()
             self.connection.outbox.wait_until_written(0.2)
         self.connection.close()
 
     def on_eof(self) -> None:
-        """End the streams, each with a final result."""
+        """End the streams, each with a result."""
         with self._server.lock:
-            ours = [it for it in self._server.listeners
-                    if it.connection is self.connection]
-        for listener in ours:
+            listeners = [listener for listener in self._server.listeners
+                         if listener.connection is self.connection]
+        for listener in listeners:
             listener.end()
 
     def error_text(self, error: BaseException) -> str:

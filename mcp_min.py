@@ -229,7 +229,7 @@ META_LOG_LEVEL = META + "logLevel"
 META_SERVER = META + "serverInfo"
 META_SUBSCRIPTION = META + "subscriptionId"
 
-WRAPS_RESULT = "x-fastmcp-wrap-result"        # in a schema: it describes {"result": …}
+WRAPS_RESULT = "x-fastmcp-wrap-result"        # in a schema of {"result": …}
 WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # in the `_meta` of such a result
 MAX_COMPLETIONS = 100                         # server/utilities/completion
 FORM_TYPES = ("string", "number", "integer", "boolean")  # client/elicitation
@@ -342,11 +342,12 @@ def invalid_response(reason: str) -> McpError:
     return McpError(INTERNAL_ERROR, f"Malformed response: {reason}")
 
 
-JSON_TYPE_NAMES = {str: "a string", dict: "an object", list: "a list", bool: "a boolean"}
+JSON_TYPE_NAMES = {str: "a string", dict: "an object", list: "a list",
+                   bool: "a boolean"}
 
 
 def require_type(value: Any, required: type, name: str) -> Any:
-    """Return the value if it is of this type, or raise McpError(-32602) with its name."""
+    """Return the value if it is of this type, or raise McpError(-32602)."""
     if type(value) is not required:
         raise invalid_params(f'"{name}" must be {JSON_TYPE_NAMES[required]}')
     return value
@@ -388,7 +389,7 @@ BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 def encode(message: Any) -> bytes:
-    """Write a message as a line; ValueError, TypeError or RecursionError if not JSON."""
+    """Write a message as a line; ValueError, TypeError, RecursionError: not JSON."""
     return to_json_text(message).encode("ascii") + b"\n"
 
 
@@ -405,7 +406,8 @@ def decode(line: Line, max_depth: int) -> Any:
         raise McpError(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
     try:
         text = line.decode("utf-8").strip(" \t\r")
-        message, end = parse_json(text)  # JSONDecoder.decode spends a third on whitespace
+        # JSONDecoder.decode would spend a third of its time on whitespace.
+        message, end = parse_json(text)
         if end == len(text):
             return message
         reason = f"extra data after {end} characters"
@@ -503,7 +505,8 @@ class ThreadPool:
     """
 
     def __init__(self, name: str, limit: int) -> None:
-        self.qualified_name, self._limit = name, limit
+        self._name = name
+        self._limit = limit
         self._lock = threading.Lock()  # guards the rest
         self._changed = threading.Condition(self._lock)  # notified: a job, or closed
         self._jobs: deque[tuple[Callable[[], Any], int]] = deque()  # urgent ones first
@@ -532,7 +535,7 @@ class ThreadPool:
             if grow:
                 self._threads += 1
             self._changed.notify()
-        if not grow or start_thread(self.qualified_name, self._work):
+        if not grow or start_thread(self._name, self._work):
             return True
         with self._lock:
             self._threads -= 1
@@ -1111,7 +1114,7 @@ class IncomingRequests:
         self._fewer = threading.Condition(self.lock)  # notified: one less, draining
 
     def add(self, request: IncomingRequest) -> bool:
-        """Add a request; False once closed.  McpError: too many, or its id is in use."""
+        """Add a request; False once closed.  McpError: too many, or its id in use."""
         with self.lock:
             if self._closed:
                 return False
@@ -1333,7 +1336,7 @@ class OutgoingRequests:
             request.unreported += change
 
     def suspend(self, question: IncomingRequest) -> None:
-        """Suspend timeouts, but not last deadlines: the other end waits for our user."""
+        """Suspend timeouts, not last deadlines: the other end waits for our user."""
         with self._lock:
             self._questions.add(question)
 
@@ -1501,7 +1504,7 @@ class ReadingHere(ReadingThread):
             self._busy = before
 
     def wait_for(self, future: Future[Any]) -> None:
-        """Read until the future has a result.  Without threads there are no timeouts."""
+        """Read until the future has a result; without threads nothing times out."""
         while not future.done() and (line := self._connection.next_line()) is not None:
             self._connection.receive(line)
 
@@ -1570,7 +1573,7 @@ class SharedReading:
             connection.pool.submit(partial(connection.dispatch, request))
 
     def hand_over(self, request: IncomingRequest) -> None:
-        """Replace the leader if it runs this request, whose handler is about to wait."""
+        """Replace the leader if it runs this request, whose handler will wait."""
         with self._lock:
             if self._busy and self._leader == request.reader:
                 self._replace()
@@ -1979,7 +1982,7 @@ class Connection:
         return self.eof.is_set() and isinstance(error, ConnectionClosed)
 
     def _on_eof(self) -> None:
-        """The other end has closed: let running handlers finish for a time, then close."""
+        """The other end has closed: give running handlers some time, then close."""
         if self._own_reader:
             self._own_reader.close()
         self.eof.set()
@@ -2549,7 +2552,7 @@ def read_valid_answers(questions: dict[str, Question], given: Json,
 
 
 class Unwind(BaseException):
-    """Ends a handler that has asked.  outcome: a result ("input required"), or McpError.
+    """Ends a handler that has asked; outcome: the result "input required", or McpError.
 
     ServerSession.handle catches it.  A BaseException, so that no tool swallows it.
     """
@@ -2897,8 +2900,11 @@ class StateSigner:
     nor use it for a request other than the one that it is bound to.
     """
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
+    def __init__(self, secret: bytes | None) -> None:
+        if secret is not None and not (
+                isinstance(secret, bytes) and len(secret) >= 16):
+            raise ValueError("state_secret must be at least 16 bytes")
+        self._secret = secret or os.urandom(32)
 
     def sign(self, state: Json, bound: str) -> str:
         dated = {**state, "until": time.time() + STATE_SECONDS}
@@ -3064,11 +3070,13 @@ class ModernClientPolicy(ClientPolicy):
         if type(requests) is not dict and (
                 requests is not None or type(result.get("requestState")) is not str):
             raise invalid_response("it requires no input")
-        if len(as_object(requests)) > MAX_BATCH or any(
-                as_object(r).get("method") not in [*CLIENT_REQUESTS] or type(
-                    r.get("params", {})) is not dict for r in as_object(requests).values()):
+        questions = as_object(requests)
+        if len(questions) > MAX_BATCH or any(
+                as_object(question).get("method") not in [*CLIENT_REQUESTS]
+                or type(question.get("params", {})) is not dict
+                for question in questions.values()):
             raise invalid_response("it asks what cannot be asked")
-        return as_object(requests)
+        return questions
 
     def subscribe(self, uri: str, seconds: float) -> None:
         stream, agreed = self._listen({UPDATES_WANTED: [uri]}, seconds)
@@ -3300,7 +3308,7 @@ def from_base64(text: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except ValueError:
-        raise ValueError("data is bytes, or text in base64; a file is path=…") from None
+        raise ValueError("data: bytes, or text in base64; for a file: path=") from None
 
 
 def text_of(blocks: Any) -> str:
@@ -3419,7 +3427,8 @@ class ResourceLink(Block):
     """
 
     _type = "resource_link"
-    _field_names = "type uri name title description mimeType size icons annotations _meta"
+    _field_names = ("type uri name title description mimeType size icons annotations "
+                    "_meta")
 
     def __init__(self, uri: str, name: str, **fields: Any) -> None:
         self._set(uri=str(uri), name=name, **fields)
@@ -3626,7 +3635,8 @@ class ValidationError(ValueError):
     """A value does not match its schema.  problems: a readable line for each error."""
 
     def __init__(self, errors: list[Problem], count: int = 0) -> None:
-        self.problems = [problem_line(path, text) for path, text, _ in errors[:MAX_PROBLEMS]]
+        self.problems = [
+            problem_line(path, text) for path, text, _ in errors[:MAX_PROBLEMS]]
         if count > MAX_PROBLEMS:
             self.problems.append(f"… and {count - MAX_PROBLEMS} more")
         super().__init__("\n".join(self.problems))
@@ -3652,8 +3662,9 @@ def validate(value: Any, schema: Any) -> list[str]:
 # The validator.  A Validator reads a document and checks it; then each schema that is
 # applied to a value makes an Evaluation.
 
-JSON_TYPES = {type(None): "null", bool: "boolean", int: "integer number", float: "number",
-          str: "string", list: "array", tuple: "array", dict: "object"}
+JSON_TYPES = {type(None): "null", bool: "boolean", int: "integer number",
+              float: "number", str: "string", list: "array", tuple: "array",
+              dict: "object"}
 
 
 def json_types(value: Any) -> str:
@@ -4383,7 +4394,8 @@ HINT_READERS: dict[str, Callable[[Any, Any], Schema]] = {
 }
 
 
-def schema_of_hint(hint: Any, output: bool = False, trail: tuple[Any, ...] = ()) -> Schema:
+def schema_of_hint(hint: Any, output: bool = False,
+                   trail: tuple[Any, ...] = ()) -> Schema:
     """The schema of a hint, for input or for output.  TypeError: it has none.
 
     trail: the hints that this one is part of, to find recursion.
@@ -4401,7 +4413,7 @@ def schema_of_hint(hint: Any, output: bool = False, trail: tuple[Any, ...] = ())
         return reader(getattr(hint, "__args__", ()), read)
     if isinstance(hint, type):
         return class_schema(hint, read, output)
-    for inner in ("__supertype__", "__value__", "type"):  # NewType; type X = …; InitVar
+    for inner in ("__supertype__", "__value__", "type"):  # NewType, `type`, InitVar
         if hasattr(hint, inner):
             return read(getattr(hint, inner))
     raise TypeError(f"{hint!r} cannot be described as JSON Schema")
@@ -4483,10 +4495,11 @@ def inline_definitions(schema: Any, definitions: Json, trail: tuple[str, ...]) -
         return [inline_definitions(item, definitions, trail) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    inlined = {key: value if key in ("default", "examples", "enum", "const") else
-               inline_definitions(value, definitions, trail) for key, value in schema.items()
-               if key not in ("$ref", "discriminator") and not (
-                   key == "title" and isinstance(value, str))}
+    inlined = {
+        key: value if key in ("default", "examples", "enum", "const") else
+        inline_definitions(value, definitions, trail)
+        for key, value in schema.items() if key not in ("$ref", "discriminator")
+        and not (key == "title" and isinstance(value, str))}
     name = str(schema.get("$ref", "")).rpartition("/")[2]
     if name in trail:
         raise TypeError(f"{name} is recursive, and a schema here is inline")
@@ -4501,11 +4514,13 @@ def class_schema(cls: Any, read: Any, output: bool) -> Schema:
         return enum_schema(cls)
     if hasattr(cls, "model_json_schema") and hasattr(cls, "model_validate"):
         return model_schema(cls, output)
-    format = next((name for name in map(qualified_name, cls.__mro__) if name in FORMATS), "")
+    names = map(qualified_name, cls.__mro__)
+    format = next((name for name in names if name in FORMATS), "")
     if format:
         return Schema({"type": "string", **FORMATS[format]},
                      lambda value: parse_format(cls, str(value)))
-    return object_schema(parts_of(cls, output), read, output, make=lambda value: cls(**value))
+    return object_schema(parts_of(cls, output), read, output,
+                         make=lambda value: cls(**value))
 
 
 def parts_of(cls: Any, output: bool) -> list[Any]:
@@ -4703,9 +4718,9 @@ MAX_INT_BITS = 14_284  # 4,300 digits: Python does not write longer integers
 def jsonable(value: Any, depth: int = 0) -> Any:
     """Convert a value to JSON data.
 
-    A dataclass or NamedTuple becomes an object, an Enum its value, a set an array, bytes
-    base64; dates, UUIDs, paths and decimals become text.  TypeError: it has no JSON
-    form.  ValueError: NaN, infinity, a cycle, or nested too deeply.
+    A dataclass or NamedTuple becomes an object, an Enum its value, a set an array,
+    bytes base64; dates, UUIDs, paths and decimals become text.  TypeError: it has no
+    JSON form.  ValueError: NaN, infinity, a cycle, or nested too deeply.
     """
     if depth > MAX_NESTING:
         raise ValueError(f"nested over {MAX_NESTING} levels, or a part of itself")
@@ -5124,7 +5139,7 @@ class Context:
                                 doc="The value that the server's `lifespan` yielded.")
 
     def _awaited(self, run: Callable[[], T]) -> T:
-        """Return what `run` returns, or an awaitable of it in an `async def` handler."""
+        """Return what `run` returns; in an `async def` handler an awaitable of it."""
         if self.loop_thread != threading.get_ident():
             return run()
         self._awaitables += (Awaited(run),)
@@ -5142,7 +5157,7 @@ class Context:
             raise Cancelled()
 
     def wait(self, seconds: float) -> None:
-        """Sleep for some seconds; raise Cancelled as soon as the request is cancelled."""
+        """Sleep for some seconds; raise Cancelled when the request is cancelled."""
         return self._awaited(partial(self._wait, seconds))
 
     def _wait(self, seconds: float) -> None:
@@ -5155,7 +5170,7 @@ class Context:
         return self.policy.steps()  # type: ignore[no-any-return]
 
     @cached_property
-    def _cancelled(self) -> threading.Event:  # one for all waits: hooks are never removed
+    def _cancelled(self) -> threading.Event:  # one for all waits: hooks stay
         event = threading.Event()
         self.incoming.on_cancel(event.set)
         return event
@@ -5201,7 +5216,8 @@ class Context:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
         if self.policy.logs(level):
             self.incoming.notify(LOG_MESSAGE, {
-                "level": level, **wire_fields(logger=logger_name), "data": jsonable(data)})
+                "level": level, **wire_fields(logger=logger_name),
+                "data": jsonable(data)})
         return DONE
 
     debug, info = partialmethod(log, "debug"), partialmethod(log, "info")
@@ -5249,12 +5265,12 @@ class Context:
         messages = messages if type(messages) is list else [messages]
         params = {
             "messages": [message_of(m) for m in messages], "maxTokens": max_tokens,
-            **wire_fields(systemPrompt=system_prompt, temperature=temperature, tools=tools,
-                   toolChoice=tool_choice), **params}
+            **wire_fields(systemPrompt=system_prompt, temperature=temperature,
+                          tools=tools, toolChoice=tool_choice), **params}
         return self._ask_one("sampling/createMessage", params, Sampled, key, timeout)
 
     def list_roots(self, timeout: float | None = 600) -> list[Json]:
-        """The client's roots, each with uri and name (client/roots); blocks as `elicit`.
+        """The client's roots: uri and name (client/roots); blocks as `elicit`.
 
         A root is a directory that the client lets this server work in.
         """
@@ -5336,8 +5352,8 @@ DONE: Awaitable[None] = Done()
 
 
 NOT_AWAITED = (
-    "an `async def` handler must await what it asks for: `await ctx.elicit(…)`, and so "
-    "for sample, list_roots, ask, read_resource, once and wait")
+    "an `async def` handler must await what it asks for: `await ctx.elicit(…)`, and "
+    "so for sample, list_roots, ask, read_resource, once and wait")
 
 
 class Awaited:
@@ -5460,7 +5476,7 @@ def check_object(schema: Any, what: str) -> None:
 
 @lru_cache(maxsize=10000)  # it warns once for each name
 def check_tool_name(name: str) -> str:
-    """Return the name; ValueError if it is invalid, a warning if some hosts reject it."""
+    """Return the name; ValueError: it is invalid.  Warns if some hosts reject it."""
     if not re.fullmatch(TOOL_NAME, name):
         raise ValueError(f"tool name {name!r}: hosts take {TOOL_NAME}")
     if "." in name or len(name) > 48:
@@ -5837,7 +5853,7 @@ def context_of_task() -> Any:
 
 
 async def run_async(ctx: Context, coroutine: Any) -> tuple[Any, BaseException | None]:
-    """Run the coroutine of a handler; return its result and None, or None and its error.
+    """Run the coroutine of a handler; return (its result, None) or (None, its error).
 
     The error is not raised here, because a SystemExit in a task would end the loop.
     """
@@ -5999,7 +6015,7 @@ class Registrations:
         ) -> Callable[[F], F]: ...
     else:
         def tool(self, fn: Any = None, /, **options: Any) -> Any:
-            """Register a function as a tool: `@tool`, `@tool("name")`, `@tool(name=…)`.
+            """Register a function as a tool: `@tool`, `@tool("name")`, `@tool(name=)`.
 
             Options: name, title, description, annotations, input_schema, output_schema,
             icons, meta, tags, enabled, structured_output.  By default the schema and
@@ -6082,7 +6098,7 @@ class Registrations:
         return self._add(Tool(fn, **options), fn)
 
     def remove_tool(self, name: str) -> None:
-        """Remove a tool and notify the clients.  KeyError: there is no such tool."""
+        """Remove a tool and notify the clients.  KeyError: there is none."""
         self._remove("tools", name)
 
     def add_prompt(self, fn: F, **options: Any) -> F:
@@ -6090,7 +6106,7 @@ class Registrations:
         return self._add(Prompt(fn, **options), fn)
 
     def remove_prompt(self, name: str) -> None:
-        """Remove a prompt and notify the clients.  KeyError: there is no such prompt."""
+        """Remove a prompt and notify the clients.  KeyError: there is none."""
         self._remove("prompts", name)
 
     def add_resource(self, uri: str, fn: F, **options: Any) -> F:
@@ -6151,7 +6167,7 @@ class Registrations:
             not detail or bool(self.capabilities()[capability].get(detail)))
 
     def capabilities(self) -> Json:
-        """The capabilities to declare for what is registered now, without False keys."""
+        """The capabilities to declare for what is registered now."""
         merged = {capability: {**CAPABILITIES.get(capability, {}),
                                **self._more_capabilities.get(capability, {})}
                   for capability in sorted(self._offered)}
@@ -6215,18 +6231,19 @@ class Server(Registrations):
                              "cache_ttl and drain_seconds 0 or more")
         if cache_scope not in ("private", "public"):
             raise ValueError('cache_scope is "private" or "public"')
-        if state_secret is not None and not (
-                isinstance(state_secret, bytes) and len(state_secret) >= 16):
-            raise ValueError("state_secret must be at least 16 bytes")
         super().__init__(capabilities or {})
-        self.name, self.version, self.instructions = name, version or "0", instructions
+        self.name = name
+        self.version = version or "0"
+        self.instructions = instructions
         self.ignored = others
-        self.info = wire_fields(name=name, version=self.version, title=title,
-                         icons=jsonable(icons), description=description,
-                         website_url=website_url)
-        self.page_size, self.signer = page_size, StateSigner(state_secret or os.urandom(32))
+        self.info = wire_fields(
+            name=name, version=self.version, title=title, icons=jsonable(icons),
+            description=description, website_url=website_url)
+        self.page_size = page_size
+        self.signer = StateSigner(state_secret)
         self.cache_ttl, self.cache_scope = cache_ttl, cache_scope
-        self.mask_errors, self.strict_input = mask_errors, strict_input
+        self.mask_errors = mask_errors
+        self.strict_input = strict_input
         self._run_handler = run_handler
         self.handlers = AsyncHandlers(self, lifespan, on_caller=run_handler is not None)
         self.limits: Json = {
@@ -6471,14 +6488,14 @@ class Server(Registrations):
 
     @handles("resources/subscribe", "resources/unsubscribe")
     def _subscribe(self, ctx: Context, params: Json) -> Json:
-        uri, uris = require_type(params.get("uri"), str, "uri"), ctx.policy.subscribed_uris
+        uri = require_type(params.get("uri"), str, "uri")
+        policy = ctx.policy
         with self.lock:
-            if ctx.incoming.method == "resources/subscribe":
-                if uri not in uris:
-                    check_subscriptions(self.subscriptions(ctx.policy.connection), [uri])
-                uris.add(uri)
-            else:
-                uris.discard(uri)
+            if ctx.incoming.method == "resources/unsubscribe":
+                policy.subscribed_uris.discard(uri)
+            elif uri not in policy.subscribed_uris:
+                check_subscriptions(self.subscriptions(policy.connection), [uri])
+                policy.subscribed_uris.add(uri)
         return {}
 
     @handles("prompts/get")
@@ -6653,26 +6670,27 @@ class ServerSession(ConnectionOwner):
 
 
 # -- 11. Client ------------------------------------------------------------------------
-# The same verbs from the other side.  A ClientSession is one connection and never comes
-# back; the Client holds the current one.
+# The same methods from the other side.  A ClientSession is one connection; a Client
+# holds the current one.
 
-MAX_QUESTIONS = 8       # of a server that are answered at once
-MAX_ENTRIES = 100_000   # of a list, over all its pages
+MAX_QUESTIONS = 8       # of a server that we answer at once
+MAX_ENTRIES = 100_000   # of a list, on all its pages
 
-open_sessions: set[ClientSession] = set()  # with a process that is to be ended
+open_sessions: set[ClientSession] = set()  # with a process that we must end
 
 
 def end_processes() -> None:
-    """At the end of this process: end the servers of clients that were not closed."""
+    """End the servers of clients that were not closed; called at exit."""
     for session in list(open_sessions):
         if session.pid == os.getpid():  # not in a forked child
             session.close()
 
 
 class ClientSession(ConnectionOwner):
-    """A client's side of a connection, and the process behind it.
+    """A client's end of a connection, and the server process if there is one.
 
-    It never comes back: after a restart the Client has another.
+    policy: that of the server's era, None until they have agreed on a revision.  When
+    the server is started again, the Client gets a new ClientSession.
     """
 
     def __init__(self, client: ClientConnection,
@@ -6680,12 +6698,12 @@ class ClientSession(ConnectionOwner):
         self.client, self.process = client, process
         self.connection = Connection(self, process.reader, process.writer,
                                      is_server=False, own_reader=True, max_workers=64)
-        self.policy: Any = None          # None until agreed on
+        self.policy: Any = None
         self.garbage: deque[Line] = deque(maxlen=20)  # lines that were no messages
-        self._closed = False              # by us
-        self._asking = threading.BoundedSemaphore(MAX_QUESTIONS)
-        self._ending = threading.Lock()   # held while the process is ended
-        self.pid = os.getpid()            # a forked child must not end its process
+        self._closed = False              # close() was called
+        self._questions = threading.BoundedSemaphore(MAX_QUESTIONS)
+        self._ending = threading.Lock()   # held while the process is being ended
+        self.pid = os.getpid()            # a forked child must not end the process
         if isinstance(process, Process):
             if not open_sessions:
                 atexit.register(end_processes)
@@ -6696,12 +6714,12 @@ class ClientSession(ConnectionOwner):
 
     def new_request(self, method: str, params: Json | None, timeout: float | None,
                     progress_handler: Handler | None) -> OutgoingRequest:
-        """A request whose future gets the last result, after all rounds."""
+        """Make a request whose future gets the last result, after all rounds."""
         client = self.client
-        rounds = self.policy.multi_round and MultiRoundRequest(self, params or {})
+        more = (MultiRoundRequest(self, params or {}).more
+                if self.policy.multi_round else None)
         request = OutgoingRequest(
-            method, rounds and rounds.more,
-            progress_handler or client._progress_handler,
+            method, more, progress_handler or client.progress_handler,
             client.timeout if timeout is None else timeout, client.max_timeout)
         name = (params or {}).get("name") or (params or {}).get("uri")
         if name:
@@ -6719,15 +6737,16 @@ class ClientSession(ConnectionOwner):
 
     def submit(self, read: Callable[[Json], T], method: str, params: Json | None,
                timeout: float | None, progress_handler: Handler | None) -> Future[T]:
-        """Send a request; a future of what `read` makes of its result."""
+        """Send a request; return a future of what `read` returns for its result."""
         request = self.new_request(method, params, timeout, progress_handler)
         self.connection.send_request(request, self.policy.add_meta(params), token=True)
         return self._future(request, read)
 
     def _future(self, request: OutgoingRequest, read: Callable[[Json], T]) -> Future[T]:
-        """A user's future.  The pool works out the result and runs the callbacks.
+        """The future for a user.
 
-        Both may take long, and the callbacks may use the client.
+        A thread of the pool reads the result and runs the user's callbacks: both may
+        take long, and the callbacks may use the client.
         """
         future: Future[T] = future_class()()
 
@@ -6755,7 +6774,7 @@ class ClientSession(ConnectionOwner):
             raise self.closed_error()
         self.connection.send(notification(method, params))
 
-    # -- what comes
+    # -- from the server
 
     def allows_batches(self) -> bool:
         return bool(self.policy and REVISIONS[self.policy.version].batches)
@@ -6768,30 +6787,32 @@ class ClientSession(ConnectionOwner):
             return {}
         params = require_type(request.params, dict, "params")
         if self.policy is None or request.method not in CLIENT_REQUESTS:
-            raise method_not_found(request.method)  # nothing before the handshake
-        if not self._asking.acquire(blocking=False):
+            raise method_not_found(request.method)
+        if not self._questions.acquire(blocking=False):
             raise McpError(INTERNAL_ERROR, f"Over {MAX_QUESTIONS} questions at once")
         requests = self.connection.requests_out
-        if request.method != "roots/list":  # which no user has to answer
+        if request.method != "roots/list":  # no user has to answer that one
             requests.suspend(request)
             request.on_cancel(partial(requests.resume, request))
         try:
-            return self.client._answer(request.method, params, self.policy.version)
+            return self.client.answer(request.method, params, self.policy.version)
         finally:
             if request.method != "roots/list":
                 requests.resume(request)
-            self._asking.release()
+            self._questions.release()
 
     def error_text(self, error: BaseException) -> str:
-        return "The client failed to answer"  # the text is on our stderr
+        return "The client failed to answer"  # our stderr has the text
 
     def handle_garbage(self, line: Line) -> None:
         self.garbage.append(line[:500])
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
-        known = self.policy.read_notification(method, params) if self.policy else params
-        if known is not None and not self.connection.crowded():
-            self.client.call_handlers(self.connection.callbacks, method, known, size)
+        for_handlers = (self.policy.read_notification(method, params)
+                        if self.policy else params)
+        if for_handlers is not None and not self.connection.crowded():
+            self.client.call_handlers(self.connection.callbacks, method, for_handlers,
+                                      size)
 
     # -- its end
 
@@ -6810,22 +6831,22 @@ class ClientSession(ConnectionOwner):
         return ConnectionClosed("The server has closed the connection" + ending
                                 + self._evidence(stderr), code, stderr)
 
-    def dead(self) -> bool:
-        """Has it ended, even if the end of its stdout was not read yet?"""
+    def is_dead(self) -> bool:
+        """Has the server ended, even if the end of its stdout was not read yet?"""
         return self.connection.eof.is_set() or self.process.exit_code is not None
 
     def _evidence(self, stderr: str) -> str:
-        """What the server wrote outside the protocol, which often is the reason."""
+        """What the server wrote besides messages, which often shows the reason."""
         lines = ["stderr: " + line for line in stderr.splitlines()[-20:]]
         lines += ["stdout: " + line.decode("utf-8", "replace")
                   for line in self.garbage]
         return escape_control("".join(f"\n  {line}" for line in lines))
 
     def close(self) -> None:
-        """End the connection, and the process with it; waits, for a bounded time."""
+        """Close the connection and end the process; waits up to some 5 s."""
         self._closed = True
         self.connection.close()
-        with self._ending:  # a second time there is nothing left to wait for
+        with self._ending:  # a second call waits for the first
             self.process.close(self.connection.eof, self.connection.outbox.writing)
             open_sessions.discard(self)
 
@@ -6838,11 +6859,11 @@ def require_sync(*handlers: Any) -> None:
 
 
 class ClientConnection:
-    """The half of `Client` that connects, and answers what a server asks."""
+    """The half of `Client` that connects, and answers the server's requests."""
 
-    server_info: Json = {}               # noqa: RUF012 - who it is: name, version
-    server_capabilities: Json = {}       # noqa: RUF012 - what it advertised
-    instructions: str | None = None      # how it wants to be used
+    server_info: Json = {}               # noqa: RUF012 - its name and version
+    server_capabilities: Json = {}       # noqa: RUF012 - those that it declared
+    instructions: str | None = None      # how to use it
     protocol_version: str | None = None  # the revision agreed on
 
     def __init__(self, target: Any, *, env: dict[str, str] | None = None,
@@ -6867,20 +6888,21 @@ class ClientConnection:
         self.timeout = float("inf") if timeout is None else timeout
         self.max_timeout = max_timeout
         self.info = client_info or {"name": "mcp_min", "version": __version__}
-        self._handlers: Json = {}  # what ANSWER_FUNCTIONS are given
-        self.declared = capabilities or {}  # the client's capabilities
+        self._handlers: Json = {}  # by the keys of ANSWER_FUNCTIONS
+        self.declared = capabilities or {}  # our capabilities
         self._add_handlers(
             form=elicitation_handler, url=url_handler, sampling=sampling_handler,
             roots=None if roots is None else [*map(root_of, roots)])
         self.log_handler, self.level = log_handler, log_level
         self._message_handler = message_handler
-        self._progress_handler, self._auto_restart = progress_handler, auto_restart
+        self.progress_handler = progress_handler
+        self._auto_restart = auto_restart
 
         self._lock = threading.RLock()    # held while connecting
         self._session: ClientSession | None = None
         self._closed = False
-        self._subscribed: dict[str, None] = {}
-        self._outputs: dict[str, Output] = {}  # of the tools last listed
+        self._subscribed: dict[str, None] = {}  # URIs, in order
+        self._outputs: dict[str, Output] = {}   # of the tools listed last
 
     # -- connecting
 
@@ -6891,21 +6913,22 @@ class ClientConnection:
         self.close()
 
     def connect(self) -> Self:
-        """Start the server and agree on a revision; nothing if that has been done.
+        """Start the server and agree on a revision; does nothing if it is connected.
 
-        OSError: the command cannot be started.  RequestTimeout, ConnectionClosed,
-        McpError: it could, but no session came of it; its process has been ended.
+        Blocks for at most `timeout`.  OSError: the command cannot be started.
+        RequestTimeout, ConnectionClosed, McpError: it has started, but could not be
+        connected, and has been ended (basic/lifecycle, basic/versioning).
         """
         with self._lock:
-            if self._session is None or self._closed or self._session.dead():
+            if self._session is None or self._closed or self._session.is_dead():
                 self._closed = False
                 self._open()
         return self
 
     def close(self) -> None:
-        """End the connection and the server's process; calls in flight fail.
+        """Close the connection and end the server's process; running calls fail.
 
-        Takes at most some 5 s, with a server that ignores everything.
+        Blocks for at most some 5 s, if the server ignores all signals but SIGKILL.
         """
         self._closed = True
         if self._session:
@@ -6913,7 +6936,7 @@ class ClientConnection:
 
     @property
     def stray_output(self) -> list[bytes]:
-        """The last lines that the server wrote to stdout and that are no messages."""
+        """The last lines that the server wrote to stdout that are no messages."""
         return [bytes(line) for line in self._session.garbage] if self._session else []
 
     @property
@@ -6923,45 +6946,46 @@ class ClientConnection:
 
     @property
     def exit_code(self) -> int | None:
-        """Of the server's process once it has ended; negative for a signal."""
+        """The exit code of the server's process, negative for a signal, or None."""
         return self._session.process.exit_code if self._session else None
 
     def _open(self) -> None:
         if not start_thread("mcp client", lambda: None):
             raise RuntimeError("a client needs threads, and none can be started")
-        if self._session:  # it is dead, but may have left processes behind, and pipes
+        if self._session:  # it is dead, but processes and pipes of it may be left
             self._session.close()
         end = time.monotonic() + self.timeout
         session = self._launch()
         try:
-            self._begin(session, self._mode, end)
+            self._connect(session, self._mode, end)
         except RequestTimeout as error:
             raise RequestTimeout(f"connecting took over {self.timeout:g} s: "
                                  f"{error}") from None
         except ConnectionClosed:
-            # Some servers of the handshake era die of the probe, or at what follows it.
-            mortal = isinstance(session.process, Process)
-            if self._mode != "auto" or self._closed or not mortal:
+            # Some servers of the handshake era end when they are probed.
+            can_restart = isinstance(session.process, Process)
+            if self._mode != "auto" or self._closed or not can_restart:
                 raise
             session = self._launch()
             try:
-                self._begin(session, HANDSHAKE, end)
+                self._connect(session, HANDSHAKE, end)
             except Exception as error:
-                raise error from None  # of one failure, say one
+                raise error from None  # not "during handling of" the first one
         finally:
-            # After success nothing is held any more; after failure this explains it.
+            # If connecting failed, the held stderr shows why.
             session.process.release(pass_on=True)
 
-    def _begin(self, session: ClientSession, mode: str, end: float) -> None:
+    def _connect(self, session: ClientSession, mode: str, end: float) -> None:
         self._session = session
         try:
-            if self._closed:  # by another thread, which did not know of this session
+            if self._closed:  # by another thread, before it could see this session
                 raise ConnectionClosed("The client is closed")
             session.connection.start()
             session.policy = policy = negotiate(session, mode, end)
             session.connection.responds = policy.responds
-            self.server_info, self.server_capabilities, self.instructions = (
-                policy.server_info, policy.capabilities, policy.instructions)
+            self.server_info = policy.server_info
+            self.server_capabilities = policy.capabilities
+            self.instructions = policy.instructions
             self.protocol_version = policy.version
             policy.on_connected(end)
             self._subscribe_again(policy, end)
@@ -6973,7 +6997,7 @@ class ClientConnection:
         for uri in list(self._subscribed):  # of the process before this one
             try:
                 policy.subscribe(uri, seconds_to(end))
-            except (McpError, RequestTimeout) as error:  # it is connected all the same
+            except (McpError, RequestTimeout) as error:  # connecting has succeeded
                 self._subscribed.pop(uri, None)
                 warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
 
@@ -6999,11 +7023,12 @@ class ClientConnection:
 
     def _connected(self) -> ClientSession:
         session = self._session
-        if session and session.policy and not (self._auto_restart and session.dead()):
+        if session and session.policy and not (
+                self._auto_restart and session.is_dead()):
             return session
         with self._lock:  # another thread may be connecting right now
             may_restart = self._auto_restart and not self._closed
-            if may_restart and self._session and self._session.dead():
+            if may_restart and self._session and self._session.is_dead():
                 self._open()
             session = self._session
         if not (session and session.policy):
@@ -7016,16 +7041,20 @@ class ClientConnection:
     def request(self, method: str, params: Json | None = None, *,
                 timeout: float | None = None,
                 progress_handler: Handler | None = None) -> Any:
-        """Send any request and wait for its result.  timeout: None for the client's."""
+        """Send any request and wait for its result.
+
+        timeout: seconds without a response or progress; None for the client's.
+        progress_handler(progress, total, message): instead of the client's.
+        """
         return self._connected().request(method, params, timeout, progress_handler)
 
     def submit(self, method: str, params: Json | None = None, *,
                timeout: float | None = None,
                progress_handler: Handler | None = None) -> Future[Any]:
-        """Send any request; a concurrent.futures.Future for its result.
+        """Send any request; return a concurrent.futures.Future of its result at once.
 
-        Its `cancel()` tells the server.  Questions on the way are answered by the
-        handlers.  timeout: None for the client's.
+        `cancel()` of the future also cancels the request.  timeout, progress_handler:
+        see `request`.
         """
         return self._connected().submit(lambda result: result, method, params, timeout,
                                         progress_handler)
@@ -7035,11 +7064,11 @@ class ClientConnection:
         self._connected().notify(method, params)
 
     def _request(self, method: str, params: Json, timeout: float | None) -> Json:
-        """The result of a request; McpError(-32601) if the server does not offer it."""
-        result: Json = self._offering(method).request(method, params, timeout)
+        """The result of a request; McpError(-32601): the server does not offer it."""
+        result: Json = self._session_for(method).request(method, params, timeout)
         return result
 
-    def _offering(self, method: str) -> ClientSession:
+    def _session_for(self, method: str) -> ClientSession:
         session = self._connected()
         if not session.policy.offers(method):
             raise McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
@@ -7047,11 +7076,11 @@ class ClientConnection:
         return session
 
     def ping(self, *, timeout: float | None = None) -> None:
-        """Return when the server has answered."""
+        """Send a ping, or what replaces it in this era, and wait for the response."""
         session = self._connected()
         session.request(session.policy.ping, None, timeout)
 
-    # -- what the server tells
+    # -- notifications of the server
 
     def call_handlers(self, callbacks: ThreadPool, method: str, params: Json,
                          size: int = 0) -> None:
@@ -7068,11 +7097,14 @@ class ClientConnection:
             callbacks = self._session.connection.callbacks
             self.call_handlers(callbacks, CANCELLED, params)
 
-    # -- what the server asks
+    # -- requests of the server
 
     def set_roots(self, roots: list[Any]) -> None:
-        """The directories the server may work in: paths, file URIs or wire roots."""
-        declared = "roots" in self._handlers  # or else the server does not know of any
+        """Set the directories that the server may use, and notify it (client/roots).
+
+        roots: paths, file URIs, or dicts with uri and name.  ValueError: another URI.
+        """
+        declared = "roots" in self._handlers
         self._add_handlers(roots=[*map(root_of, roots)])
         session = self._session
         if declared and session and session.policy and not session.connection.closed:
@@ -7085,8 +7117,8 @@ class ClientConnection:
                 self.declared = {
                     **self.declared, name: {**details, **self.declared.get(name, {})}}
 
-    def _answer(self, method: str, params: Json, version: str) -> Json:
-        """Answer a question of the server's, in whichever way it came."""
+    def answer(self, method: str, params: Json, version: str) -> Json:
+        """Answer a question of the server; called by the library."""
         key = CLIENT_REQUESTS.get(method)
         modes = REVISIONS[version].elicits
         if key == "elicitation" and modes and key in self.declared:
@@ -7100,30 +7132,34 @@ class ClientConnection:
 
 
 class Client(ClientConnection):
-    """A client: of a command (argv), a `server.py`, an entry of a host's mcp.json
-    (dict), a pair of binary streams, or a Server object in this process.
+    """A client of a server process, of two streams, or of a Server in this process.
 
         with Client(["python3", "server.py"]) as client:
             client.call_tool("forecast", {"city": "Oslo"})
 
-    env: added to a small safe environment, or with inherit_env to all of ours.
-    timeout: seconds without an answer or progress; max_timeout: seconds at most,
-    progress or not.  mode: "auto", "legacy", "modern" or a revision's date.  The
-    handlers answer what the server asks, and a capability is declared exactly when its
-    handler is given: sampling_handler(messages, params) -> str, result or None;
-    elicitation_handler(message, schema, params) -> content that fits the schema, None
-    to decline, or Elicited; url_handler(message, url, params) -> True if the user
-    agreed to open it; roots -> a list.  capabilities: merged into what is declared.
-    log_handler(params), message_handler(notification) and progress_handler(progress,
-    total, message) get what it reports, in order, on a thread of their own; they may
-    call the client.  stderr: where the server's goes: a text stream, a function, None.
-    auto_restart: the next call after the process died starts a fresh one, and
-    subscriptions are made again; questions that were open need a `state_secret`.
+    Every method may be called from any thread.  Those that send a request block until
+    its response comes, and raise McpError (the server's error), RequestTimeout or
+    ConnectionClosed.  Once connected there are server_info, server_capabilities,
+    instructions and protocol_version.  The arguments:
 
-    Once connected: server_info, server_capabilities, instructions, protocol_version.
-
-    All verbs block until the answer is there; they raise McpError for the server's
-    error, RequestTimeout, and ConnectionClosed.  All may be called from any thread.
+    target: a command (list), the path of a `server.py`, an entry of a host's mcp.json
+    (dict), a pair of binary streams, or a Server object.
+    env: variables added to a small safe environment; inherit_env: to all of ours.
+    timeout: seconds without a response or progress.  max_timeout: seconds in any case.
+    mode: "auto", "legacy", "modern" or the date of a revision.
+    sampling_handler(messages, params) -> str, result, or None to reject.
+    elicitation_handler(message, schema, params) -> content that matches the schema,
+    None to decline, or Elicited.
+    url_handler(message, url, params) -> True if the user agreed to open it.
+    roots: a list, see `set_roots`.
+    A capability is declared exactly if its handler is given.
+    capabilities: merged into those that are declared.
+    log_handler(params), message_handler(notification), progress_handler(progress,
+    total, message): called in order on a thread of their own, where they may use the
+    client.
+    stderr: a text stream or a function for the server's stderr, or None to drop it.
+    auto_restart: when the server has died, the next call starts it again, and
+    subscribes again.  (Requests that wait for answers need a `state_secret`.)
     """
 
     # -- tools
@@ -7131,10 +7167,14 @@ class Client(ClientConnection):
     def call_tool(self, name: str, arguments: Json | None = None, *,
                   timeout: float | None = None, progress_handler: Handler | None = None,
                   raise_on_error: bool = True, meta: Json | None = None) -> ToolResult:
-        """Call a tool and wait for its result; ToolError if that `is_error`."""
+        """Call a tool and wait for its result (server/tools, "Calling Tools").
+
+        ToolError: the tool has failed; with raise_on_error=False see `is_error` of the
+        result.  timeout, progress_handler: see `request`.
+        """
         params, end = tool_params(name, arguments, meta), self._end(timeout)
-        result = self._offering("tools/call").request("tools/call", params, timeout,
-                                                      progress_handler)
+        result = self._session_for("tools/call").request(
+            "tools/call", params, timeout, progress_handler)
         return self._read_tool(name, raise_on_error, end, result)
 
     def _end(self, timeout: float | None) -> float:
@@ -7145,15 +7185,18 @@ class Client(ClientConnection):
                     progress_handler: Handler | None = None,
                     raise_on_error: bool = True,
                     meta: Json | None = None) -> Future[ToolResult]:
-        """Call a tool: a Future with result(timeout), cancel(), add_done_callback."""
+        """Call a tool; return a concurrent.futures.Future of its result at once.
+
+        `cancel()` of the future also cancels the request.
+        """
         read = partial(self._read_tool, name, raise_on_error, self._end(timeout))
         params = tool_params(name, arguments, meta)
-        return self._offering("tools/call").submit(read, "tools/call", params, timeout,
-                                                   progress_handler)
+        return self._session_for("tools/call").submit(
+            read, "tools/call", params, timeout, progress_handler)
 
     def _read_tool(self, name: str, raise_on_error: bool, end: float,
                    raw: Json) -> ToolResult:
-        """The result of a tool; its structure is checked by time `end`, or in 1 s."""
+        """Read the result of a tool, and validate it until `end`, or for 1 s."""
         if type(raw.get("content", [])) is not list:
             raise invalid_response('"content" is not a list')
         result, output = ToolResult.of(raw), self._outputs.get(name)
@@ -7165,7 +7208,7 @@ class Client(ClientConnection):
             result.wrapped = output.wrapped
             seconds = max(1.0, end - time.monotonic())
             problems = "; ".join(output.problems(result.structured_content, seconds))
-            if problems:  # what came is of more use than an exception
+            if problems:  # a warning, because an exception would hide the result
                 import warnings
 
                 text = f"tool {name}: the result does not fit its output schema: "
@@ -7179,32 +7222,33 @@ class Client(ClientConnection):
         try:
             return self._pages(method, timeout)
         except McpError as error:
-            # A cursor has become invalid: begin again, once (server/utilities/caching).
+            # A cursor has become invalid: start again, once (server/utilities/caching).
             if error.code != INVALID_PARAMS:
                 raise
             return self._pages(method, timeout)
 
     def _pages(self, method: str, timeout: float | None) -> list[Json]:
-        found: list[Json] = []
+        entries: list[Json] = []
         params: Json = {}
-        seen: set[str] = set()
+        cursors: set[str] = set()
         while True:
             page = self._request(method, params, timeout)
-            found += objects_in(page, METHODS[method].list_key)
+            entries += objects_in(page, METHODS[method].list_key)
             cursor = page.get("nextCursor")
-            if cursor is None:  # "" is a cursor
-                return found
-            if type(cursor) is not str or cursor in seen or len(found) > MAX_ENTRIES:
+            if cursor is None:  # "" is a cursor too
+                return entries
+            if type(cursor) is not str or cursor in cursors or (
+                    len(entries) > MAX_ENTRIES):
                 raise invalid_response(f"the pages of {method} do not end "
-                                       f"(after {len(found):,} entries)")
-            seen.add(cursor)
+                                       f"(after {len(entries):,} entries)")
+            cursors.add(cursor)
             params = {"cursor": cursor}
 
     def list_tools(self, *, timeout: float | None = None) -> list[Json]:
-        """All tools, page after page; likewise for the other lists.
+        """The descriptors of all tools, from all pages (server/tools).
 
-        timeout: of each page.  From then on the results of these tools are checked, and
-        a RuntimeWarning names those that do not fit their output schema.
+        timeout: for each page.  From then on the results of tools are validated; a
+        RuntimeWarning says which do not match their output schema.
         """
         tools = self._list("tools/list", timeout)
         schemas = {str(tool.get("name")): tool.get("outputSchema") for tool in tools}
@@ -7213,37 +7257,38 @@ class Client(ClientConnection):
         return tools
 
     def list_resources(self, *, timeout: float | None = None) -> list[Json]:
-        """All resources."""
+        """The descriptors of all resources (server/resources)."""
         return self._list("resources/list", timeout)
 
     def list_resource_templates(self, *, timeout: float | None = None) -> list[Json]:
-        """All resource templates."""
+        """The descriptors of all resource templates (server/resources)."""
         return self._list("resources/templates/list", timeout)
 
     def list_prompts(self, *, timeout: float | None = None) -> list[Json]:
-        """All prompts."""
+        """The descriptors of all prompts (server/prompts)."""
         return self._list("prompts/list", timeout)
 
     # -- resources, prompts, completion
 
     def read_resource(self, uri: str, *, timeout: float | None = None,
                       ) -> list[ResourceContents]:
-        """The contents of a resource, each with `.text` and `.data`."""
+        """The contents of a resource, with `.text` and `.data` (server/resources)."""
         result = self._request("resources/read", {"uri": uri}, timeout)
         return [*map(ResourceContents.of, objects_in(result, "contents"))]
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
                    timeout: float | None = None) -> Json:
-        """A prompt with its arguments filled in: its `description`, `messages`."""
+        """The `messages` of a prompt, and its `description` (server/prompts)."""
         params = {"name": name, "arguments": arguments or {}}
         return self._request("prompts/get", params, timeout)
 
     def complete(self, ref: str | Json, argument: str, value: str,
                  context: dict[str, str] | None = None, *,
                  timeout: float | None = None) -> Json:
-        """Complete an argument of a prompt (its name), a URI template, or a wire ref.
+        """Complete an argument; a dict of `values`, `total`, `hasMore`.
 
-        The wire's `completion`: `values`, `total`, `hasMore`.
+        ref: the name of a prompt, a URI template, or a dict as in the protocol.  value:
+        the text so far.  context: the other arguments (server/utilities/completion).
         """
         if type(ref) is str:
             ref = {"type": "ref/resource", "uri": ref} if "{" in ref else {
@@ -7257,68 +7302,72 @@ class Client(ClientConnection):
         return completion
 
     def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        """Have message_handler called for changes of a resource, until `unsubscribe`.
+        """Subscribe to a resource: message_handler is called when it has changed.
 
         If the server ends the subscription, message_handler gets a notification
-        `notifications/cancelled` with that reason.
+        `notifications/cancelled` with that reason (server/resources, "Subscriptions").
         """
         seconds = self.timeout if timeout is None else timeout
-        self._offering("resources/subscribe").policy.subscribe(uri, seconds)
+        self._session_for("resources/subscribe").policy.subscribe(uri, seconds)
         self._subscribed[uri] = None
 
     def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        """End a subscription; nothing if there is none."""
+        """End a subscription; does nothing if there is none."""
         seconds = self.timeout if timeout is None else timeout
         self._subscribed.pop(uri, None)
         self._connected().policy.unsubscribe(uri, seconds)
 
     def set_logging_level(self, level: str, *, timeout: float | None = None) -> None:
-        """Have log messages of this level and above sent.  McpError: no such level."""
+        """Let the server send log messages of this level and above.
+
+        McpError: there is no such level (server/utilities/logging).
+        """
         if level not in LEVELS:
             raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
         seconds = self.timeout if timeout is None else timeout
-        self._offering("logging/setLevel").policy.set_level(level, seconds)
+        self._session_for("logging/setLevel").policy.set_level(level, seconds)
         self.level = level
 
 
 def answer_form(handler: Handler, params: Json) -> Json:
+    """The answer to elicitation/create, made of what an elicitation_handler returns."""
     schema = params.get("requestedSchema")
-    reply = handler(params.get("message", ""), schema, params)
+    answer = handler(params.get("message", ""), schema, params)
     names = [*as_object(as_object(schema).get("properties"))]
-    if not names and type(reply) is bool:  # consent alone was asked for
-        reply = {} if reply else None
-    if type(reply) is dict and "action" in {*reply} - {*names}:  # the wire's form
-        reply = Elicited(reply["action"], reply.get("content"))
-    if not isinstance(reply, Elicited):
-        reply = Elicited("decline" if reply is None else "accept", reply)
-    if reply.action != "accept" or schema is None:
-        return {"action": reply.action}
-    content = {} if reply.content is None else reply.content
-    if type(content) is not dict and len(names) == 1:  # one value was asked for
+    if not names and type(answer) is bool:  # the form asks for consent only
+        answer = {} if answer else None
+    if type(answer) is dict and "action" in {*answer} - {*names}:  # as in the protocol
+        answer = Elicited(answer["action"], answer.get("content"))
+    if not isinstance(answer, Elicited):
+        answer = Elicited("decline" if answer is None else "accept", answer)
+    if answer.action != "accept" or schema is None:
+        return {"action": answer.action}
+    content = {} if answer.content is None else answer.content
+    if type(content) is not dict and len(names) == 1:  # the form asks for one value
         content = {names[0]: content}
     problems = "; ".join(Validator(schema, foreign=True).problems(content))
     if problems:
         raise ValueError(f"The answer does not fit the form: {problems}")
-    return {"action": reply.action, "content": content}
+    return {"action": answer.action, "content": content}
 
 
 def answer_url(handler: Handler, params: Json) -> Json:
-    reply = handler(params.get("message", ""), params.get("url", ""), params)
-    if isinstance(reply, Elicited):
-        return {"action": reply.action}
-    return {"action": "accept" if reply is True else "decline"}
+    answer = handler(params.get("message", ""), params.get("url", ""), params)
+    if isinstance(answer, Elicited):
+        return {"action": answer.action}
+    return {"action": "accept" if answer is True else "decline"}
 
 
 def answer_sampling(handler: Handler, params: Json) -> Json:
-    reply = handler(params.get("messages") or [], params)
-    if reply is None:
+    answer = handler(params.get("messages") or [], params)
+    if answer is None:
         raise McpError(USER_REJECTED, "User rejected sampling request")
-    return reply if isinstance(reply, dict) else {
-        "role": "assistant", "content": Text(str(reply)),
+    return answer if isinstance(answer, dict) else {
+        "role": "assistant", "content": Text(str(answer)),
         "model": "unknown", "stopReason": "endTurn"}
 
 
-ANSWER_FUNCTIONS: dict[Any, Any] = {  # of each handler's key: what answers, (handler, params)
+ANSWER_FUNCTIONS: dict[Any, Any] = {  # called with the user's handler and the params
     "form":     answer_form,
     "url":      answer_url,
     "sampling": answer_sampling,
@@ -7327,17 +7376,19 @@ ANSWER_FUNCTIONS: dict[Any, Any] = {  # of each handler's key: what answers, (ha
 
 
 class MultiRoundRequest:
-    """A request until its last result: each round that asks for input is sent again.
+    """Sends a request again with answers, as long as its result asks for some.
 
     See basic/patterns/mrtr.
     """
 
     def __init__(self, session: ClientSession, params: Json) -> None:
-        self._session, self._params, self._rounds = session, params, 0
-        self._pause, self._give_up_at = 0.0, 0.0  # while the server asks nothing
+        self._session, self._params = session, params
+        self._rounds = 0
+        self._pause = 0.0         # between rounds that ask for nothing
+        self._give_up_at = 0.0    # the end of these rounds
 
     def more(self, request: OutgoingRequest, result: Json) -> bool:
-        """Go on in the pool, if the result needs input: the user may take long."""
+        """If the result needs input, go on in the pool: the user may take long."""
         if result.get("resultType") != "input_required":
             return False
         connection = self._session.connection
@@ -7351,9 +7402,9 @@ class MultiRoundRequest:
         connection = self._session.connection
         try:
             params = self._next_params(request, result)
-            encode(params)  # or else it could not be sent
+            encode(params)  # raises what the handler's answer does wrong
         except BaseException as error:
-            if not isinstance(error, (McpError, RequestTimeout)):  # a handler's
+            if not isinstance(error, (McpError, RequestTimeout)):  # of a user's handler
                 log_exception(f"mcp_min: answering {request.method} failed")
                 error = McpError(INTERNAL_ERROR, error_text(error))
             connection.requests_out.remove(request)
@@ -7363,7 +7414,7 @@ class MultiRoundRequest:
             connection.send_request(request, params, token=True)
 
     def _next_params(self, request: OutgoingRequest, result: Json) -> Json:
-        """What the next round is sent with: the answers, and the server's state."""
+        """The params of the next round, with the answers and the server's state."""
         row = METHODS.get(request.method)
         if row is None or not row.asks:
             raise invalid_response(f"{request.method} may not ask for input")
@@ -7375,13 +7426,13 @@ class MultiRoundRequest:
             self._pause = 0.0
         if self._rounds > MAX_ROUNDS:
             raise invalid_response(f"asked {self._rounds} times in a row for input")
-        answer, version = self._session.client._answer, self._session.policy.version
+        answer, version = self._session.client.answer, self._session.policy.version
         answers = {key: answer(question["method"], question.get("params") or {},
                                version)
                    for key, question in questions.items()}
-        return {**self._params, **wire_fields(inputResponses=answers or None,
-                                       requestState=result.get("requestState"))}
-
+        return {**self._params,
+                **wire_fields(inputResponses=answers or None,
+                              requestState=result.get("requestState"))}
 
     def _wait(self, request: OutgoingRequest) -> None:
         """Pause before the next round; RequestTimeout after the request's timeout."""
@@ -7404,31 +7455,31 @@ def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
 
 
 def objects_in(result: Json, key: str) -> list[Json]:
-    """The list of objects under a key of a result; McpError if there is none."""
-    found = result.get(key)
-    if type(found) is not list or any(type(item) is not dict for item in found):
+    """The list of objects under a key of a result; McpError: there is none."""
+    objects = result.get(key)
+    if type(objects) is not list or any(type(item) is not dict for item in objects):
         raise invalid_response(f'"{key}" is not a list of objects')
-    return found
+    return objects
 
 
 def root_of(root: Any) -> Json:
-    """A root on the wire.  ValueError: it is no file URI (client/roots: "MUST be")."""
-    wanted = root if isinstance(root, dict) else {"uri": os.fspath(root)}
-    uri = str(wanted.get("uri"))
+    """A root as it is sent.  ValueError: not a file URI (client/roots: "MUST be")."""
+    fields = root if isinstance(root, dict) else {"uri": os.fspath(root)}
+    uri = str(fields.get("uri"))
     if "://" not in uri and not isinstance(root, dict):
         from pathlib import Path
 
         uri = Path(uri).absolute().as_uri()
     if not uri.startswith("file://"):
         raise ValueError(f"a root is a path or a file URI, not {uri!r:.100}")
-    return {**wanted, "uri": uri}
+    return {**fields, "uri": uri}
 
 
 def load_config(path: Any) -> dict[str, Json]:
-    """The entries of a host's mcp.json, {"mcpServers": {name: entry}}, by their names.
+    """The entries of a host's mcp.json, {"mcpServers": {name: entry}}, by name.
 
-    Some hosts spell that key "servers".  Each entry is a target for Client, which runs
-    the command it names: load only what you would run.
+    Some hosts spell the key "servers".  Client takes each entry as a target and runs
+    its command, so load only files that you trust.  ValueError: it has no such key.
     """
     with open(path, encoding="utf-8-sig") as file:  # some editors write a BOM
         hosts = json.load(file)
@@ -7439,9 +7490,9 @@ def load_config(path: Any) -> dict[str, Json]:
 
 
 # -- 12. Familiar names ----------------------------------------------------------------
-# FastMCP's and the official SDK's spellings: with them a stdio server that was written
-# for those runs when its imports name this file.  Nothing above depends on this
-# section, and it could be deleted.
+# The names of FastMCP and of the official SDK.  With them a stdio server that was
+# written for those runs when its imports name this file.  Nothing above needs this
+# section, so it can be deleted.
 
 FastMCP = Server
 MCPServer = Server
@@ -7463,10 +7514,11 @@ Role = str
 
 
 class AnyFields(Fields):
-    """Wire data of any fields, by keyword."""
+    """A JSON object of any fields, which are given by keyword."""
 
     def __init__(self, **fields: Any) -> None:
-        self.update({camel_case(key): value for key, value in wire_fields(**fields).items()})
+        given = wire_fields(**fields)
+        self.update({camel_case(key): value for key, value in given.items()})
 
     def __getattr__(self, name: str) -> Any:
         known = name[0] == "_" or {name, camel_case(name)} & self.keys()
@@ -7498,7 +7550,7 @@ class ElicitRequestURLParams(AnyFields):
 
 
 class UrlElicitationRequiredError(McpError):
-    """A tool that cannot go on before the user has visited these addresses."""
+    """A tool needs the user to visit these URLs first."""
 
     def __init__(self, elicitations: list[Json], message: str | None = None) -> None:
         super().__init__(URL_REQUIRED, message or "URL elicitation required",
@@ -7506,7 +7558,7 @@ class UrlElicitationRequiredError(McpError):
 
 
 class Completion(AnyFields):
-    """values, total, hasMore: what a function of `@mcp.completion()` returns."""
+    """values, total, hasMore: a function of `@mcp.completion()` returns this."""
 
 
 CompletionArgument = AnyFields
@@ -7520,44 +7572,45 @@ Implementation = AnyFields
 
 
 class UserMessage(Message):
-    """A Message of the user's."""
+    """A Message of the user."""
 
     def __init__(self, content: Any, role: str = "user") -> None:
         super().__init__(role, content)
 
 
 class AssistantMessage(Message):
-    """A Message of the model's."""
+    """A Message of the model."""
 
     def __init__(self, content: Any, role: str = "assistant") -> None:
         super().__init__(role, content)
 
 
 class KnownByField(type):
-    """A class whose instances are known by what a field of theirs says."""
+    """The type of classes for `isinstance` and `match`, which look at one field."""
 
     def __instancecheck__(cls, value: Any) -> bool:
-        return getattr(value, cls._field, None) == cls._says  # type: ignore
+        name, expected = cls.field  # type: ignore[attr-defined]
+        return bool(getattr(value, name, None) == expected)
 
 
 class AcceptedElicitation(metaclass=KnownByField):
-    _field, _says = "action", "accept"
+    field = "action", "accept"
 
 
 class DeclinedElicitation(metaclass=KnownByField):
-    _field, _says = "action", "decline"
+    field = "action", "decline"
 
 
 class CancelledElicitation(metaclass=KnownByField):
-    _field, _says = "action", "cancel"
+    field = "action", "cancel"
 
 
 class PromptReference(metaclass=KnownByField):
-    _field, _says = "type", "ref/prompt"
+    field = "type", "ref/prompt"
 
 
 class ResourceTemplateReference(metaclass=KnownByField):
-    _field, _says = "type", "ref/resource"
+    field = "type", "ref/resource"
 
 
 class FamiliarSession:
@@ -7576,7 +7629,8 @@ class FamiliarSession:
                                 {"elicitationId": elicitation_id})
 
     async def list_roots(self) -> Any:
-        return AnyFields(roots=[*map(AnyFields.of, await self._ctx.list_roots())])  # type: ignore
+        roots: Any = await self._ctx.list_roots()  # type: ignore[misc]
+        return AnyFields(roots=[AnyFields.of(root) for root in roots])
 
     def send_log_message(self, level: str, data: Any, logger: str | None = None,
                          related_request_id: Any = None) -> Awaitable[None]:
@@ -7597,9 +7651,8 @@ class FamiliarSession:
         return self._ctx.sample([*messages], max_tokens=max_tokens, **{
             key: value for key, value in params.items() if key != "related_request_id"})
 
-    def _list_changed(self, kind: str) -> Awaitable[None]:
-        with self._ctx.server.lock:
-            self._ctx.server._list_changed(kind)
+    def _list_changed(self, capability: str) -> Awaitable[None]:
+        self._ctx.server.notify_list_changed(capability)
         return DONE
 
     send_tool_list_changed = partialmethod(_list_changed, "tools")
@@ -7616,7 +7669,7 @@ class FamiliarRequest:
 
 
 def custom_route(server: Server, path: str, *_: Any, **__: Any) -> Any:
-    """A decorator without effect, and a line on stderr: there is no HTTP here."""
+    """A decorator without effect, and a warning: there is no HTTP here."""
     warn(f"mcp_min: custom_route({path!r}) needs HTTP, and has no effect over stdio\n")
     return lambda fn: fn
 
@@ -7644,7 +7697,8 @@ def get_context() -> Context:
     """The Context of the handler that calls this.  LookupError: there is none."""
     ctx = sys.modules.get("asyncio") and context_of_task().get()
     frame: Any = sys._getframe(1)
-    while frame and not isinstance(ctx, Context):  # a `def` handler was called by us
+    # A `def` handler is called by a function of this file that has the Context.
+    while frame and not isinstance(ctx, Context):
         if frame.f_code.co_filename == get_context.__code__.co_filename:
             ctx = frame.f_locals.get("ctx")
         frame = frame.f_back
@@ -7714,12 +7768,12 @@ add_members(
 add_members(Fields, model_dump=model_dump, model_dump_json=model_dump_json)
 add_members(Block, to_image_content=itself, to_audio_content=itself)
 
-NEEDS_HTTP = ("it is for HTTP, and mcp_min serves stdio only; put a proxy such as mcp-proxy "
-         "in front of it")
+NEEDS_HTTP = ("it is for HTTP, and mcp_min serves stdio only; put a proxy such as "
+              "mcp-proxy in front of it")
 LOW_LEVEL = "register functions instead: @server.tool, @server.resource, @server.prompt"
-CLIENT_HINT = "Client([command, *args], env=…, cwd=…) starts a server and talks to it"
-CONTEXT_HINT = "annotate a parameter of the handler: ctx: Context"
-REFUSED_NAMES = {  # what cannot be had, and what to write instead
+USE_CLIENT = "Client([command, *args], env=…, cwd=…) starts a server and talks to it"
+USE_CONTEXT = "annotate a parameter of the handler: ctx: Context"
+REFUSED_NAMES = {  # names that do not exist here: what to use instead
     **dict.fromkeys((
         "AuthSettings AccessToken TokenVerifier AuthProvider OAuthProvider OAuthProxy "
         "BearerAuthProvider JWTVerifier RemoteAuthProvider GitHubProvider "
@@ -7735,13 +7789,13 @@ REFUSED_NAMES = {  # what cannot be had, and what to write instead
         "StdioServerParameters stdio_client sse_client streamablehttp_client "
         "streamable_http_client StdioTransport PythonStdioTransport ClientTransport "
         "StreamableHttpTransport create_connected_server_and_client_session "
-        "ClientSessionGroup").split(), CLIENT_HINT),
-    **dict.fromkeys("CurrentContext Depends".split(), CONTEXT_HINT),
+        "ClientSessionGroup").split(), USE_CLIENT),
+    **dict.fromkeys("CurrentContext Depends".split(), USE_CONTEXT),
     "configure_logging": "use logging",
     "Middleware": "use @server.middleware",
 }
 
-if not TYPE_CHECKING:  # a checker must still know which names there are
+if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
     def __getattr__(name: str) -> Any:
         if name in ("types", "base"):  # `from mcp import types`
             return sys.modules[__name__]
@@ -7751,12 +7805,12 @@ if not TYPE_CHECKING:  # a checker must still know which names there are
 
 
 # -- 13. Command line ------------------------------------------------------------------
-# To see the protocol at work, and to look into anybody's server.  Results go to stdout,
-# all else to stderr, and nothing that a server says can command the terminal.
+# Shows the protocol at work, and looks into any server.  Results go to stdout, all else
+# to stderr.  What a server sends is escaped, so that it cannot control the terminal.
 
 
 def demo_server() -> Server:
-    """One of everything: what `serve` runs, and `demo` talks to."""
+    """A server with one of everything: `serve` runs it, `demo` talks to it."""
     server = Server("demo", __version__, page_size=1, instructions="Try everything.")
 
     @server.tool
@@ -7780,44 +7834,44 @@ def demo_server() -> Server:
     return server
 
 
-DEMO = {  # of each revision: what to see, the Python that shows it, its value
+DEMO = {  # for each revision: an explanation, the Python that shows it, its value
     LEGACY_VERSIONS[-1]: """
 # The handshake: both ends agree on a revision and say what they can do
 client.connect().server_info['name']  # 'demo'
-# A list comes in pages; the cursor means something to the server only
+# A list comes in pages; only the server knows what a cursor means
 [tool['name'] for tool in client.list_tools()]  # ['count', 'order']
-# A tool is called; it tells how far it is by the token in the request
+# A tool is called; it reports its progress by the token in the request
 client.call_tool('count', {'to': 2}).text  # 'counted to 2'
 # A mistake is a result, not an error: the model reads it and does better
 client.call_tool('count', raise_on_error=False).is_error  # True
-# A cancellation: no answer ever comes, the next one is to the ping
+# A cancellation: the call gets no response, the next one is that of the ping
 client.submit_tool('count', {'to': 9}).cancel(), client.ping()  # (True, None)
 # A resource is data with an address; this one is made from a template
 client.read_resource('demo://hello/Ada')[0].text  # 'Hello, Ada!'
-# A prompt is words that a person chooses to start from
+# A prompt is a text that a person chooses to start from
 len(client.get_prompt('review', {'language': 'C'})['messages'])  # 1
 # A completion helps to fill in a field
 client.complete('review', 'language', 'Py')['values']  # ['Python']
 # A question to the user: the server sends a request while its tool waits
 client.call_tool('order', {'dish': 'toast'}).text  # 'toast with lemon'
-# Logging: what a tool says on the side, from a chosen level on
+# Logging: remarks of a tool, from a chosen level on
 client.set_logging_level('debug')  # None
 client.call_tool('count', {'to': 0}).text  # 'counted to 0'
 """,
     MODERN_VERSIONS[-1]: """
-# No handshake: asking is optional, and the server keeps nothing in mind
+# No handshake: discovery is optional, and the server keeps no state
 client.connect().server_info['name']  # 'demo'
 # A tool: each request says in `_meta` what a handshake would have settled
 client.call_tool('count', {'to': 1}).text  # 'counted to 1'
-# A question: the server sends no requests, it says what it needs, and forgets
+# A question: the server sends no request, its result asks for input
 client.call_tool('order', {'dish': 'pie'}).text  # 'pie with lemon'
 """}
-EXPLAINED = {  # of these the first that stands in the line
+EXPLAINED = {  # the first of these keys that a line contains explains it
     "inputResponses": "the same call, with the answers and the state",
     "inputRequests": "not finished: answer this, then call again with this state",
     "nextCursor": "a page, and the cursor of the next", "cursor": "the next page",
-    "initialize": "hello: the revision I would like, what I can do, who I am",
-    "protocolVersion": "hello: the revision it shall be, what I can do, who I am",
+    "initialize": "hello: the revision I prefer, what I can do, who I am",
+    "protocolVersion": "hello: the revision we use, what I can do, who I am",
     INITIALIZED: "ready (a notification: it has no id, nobody answers it)",
     "tools/list": "which tools are there?", "tools/call": "run this tool",
     PROGRESS: "this far", "isError": "it failed, and why", LOG_MESSAGE: "a remark",
@@ -7827,11 +7881,11 @@ EXPLAINED = {  # of these the first that stands in the line
     "completion/complete": "what could it become?", "logging/setLevel": "tell me more",
     "server/discover": "who are you, and what do you speak?",
     "subscriptions/listen": "keep me posted (a request that stays open)",
-    ACKNOWLEDGED: "I shall, about this", "method": "a message", "id": "the answer"}
+    ACKNOWLEDGED: "I will, about this", "method": "a message", "id": "the response"}
 
 
 class NarratingClient(Client):
-    """Shows each line that crosses, and says what it is: a trace for beginners."""
+    """Prints each line with an explanation: a trace for beginners."""
 
     def _launch(self) -> ClientSession:
         session = super()._launch()
@@ -7840,46 +7894,46 @@ class NarratingClient(Client):
 
     def _narrate(self, traced: str) -> None:
         _, arrow, line = traced.rstrip().partition("  # ")[0].split(" ", 2)
-        what = [EXPLAINED[key] for key in EXPLAINED if f'"{key}"' in line]
-        ink, mark = (36, "-->") if arrow == ">" else (33, "<--")
-        cli_print(f"  {mark} {(what or ['no message'])[0]}", ink=ink)
+        texts = [EXPLAINED[key] for key in EXPLAINED if f'"{key}"' in line]
+        color, mark = (36, "-->") if arrow == ">" else (33, "<--")
+        cli_print(f"  {mark} {(texts or ['no message'])[0]}", color=color)
         cli_print("\n".join("      " + part for part in re.findall(
             ".{1,74}$|.{1,73},|.{1,74}", line)))
 
 
-def cli_print(text: str, stream: Any = None, ink: int = 0, end: str = "\n",
-         over: bool = False) -> None:
-    """Print for people.  All that the command line prints comes here, so that nothing
-    that a server says can command the terminal.
+def cli_print(text: str, stream: Any = None, color: int = 0, end: str = "\n",
+              erase: bool = False) -> None:
+    """Print text, escaped; the only function of the command line that prints.
 
-    ink: a colour (an SGR code), on a terminal that wants any.  over: erase the line
-    that is there, a progress bar.
+    color: an SGR code, for a terminal.  erase: first erase the progress bar.
     """
     stream = stream or sys.stdout
     text, tty = escape_control(text), stream.isatty()
-    if ink and tty and not os.environ.get("NO_COLOR"):
-        text = f"\33[{ink}m{text}\33[m"
-    print("\r\33[K" * (over and tty) + text, end=end, file=stream, flush=True)
+    if color and tty and not os.environ.get("NO_COLOR"):
+        text = f"\33[{color}m{text}\33[m"
+    if erase and tty:
+        text = "\r\33[K" + text
+    print(text, end=end, file=stream, flush=True)
 
 
 def cli_demo(_: Any) -> None:
     cli_print("A client (-->) and a server (<--): two processes, and a pipe each way.\n"
-         "Below is every line that crosses, and each is a JSON-RPC message.")
+              "Below is every line that crosses, and each is a JSON-RPC message.")
     for revision, script in DEMO.items():
-        cli_print(f"\nRevision {revision}", ink=1)
+        cli_print(f"\nRevision {revision}", color=1)
         client = NarratingClient(
             [sys.executable, os.path.abspath(__file__), "serve"], mode=revision,
             elicitation_handler=lambda *question: {"value": "lemon"})
         for line in script.strip().splitlines():
-            code, _, said = line.partition("# ")
+            code, _, comment = line.partition("# ")
             if not code:
-                cli_print("\n" + said, ink=1)
+                cli_print("\n" + comment, color=1)
                 continue
             cli_print(f"  >>> {code.rstrip()}")
-            value = repr(eval(code, {"client": client}))  # what is shown is run
+            value = repr(eval(code, {"client": client}))
             cli_print(f"  {value}")
-            if value != said:
-                raise SystemExit(f"mcp_min: this should have been {said}")
+            if value != comment:
+                raise SystemExit(f"mcp_min: this should have been {comment}")
         client.close()
     cli_print("\nAll as it should be.  Now look at yours: mcp_min.py list COMMAND...")
 
@@ -7888,51 +7942,56 @@ YES_AND_NO = {"y": "true", "yes": "true", "n": "false", "no": "false"}
 
 
 class CliClient(Client):
-    """Shows on stderr what a server tells, and asks whoever sits at the terminal."""
+    """Shows on stderr what a server sends, and asks the user at the terminal."""
 
     def __init__(self, args: Any) -> None:
-        asks = sys.stdin.isatty() and sys.stderr.isatty()
+        interactive = sys.stdin.isatty() and sys.stderr.isatty()
+        handler: Any = self.elicit if interactive else None
+        if args.answer is not None:
+            def handler(*_: Any) -> Any:
+                return json.loads(args.answer)
         super().__init__(
             cli_target(args), env={"PYTHONUNBUFFERED": "1", **args.env},
             inherit_env=args.inherit_env, cwd=args.cwd,
             timeout=args.timeout or 60.0, mode=args.mode,
-            log_handler=lambda p: self.say(f"log {p.get('level')}", p.get("data")),
-            elicitation_handler=self.elicit if asks and args.answer is None else (
-                None if args.answer is None else lambda *_: json.loads(args.answer)),
-            url_handler=self.visit if asks else None,
-            progress_handler=self.progress, stderr=partial(self.say, "stderr"))
-        # Seconds for what may ask people, who take their time.
-        self.patience = args.timeout or (float("inf") if asks else None)
+            log_handler=lambda p: self.show(f"log {p.get('level')}", p.get("data")),
+            elicitation_handler=handler,
+            url_handler=self.elicit_url if interactive else None,
+            progress_handler=self.show_progress, stderr=partial(self.show, "stderr"))
+        # The timeout of requests that may ask the user, who may take long.
+        self.user_timeout = args.timeout or (float("inf") if interactive else None)
 
     def write(self, text: str) -> None:
-        cli_print(text, sys.stderr, end="", over=True)
+        cli_print(text, sys.stderr, end="", erase=True)
 
-    def say(self, mark: str, said: Any) -> None:
-        text = said if type(said) is str else json.dumps(said)
-        mark = " ".join(mark.split())  # a server may choose it
-        self.write("".join(f"{mark}: {line}\n" for line in text.splitlines()))
+    def show(self, label: str, data: Any) -> None:
+        text = data if type(data) is str else json.dumps(data)
+        label = " ".join(label.split())  # part of it may come from the server
+        self.write("".join(f"{label}: {line}\n" for line in text.splitlines()))
 
-    def progress(self, now: float, total: float | None, message: str | None) -> None:
+    def show_progress(self, progress: float, total: float | None,
+                      message: str | None) -> None:
+        text = f"{progress:g}/{total or '?'} {message or ''}".rstrip()
         if sys.stderr.isatty():
-            done = "#" * int(30 * min(1, now / total)) if total else ""
-            text = f"[{done:30}] {now:g}/{total or '?'} {message or ''}"
-            self.write(ascii(text)[1:-1][:79])
+            bar = "#" * int(30 * min(1, progress / total)) if total else ""
+            self.write(ascii(f"[{bar:30}] {text}")[1:-1][:79])
         else:
-            self.say("progress", f"{now:g}/{total or '?'} {message or ''}".rstrip())
+            self.show("progress", text)
 
-    def visit(self, message: str, url: str, params: Json) -> bool:
-        agreed = {"properties": {f"open {url}": {"enum": ["yes"]}}}
-        return self.elicit(message, agreed, params) is not None
+    def elicit_url(self, message: str, url: str, params: Json) -> bool:
+        consent = {"properties": {f"open {url}": {"enum": ["yes"]}}}
+        return self.elicit(message, consent, params) is not None
 
     def elicit(self, message: str, schema: Any, params: Json) -> Any:
-        """Have a form filled in until it fits; Ctrl-D declines."""
-        self.say("the server asks", message)
+        """Ask the user to fill in a form until it is valid; Ctrl-D declines."""
+        self.show("the server asks", message)
         form, fields = {}, as_object(as_object(schema).get("properties"))
-        agreed = {"accept": {"type": "string", "enum": ["yes", "no"]}}
-        for key, field in (fields or agreed).items():
+        consent = {"accept": {"type": "string", "enum": ["yes", "no"]}}
+        for key, field in (fields or consent).items():
             self.write(" ".join(f"{key} ({cli_describe(field)}):".split()) + " ")
-            # Not from sys.stdin: a thread left in there would abort the interpreter.
-            with open(0, "rb", buffering=0, closefd=False) as console:  # UTF-8 on nt
+            # Not from sys.stdin: a thread inside it would abort the interpreter at
+            # exit.  (On Windows this reads UTF-8.)
+            with open(0, "rb", buffering=0, closefd=False) as console:
                 data = console.read(65536) or b""
             text = data.decode("utf-8", "replace").strip()
             if not data:
@@ -7940,47 +7999,50 @@ class CliClient(Client):
             if type_names(field) == ["boolean"]:
                 text = YES_AND_NO.get(text.lower(), text)
             if text or "default" in field:
-                form[key] = typed(text, field) if text else field["default"]
+                form[key] = cli_value(text, field) if text else field["default"]
         if not fields:
             return {} if form.get("accept") in ("yes", "y") else None
         problems = Validator(schema, foreign=True).problems(form)
-        if not (problems and fields):  # without fields, asking again is of no use
-            return None if problems else form
-        self.say("once more", "; ".join(problems))
+        if not problems:
+            return form
+        self.show("once more", "; ".join(problems))
         return self.elicit(message, schema, params)
 
-    def offers(self) -> Json:
+    def everything(self) -> Json:
+        """What the server offers."""
         lists = {row.list_key: self._list(method, None)
                  for method, row in METHODS.items()
                  if row.list_key and row.capability in self.server_capabilities}
-        return wire_fields(serverInfo=self.server_info, protocolVersion=self.protocol_version,
-                    capabilities=self.server_capabilities,
-                    instructions=self.instructions, **lists)
+        return wire_fields(
+            serverInfo=self.server_info, protocolVersion=self.protocol_version,
+            capabilities=self.server_capabilities, instructions=self.instructions,
+            **lists)
 
-    def wanted(self, verb: str, name: str, words: list[str]) -> tuple[str, Json]:
-        """The method and its parameters; arguments are read by the tool's schema."""
+    def request_for(self, verb: str, name: str, pairs: list[str]) -> tuple[str, Json]:
+        """The method and the params of a request; pairs: KEY=VALUE or JSON."""
         if verb == "read":
             return "resources/read", {"uri": name}
-        method, schema, given = "prompts/get", {}, {}
+        method, schema, arguments = "prompts/get", {}, {}
         if verb == "call":
             tools = {tool.get("name"): tool for tool in self.list_tools()}
             if name not in tools:
                 raise ValueError(f"no tool {name}; `list` shows what there is")
             method, schema = "tools/call", tools[name].get("inputSchema", {})
-        for word in words:
-            key, sign, text = word.partition("=")
-            if word[:1] == "{":
-                given.update(json.loads(word))
-            elif sign:
+        for pair in pairs:
+            key, equals, text = pair.partition("=")
+            if pair[:1] == "{":
+                arguments.update(json.loads(pair))
+            elif equals:
                 field = as_object(schema.get("properties", {}).get(key))
-                given[key] = typed(text, {"$defs": schema.get("$defs", {}), **field})
+                arguments[key] = cli_value(
+                    text, {"$defs": schema.get("$defs", {}), **field})
             else:
-                raise ValueError(f"{word} is no KEY=VALUE (and `--` precedes COMMAND)")
-        return method, {"name": name, "arguments": given}
+                raise ValueError(f"{pair} is no KEY=VALUE (and `--` precedes COMMAND)")
+        return method, {"name": name, "arguments": arguments}
 
 
 def cli_target(args: Any) -> Any:
-    """What to start: COMMAND, or an entry of a host's configuration."""
+    """The server to start: COMMAND, or an entry of a host's configuration."""
     if args.config:
         path, name = args.config[0], args.config[-1]
         try:
@@ -7993,58 +8055,61 @@ def cli_target(args: Any) -> Any:
     if not args.command:
         raise ValueError("which server? COMMAND is missing (after `--`, but for list "
                          "and trace), or --config FILE NAME")
-    return [sys.executable] * args.command[0].endswith(".py") + args.command
+    if args.command[0].endswith(".py"):
+        return [sys.executable, *args.command]
+    return args.command
 
 
-def typed(text: str, schema: Json) -> Any:
-    """Text as a value that fits the schema: as it is, or else read as JSON."""
+def cli_value(text: str, schema: Json) -> Any:
+    """The text if it matches the schema, or else the JSON that it contains."""
     try:
-        fits = not Validator(schema, foreign=True).problems(text)
-        return text if fits else json.loads(text)
-    except ValueError:  # neither, or no schema to go by: the server shall judge
+        valid = not Validator(schema, foreign=True).problems(text)
+        return text if valid else json.loads(text)
+    except ValueError:  # let the server refuse it
         return text
 
 
-def visit(args: Any) -> int:
-    """Ask a server, wait, and show what it says; Ctrl-C cancels."""
+def cli_query(args: Any) -> int:
+    """Send a request to a server and show its result; Ctrl-C cancels it."""
     if args.config and len(args.config) == 1 and args.verb == "list":
         for name, entry in load_config(args.config[0]).items():
-            words = [entry.get("command") or entry.get("url"), *entry.get("args", ())]
-            cli_print(f"{name}: {' '.join(map(str, words))}")
+            argv = [entry.get("command") or entry.get("url"), *entry.get("args", ())]
+            cli_print(f"{name}: {' '.join(map(str, argv))}")
         return 0
     with CliClient(args) as client:
         try:
-            result = client.offers() if args.verb == "list" else client.request(
-                *client.wanted(args.verb, args.name, args.words),
-                timeout=client.patience)
+            result = client.everything() if args.verb == "list" else client.request(
+                *client.request_for(args.verb, args.name, args.arguments),
+                timeout=client.user_timeout)
         except RequestTimeout:
             if args.verb == "call":  # a server made with this file says where it hangs
-                client.say("note", "no answer; does the server say where it hangs?")
+                client.show("note", "no answer; does the server say where it hangs?")
                 time.sleep(STUCK_SECONDS + 0.5)
             raise
         except McpError as error:
             if "capability: elicitation" in str(error):
-                client.say("note", "this command line answers what a server asks only "
+                client.show("note", "this command line answers what a server asks only "
                             "at a terminal, or with --answer JSON")
             raise
         except KeyboardInterrupt:
-            client.say("cancelled", "the server is told; Ctrl-C again to leave")
+            client.show("cancelled", "the server is told; Ctrl-C again to leave")
             raise
     client.write("")
     stray = client.stray_output
     if stray:
-        client.say("warning", f"the server wrote to stdout what is no message, "
+        client.show("warning", f"the server wrote to stdout what is no message, "
                     f"{stray[0][:60].decode('utf-8', 'replace')!r} for example; many "
                     "hosts give up at that.  Print to stderr, or start it with: "
                     "mcp_min.py run FILE.py")
-    failed = result.get("isError") is True
+    is_error = result.get("isError") is True
     lines = cli_wrap(cli_overview(result)) if args.verb == "list" else cli_texts(result)
     cli_print(json.dumps(result, indent=2) if args.json else "\n".join(lines),
-         sys.stderr if failed and not args.json else sys.stdout)
-    return int(failed)
+              sys.stderr if is_error and not args.json else sys.stdout)
+    return int(is_error)
 
 
 def cli_texts(result: Json) -> Iterator[str]:
+    """The text of each part of a result."""
     parts = [part for key in ("content", "contents", "messages")
              for part in result.get(key, ())]
     for part in parts:
@@ -8056,34 +8121,34 @@ def cli_texts(result: Json) -> Iterator[str]:
         yield json.dumps(result["structuredContent"], indent=2)
 
 
-def cli_overview(about: Json) -> Iterator[tuple[int, str]]:
-    """What a server offers, for people: lines, and how far each is indented."""
-    info = about["serverInfo"]
-    version = f"{info.get('version')}, revision {about['protocolVersion']}"
+def cli_overview(offered: Json) -> Iterator[tuple[int, str]]:
+    """What a server offers, as lines and the indent of each."""
+    info = offered["serverInfo"]
+    version = f"{info.get('version')}, revision {offered['protocolVersion']}"
     yield 0, " ".join(f"{info.get('name')} {version}".split())
-    yield 2, f"offers {', '.join(about['capabilities']) or 'nothing'}"
-    yield 2, about.get("instructions") or ""
-    for page in (row.list_key for row in METHODS.values() if row.list_key in about):
-        yield 0, f"\n{page} ({len(about[page])})"
-        for item in about[page]:
+    yield 2, f"offers {', '.join(offered['capabilities']) or 'nothing'}"
+    yield 2, offered.get("instructions") or ""
+    for key in (row.list_key for row in METHODS.values() if row.list_key in offered):
+        yield 0, f"\n{key} ({len(offered[key])})"
+        for item in offered[key]:
             yield 2, str(item.get("uri") or item.get("uriTemplate") or item.get("name"))
             yield 4, item.get("description") or ""
             schema = item.get("inputSchema") or {}
-            needed = schema.get("required", ())
-            of_prompt = {part.get("name"): {"type": "string", **part}
-                         for part in item.get("arguments") or ()}
-            for key, part in {**schema.get("properties", {}), **of_prompt}.items():
-                part = as_object(part)  # or true: anything
-                must = part.get("required") is True or key in needed
-                text = f"{key}{'' if must else '?'}: {cli_describe(part)}"
-                yield 6, f"{text}  {part.get('description') or ''}"
+            arguments = {argument.get("name"): {"type": "string", **argument}
+                         for argument in item.get("arguments") or ()}
+            for name, field in {**schema.get("properties", {}), **arguments}.items():
+                field = as_object(field)  # it may be true: any value
+                required = field.get("required") is True or (
+                    name in schema.get("required", ()))
+                text = f"{name}{'' if required else '?'}: {cli_describe(field)}"
+                yield 6, f"{text}  {field.get('description') or ''}"
 
 
 def cli_wrap(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
     import textwrap
 
     for indent, text in lines:
-        for line in text.splitlines():  # of a long word textwrap is quadratic
+        for line in text.splitlines():  # textwrap is quadratic in a long word
             yield textwrap.fill(line[:2000], 80, initial_indent=" " * indent,
                                 subsequent_indent=" " * (indent + 2))
 
@@ -8091,41 +8156,42 @@ def cli_wrap(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
 def cli_describe(schema: Json) -> str:
     """A schema in a few words."""
     schema = as_object(schema)
-    kinds = schema.get("enum") or schema.get("anyOf") or schema.get("oneOf") or (
+    choices = schema.get("enum") or schema.get("anyOf") or schema.get("oneOf") or (
         [schema["const"]] if "const" in schema else type_names(schema) or ["any"])
-    words = " | ".join(cli_describe(kind) if type(kind) is dict else str(kind)
-                       for kind in kinds)
+    text = " | ".join(cli_describe(choice) if type(choice) is dict else str(choice)
+                      for choice in choices)
     if type(schema.get("items")) is dict:
-        words += f" of {cli_describe(schema['items'])}"
+        text += f" of {cli_describe(schema['items'])}"
     if schema.get("properties"):
         parts = (f"{key}: {cli_describe(part)}"
                  for key, part in schema["properties"].items())
-        words = f"{{{', '.join(parts)}}}"
-    limits = [f"{word} {schema[word]}" for word in (
+        text = f"{{{', '.join(parts)}}}"
+    limits = [f"{keyword} {schema[keyword]}" for keyword in (
         *CONSTRAINTS.values(), "minLength", "maxLength", "minItems", "maxItems",
-        "format") if word in schema]
-    default = f" = {json.dumps(schema['default'])}" if "default" in schema else ""
-    return words + f" ({', '.join(limits)})" * bool(limits) + default
+        "format") if keyword in schema]
+    if limits:
+        text += f" ({', '.join(limits)})"
+    return text + (f" = {json.dumps(schema['default'])}" if "default" in schema else "")
 
 
 def cli_run(args: Any) -> None:
-    """Serve what a file defines; the streams are taken before it can print."""
+    """Serve a file's Server, or its functions; stdout is taken before it can print."""
     path, colon, name = args.name.partition(".py:")
-    path = os.path.abspath(path + ".py" * bool(colon))
+    path = os.path.abspath(path + ".py" if colon else path)
     if not os.path.isfile(path):
         module, colon, name = args.name.partition(":")
         if not colon or os.sep in module:
             raise ValueError(f"there is no file {path}, nor is it PACKAGE.MODULE:NAME")
         path = ""
-    sys.modules["mcp_min"] = sys.modules[__name__]  # the file's Server must be ours
+    sys.modules["mcp_min"] = sys.modules[__name__]  # what the file imports is this one
     sys.path.insert(0, os.path.dirname(path) if path else os.getcwd())
     with Signals(), StandardStreams() as (reader, writer):
-        found = cli_load(path) if path else import_module(module)
-        cli_find_server(found, name).serve(reader, writer, own_reader=True,
-                                     threaded=not args.unthreaded)
+        loaded = cli_load(path) if path else cli_import(module)
+        cli_find_server(loaded, name).serve(reader, writer, own_reader=True,
+                                            threaded=not args.unthreaded)
 
 
-def import_module(name: str) -> Any:
+def cli_import(name: str) -> Any:
     from importlib import import_module
 
     try:
@@ -8137,7 +8203,7 @@ def import_module(name: str) -> Any:
 def cli_load(path: str) -> Any:
     module: Any = type(sys)(os.path.splitext(os.path.basename(path))[0])
     module.__file__ = path
-    sys.modules.setdefault(module.__name__, module)  # not in the place of a library's
+    sys.modules.setdefault(module.__name__, module)  # it must not replace a library
     try:
         with open(path, "rb") as file:
             exec(compile(file.read(), path, "exec"), vars(module))  # noqa: S102
@@ -8148,12 +8214,12 @@ def cli_load(path: str) -> Any:
         line = getattr(error, "lineno", 0)  # of a SyntaxError
         for frame in traceback.extract_tb(error.__traceback__):
             line = frame.lineno if frame.filename == path else line
-        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise SystemExit(f"mcp_min: {path}:{line}: {what}") from None
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise SystemExit(f"mcp_min: {path}:{line}: {text}") from None
 
 
 def cli_find_server(module: Any, name: str) -> Any:
-    """The Server in a module; if it has none, one of its public functions."""
+    """The Server in a module; or a new one of its public functions as tools."""
     servers = {key: value for key, value in vars(module).items()
                if hasattr(type(value), "add_tool") and name in ("", key)}
     if len(servers) == 1:
@@ -8163,46 +8229,46 @@ def cli_find_server(module: Any, name: str) -> Any:
         raise ValueError(f"which server? There is {names or 'none of that name'}.")
     server = Server(module.__name__, instructions=module.__doc__)
     for key, value in vars(module).items():
-        own = getattr(value, "__module__", None) == module.__name__
-        if own and key[0] != "_" and hasattr(value, "__code__"):
+        defined_here = getattr(value, "__module__", None) == module.__name__
+        if defined_here and key[0] != "_" and hasattr(value, "__code__"):
             server.add_tool(value)
     if not server.offers("tools"):
         raise ValueError(f"{module.__file__} has neither a Server nor public functions")
     return server
 
 
-def trace(args: Any) -> int:
-    """Stand between a host and a server, and write down what they say.
+def cli_trace(args: Any) -> int:
+    """Start a server, relay all that it and its host send, and write a trace of it.
 
-    Bytes, variables, signals and the exit status pass unchanged.
+    Bytes, environment variables, signals and the exit status pass unchanged.
     """
     import signal
 
     argv, env, cwd = command_of(cli_target(args), args.env, args.cwd)
-    shown = Trace.to(args.to)
+    trace = Trace.to(args.to)
     child = start_process(argv, child_environment(env, True), cwd, stderr=None,
                           bufsize=-1, creationflags=0x200 * (os.name == "nt"))
     for name in {"SIGINT", "SIGTERM", "SIGHUP"} & {*dir(signal)}:
         signal.signal(getattr(signal, name), lambda number, _: getattr(
             os, "killpg", os.kill)(child.pid, number))
     stdin = open(0, "rb", closefd=False)  # noqa: SIM115
-    start_thread("mcp trace", partial(relay, shown, ">", stdin, child.stdin))
+    start_thread("mcp trace", partial(cli_relay, trace, ">", stdin, child.stdin))
     ended = threading.Event()
 
-    def back() -> None:
-        relay(shown, "<", child.stdout, sys.stdout.buffer)
+    def relay_output() -> None:
+        cli_relay(trace, "<", child.stdout, sys.stdout.buffer)
         ended.set()
 
-    if os.name == "nt":  # where no signal ends a wait
-        start_thread("mcp trace", back)
+    if os.name == "nt":  # no signal interrupts a wait there
+        start_thread("mcp trace", relay_output)
         while not ended.wait(0.5):
             pass
     else:
-        back()
+        relay_output()
     code: int = child.wait()
     if os.name == "nt":
-        return code - (code >> 31 << 32)  # what sys.exit takes
-    if code < 0:  # then die of the same
+        return code - (code >> 31 << 32)  # signed, as sys.exit takes it
+    if code < 0:  # end by the same signal
         if code != -9:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
@@ -8212,38 +8278,38 @@ def trace(args: Any) -> int:
 CONNECT_SECONDS = 5.0  # that an application may take to listen
 
 
-def connect(args: Any) -> int:
+def cli_connect(args: Any) -> int:
     """Relay stdin and stdout to a server that listens inside an application.
 
-    Ends with either side.  While nobody listens, each request is answered with an error
-    that says so; the next one tries again.
+    Ends with either side.  While the application does not listen, each request is
+    answered with an error; the next request tries again.
     """
     import socket
 
-    line, link = b"", reach(args.name, CONNECT_SECONDS)
+    line, connected = b"", cli_open_socket(args.name, CONNECT_SECONDS)
     stdin = open(0, "rb", closefd=False)  # noqa: SIM115
-    while link is None:
+    while connected is None:
         line = stdin.readline()
         if not line:
             return 1
-        link = reach(args.name, 0)
-        if link is None:
-            refuse(line, args.name)
+        connected = cli_open_socket(args.name, 0)
+        if connected is None:
+            cli_refuse(line, args.name)
 
     def send() -> None:
         try:
-            link.sendall(line)
+            connected.sendall(line)
             for chunk in iter(partial(stdin.read1, 65536), b""):
-                link.sendall(chunk)
+                connected.sendall(chunk)
             ended.set()
-            link.shutdown(socket.SHUT_WR)
+            connected.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # told below
+            pass  # the loop below sees the end too
 
     ended = threading.Event()
     start_thread("mcp connect", send)
     try:
-        for chunk in iter(partial(link.recv, 65536), b""):
+        for chunk in iter(partial(connected.recv, 65536), b""):
             sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
     except ConnectionError:
@@ -8254,8 +8320,8 @@ def connect(args: Any) -> int:
     return 1
 
 
-def reach(address: str, seconds: float) -> Any:
-    """A socket connected to [HOST:]PORT or a path; None if nobody listens there."""
+def cli_open_socket(address: str, seconds: float) -> Any:
+    """A socket connected to [HOST:]PORT or a path; None if that does not listen."""
     import socket
 
     host, _, port = address.rpartition(":")
@@ -8263,20 +8329,20 @@ def reach(address: str, seconds: float) -> Any:
     while True:
         if not (port.isdecimal() or hasattr(socket, "AF_UNIX")):
             raise ValueError("no Unix sockets here: give a port")
-        link = socket.socket() if port.isdecimal() else socket.socket(socket.AF_UNIX)
+        opened = socket.socket() if port.isdecimal() else socket.socket(socket.AF_UNIX)
         try:
-            link.connect((host or "127.0.0.1", int(port)) if port.isdecimal()
-                         else address)
-            return link
+            opened.connect((host or "127.0.0.1", int(port)) if port.isdecimal()
+                           else address)
+            return opened
         except OSError:
-            link.close()
+            opened.close()
             if time.monotonic() >= end:
                 return None
             time.sleep(0.1)
 
 
-def refuse(line: bytes, address: str) -> None:
-    """Answer a request that nobody is there to answer."""
+def cli_refuse(line: bytes, address: str) -> None:
+    """Answer a request with an error, because the application does not listen."""
     try:
         message = decode(line.rstrip(), MAX_DEPTH)
         if classify(message) != "request":
@@ -8289,43 +8355,45 @@ def refuse(line: bytes, address: str) -> None:
               .decode(), end="")
 
 
-def config(args: Any) -> None:
-    """The entry for a host's mcp.json."""
+def cli_config(args: Any) -> None:
+    """Print the entry for a host's mcp.json."""
     path = os.path.abspath(args.name)
     if not os.path.isfile(path):
         raise ValueError(f"there is no file {path}")
-    name = args.words[0] if args.words else os.path.splitext(os.path.basename(path))[0]
+    name = os.path.splitext(os.path.basename(path))[0]
+    name = args.arguments[0] if args.arguments else name
     entry = {"command": sys.executable, "args": [path]}
     cli_print(json.dumps({"mcpServers": {name: entry}}, indent=2))
 
 
-def relay(shown: Trace, arrow: str, source: Any, sink: Any) -> None:
+def cli_relay(trace: Trace, arrow: str, source: Any, sink: Any) -> None:
     try:
         with source, sink:
             for line in iter(partial(source.readline, 1 << 20), b""):
-                shown.show(arrow, line)  # before: its answer must be told after it
+                trace.show(arrow, line)  # first, so that its response is shown after it
                 sink.write(line)
                 sink.flush()
     except OSError:
-        pass  # one of the two is gone
+        pass  # one end has closed
 
 
-COMMANDS = (  # what runs it, its arguments, what it does
+COMMANDS = (  # name, function, arguments, help
     ("demo", cli_demo, "", "a session with a server, line by line and explained"),
     ("serve", lambda _: demo_server().run(), "", "that server, for a host to start"),
-    ("list", visit, "COMMAND...", "what a server offers"),
-    ("call", visit, "TOOL [KEY=VALUE...|JSON] -- COMMAND...", "call a tool"),
-    ("read", visit, "URI -- COMMAND...", "read a resource"),
-    ("prompt", visit, "NAME [KEY=VALUE...] -- COMMAND...", "get a prompt"),
+    ("list", cli_query, "COMMAND...", "what a server offers"),
+    ("call", cli_query, "TOOL [KEY=VALUE...|JSON] -- COMMAND...", "call a tool"),
+    ("read", cli_query, "URI -- COMMAND...", "read a resource"),
+    ("prompt", cli_query, "NAME [KEY=VALUE...] -- COMMAND...", "get a prompt"),
     ("run", cli_run, "FILE.py[:name]|package.module:name",
      "serve a file's Server, or its functions"),
-    ("trace", trace, "COMMAND...", "pass all on, and write down the lines"),
-    ("connect", connect, "[HOST:]PORT|PATH", "relay to a server inside an application"),
-    ("config", config, "FILE.py [NAME]", "the entry for a host's mcp.json"))
+    ("trace", cli_trace, "COMMAND...", "relay a server's lines, and write them down"),
+    ("connect", cli_connect, "[HOST:]PORT|PATH",
+     "relay to a server inside an application"),
+    ("config", cli_config, "FILE.py [NAME]", "the entry for a host's mcp.json"))
 
 
 def cli_add_options(parser: Any, verb: str) -> None:
-    """The options of what starts a server."""
+    """Add the options of the commands that start a server."""
     add = parser.add_argument
     add("--config", nargs="+" if verb == "list" else 2, metavar=("FILE", "NAME"),
         help="a server in an mcp.json")
@@ -8340,13 +8408,13 @@ def cli_add_options(parser: Any, verb: str) -> None:
     add("--to", default="stderr", metavar="FILE", help="where a trace goes")
 
 
-def parsed(argv: list[str]) -> Any:
+def cli_parse(argv: list[str]) -> Any:
     import argparse
 
     parser = argparse.ArgumentParser(prog="mcp_min.py", epilog=(
         "exit status: 0 done, 1 the tool or the server failed, 2 wrong usage"))
     verbs = parser.add_subparsers(dest="verb", metavar="command", required=True)
-    for verb, act, usage, text in COMMANDS:
+    for verb, function, usage, text in COMMANDS:
         sub = verbs.add_parser(verb, help=text, description=text, usage=(
             f"%(prog)s [options] {usage}"))
         if "COMMAND" in usage:
@@ -8354,7 +8422,8 @@ def parsed(argv: list[str]) -> Any:
         if verb == "run":
             sub.add_argument("--unthreaded", action="store_true",
                              help="all handlers on the main thread, as threaded=False")
-        sub.set_defaults(act=act, fail=sub.error, usage=usage, command=[], env=[])
+        sub.set_defaults(function=function, fail=sub.error, usage=usage, command=[],
+                         env=[])
         if usage == "COMMAND...":
             sub.add_argument("command", nargs="...")
         elif usage:
@@ -8362,47 +8431,56 @@ def parsed(argv: list[str]) -> Any:
     if not argv:
         parser.print_help()
         parser.exit()
-    # After the first `--` comes the server's command, whatever it looks like.
-    cut = argv.index("--") if "--" in argv else len(argv)
+    return cli_read_arguments(parser, argv)
+
+
+def cli_read_arguments(parser: Any, argv: list[str]) -> Any:
+    # The server's command comes after the first `--`: call TOOL KEY=VALUE -- COMMAND.
+    # A `--` within a COMMAND that came before it belongs to that: list COMMAND -- X.
+    end = argv.index("--") if "--" in argv else len(argv)
     args: Any
-    args, args.words = parser.parse_known_args(argv[:cut])
-    args.command = args.command + argv[cut:] if args.command else argv[cut + 1:]
+    args, args.arguments = parser.parse_known_args(argv[:end])
+    if args.command:
+        args.command += argv[end:]
+    else:
+        args.command = argv[end + 1:]
     allowed = 1 if "[NAME]" in args.usage else 99 if "KEY" in args.usage else 0
-    if len(args.words) > allowed or any(word[:1] == "-" for word in args.words):
-        args.fail(f"unrecognized: {' '.join(args.words)}")
-    pairs = (pair.partition("=") for pair in args.env)
+    if len(args.arguments) > allowed or any(
+            argument[:1] == "-" for argument in args.arguments):
+        args.fail(f"unrecognized: {' '.join(args.arguments)}")
     try:
         json.loads(getattr(args, "answer", None) or "null")
     except ValueError:
         args.fail(f"--answer: {args.answer} is no JSON")
-    args.env = {key: text if sign else os.environ.get(key, "")
-                for key, sign, text in pairs}
+    pairs = [pair.partition("=") for pair in args.env]
+    args.env = {key: value if equals else os.environ.get(key, "")
+                for key, equals, value in pairs}
     return args
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command line, sys.argv's by default: the exit status."""
-    args = parsed(sys.argv[1:] if argv is None else argv)
+    """Run a command line, by default that of sys.argv; return the exit status."""
+    args = cli_parse(sys.argv[1:] if argv is None else argv)
     try:
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
-        return args.act(args) or 0
+        return args.function(args) or 0
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever read our output has left
+    except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except OSError as error:
-        if os.name != "nt" or error.errno != 22:  # how Windows says the same
-            return failed(error)
+        if os.name != "nt" or error.errno != 22:  # EINVAL is EPIPE on Windows
+            return cli_failed(error)
     except ValueError as error:
         args.fail(escape_control(str(error)))
     except Exception as error:
-        return failed(error)
+        return cli_failed(error)
     return 1
 
 
-def failed(error: Exception) -> int:
-    """Say why, but not what the server wrote on stderr: that has been shown."""
+def cli_failed(error: Exception) -> int:
+    """Print an error, without the server's stderr, which was shown already."""
     lines = [x for x in str(error).splitlines() if not x.startswith("  stderr: ")]
     text = "\n".join(lines) if isinstance(error, ConnectionClosed) else " ".join(lines)
     cli_print(f"mcp_min: {type(error).__name__}: {text}", sys.stderr)

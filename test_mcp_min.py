@@ -6414,7 +6414,7 @@ class Test11Client(unittest.TestCase):
             client = Client(everything()[0], **options)
             self.assertEqual(client.declared, {"elicitation": modes})
             for mode in "form", "url", "voice":
-                ask = functools.partial(client._answer, "elicitation/create", {
+                ask = functools.partial(client.answer, "elicitation/create", {
                     "mode": mode, "message": "?", "url": "https://x.io"}, MODERN)
                 with self.subTest(modes=modes, mode=mode):
                     if mode in modes:
@@ -6425,7 +6425,7 @@ class Test11Client(unittest.TestCase):
         for reply, action in ((False, "decline"), (None, "decline"), ("yes", "decline"),
                               (Elicited("cancel"), "cancel")):
             client = Client(everything()[0], url_handler=lambda *a, reply=reply: reply)
-            got = client._answer("elicitation/create", {"mode": "url", "url": "x://y"}, MODERN)
+            got = client.answer("elicitation/create", {"mode": "url", "url": "x://y"}, MODERN)
             self.assertEqual(got, {"action": action})
 
     def test_more_capabilities_can_be_declared(self):
@@ -8647,7 +8647,7 @@ class Test11Process(FakeServers, unittest.TestCase):
 
         def and_die(dialect, *args, subscribe=mcp_min.LegacyClientPolicy.subscribe):
             subscribe(dialect, *args)
-            soon(client._session.dead)
+            soon(client._session.is_dead)
             if str(story).count("+") > 3:
                 raise AssertionError("started again and again")
 
@@ -11297,7 +11297,7 @@ class Test13CommandLine(unittest.TestCase):
             trace.show("<", b'{"jsonrpc":"2.0","id":1,"result":{}}\n\33noise\n\n')
         self.assertEqual(out.getvalue().splitlines(), [
             "  --> a message", '      {"jsonrpc":"2.0","id":1,"method":"acme/do"}',
-            "  <-- the answer", '      {"jsonrpc":"2.0","id":1,"result":{}}',
+            "  <-- the response", '      {"jsonrpc":"2.0","id":1,"result":{}}',
             "  <-- no message", "      \\x1bnoise"])
 
     def test_lines_of_two_threads_are_narrated_one_after_the_other(self):

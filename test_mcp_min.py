@@ -3027,8 +3027,8 @@ class Test10Tools(unittest.TestCase):
     """tools/list and tools/call."""
 
     @both_eras
-    def test_a_call_that_is_malformed_is_an_error(self, era):
-        """D1 D2"""
+    def test_a_malformed_call_is_an_invalid_params_error(self, era):
+        """The name is unknown or no string, or the arguments are no object."""
         play(zoo(), """
             > 1 tools/call {"name": "fly", "arguments": {}}
             < 1 -32602 "fly" {"name": "fly"}
@@ -3054,7 +3054,6 @@ class Test10Tools(unittest.TestCase):
 
     @both_eras
     def test_arguments_may_be_absent_or_null(self, era):
-        """D2"""
         server = Server("s")
         server.add_tool(lambda: "hi", name="hi")
         play(server, """
@@ -3067,40 +3066,40 @@ class Test10Tools(unittest.TestCase):
             """, era=era)
 
     @clause("2025-11-25/server/tools", "Input validation errors")
-    def test_arguments_that_do_not_fit(self):
-        """D3: an error up to 2025-06-18; later a result that the model can read and
-        mend."""
+    def test_invalid_arguments(self):
+        """They are a JSON-RPC error up to 2025-06-18.  Later they are a result that the
+        model can read, so that it can correct its call."""
         server = Server("s")
 
         @server.tool
         def add(a: int, b: int) -> int:
             return a + b
 
-        bad = '{"name": "add", "arguments": {"a": "x", "c": 1}}'
+        invalid_call = '{"name": "add", "arguments": {"a": "x", "c": 1}}'
         for revision in LEGACY[:3]:
             play(server, """
                 > handshake %s
                 > 1 tools/call %s
                 < 1 -32602 "a"
-                """ % (revision, bad))
+                """ % (revision, invalid_call))
         for era in "legacy", "modern":
             names = play(server, """
                 > 1 tools/call %s
                 < 1 {"isError": true, "content": [{"type": "text", "text":
                     "$problems"}]}
-                """ % bad, era=era)
+                """ % invalid_call, era=era)
             problems = sorted(names["problems"].splitlines()[-3:])
             for name, problem in zip("abc", problems):
                 self.assertRegex(problem, r"\b%s\b" % name)
 
-    def test_an_exception_becomes_a_result_with_its_message(self):
-        """D6 D7 G4: whatever a tool raises, the process goes on, and no traceback
-        crosses."""
+    def test_an_exception_becomes_an_error_result(self):
+        """Whatever a tool raises, the server keeps running, and the client gets no
+        traceback."""
         class Unprintable(Exception):
             def __str__(self):
                 raise ValueError("no")
 
-        raised = {
+        exceptions = {
             "ValueError": ValueError("bad \n value"), "KeyError": KeyError("k"),
             "SystemExit": SystemExit(3), "KeyboardInterrupt": KeyboardInterrupt(),
             "GeneratorExit": GeneratorExit(), "MemoryError": MemoryError(),
@@ -3112,7 +3111,7 @@ class Test10Tools(unittest.TestCase):
 
         @server.tool
         def fail(how: str):
-            raise raised[how]
+            raise exceptions[how]
 
         @server.tool
         def deep() -> int:
@@ -3122,7 +3121,7 @@ class Test10Tools(unittest.TestCase):
             with quiet() as stderr, wire(server) as client:
                 if era == "legacy":
                     play(client, "> handshake")
-                for how in raised:
+                for how in exceptions:
                     with self.subTest(how, era=era):
                         result = client.ask(
                             '1 tools/call {"name": "fail", "arguments": {"how": "%s"}}'
@@ -3138,7 +3137,7 @@ class Test10Tools(unittest.TestCase):
             self.assertIn("bad", stderr.getvalue())
 
     @both_eras
-    def test_what_a_tool_raises_on_purpose(self, era):
+    def test_a_tool_can_raise_tool_error_or_mcp_error(self, era):
         server = Server("s")
 
         @server.tool
@@ -3159,19 +3158,20 @@ class Test10Tools(unittest.TestCase):
 
     @clause("2026-07-28/basic/index", "Implementations of this protocol version "
             "**MUST NOT** emit these codes")
-    def test_codes_are_those_of_the_revision(self):
-        """A handler raises what it means, and need not ask for the revision."""
+    def test_error_codes_are_those_of_the_revision(self):
+        """A handler raises one code, and each era sends the code that its revision
+        defines for the same error."""
         server, code = Server("s"), queue.Queue()
 
         @server.resource("menu://{day}")
         def menu(day: str):
             raise McpError(code.get(), "closed", {"day": day})
 
-        rows = [  # what is raised, what is sent in the handshake era and after it
+        rows = [  # the code raised, the code sent in the handshake era and after it
             (mcp_min.RESOURCE_NOT_FOUND, -32002, -32602), (-32042, -32042, -32603),
             (-32020, -32020, -32020), (-32055, -32055, -32603),
-            (-32099, -32099, -32603), (-32021, -32021, -32021), (-32019, -32019, -32019),
-            (-32100, -32100, -32100), (7, 7, 7)]
+            (-32099, -32099, -32603), (-32021, -32021, -32021),
+            (-32019, -32019, -32019), (-32100, -32100, -32100), (7, 7, 7)]
         for raised, legacy, modern in rows:
             for era, sent in ("legacy", legacy), ("modern", modern):
                 with self.subTest(raised=raised, era=era):
@@ -3184,7 +3184,7 @@ class Test10Tools(unittest.TestCase):
             McpError("oops", "no")
 
     @clause("2025-11-25/server/tools", "is returned as a JSON object")
-    def test_structure_that_is_no_object_goes_wrapped_to_older_revisions(self):
+    def test_structured_content_that_is_no_object_is_wrapped_for_older_revisions(self):
         server = Server("s")
         server.add_tool(lambda: mcp_min.ToolResult("x", [1]), name="bare")
         server.add_tool(lambda: [1], name="declared", output_schema={"type": "array"})
@@ -3203,8 +3203,8 @@ class Test10Tools(unittest.TestCase):
                     "WRAPPED", json.dumps(wrapped)), era=era)
 
     @clause("2025-11-25/server/prompts", "include a valid MIME type")
-    def test_content_has_its_type(self):
-        """Of images, from their first bytes; of embedded text, that of plain text."""
+    def test_the_mime_type_of_content_is_inferred(self):
+        """From the first bytes of an image; an embedded text is text/plain."""
         rows = [(b"\x89PNG...", "image/png"), (b"\xff\xd8\xff...", "image/jpeg"),
                 (b"GIF89a", "image/gif"), (b"RIFF....WEBP", "image/webp"),
                 (b"?", "image/png")]
@@ -3217,7 +3217,6 @@ class Test10Tools(unittest.TestCase):
             self.assertEqual(resource["mimeType"], mime_type)
 
     def test_errors_can_be_masked(self):
-        """G4"""
         server = Server("s", mask_errors=True)
 
         @server.tool
@@ -3225,7 +3224,7 @@ class Test10Tools(unittest.TestCase):
             raise ValueError("the password is swordfish")
 
         @server.tool
-        def tell():
+        def refuse():
             raise ToolError("on purpose")
 
         @server.tool
@@ -3240,7 +3239,7 @@ class Test10Tools(unittest.TestCase):
             names = play(server, """
                 > 1 tools/call {"name": "fail"}
                 < 1 {"isError": true, "content": [{"type": "text", "text": "$text"}]}
-                > 2 tools/call {"name": "tell"}
+                > 2 tools/call {"name": "refuse"}
                 < 2 {"isError": true, "content": [{"type": "text", "text": "on
                     purpose"}]}
                 > 3 prompts/get {"name": "p"}
@@ -3248,11 +3247,10 @@ class Test10Tools(unittest.TestCase):
                 > 4 tools/call {"name": "encode"}
                 < {"id": 4, "error": {"code": -32603, "message": "$unsent"}}
                 """, era="legacy")
-        for said in names.values():
-            self.assertNotRegex(said, "swordfish|TypeError|set")
+        for sent in names.values():
+            self.assertNotRegex(sent, "swordfish|TypeError|set")
 
-    def test_any_return_value_is_one_valid_answer(self):
-        """D9"""
+    def test_any_return_value_gets_one_valid_response(self):
         circular, deep = [], []
         circular.append(circular)
         for _ in range(900):
@@ -3274,29 +3272,31 @@ class Test10Tools(unittest.TestCase):
                     play(client, "> handshake")
                 for n, value in enumerate(values):
                     with self.subTest(str(type(value)), n=n, era=era):
-                        got = client.ask('%d tools/call {"name": "give", "arguments": '
-                                         '{"n": %d}}' % (n, n), era)
-                        self.assertEqual(got["id"], n)
-                        if "result" in got:
-                            self.assertIsInstance(got["result"]["content"], list)
+                        response = client.ask(
+                            '%d tools/call {"name": "give", "arguments": {"n": %d}}'
+                            % (n, n), era)
+                        self.assertEqual(response["id"], n)
+                        if "result" in response:
+                            result = response["result"]
+                            self.assertIsInstance(result["content"], list)
                             self.assertIsInstance(
-                                got["result"].get("structuredContent", {}), dict)
+                                result.get("structuredContent", {}), dict)
                         client.fence()
 
     @both_eras
-    def test_what_a_tool_returns(self, era):
+    def test_how_a_return_value_becomes_content(self, era):
         server = Server("s")
-        made = {"text": "plain", "none": None, "dict": {"a": 1}, "point": Point(1, 2),
-                "block": mcp_min.Text("hi"),
-                "blocks": [mcp_min.Text("a"), mcp_min.Text("b")],
-                "image": mcp_min.Image(data=b"\0\1", mime_type="image/png"),
-                "link": mcp_min.ResourceLink("x://y", "y"),
-                "embedded": mcp_min.EmbeddedResource("x://y", text="z"),
-                "blockish": {"type": "text", "text": "just data"}}
+        values = {
+            "text": "plain", "none": None, "dict": {"a": 1}, "point": Point(1, 2),
+            "block": Text("hi"), "blocks": [Text("a"), Text("b")],
+            "image": Image(data=b"\0\1", mime_type="image/png"),
+            "link": ResourceLink("x://y", "y"),
+            "embedded": EmbeddedResource("x://y", text="z"),
+            "block-like dict": {"type": "text", "text": "just data"}}
 
         @server.tool
         def give(what: str):
-            return made[what]
+            return values[what]
 
         play(server, """
             > 1 tools/call {"name": "give", "arguments": {"what": "text"}}
@@ -3321,26 +3321,26 @@ class Test10Tools(unittest.TestCase):
             > 9 tools/call {"name": "give", "arguments": {"what": "embedded"}}
             < 9 {"content": [{"type": "resource", "resource": {"uri": "x://y", "text":
                 "z"}}]}
-            > 10 tools/call {"name": "give", "arguments": {"what": "blockish"}}
+            > 10 tools/call {"name": "give", "arguments": {"what": "block-like dict"}}
             < 10 {"structuredContent": {"type": "text", "text": "just data"}}
             """, era=era)
 
     @both_eras
-    def test_tools_come_and_go(self, era):
+    def test_a_removed_tool_is_no_longer_listed_or_called(self, era):
         server = zoo()
         play(server, """
             > 1 tools/list
             < 1 {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}, {"name":
                 "same"}]}
-            ! away
+            ! remove
             <L notifications/tools/list_changed
             > 2 tools/list
             < 2 {"tools": [{"name": "same"}]}
             > 3 tools/call {"name": "echo", "arguments": {"text": "x"}}
             < 3 -32602 {"name": "echo"}
-            """, era=era, away=lambda: server.remove_tool("echo"))
+            """, era=era, remove=lambda: server.remove_tool("echo"))
 
-    def test_what_can_be_decorated(self):
+    def test_any_callable_can_be_decorated(self):
         class Plane:
             def fly(self, hours: int):
                 return hours
@@ -3352,22 +3352,23 @@ class Test10Tools(unittest.TestCase):
             def __call__(self, hours: int):
                 return hours
 
-        plane, server = Plane(), Server("s")
+        plane = Plane()
         for fn, name in ((plane.fly, "fly"), (Plane.__dict__["land"], "land"),
                          (plane, "Plane"), (functools.partial(plane.fly), "fly"),
                          (functools.partial(plane), "Plane")):
             with self.subTest(fn=fn):
+                server = Server("s")
                 self.assertIs(server.tool(fn), fn)
                 with Client(server) as client:
                     self.assertEqual(client.call_tool(name, {"hours": 2}).data, 2)
-        for nothing in (classmethod(Plane.fly), 3, b"name"):
+        for no_function in (classmethod(Plane.fly), 3, b"name"):
             for decorator in (server.tool, server.prompt, server.resource,
                               server.method):
-                with self.subTest(nothing, decorator=decorator), \
+                with self.subTest(no_function, decorator=decorator), \
                         self.assertRaises(TypeError):
-                    decorator(nothing)
+                    decorator(no_function)
 
-    def test_data_among_blocks_is_json(self):
+    def test_values_between_content_blocks_become_text(self):
         server = Server("s")
         server.add_tool(lambda: [Text("a"), {"b": None}, None, "c"], name="mixed")
         play(server, """
@@ -3378,19 +3379,7 @@ class Test10Tools(unittest.TestCase):
                 "isError": false}
             """, era="legacy")
 
-    def test_a_resource_of_no_name_has_that_of_its_function(self):
-        server = Server("s")
-
-        def config():
-            return ""
-
-        server.add_resource("r://x", config, name=None)
-        play(server, """
-            > 1 resources/list
-            < 1 {"resources": [{"uri": "r://x", "name": "config"}]}
-            """, era="legacy")
-
-    def test_what_is_declared_is_listed(self):
+    def test_everything_declared_about_a_tool_is_listed(self):
         server = Server("s")
 
         @server.tool(
@@ -3411,14 +3400,10 @@ class Test10Tools(unittest.TestCase):
 
 
 class Test10Lists(unittest.TestCase):
-    """Pages, resources, prompts, completion."""
+    """Pagination, resources, prompts and completion."""
 
-    @clause("2025-11-25/server/utilities/pagination",
-            "Invalid cursors **SHOULD** result in an error with code -32602 (Invalid "
-            "params).")
     @both_eras
-    def test_pages(self, era):
-        """C20"""
+    def test_every_list_has_pages(self, era):
         server = Server("s", page_size=2)
         for n in range(5):
             server.add_tool(lambda: None, name="t%d" % n)
@@ -3445,20 +3430,34 @@ class Test10Lists(unittest.TestCase):
                 "nextCursor": "$t"}
             > 9 resources/templates/list {"cursor": "$t"}
             < 9 {"resourceTemplates": [{"uriTemplate": "r://2/{x}"}, "..."]}
-            # a cursor is good for the list it came from
-            > 10 prompts/list {"cursor": "$two"}
-            < 10 -32602 "cursor"
-            > 11 tools/list {"cursor": "nonsense"}
-            < 11 -32602 "cursor"
-            > 12 tools/list {"cursor": 7}
-            < 12 -32602 "cursor"
-            > 13 tools/list {"cursor": "é\\ud800"}
-            < 13 -32602 "cursor"
-            > 14 tools/list {"cursor": ""}
-            < 14 -32602 "cursor"
             """, era=era)
 
-    def test_the_last_full_page_promises_nothing(self):
+    @clause("2025-11-25/server/utilities/pagination",
+            "Invalid cursors **SHOULD** result in an error with code -32602 (Invalid "
+            "params).")
+    @both_eras
+    def test_an_invalid_cursor_is_an_error(self, era):
+        server = Server("s", page_size=1)
+        for name in "ab":
+            server.add_tool(lambda: None, name=name)
+            server.add_prompt(lambda: "", name=name)
+        play(server, """
+            > 1 tools/list
+            < 1 {"nextCursor": "$tools"}
+            # a cursor is valid only for the list that it came from
+            > 2 prompts/list {"cursor": "$tools"}
+            < 2 -32602 "cursor"
+            > 3 tools/list {"cursor": "nonsense"}
+            < 3 -32602 "cursor"
+            > 4 tools/list {"cursor": 7}
+            < 4 -32602 "cursor"
+            > 5 tools/list {"cursor": "é\\ud800"}
+            < 5 -32602 "cursor"
+            > 6 tools/list {"cursor": ""}
+            < 6 -32602 "cursor"
+            """, era=era)
+
+    def test_a_full_last_page_has_no_cursor(self):
         server = Server("s", page_size=2)
         for n in range(2):
             server.add_tool(lambda: None, name="t%d" % n)
@@ -3471,7 +3470,7 @@ class Test10Lists(unittest.TestCase):
 
         def change():
             server.remove_tool("t0")
-            server.remove_tool("t1")    # the very one the cursor stands after
+            server.remove_tool("t1")    # the tool that the cursor points after
             server.remove_tool("t4")
             server.add_tool(lambda: None, name="t6")
 
@@ -3485,25 +3484,24 @@ class Test10Lists(unittest.TestCase):
             < 3 {"tools": [{"name": "t5"}, {"name": "t6"}]}
             """, era="modern", change=change)
 
-    def test_what_is_added_again_keeps_its_place(self):
+    def test_a_tool_added_again_keeps_its_place_in_the_list(self):
         server = Server("s", page_size=1)
         for name in "abc":
             server.add_tool(lambda: None, name=name)
         play(server, """
             > 1 tools/list
             < 1 {"tools": [{"name": "a"}], "nextCursor": "$next"}
-            ! again
+            ! add_again
             > 2 tools/list {"cursor": "$next"}
             < 2 {"tools": [{"name": "b"}], "nextCursor": "$next2"}
             > 3 tools/list {"cursor": "$next2"}
             <= 3 {"tools": [{"name": "c", "title": "new", "inputSchema": "..."}],
                 "resultType": "...", "ttlMs": 0, "cacheScope": "...", "_meta": "..."}
-            """, era="modern", again=lambda: [
+            """, era="modern", add_again=lambda: [
                 server.add_tool(lambda: None, name=name, title="new") for name in "ca"])
 
     @both_eras
     def test_resources(self, era):
-        """C19"""
         server = Server("s")
         server.resource("r://text", mime_type="text/markdown", title="T", size=5)(
             lambda: "# hi\n")
@@ -3549,7 +3547,23 @@ class Test10Lists(unittest.TestCase):
                 <M 11 -32602 {"uri": ""}
                 """, era=era)
 
-    def test_a_prompt_message_may_be_a_plain_object(self):
+    def test_a_resource_without_a_name_has_that_of_its_function(self):
+        server = Server("s")
+
+        def config():
+            return ""
+
+        server.add_resource("r://x", config, name=None)
+        play(server, """
+            > 1 resources/list
+            < 1 {"resources": [{"uri": "r://x", "name": "config"}]}
+            """, era="legacy")
+
+    def test_a_resource_needs_a_uri_with_a_scheme(self):
+        with self.assertRaisesRegex(ValueError, "needs a URI with a scheme"):
+            Server("s").add_resource("no address", lambda: "")
+
+    def test_a_prompt_message_may_be_a_dict(self):
         server = Server("s")
         server.prompt(name="p")(lambda: [{"role": "assistant", "content": "hi"}])
         play(server, """
@@ -3557,6 +3571,8 @@ class Test10Lists(unittest.TestCase):
             < 1 {"messages": [{"role": "assistant", "content": {"type": "text",
                 "text": "hi"}}]}
             """, era="legacy")
+
+    def test_a_prompt_message_needs_a_known_role(self):
         for role in "system", None:
             with self.assertRaisesRegex(ValueError, "role"):
                 Message(role, "hi")
@@ -3598,7 +3614,7 @@ class Test10Lists(unittest.TestCase):
                 < 8 -32603
                 """, era=era)
 
-    def test_a_resource_of_a_template_completes_as_its_template_does(self):
+    def test_completion_for_a_uri_uses_the_template_that_matches_it(self):
         server = Server("s")
         server.resource("note://{name}")(lambda name: "")
         server.completion("note://{name}", "name")(lambda value: [value + "!"])
@@ -3607,8 +3623,6 @@ class Test10Lists(unittest.TestCase):
                 "argument": {"name": "name", "value": "a"}}
             < 1 {"completion": {"values": ["a!"]}}
             """, era="legacy")
-        with self.assertRaisesRegex(ValueError, "needs a URI with a scheme"):
-            server.add_resource("no address", lambda: "")
 
     @clause("2025-11-25/server/utilities/completion", "Maximum 100 items per response")
     @both_eras
@@ -3643,25 +3657,39 @@ class Test10Lists(unittest.TestCase):
             > 4 completion/complete {"ref": {"type": "ref/prompt", "name": "nope"},
                 "argument": {"name": "x", "value": ""}}
             < 4 -32602
-            > 6 completion/complete {"argument": {"name": "x", "value": ""}}
+            > 5 completion/complete {"argument": {"name": "x", "value": ""}}
+            < 5 -32602
+            > 6 completion/complete {"ref": {"type": "ref/prompt", "name": "review"}}
             < 6 -32602
-            > 7 completion/complete {"ref": {"type": "ref/prompt", "name": "review"}}
-            < 7 -32602
-            > 8 completion/complete {"ref": "review", "argument": {"name": "x", "value":
+            > 7 completion/complete {"ref": "review", "argument": {"name": "x", "value":
                 ""}}
-            < 8 -32602
-            > 9 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
+            < 7 -32602
+            > 8 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
                 "argument": {"name": "language", "value": 7}}
-            < 9 -32602
+            < 8 -32602
             """, era=era)
         self.assertEqual(names["values"], ["py%d" % n for n in range(100)])
+
+
+def host_thread(test):
+    """The thread of a host that runs handlers itself, and its ``run_handler``.
+
+    The thread ends with the test.
+    """
+    jobs = queue.Queue()
+    thread = threading.Thread(target=lambda: [job() for job in iter(jobs.get, None)])
+    thread.start()
+    test.addCleanup(thread.join)
+    test.addCleanup(jobs.put, None)
+    return thread, jobs.put
 
 
 class Test10AsyncHandlers(unittest.TestCase):
     """`async def` handlers of a server share one event loop."""
 
-    def test_what_one_call_opens_serves_the_next(self):
-        """Also on another connection.  Another server has a loop of its own."""
+    def test_all_calls_to_a_server_run_on_one_event_loop(self):
+        """Calls on another connection do too.  Another server has its own event loop,
+        and a server that is served again has a new one."""
         loops = []
 
         async def note() -> str:
@@ -3672,32 +3700,33 @@ class Test10AsyncHandlers(unittest.TestCase):
         for server in first, second:
             server.tool(note)
         with Client(first) as client, Client(first) as other, Client(second) as third:
-            names = {one.call_tool("note").text for one in (client, client, other, third)}
+            names = {caller.call_tool("note").text
+                     for caller in (client, client, other, third)}
         self.assertEqual(names, {"mcp event loop"})
         self.assertEqual([loops.index(loop) for loop in loops], [0, 0, 0, 3])
         self.assertEqual([loop.is_closed() for loop in loops], [True] * 4)
-        with Client(first) as client:  # served again: a loop again
+        with Client(first) as client:  # served again
             client.call_tool("note")
         self.assertNotIn(loops[-1], loops[:-1])
 
-    def test_while_they_wait_they_hold_no_worker(self):
+    def test_a_coroutine_that_waits_holds_no_worker(self):
         """Fails (by hanging) if each keeps the thread that called it."""
-        server, here = Server("s", max_workers=1), []
+        server, arrived = Server("s", max_workers=1), []
 
         @server.tool
         async def meet() -> str:
-            here.append(asyncio.get_running_loop().create_future())
-            if len(here) == 50:
-                for future in here:
+            arrived.append(asyncio.get_running_loop().create_future())
+            if len(arrived) == 50:
+                for future in arrived:
                     future.set_result(None)
-            await here[-1]
+            await arrived[-1]
             return "met"
 
         with Client(server) as client:
             calls = [client.submit_tool("meet") for _ in range(50)]
             self.assertEqual({call.result(PATIENCE).text for call in calls}, {"met"})
 
-    def test_all_of_asyncio_works_in_them(self):
+    def test_subprocesses_executors_and_timeouts_work_in_a_handler(self):
         server = Server("s")
 
         @server.tool
@@ -3716,15 +3745,15 @@ class Test10AsyncHandlers(unittest.TestCase):
         with Client(server) as client:
             self.assertEqual(client.call_tool("work").data, ["5", False, [1, 2]])
 
-    def test_what_fails_in_one_ends_no_other(self):
+    def test_sys_exit_in_a_coroutine_ends_no_other_handler(self):
         server = Server("s")
 
         @server.tool
         async def leave():
-            async def out():
+            async def leave_in_a_task():
                 sys.exit(3)
             asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-            asyncio.ensure_future(out())
+            asyncio.ensure_future(leave_in_a_task())
             await asyncio.sleep(0.001)
             sys.exit(4)
 
@@ -3738,20 +3767,23 @@ class Test10AsyncHandlers(unittest.TestCase):
             self.assertEqual(client.call_tool("stay").text, "here")
 
     @both_eras
-    def test_questions_are_awaited_and_hold_up_nobody(self, era):
-        """Fails (by hanging) if the loop waits for the user."""
-        server, asked = Server("s"), gate("asked")
+    def test_a_handler_that_awaits_an_answer_blocks_no_other(self, era):
+        """Fails (by hanging) if the event loop blocks until the user has answered."""
+        server = Server("s")
 
         @server.tool
         async def ask(ctx: Context) -> str:
-            first, second = await asyncio.gather(
-                ctx.elicit("One?", str, key="one"), ctx.elicit("Two?", int, key="two")
-                ) if ctx.protocol_version != MODERN else (
-                await ctx.elicit("One?", str), await ctx.elicit("Two?", int))
+            if ctx.protocol_version == MODERN:
+                first = await ctx.elicit("One?", str)
+                second = await ctx.elicit("Two?", int)
+            else:
+                first, second = await asyncio.gather(
+                    ctx.elicit("One?", str, key="one"),
+                    ctx.elicit("Two?", int, key="two"))
             return f"{first.data} {second.data}"
 
         @server.tool
-        async def pass_by(ctx: Context) -> str:
+        async def overtake(ctx: Context) -> str:
             contents = await ctx.read_resource("s://now")
             await ctx.wait(0.001)
             return contents[0].text + await ctx.once("k", later)
@@ -3764,9 +3796,8 @@ class Test10AsyncHandlers(unittest.TestCase):
             return " or later"
 
         def answer(message, schema, params):
-            asked.set()
             if message == "One?":
-                self.assertEqual(other.call_tool("pass_by").text, "now or later")
+                self.assertEqual(other.call_tool("overtake").text, "now or later")
             return {"value": {"One?": "x", "Two?": 2}[message]}
 
         with Client(server, mode=era) as other, Client(
@@ -3774,7 +3805,7 @@ class Test10AsyncHandlers(unittest.TestCase):
             self.assertEqual(client.call_tool("ask").text, "x 2")
 
     @both_eras
-    def test_a_question_that_was_not_awaited_is_an_error_in_words(self, era):
+    def test_a_question_that_is_not_awaited_is_an_error_that_names_the_fix(self, era):
         server = Server("s")
 
         @server.tool
@@ -3792,7 +3823,7 @@ class Test10AsyncHandlers(unittest.TestCase):
                 text = client.call_tool(tool, raise_on_error=False).text
                 self.assertIn("`await ctx.elicit(…)`", text)
 
-    def test_reports_act_at_once_and_may_be_awaited(self):
+    def test_notifications_are_sent_whether_or_not_they_are_awaited(self):
         server, steps, logs = Server("s"), [], []
 
         @server.tool
@@ -3810,11 +3841,10 @@ class Test10AsyncHandlers(unittest.TestCase):
             soon(lambda: len(logs) == 3)
         self.assertEqual((steps, logs), ([1, 2], ["one", "two", "three"]))
 
-    def test_with_run_handler_they_run_on_the_thread_of_the_host(self):
-        """One after the other, on one loop, and the lifespan's too."""
-        jobs, loops = queue.Queue(), []
-        host = threading.Thread(target=lambda: [job() for job in iter(jobs.get, None)])
-        host.start()
+    def test_with_run_handler_coroutines_run_on_the_thread_of_the_host(self):
+        """They run on one event loop, and the lifespan runs on the same one."""
+        host, run_handler = host_thread(self)
+        loops = []
 
         @contextlib.asynccontextmanager
         async def lifespan(server):
@@ -3822,7 +3852,7 @@ class Test10AsyncHandlers(unittest.TestCase):
             yield
             loops.append(asyncio.get_running_loop())
 
-        server = Server("s", run_handler=jobs.put, lifespan=lifespan)
+        server = Server("s", run_handler=run_handler, lifespan=lifespan)
 
         @server.tool
         async def where(ctx: Context) -> bool:
@@ -3837,11 +3867,9 @@ class Test10AsyncHandlers(unittest.TestCase):
             self.assertEqual([call.result().data for call in calls], [True] * 3)
         soon(lambda: len(loops) == 5)
         self.assertEqual(len(set(loops)), 1)
-        jobs.put(None)
-        host.join()
 
 
-LIFE = textwrap.dedent("""
+LIFESPAN_SERVER = textwrap.dedent("""
     import asyncio, contextlib
     @contextlib.asynccontextmanager
     async def lifespan(server):
@@ -3857,11 +3885,11 @@ LIFE = textwrap.dedent("""
     """)
 
 
-class Test10NothingIsSilent(unittest.TestCase):
-    """What would otherwise be found out by wrong guesses."""
+class Test10Diagnostics(unittest.TestCase):
+    """What a server reports about mistakes, on stderr or in an error message."""
 
-    def test_a_tool_registered_twice_is_told(self):
-        with contextlib.redirect_stderr(io.StringIO()) as stderr:
+    def test_a_tool_registered_twice_is_reported(self):
+        with quiet() as stderr:
             server = Server("s")
             server.tool(lambda: 1, name="twice")
             self.assertEqual(stderr.getvalue(), "")
@@ -3869,69 +3897,71 @@ class Test10NothingIsSilent(unittest.TestCase):
         self.assertEqual(stderr.getvalue(),
                          "mcp_min: twice is registered again: the new one counts\n")
 
-    def test_a_cancelled_handler_that_goes_on_is_named_once(self):
-        server, began, go = Server("s", max_workers=2), queue.Queue(), gate("go")
-        self.addCleanup(go.set)
+    def test_a_handler_that_ignores_its_cancellation_is_reported_once(self):
+        server, started = Server("s", max_workers=2), queue.Queue()
+        release = gate("release")
+        self.addCleanup(release.set)
 
         @server.tool
         def spin():
-            began.put(1)
-            go.wait()  # here
+            started.put(1)
+            release.wait()  # the line that the report names
 
         with open(__file__, encoding="utf-8") as file:
-            number = 1 + file.read().split("\n").index("            go.wait()  # here")
-        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.05), (
-                contextlib.redirect_stderr(io.StringIO())) as stderr, Client(server) as c:
-            calls = [c.submit_tool("spin"), c.submit_tool("spin")]
+            number = 1 + file.read().split("\n").index(
+                "            release.wait()  # the line that the report names")
+        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.05), \
+                quiet() as stderr, Client(server) as client:
+            calls = [client.submit_tool("spin"), client.submit_tool("spin")]
             for call in calls:
-                began.get(timeout=PATIENCE)
+                started.get(timeout=PATIENCE)
             for call in calls:
                 call.cancel()
             soon(lambda: stderr.getvalue().count("still at") == 2)
-            go.set()
-        said = stderr.getvalue()
-        self.assertRegex(said, r"tools/call spin was cancelled 0.05 s ago, and is still at "
-                         r".*test_mcp_min.py:%d\n" % number)
-        self.assertEqual(said.count("all 2 workers run calls that nobody waits for: "
-                                    "tools/call spin"), 1)
+            release.set()
+        report = stderr.getvalue()
+        self.assertRegex(report, r"tools/call spin was cancelled 0.05 s ago, and is "
+                         r"still at .*test_mcp_min.py:%d\n" % number)
+        self.assertEqual(report.count("all 2 workers run calls that nobody waits for: "
+                                      "tools/call spin"), 1)
 
-    def test_a_coroutine_that_blocks_the_loop_is_named_too(self):
-        server, began, go = Server("s"), gate("began"), gate("go")
+    def test_a_coroutine_that_blocks_the_event_loop_is_reported(self):
+        server, started, release = Server("s"), gate("started"), gate("release")
 
         @server.tool
         async def block():
-            began.set()
-            go.wait()
+            started.set()
+            release.wait()
 
-        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.05), (
-                contextlib.redirect_stderr(io.StringIO())) as stderr, Client(server) as c:
-            call = c.submit_tool("block")
-            began.wait()
+        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.05), \
+                quiet() as stderr, Client(server) as client:
+            call = client.submit_tool("block")
+            started.wait()
             call.cancel()
             soon(lambda: "block was cancelled" in stderr.getvalue())
-            go.set()
+            release.set()
         self.assertIn("test_mcp_min.py:", stderr.getvalue())
 
-    def test_a_traceback_begins_in_the_users_code(self):
+    def test_a_traceback_shows_no_frame_of_the_library(self):
         server = Server("s")
 
         @server.tool
         def fail():
             raise ValueError("broken")
 
-        with contextlib.redirect_stderr(io.StringIO()) as stderr, Client(server) as client:
+        with quiet() as stderr, Client(server) as client:
             client.call_tool("fail", raise_on_error=False)
         self.assertNotIn('File "' + mcp_min.__file__, stderr.getvalue())
         self.assertIn("in fail\n", stderr.getvalue())
 
-    def test_what_is_no_json_is_named_with_its_place(self):
+    def test_a_value_that_is_no_json_is_reported_with_its_path(self):
         server = Server("s")
         server.tool(lambda: {"a": [1, {"b": object()}]}, name="f")
         with quiet(), Client(server) as client:
             self.assertIn("a: 1: b: a object cannot be written as JSON",
                           client.call_tool("f", raise_on_error=False).text)
 
-    def test_who_cannot_answer_is_said(self):
+    def test_the_error_says_why_a_client_cannot_be_asked(self):
         server = Server("s")
 
         @server.tool
@@ -3946,7 +3976,7 @@ class Test10NothingIsSilent(unittest.TestCase):
             self.assertIn("did not declare the capability: elicitation",
                           str(raised(client.call_tool, "ask")))
 
-    def test_help_can_be_read(self):
+    def test_pydoc_documents_the_public_names(self):
         import pydoc
         text = pydoc.plain(pydoc.render_doc(mcp_min))
         self.assertNotIn(" at 0x", text)
@@ -3955,14 +3985,16 @@ class Test10NothingIsSilent(unittest.TestCase):
 
 
 class Test10Lifespan(unittest.TestCase):
-    """A context manager around all that is served."""
+    """The lifespan: a context manager that is open as long as the server runs."""
 
     @UNIX
-    def test_it_is_left_however_the_server_ends(self):
-        for end, status in ((lambda server: server.hang_up(), 0),
-                            (lambda server: server.child.terminate(), 143),
-                            (lambda server: server.child.send_signal(signal.SIGINT), 130)):
-            with self.subTest(status), process(LIFE + "server.run()", "-I") as server:
+    def test_it_is_left_at_the_end_of_input_and_on_a_signal(self):
+        for end, status in (
+                (lambda server: server.hang_up(), 0),
+                (lambda server: server.child.terminate(), 143),
+                (lambda server: server.child.send_signal(signal.SIGINT), 130)):
+            with self.subTest(status), process(
+                    LIFESPAN_SERVER + "server.run()", "-I") as server:
                 play(server, """
                     > handshake
                     > 1 tools/call {"name": "same"}
@@ -3972,7 +4004,7 @@ class Test10Lifespan(unittest.TestCase):
                 self.assertEqual(server.exit(), status)
                 self.assertEqual(server.stderr.split(), ["enter", "leave"])
 
-    def test_what_fails_in_it_is_told_and_ends_the_server(self):
+    def test_an_error_in_it_is_reported_and_ends_the_server(self):
         for before, after in ("1/0", "yield"), ("yield", "1/0"):
             with self.subTest(before), process(f"""
                     async def lifespan(server):
@@ -3985,52 +4017,52 @@ class Test10Lifespan(unittest.TestCase):
                 self.assertEqual(server.exit(), 1)
                 self.assertIn("ZeroDivisionError", server.stderr)
 
-    def test_plain_ones_and_bare_generators_too(self):
-        story = []
+    def test_it_may_be_a_plain_context_manager_or_a_generator(self):
+        events = []
 
         class Plain:
             def __enter__(self):
-                story.append("enter")
+                events.append("enter")
                 return 5
 
             def __exit__(self, *exc):
-                story.append("leave")
+                events.append("leave")
 
-        def bare(server):
+        def generator(server):
             with Plain() as value:
                 yield value
 
-        async def bare_async(server):
+        async def async_generator(server):
             with Plain() as value:
                 yield value
 
-        for lifespan in (lambda server: Plain()), bare, bare_async:
+        for lifespan in (lambda server: Plain()), generator, async_generator:
             server = Server("s", lifespan=lifespan)
 
             @server.tool
             def value(ctx: Context) -> int:
-                story.append("call")
+                events.append("call")
                 return ctx.lifespan_context
 
             with Client(server) as client, Client(server) as other:
                 self.assertEqual(client.call_tool("value").data, 5)
                 self.assertEqual(other.call_tool("value").data, 5)
-            soon(lambda: len(story) % 4 == 0)
-        self.assertEqual(story, ["enter", "call", "call", "leave"] * 3)
+            soon(lambda: len(events) % 4 == 0)
+        self.assertEqual(events, ["enter", "call", "call", "leave"] * 3)
 
-    def test_one_that_does_not_end_is_left_alone(self):
+    def test_one_that_does_not_end_times_out(self):
         server = Server("s", lifespan=endless)
         with mock.patch.object(mcp_min, "LIFESPAN_SECONDS", 0.01), quiet(), (
                 self.assertRaisesRegex(TimeoutError, "lifespan")):
             play(server, "> 1 ping\n< 1 {}", era="legacy")
 
     def test_run_async_shares_the_loop_of_the_application(self):
-        with process(LIFE + textwrap.dedent("""
+        with process(LIFESPAN_SERVER + textwrap.dedent("""
             async def main():
-                pool = asyncio.get_running_loop()
+                application_loop = asyncio.get_running_loop()
                 @server.tool
                 async def shared() -> bool:
-                    return pool is asyncio.get_running_loop()
+                    return application_loop is asyncio.get_running_loop()
                 await server.run_stdio_async()
                 print("after", file=sys.stderr)
             asyncio.run(main())
@@ -4047,7 +4079,7 @@ class Test10Lifespan(unittest.TestCase):
             self.assertEqual(server.stderr.split(), ["enter", "leave", "after"])
 
     def test_run_async_ends_when_it_is_cancelled(self):
-        with process(LIFE + textwrap.dedent("""
+        with process(LIFESPAN_SERVER + textwrap.dedent("""
             async def main():
                 serving = asyncio.ensure_future(server.run_async("stdio"))
                 await asyncio.sleep(0.05)
@@ -4063,17 +4095,17 @@ class Test10Lifespan(unittest.TestCase):
 
 
 async def endless(server):
-    """A lifespan."""
+    """A lifespan that does not end in time."""
     yield
     await asyncio.sleep(600)
 
 
 class Test10Extras(unittest.TestCase):
-    """Your own methods, middleware, and where handlers run."""
+    """Custom methods, middleware, and the thread that runs a handler."""
 
     @both_eras
-    def test_your_own_methods(self, era):
-        server, told = Server("s"), []
+    def test_custom_methods(self, era):
+        server, hints = Server("s"), []
 
         @server.method("acme/reindex")
         def reindex(params: dict, ctx: Context) -> dict:
@@ -4084,7 +4116,7 @@ class Test10Extras(unittest.TestCase):
 
         @server.method("notifications/acme/hint")
         def hint(params: dict):
-            told.append(params)
+            hints.append(params)
 
         with quiet():
             play(server, """
@@ -4096,23 +4128,23 @@ class Test10Extras(unittest.TestCase):
                 < notifications/acme/step {"n": 1}
                 < 2 -32603
                 """, era=era)
-        self.assertEqual([hint.get("x") for hint in told], [1])
+        self.assertEqual([params.get("x") for params in hints], [1])
 
     @both_eras
-    def test_middleware_stands_around_every_handler(self, era):
+    def test_middleware_wraps_every_handler(self, era):
         server = zoo()
-        seen = []
+        called = []
 
         @server.middleware
         def outer(ctx, method, params, call_next):
-            seen.append(method)
+            called.append(method)
             if params.get("name") == "same":
                 raise McpError(-1, "closed")
             return call_next(ctx, method, params)
 
         @server.middleware
         def inner(ctx, method, params, call_next):
-            seen.append("inner")
+            called.append("inner")
             return call_next(ctx, method, params)
 
         play(server, """
@@ -4121,7 +4153,7 @@ class Test10Extras(unittest.TestCase):
             > 2 tools/call {"name": "same", "arguments": {"value": {}}}
             < 2 -1 "closed"
             """, era=era)
-        self.assertEqual([one for one in seen if one != "initialize"],
+        self.assertEqual([name for name in called if name != "initialize"],
                          ["tools/call", "inner", "tools/call"])
 
     @both_eras
@@ -4141,87 +4173,87 @@ class Test10Extras(unittest.TestCase):
     @unittest.skipIf(os.name == "nt", "there closing a pipe waits for its reader")
     @both_eras
     def test_unthreaded_handlers_run_on_the_calling_thread(self, era):
-        """One after the other; but pings, cancellations, progress and answers go on."""
-        server, ran, began, go = Server("s"), [], gate("began"), gate("go")
+        """They run one after the other.  Pings, cancellations, progress and answers
+        are still handled while one runs."""
+        server, threads = Server("s"), []
+        started, release = gate("started"), gate("release")
 
         @server.tool
         def hold(ctx: Context) -> str:
-            ran.append(threading.get_ident())
+            threads.append(threading.get_ident())
             ctx.report_progress(1)
-            began.set()
-            go.wait()
+            started.set()
+            release.wait()
             ctx.check_cancelled()
             return "held"
 
         @server.tool
         def ask(ctx: Context) -> str:
-            ran.append(threading.get_ident())
+            threads.append(threading.get_ident())
             return ctx.elicit("?", str).data
 
         @server.tool
         async def later(ctx: Context) -> str:
-            ran.append(threading.get_ident())
+            threads.append(threading.get_ident())
             await asyncio.sleep(0)
             return (await ctx.elicit("?", str)).data
 
-        (into, ours), (mine, out) = os.pipe(), os.pipe()
+        (requests, to_server), (responses, to_client) = os.pipe(), os.pipe()
         streams = [os.fdopen(fd, mode, 0) for fd, mode in (
-            (mine, "rb"), (ours, "wb"), (into, "rb"), (out, "wb"))]
+            (responses, "rb"), (to_server, "wb"), (requests, "rb"), (to_client, "wb"))]
         serving = threading.Thread(target=lambda: server.serve(
             *streams[2:], threaded=False))
         serving.start()
         steps = []
         with Client(tuple(streams[:2]), mode=era, timeout=PATIENCE,
                     elicitation_handler=lambda *_: {"value": "yes"}) as client:
-            held = client.submit_tool("hold", progress_handler=lambda *s: steps.append(s))
-            began.wait()
+            held = client.submit_tool(
+                "hold", progress_handler=lambda *step: steps.append(step))
+            started.wait()
             soon(lambda: steps)
             client.list_tools() if era == MODERN else client.ping()
-            behind = client.submit_tool("ask")
+            queued = client.submit_tool("ask")
             held.cancel()
-            go.set()
-            self.assertEqual(behind.result(PATIENCE).text, "yes")
+            release.set()
+            self.assertEqual(queued.result(PATIENCE).text, "yes")
             self.assertEqual(client.call_tool("later").text, "yes")
         for stream in streams[:2]:
             stream.close()
         serving.join(PATIENCE)
         self.assertFalse(serving.is_alive())
-        self.assertEqual(set(ran), {serving.ident})
+        self.assertEqual(set(threads), {serving.ident})
 
-    def test_a_finite_stream_is_answered_however_long_that_takes(self):
-        server, out = Server("s", drain_seconds=0.0), io.BytesIO()
+    def test_every_request_of_a_finite_stream_is_answered(self):
+        """Fails if its end cancels the handlers after `drain_seconds`."""
+        server = Server("s", drain_seconds=0.0)
         server.tool(lambda: time.sleep(0.05), name="slow")
-        text = "".join(json.dumps(message(f'{n} tools/call {{"name": "slow"}}', True)) + "\n"
-                       for n in range(5))
+        requests = "".join(
+            json.dumps(message(f'{n} tools/call {{"name": "slow"}}', True)) + "\n"
+            for n in range(5)).encode()
         with tempfile.TemporaryFile() as file:
-            file.write(text.encode())
+            file.write(requests)
             file.seek(0)
-            for reader in io.BytesIO(text.encode()), file:
-                out = io.BytesIO()
-                server.serve(reader, out)
-                self.assertEqual(out.getvalue().count(b'"isError":false'), 5)
+            for reader in io.BytesIO(requests), file:
+                writer = io.BytesIO()
+                server.serve(reader, writer)
+                self.assertEqual(writer.getvalue().count(b'"isError":false'), 5)
 
-    def test_a_host_may_run_the_handlers_where_it_must(self):
-        jobs = queue.Queue()
-        host = threading.Thread(target=lambda: [job() for job in iter(jobs.get, None)])
-        host.start()
-        server, ran = Server("s", run_handler=jobs.put), []
-        try:
-            @server.tool
-            def where() -> str:
-                ran.append(threading.current_thread())
-                return "there"
+    def test_run_handler_decides_which_thread_runs_a_handler(self):
+        host, run_handler = host_thread(self)
+        server, threads = Server("s", run_handler=run_handler), []
 
-            play(server, """
-                > 1 tools/call {"name": "where"}
-                < 1 {"content": [{"text": "there"}]}
-                """, era="legacy")
-        finally:
-            jobs.put(None)
-            host.join()
-        self.assertEqual(ran, [host])
+        @server.tool
+        def where() -> str:
+            threads.append(threading.current_thread())
+            return "there"
 
-    def test_a_host_that_runs_a_handler_twice_runs_it_once(self):
+        play(server, """
+            > 1 tools/call {"name": "where"}
+            < 1 {"content": [{"text": "there"}]}
+            """, era="legacy")
+        self.assertEqual(threads, [host])
+
+    def test_a_handler_that_run_handler_calls_twice_runs_once(self):
         server = Server("s", run_handler=lambda job: (job(), job()))
         ran = []
         server.tool(lambda: ran.append("once"), name="run")
@@ -4231,33 +4263,33 @@ class Test10Extras(unittest.TestCase):
             """, era="legacy")
         self.assertEqual(ran, ["once"])
 
-    def test_a_wait_may_have_no_end(self):
-        server, began, ended = Server("s"), gate("began"), []
+    def test_a_wait_without_end_can_be_cancelled(self):
+        server, started, errors = Server("s"), gate("started"), []
 
         @server.tool
         def wait(ctx: Context):
-            began.set()
+            started.set()
             try:
                 ctx.wait(math.inf)
             except BaseException as error:
-                ended.append(type(error))
+                errors.append(type(error))
                 raise
 
         play(server, """
             > 1 tools/call {"name": "wait"}
-            ! began
+            ! started
             > notifications/cancelled {"requestId": 1}
             < fence
-            """, era="legacy", began=began.wait)
-        self.assertEqual(soon(lambda: ended), [Cancelled])
+            """, era="legacy", started=started.wait)
+        self.assertEqual(soon(lambda: errors), [Cancelled])
 
     def test_one_server_serves_several_connections(self):
         server = zoo()
-        with wire(server) as one, wire(server) as other:
-            play(one, "> handshake 2024-11-05")
-            play(other, "> 1 tools/list\n< 1 -32600\n> handshake")
+        with wire(server) as first, wire(server) as second:
+            play(first, "> handshake 2024-11-05")
+            play(second, "> 1 tools/list\n< 1 -32600\n> handshake")
             server.remove_tool("echo")
-            for client in one, other:
+            for client in first, second:
                 play(client, "< notifications/tools/list_changed")
 
 
@@ -4266,8 +4298,7 @@ SIZE = {"type": "object", "required": ["size"],
 
 
 def shop(name="shop", **options):
-    """A server whose tools ask their client; what was done is kept in
-    ``server.done``."""
+    """A server whose handlers ask their client; ``server.done`` lists their effects."""
     server = Server(name, **options)
     server.done = []
 
@@ -4276,7 +4307,7 @@ def shop(name="shop", **options):
         bill = ctx.once("bill", lambda: server.done.append("bill") or len(server.done))
         size = ctx.elicit("Which size?", SIZE, key="size")
         if size.action != "accept":
-            return "%sed" % size.action
+            return "not sold: " + size.action
         color = ctx.elicit("Which color?", ["red", "blue"], key="color")
         server.done.append("sold")
         return "bill %s: %s %s %s" % (bill, size.content["size"], color.data, item)
@@ -4302,8 +4333,8 @@ def shop(name="shop", **options):
     def roots(ctx: Context) -> list:
         try:
             return [root["uri"] for root in ctx.list_roots()]
-        except Exception:  # noqa: BLE001 - must not eat what unwinds a handler
-            return ["eaten by except Exception"]
+        except Exception:  # noqa: BLE001 - must not catch what unwinds a handler
+            return ["caught by except Exception"]
 
     @server.prompt
     def letter(ctx: Context) -> str:
@@ -4326,20 +4357,20 @@ ORDER = '"name": "order", "arguments": {"item": "hat", "count": 2}'
 
 
 class Test10Questions(unittest.TestCase):
-    """A handler asks its client: by a request in a session, by replay where there is
-    none."""
+    """A handler asks its client: by a request in a session, and without a session by an
+    `InputRequiredResult`, after which the handler is replayed."""
 
     # -- in a session ------------------------------------------------------------------
 
-    def test_a_notification_before_any_handshake_can_ask_nobody(self):
-        server, failed = Server("s"), []
+    def test_a_notification_handler_cannot_ask_before_the_handshake(self):
+        server, errors = Server("s"), []
 
         @server.method("notifications/acme")
         def acme(ctx: Context):
-            failed.append(raised(ctx.elicit, "?", str))
+            errors.append(raised(ctx.elicit, "?", str))
 
         play(server, "> notifications/acme {}")
-        self.assertIsInstance(soon(lambda: failed)[0], McpError)
+        self.assertIsInstance(soon(lambda: errors)[0], McpError)
 
     @clause("2025-11-25/client/elicitation", "elicitation/create")
     def test_in_a_session_the_server_asks_by_request(self):
@@ -4390,24 +4421,25 @@ class Test10Questions(unittest.TestCase):
             """ % ORDER, era="legacy")
         self.assertEqual(server.done, ["bill", "sold"])
 
-    @clause("2025-11-25/basic/lifecycle", "Implementations **SHOULD** establish timeouts "
-            "for all sent requests")
-    def test_a_question_that_is_not_answered_in_time_frees_its_handler(self):
-        server, tried = Server("s", max_workers=1), []
+    @clause("2025-11-25/basic/lifecycle",
+            "Implementations **SHOULD** establish timeouts for all sent requests")
+    def test_a_question_without_an_answer_times_out(self):
+        server, timeouts = Server("s", max_workers=1), []
 
         @server.tool
         def ask(ctx: Context) -> str:
-            for verb in (ctx.list_roots, functools.partial(ctx.sample, "?"),
-                         functools.partial(ctx.elicit, "?", str),
-                         functools.partial(ctx.elicit_url, "?", "https://x.io"),
-                         functools.partial(ctx.ask, {"r": {"method": "roots/list"}})):
+            for question in (
+                    ctx.list_roots, functools.partial(ctx.sample, "?"),
+                    functools.partial(ctx.elicit, "?", str),
+                    functools.partial(ctx.elicit_url, "?", "https://x.io"),
+                    functools.partial(ctx.ask, {"r": {"method": "roots/list"}})):
                 try:
-                    verb(timeout=0.01)
+                    question(timeout=0.01)
                 except RequestTimeout as error:
-                    tried.append(str(error))
+                    timeouts.append(str(error))
             return "gave up"
 
-        asked = "".join("""
+        questions = "".join("""
             < $%d %s
             < notifications/cancelled {"requestId": "$%d", "reason": "timed out"}
             """ % (n, method, n) for n, method in enumerate((
@@ -4417,14 +4449,14 @@ class Test10Questions(unittest.TestCase):
             > 1 tools/call {"name": "ask"}
             %s
             < 1 {"content": [{"text": "gave up"}]}
-            """ % asked, era="legacy")
-        self.assertEqual(len(tried), 5)
-        self.assertRegex(tried[2], "elicitation/create: no response within")
+            """ % questions, era="legacy")
+        self.assertEqual(len(timeouts), 5)
+        self.assertRegex(timeouts[2], "elicitation/create: no response within")
 
     @clause("2026-07-28/client/elicitation",
             "limited to flat objects with primitive properties only")
     def test_a_form_is_flat(self):
-        """What it cannot say is named before anything is sent, in both eras."""
+        """A type that a form cannot ask for is an error before anything is sent."""
         @dataclasses.dataclass
         class Good:
             name: str
@@ -4434,23 +4466,25 @@ class Test10Questions(unittest.TestCase):
             colors: List[Color] = dataclasses.field(default_factory=list)
 
         titled = [{"const": "a", "title": "A"}]
-        good = [Good, bool, ["a", 1], Literal["a", "b"], OBJECT, datetime.datetime, {
-            "type": "object", "properties": {
+        accepted = [
+            Good, bool, ["a", 1], Literal["a", "b"], OBJECT, datetime.datetime,
+            {"type": "object", "properties": {
                 "one": {"type": "string", "oneOf": titled},
                 "some": {"type": "array", "items": {"anyOf": titled}},
                 "mail": {"type": "string", "format": "email"}}}]
-        bad = [(User, "home: .*type is object"), (List[str], "value: .*a list that is"),
-               (uuid.UUID, "value: .*format is uuid"), (Level, "value: .*no text"),
-               (Any, "value: .*type is None"), (decimal.Decimal, "value: "),
-               (Optional[Union[int, str]], "value: "), ({"type": "object", "properties": {
-                   "x": True}}, "x: .*type is None")]
-        for wanted in good:
-            mcp_min.Form(wanted)
-        for wanted, words in bad:
-            with self.subTest(wanted), self.assertRaisesRegex(ValueError, words):
-                mcp_min.Form(wanted)
+        rejected = [
+            (User, "home: .*type is object"), (List[str], "value: .*a list that is"),
+            (uuid.UUID, "value: .*format is uuid"), (Level, "value: .*no text"),
+            (Any, "value: .*type is None"), (decimal.Decimal, "value: "),
+            (Optional[Union[int, str]], "value: "),
+            ({"type": "object", "properties": {"x": True}}, "x: .*type is None")]
+        for schema in accepted:
+            mcp_min.Form(schema)
+        for schema, error in rejected:
+            with self.subTest(schema), self.assertRaisesRegex(ValueError, error):
+                mcp_min.Form(schema)
 
-    def test_an_address_is_one(self):
+    def test_elicit_url_needs_a_url(self):
         with self.assertRaisesRegex(ValueError, "not a URL: 'no address'"):
             mcp_min.Context.elicit_url(mock.Mock(), "?", "no address")
 
@@ -4463,24 +4497,24 @@ class Test10Questions(unittest.TestCase):
             > 2 tools/call {"name": "roots"}
             < $b roots/list
             > $b -1 "no"
-            < 2 {"structuredContent": {"result": ["eaten by except Exception"]}}
+            < 2 {"structuredContent": {"result": ["caught by except Exception"]}}
             """ % ORDER, era="legacy")
 
-    def test_declined_and_cancelled_are_answers(self):
+    def test_decline_and_cancel_reach_the_handler(self):
         play(shop(), """
             > 1 tools/call {%s}
             < $a elicitation/create {}
             > $a {"action": "decline"}
-            < 1 {"content": [{"text": "declineed"}]}
+            < 1 {"content": [{"text": "not sold: decline"}]}
             > 2 tools/call {%s}
             < $b elicitation/create {}
             > $b {"action": "cancel"}
-            < 2 {"content": [{"text": "canceled"}]}
+            < 2 {"content": [{"text": "not sold: cancel"}]}
             """ % (ORDER, ORDER), era="legacy")
 
     def test_two_handlers_ask_at_once_and_each_gets_its_own_answer(self):
-        """Fails if outgoing ids are handed out without the lock, or answers without the
-        pop."""
+        """Fails if ids of requests are taken without the lock, or if a response does
+        not remove its request from the pending ones."""
         play(shop(), """
             > 1 prompts/get {"name": "letter"}
             < $a elicitation/create {}
@@ -4494,7 +4528,7 @@ class Test10Questions(unittest.TestCase):
             < 1 {"messages": [{"content": {"text": "Dear Ada"}}]}
             """, era="legacy")
 
-    def test_a_misfit_is_asked_again_in_a_session_too(self):
+    def test_an_invalid_answer_is_asked_again_in_a_session(self):
         names = play(shop(), """
             > 1 tools/call {%s}
             < $a elicitation/create {"message": "Which size?"}
@@ -4509,8 +4543,7 @@ class Test10Questions(unittest.TestCase):
 
     @clause("2025-11-25/basic/lifecycle",
             "Only use capabilities that were successfully negotiated")
-    def test_a_session_that_cannot_answer_is_not_asked(self):
-        """C17"""
+    def test_a_client_is_asked_only_what_it_declared(self):
         server = shop()
         play(server, """
             > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {}}}
@@ -4519,7 +4552,7 @@ class Test10Questions(unittest.TestCase):
             > 1 tools/call {"name": "haiku"}
             < {"id": 1, "error": {"message": "...sampling..."}}
             > 2 tools/call {"name": "roots"}
-            < 2 {"structuredContent": {"result": ["eaten by except Exception"]}}
+            < 2 {"structuredContent": {"result": ["caught by except Exception"]}}
             > 3 tools/call {"name": "visit"}
             < {"id": 3, "error": {"message": "...elicitation..."}}
             > 4 prompts/get {"name": "letter"}
@@ -4529,14 +4562,14 @@ class Test10Questions(unittest.TestCase):
             """)
 
     def test_cancelling_a_request_releases_the_handler_that_waits_for_its_client(self):
-        server, seen = Server("s", max_workers=1), gate("the handler was released")
+        server, released = Server("s", max_workers=1), gate("the handler was released")
 
         @server.tool
         def ask(ctx: Context):
             try:
                 ctx.elicit("Well?", str)
             finally:
-                seen.set()
+                released.set()
 
         with wire(server) as client:
             names = play(client, """
@@ -4544,15 +4577,15 @@ class Test10Questions(unittest.TestCase):
                 < $q elicitation/create {}
                 """, era="legacy")
             client.say('notifications/cancelled {"requestId": 1}')
-            seen.wait()
-            got = client.ask('"late" tools/list')
-            if "id" not in got:   # it may tell the client to stop asking the user
-                self.assertEqual(got["params"]["requestId"], names["q"])
-                got = client.recv()
-            self.assertEqual(got["id"], "late")
+            released.wait()
+            received = client.ask('"late" tools/list')
+            if "id" not in received:   # the question itself may be cancelled first
+                self.assertEqual(received["params"]["requestId"], names["q"])
+                received = client.recv()
+            self.assertEqual(received["id"], "late")
             client.say('%s {"action": "decline"}' % json.dumps(names["q"]))
 
-    def test_whoever_waits_for_a_client_that_hangs_up_is_told_at_once(self):
+    def test_a_pending_question_fails_at_once_when_the_client_hangs_up(self):
         server = Server("s", drain_seconds=60)
 
         @server.tool
@@ -4567,13 +4600,13 @@ class Test10Questions(unittest.TestCase):
                 < 1 {"isError": true}
                 """, era="legacy")
 
-    def test_whoever_asks_a_client_that_has_hung_up_is_told_at_once(self):
+    def test_a_question_to_a_client_that_has_hung_up_fails_at_once(self):
         """The final result of a stream shows that the end of input has been read."""
-        server, go = Server("s", drain_seconds=60), gate("go")
+        server, release = Server("s", drain_seconds=60), gate("release")
 
         @server.tool
         def ask(ctx: Context):
-            go.wait()
+            release.wait()
             ctx.elicit("Well?", str)
 
         with quiet():
@@ -4584,11 +4617,11 @@ class Test10Questions(unittest.TestCase):
                 < fence
                 > EOF
                 < 1 {"resultType": "complete"}
-                ! go
+                ! release
                 < 2 {"isError": true}
-                """, era="legacy", go=go.set)
+                """, era="legacy", release=release.set)
 
-    # -- where there is no session -----------------------------------------------------
+    # -- without a session -------------------------------------------------------------
 
     @clause("2026-07-28/basic/patterns/mrtr",
             "Servers **MAY** respond to any [supported client "
@@ -4612,7 +4645,7 @@ class Test10Questions(unittest.TestCase):
             """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
         self.assertEqual(server.done, ["bill", "sold"])
 
-    def test_every_question_has_its_wire_form(self):
+    def test_prompts_resources_and_sampling_ask_without_a_session(self):
         play(shop(), """
             > 1 tools/call {"name": "haiku"}
             < 1 {"resultType": "input_required", "requestState": "$s1", "inputRequests":
@@ -4639,14 +4672,14 @@ class Test10Questions(unittest.TestCase):
             < 6 {"resultType": "complete", "contents": [{"text": "key 7"}]}
             """, era="modern")
 
-    def test_roots_and_urls_without_a_key_of_their_own(self):
+    def test_a_question_without_a_key_gets_one(self):
         for tool, answer, text in (
                 ("roots", {"roots": [{"uri": "file:///a"}]}, "...file:///a..."),
                 ("visit", {"action": "accept"}, "accept")):
             with wire(shop()) as client:
-                asked = client.ask('1 tools/call {"name": "%s"}' % tool, "modern")
-                asked = asked["result"]
-                (key, question), = asked["inputRequests"].items()
+                response = client.ask('1 tools/call {"name": "%s"}' % tool, "modern")
+                result = response["result"]
+                (key, question), = result["inputRequests"].items()
                 self.assertEqual(question["method"], {
                     "roots": "roots/list", "visit": "elicitation/create"}[tool])
                 play(client, """
@@ -4654,9 +4687,9 @@ class Test10Questions(unittest.TestCase):
                         "inputResponses": "$answers"}
                     < 2 {"resultType": "complete", "content": [{"text": "%s"}]}
                     """ % text, era="modern",
-                     tool=tool, state=asked["requestState"], answers={key: answer})
+                     tool=tool, state=result["requestState"], answers={key: answer})
 
-    def test_several_questions_at_once_and_only_the_missing_one_again(self):
+    def test_of_several_questions_only_the_unanswered_one_is_asked_again(self):
         names = play(shop(), """
             > 1 tools/call {"name": "survey"}
             < 1 {"resultType": "input_required", "requestState": "$one",
@@ -4679,7 +4712,7 @@ class Test10Questions(unittest.TestCase):
     @clause("2026-07-28/basic/patterns/mrtr",
             "the server **SHOULD** respond with a new `InputRequiredResult` "
             "requesting the missing information again")
-    def test_extra_answers_are_ignored_and_missing_ones_asked_for_again(self):
+    def test_extra_answers_are_ignored_and_missing_ones_asked_again(self):
         server = shop()
         play(server, """
             > 1 tools/call {%(order)s}
@@ -4698,13 +4731,13 @@ class Test10Questions(unittest.TestCase):
             """ % {"order": ORDER, "red": RED}, era="modern")
         self.assertEqual(server.done, ["bill", "sold"])
 
-    def test_an_answer_that_does_not_fit_is_asked_for_again_but_not_for_ever(self):
-        for misfit in ('{"action": "accept", "content": {"size": "XXL"}}',
+    def test_an_invalid_answer_is_asked_again_twice(self):
+        for invalid in ('{"action": "accept", "content": {"size": "XXL"}}',
                        '{"action": "accept"}', '{"action": "maybe"}', '{}', '7', 'null',
                        '"M"', '{"action": "accept", "content": {}}', '["M"]'):
             retry = ('%s tools/call {' + ORDER + ', "requestState": "%s", '
-                     '"inputResponses": {"size": ' + misfit + '}}')
-            with self.subTest(misfit):
+                     '"inputResponses": {"size": ' + invalid + '}}')
+            with self.subTest(invalid):
                 play(shop(), """
                     > 1 tools/call {%s}
                     < 1 {"resultType": "input_required", "requestState": "$s1"}
@@ -4716,14 +4749,14 @@ class Test10Questions(unittest.TestCase):
                         "inputRequests": {"size": "..."}}
                     > %s
                     < 4 -32602 "size"
-                    # and a good answer is good until then
+                    # the last question still accepts a valid answer
                     > 5 tools/call {%s, "requestState": "$s3", "inputResponses": %s}
                     < 5 {"resultType": "input_required", "inputRequests": {"color":
                         "..."}}
                     """ % (ORDER, retry % (2, "$s1"), retry % (3, "$s2"),
                            retry % (4, "$s3"), ORDER, MEDIUM), era="modern")
 
-    def test_answers_of_the_wrong_shape_are_refused(self):
+    def test_input_responses_and_request_state_have_a_type(self):
         play(shop(), """
             > 1 tools/call {%(order)s}
             < 1 {"resultType": "input_required", "requestState": "$s"}
@@ -4742,8 +4775,8 @@ class Test10Questions(unittest.TestCase):
     @clause("2026-07-28/basic/patterns/mrtr",
             "Servers **MUST NOT** send an `inputRequests` that the client has not "
             "declared support for in its capabilities.")
-    def test_a_request_whose_client_cannot_answer_is_refused(self):
-        """C17 G10: what another request declared does not count"""
+    def test_a_request_must_declare_the_capability_to_answer(self):
+        """Capabilities of another request or of the session do not count."""
         play(shop(), """
             > 0 modern tools/call {"name": "haiku"}
             < 0 {"resultType": "input_required"}
@@ -4765,49 +4798,47 @@ class Test10Questions(unittest.TestCase):
             > 5 modern prompts/get {"name": "letter", "_meta":
                 {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}}
             < 5 {"resultType": "input_required"}
-            # nor what the session could do
+            # the capabilities of the session do not count
             > handshake
             > 6 modern tools/call {"name": "haiku", "_meta":
                 {"io.modelcontextprotocol/clientCapabilities": {}}}
             < 6 -32021 {"requiredCapabilities": {"sampling": {}}}
             """)
 
-    # -- the sealed state --------------------------------------------------------------
+    # -- the signed state --------------------------------------------------------------
 
     RETRY = '> 2 tools/call {%s, "requestState": "$state", "inputResponses": %s}\n'
 
     def state(self, client):
-        """The state that comes with the first question of an order."""
+        """The state that the server sends with the first question of an order."""
         return client.ask("1 modern tools/call {%s}" % ORDER)["result"]["requestState"]
 
     @clause("2026-07-28/basic/patterns/mrtr",
             "**MUST** reject state that fails verification.")
-    def test_state_altered_anywhere_is_refused_before_the_handler_runs(self):
-        """G1"""
+    def test_altered_state_is_rejected_before_the_handler_runs(self):
         server = shop()
         with wire(server) as client:
             state = self.state(client)
             server.done.clear()
             step = max(1, len(state) // 40)
-            other = {at: chr(ord(state[at]) ^ 1) for at in range(0, len(state), step)}
-            forged = [state[:at] + new + state[at + 1:] for at, new in other.items()]
+            forged = [state[:at] + chr(ord(state[at]) ^ 1) + state[at + 1:]
+                      for at in range(0, len(state), step)]
             forged += [state[:cut] for cut in range(0, len(state), step)]
             forged += [state + "A", state + "=", state + " ", " " + state, state * 2,
                        "é", "\ud800", "null", "{}", "x" * 100000, state.swapcase(),
                        state[::-1], state[:-1] + chr(ord(state[-1]) + 1)]
-            for bad in forged:
+            for altered in forged:
                 play(client, self.RETRY % (ORDER, MEDIUM) + '< 2 -32602 "requestState"',
-                     era="modern", state=bad)
+                     era="modern", state=altered)
             self.assertEqual(server.done, [])
 
-    def test_state_is_good_for_the_request_it_came_from_only(self):
-        """G1"""
+    def test_state_is_valid_only_for_the_request_that_it_came_from(self):
         server = shop()
         server.add_tool(lambda item, count: server.done.append("other"), name="other")
         with wire(server) as client:
             state = self.state(client)
             server.done.clear()
-            for method, bad in (
+            for method, params in (
                     ("tools/call", ORDER.replace("hat", "cap")),
                     ("tools/call", ORDER.replace("hat", "hat\\u0000")),
                     ("tools/call", ORDER.replace("2", "3")),
@@ -4818,11 +4849,11 @@ class Test10Questions(unittest.TestCase):
                     ("tools/call", '"name": "order"'), ("prompts/get", ORDER),
                     ("prompts/get", '"name": "letter"'),
                     ("resources/read", '"uri": "shop://door"')):
-                with self.subTest(bad):
-                    retry = self.RETRY.replace("tools/call", method) % (bad, MEDIUM)
+                with self.subTest(params):
+                    retry = self.RETRY.replace("tools/call", method) % (params, MEDIUM)
                     play(client, retry + "< 2 -32602", era="modern", state=state)
             self.assertEqual(server.done, [])
-            # the order of the keys does not matter, and it may be used again
+            # the order of the keys does not matter, and the state may be used again
             for _ in range(2):
                 play(client, """
                     > 3 tools/call {"arguments": {"count": 2, "item": "hat"},
@@ -4834,52 +4865,52 @@ class Test10Questions(unittest.TestCase):
     @clause("2026-07-28/basic/patterns/mrtr",
             "a short expiry (TTL), rejecting state presented after it lapses")
     def test_state_expires_after_fifteen_minutes(self):
-        """G1"""
         retry = self.RETRY % (ORDER, MEDIUM)
         with wire(shop()) as client:
             state, now = self.state(client), time.time
-            try:
-                time.time = lambda: now() + 14 * 60
+            with mock.patch.object(time, "time", lambda: now() + 14 * 60):
                 play(client, retry + '< 2 {"resultType": "input_required"}',
                      era="modern", state=state)
-                time.time = lambda: now() + 16 * 60
+            with mock.patch.object(time, "time", lambda: now() + 16 * 60):
                 play(client, retry + '< 2 -32602 "requestState"',
                      era="modern", state=state)
-            finally:
-                time.time = now
 
     @clause("2026-07-28/basic/patterns/mrtr",
             "the server processing the retry does not need any information beyond "
             "what is directly present in the retry request.")
-    def test_any_server_with_the_secret_can_go_on(self):
-        """G1"""
+    def test_any_server_with_the_same_secret_accepts_the_state(self):
         first, second, stranger = (shop(state_secret=b"k" * 32),
                                    shop(state_secret=b"k" * 32), shop())
-        sized, colored = self.RETRY % (ORDER, MEDIUM), self.RETRY % (ORDER, RED)
+        answer_size = self.RETRY % (ORDER, MEDIUM)
+        answer_color = self.RETRY % (ORDER, RED)
         with wire(first) as client:
             state = self.state(client)
         with wire(stranger) as client:
-            play(client, sized + '< 2 -32602 "requestState"', era="modern", state=state)
+            play(client, answer_size + '< 2 -32602 "requestState"',
+                 era="modern", state=state)
         with wire(second) as client:
-            names = play(client, sized + '< 2 {"requestState": "$next"}', era="modern",
-                         state=state)
+            names = play(client, answer_size + '< 2 {"requestState": "$next"}',
+                         era="modern", state=state)
         with wire(first) as client:
-            play(client, colored + '< 2 {"content": [{"text": "bill 1: M red hat"}]}',
-                 era="modern", state=names["next"])
+            play(client, answer_color + '< 2 {"content": [{"text": '
+                 '"bill 1: M red hat"}]}', era="modern", state=names["next"])
         self.assertEqual([first.done, second.done, stranger.done],
                          [["bill", "sold"], [], []])
 
-    def test_a_secret_is_for_one_service_and_no_word(self):
+    def test_a_server_of_another_name_rejects_the_state(self):
         with wire(shop(state_secret=b"k" * 32)) as client:
             state = self.state(client)
         other = shop("bank", state_secret=b"k" * 32)
         with wire(other) as client:
             play(client, self.RETRY % (ORDER, MEDIUM) + '< 2 -32602 "requestState"',
                  era="modern", state=state)
+
+    def test_a_secret_has_at_least_16_bytes(self):
         with self.assertRaisesRegex(ValueError, "16 bytes"):
             Server("s", state_secret=b"swordfish")
 
-    def test_what_once_did_is_not_done_again_when_the_handler_fails_later(self):
+    def test_once_runs_its_function_only_once(self):
+        """Neither a replay nor a second `once` with the same key runs it again."""
         server, done = Server("s"), []
 
         @server.tool
@@ -4904,7 +4935,7 @@ class Test10Questions(unittest.TestCase):
             """, era="legacy")
         self.assertEqual(done, ["paid", "paid"])
 
-    def test_state_means_nothing_in_a_session(self):
+    def test_a_session_ignores_request_state(self):
         play(shop(), """
             > 1 tools/call {%s, "requestState": "forged", "inputResponses": %s}
             < $q elicitation/create {"message": "Which size?"}
@@ -4914,11 +4945,11 @@ class Test10Questions(unittest.TestCase):
 
 
 # ======================================================================================
-# 6  Stdio: a server that is a real process
+# 6  Stdio: a server in a real process
 # ======================================================================================
 
 def program(extra="", run="server.run()", **options):
-    """A server script: two tools, what is ``extra``, and how it is run."""
+    """A server script: three tools, the code ``extra``, and the line that runs it."""
     return textwrap.dedent("""
         server = Server("p", version="1", **%r)
 
@@ -4945,10 +4976,10 @@ CALL_ADD = """
 
 
 class Test6Stdio(unittest.TestCase):
-    """A server that owns a process: its descriptors, its signals, its end."""
+    """The descriptors, the signals and the end of a server process."""
 
     def ended(self, server, status=0):
-        """It ended as it should, and quietly."""
+        """The process exits with ``status`` and has written nothing to stderr."""
         self.assertEqual(server.exit(), status, server.stderr)
         self.assertEqual(server.stderr, "")
 
@@ -4958,7 +4989,6 @@ class Test6Stdio(unittest.TestCase):
             "Servers **SHOULD** exit promptly when their standard input is closed or "
             "reads return end-of-file.")
     def test_the_end_of_input_ends_an_idle_server(self):
-        """E1 E2"""
         with process(RUN, stdin=subprocess.DEVNULL) as server:
             self.ended(server)
         with process(RUN) as server:
@@ -4967,29 +4997,28 @@ class Test6Stdio(unittest.TestCase):
             self.ended(server)
 
     @UNIX
-    def test_calls_in_flight_are_answered_before_it_ends(self):
-        """E3 A24"""
-        until, go = os.pipe()
+    def test_calls_in_flight_are_answered_before_the_server_ends(self):
+        read_end, write_end = os.pipe()
         with process(program("""
                 @server.tool
                 def hold() -> str:
                     return os.read(%d, 4).decode()
-                """ % until), pass_fds=[until]) as server:
+                """ % read_end), pass_fds=[read_end]) as server:
             server.say('1 modern tools/call {"name": "hold"}')
-            server.send(json.dumps(message("2 ping")).encode())   # and no newline
+            server.send(json.dumps(message("2 ping")).encode())   # without a newline
             play(server, """
                 > EOF
                 < 2 {}
-                ! go
+                ! release
                 < 1 {"content": [{"text": "done"}]}
-                """, go=lambda: os.write(go, b"done"))
+                """, release=lambda: os.write(write_end, b"done"))
             self.ended(server)
-        os.close(until)
-        os.close(go)
+        os.close(read_end)
+        os.close(write_end)
 
-    def test_no_answer_is_lost_at_the_end_of_input(self):
-        """E3: handlers end together, just when the input does.  Fails if whoever closes
-        the connection does not write what was queued while another thread wrote."""
+    def test_no_response_is_lost_at_the_end_of_input(self):
+        """All handlers return at once, while the input ends.  Fails if the thread that
+        closes the connection does not write what was queued while another wrote."""
         server, meeting = Server("s"), threading.Barrier(6)
 
         @server.tool
@@ -5003,10 +5032,10 @@ class Test6Stdio(unittest.TestCase):
                 for n in range(6):
                     client.say('%d tools/call {"name": "meet", "arguments": {"n": %d}}'
                                % (n, n))
-                self.assertEqual({got["id"] for got in client.hang_up()}, set(range(6)))
+                self.assertEqual({response["id"] for response in client.hang_up()},
+                                 set(range(6)))
 
-    def test_a_stuck_call_holds_it_no_longer_than_the_drain(self):
-        """E4"""
+    def test_stuck_calls_do_not_prevent_the_end(self):
         with process(program("""
                 @server.tool
                 async def forever():
@@ -5025,41 +5054,42 @@ class Test6Stdio(unittest.TestCase):
             self.ended(server)
 
     @UNIX
-    def test_the_last_frame_is_whole_or_absent(self):
-        """E17: `hang_up` checks every line, down to its newline."""
+    def test_the_last_line_is_whole_or_absent(self):
+        """`hang_up` checks every line, down to its newline."""
+        pings = b"".join(line(n, "ping") + b"\n" for n in range(5000))
         with process(RUN) as server:
-            server.send(b"".join(line(n, "ping") + b"\n" for n in range(5000)))
+            server.send(pings)
             self.assertEqual(len(server.hang_up()), 5000)
             self.ended(server)
         with process(RUN) as server:
-            server.send(b"".join(line(n, "ping") + b"\n" for n in range(5000)))
+            server.send(pings)
             server.recv()
             os.kill(server.pid, signal.SIGTERM)
             server.hang_up()
             self.ended(server, 143)
 
-    def test_what_outlasts_the_drain_is_cancelled(self):
+    def test_a_handler_that_runs_longer_than_the_drain_is_cancelled(self):
         server = Server("s", drain_seconds=0.05)
-        seen = gate("the handler was cancelled")
+        cancelled = gate("the handler was cancelled")
 
         @server.tool
         def wait(ctx: Context):
             try:
                 ctx.wait(60)
             finally:
-                seen.set()
+                cancelled.set()
 
         with wire(server) as client:
             client.say('1 modern tools/call {"name": "wait"}')
             client.fence()
-        seen.wait()
+        cancelled.wait()
 
     # -- signals -----------------------------------------------------------------------
 
     @UNIX
-    def test_one_ctrl_c_or_sigterm_ends_it_quietly(self):
-        """E5 E6: idle, and with a call in flight.  All at once: a signal that came just
-        before the main thread waited used to be lost now and then."""
+    def test_one_ctrl_c_or_sigterm_ends_the_server_quietly(self):
+        """Idle, and with a call in flight.  The rows run at the same time, because a
+        signal just before the main thread began to wait was sometimes lost."""
         def end_by(sig, busy, status):
             with process(RUN) as server:
                 if busy:
@@ -5076,9 +5106,10 @@ class Test6Stdio(unittest.TestCase):
     @UNIX
     @clause("2026-07-28/basic/patterns/subscriptions", "it **SHOULD** respond to the "
             "original `subscriptions/listen` request with a completion result")
-    def test_streams_get_their_final_result_when_the_server_is_ended(self):
+    def test_a_signal_ends_open_streams_with_their_final_result(self):
         for number in signal.SIGINT, signal.SIGTERM:
             with process("Server('s', capabilities={'tools': {}}).run()") as server:
+                end = functools.partial(server.child.send_signal, number)
                 play(server, """
                     > 1 modern subscriptions/listen {"notifications": {
                         "toolsListChanged": true}}
@@ -5087,78 +5118,61 @@ class Test6Stdio(unittest.TestCase):
                     < 1 {"resultType": "complete", "_meta": {
                         "io.modelcontextprotocol/subscriptionId": 1}}
                     > EOF
-                    """, end=lambda server=server, number=number: server.child.send_signal(
-                        number))
+                    """, end=end)
                 self.assertEqual(server.exit(), 128 + number)
 
     @unittest.skipUnless(hasattr(os, "openpty"), "no terminals here")
     def test_ctrl_c_on_a_terminal(self):
-        """E5: the key itself, typed on the terminal the server reads from"""
-        ours, theirs = os.openpty()
+        """The key is typed on the terminal that the server reads from."""
+        keyboard, terminal = os.openpty()
         code = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n" + RUN
-        with process(code, stdin=theirs, start_new_session=True) as server:
-            os.write(ours, PING + b"\n")
+        with process(code, stdin=terminal, start_new_session=True) as server:
+            os.write(keyboard, PING + b"\n")
             self.assertEqual(server.recv()["id"], 1)
-            os.write(ours, b"\x03")
+            os.write(keyboard, b"\x03")
             self.assertEqual(server.exit(), 130)
-            self.assertRegex(server.stderr, r"^mcp_min: p waits for a host's .*FILE.py\n$")
-        os.close(ours)
-        os.close(theirs)
-
-    # -- broken pipes ------------------------------------------------------------------
-
-    def test_a_client_that_closes_our_output_ends_us_quietly(self):
-        """E7"""
-        mine, out = os.pipe()
-        with process(RUN, stdout=out) as server:
-            os.close(out)
-            os.close(mine)
-            with contextlib.suppress(BrokenPipeError):
-                for n in range(3):
-                    server.send(line(n, "ping") + b"\n")
-            self.assertNotIn(server.exit(), (134, 139, -6, -11))
-            self.assertEqual(server.stderr, "")
+            self.assertRegex(server.stderr,
+                             r"^mcp_min: p waits for a host's .*FILE.py\n$")
+        os.close(keyboard)
+        os.close(terminal)
 
     @UNIX
-    def test_a_full_or_closed_stderr_stops_nothing(self):
-        """E8"""
-        code = program("""
+    def test_a_signal_ends_an_unthreaded_server_inside_a_handler(self):
+        """The handler runs on the main thread, so it can use a connection that the
+        module opened there: sqlite3 refuses one of another thread."""
+        code = """
+            import signal, sqlite3
+            base = sqlite3.connect(":memory:")
+            server = Server("s")
             @server.tool
-            def fail(text: str):
-                raise ValueError(text)
-
+            def query() -> int:
+                return base.execute("select 1").fetchone()[0]
             @server.tool
-            def chatter(text: str):
-                print(text, file=sys.stderr)
-            """)
-        call = '%d modern tools/call {"name": "%s", "arguments": {"text": "x"}}'
-        full, out = os.pipe()
-        os.set_blocking(out, False)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                os.write(out, b"x" * 1000)
-        os.set_blocking(out, True)
-        with process(code, stderr=out) as server:
-            os.close(out)
-            play(server, CALL_ADD)
-            self.assertIs(server.ask(call % (2, "fail"))["result"]["isError"], True)
-            server.say(call % (3, "chatter"))   # this one may wait for ever
-            server.say(call % (4, "echo"))
-            self.assertIn(4, [got["id"] for got in server.hang_up()])
-            self.assertEqual(server.exit(), 0)
-        os.close(full)
-
-        with process(code, preexec_fn=lambda: os.close(2)) as server:
-            play(server, CALL_ADD)
-            self.assertIs(server.ask(call % (2, "fail"))["result"]["isError"], True)
-            self.assertEqual(server.ask(call % (3, "chatter"))["id"], 3)
-            server.hang_up()
-            self.assertEqual(server.exit(), 0)
+            def hang():
+                try:
+                    print("begun", flush=True)
+                    time.sleep(60)
+                except Exception:
+                    pass
+            server.run(threaded=False)
+            """
+        for number, status in (signal.SIGINT, 130), (signal.SIGTERM, 143):
+            with self.subTest(number), process(code, "-I") as server:
+                play(server, """
+                    > handshake
+                    > 1 tools/call {"name": "query"}
+                    < 1 {"structuredContent": {"result": 1}}
+                    > 2 tools/call {"name": "hang"}
+                    """)
+                soon(lambda: "begun" in server.stderr)
+                server.child.send_signal(number)
+                self.assertEqual(server.exit(), status)
+                self.assertNotIn("Traceback", server.stderr)
 
     @UNIX
-    def test_it_does_not_outlive_a_parent_that_was_killed(self):
-        """E9: the server holds the far end of ``alive``, which ends when it does"""
-        mine, alive = os.pipe()
+    def test_a_server_ends_when_its_parent_is_killed(self):
+        """The server holds the write end of a pipe, which closes when it ends."""
+        reader, writer = os.pipe()
         parent = """
         import subprocess
         child = subprocess.Popen([sys.executable, "-I", "-S", "-c", %r], pass_fds=[%d],
@@ -5167,26 +5181,80 @@ class Test6Stdio(unittest.TestCase):
         child.stdin.flush()
         os.write(1, child.stdout.readline())
         time.sleep(3600)
-        """ % (process.HEAD + RUN, alive, PING + b"\n")
-        with process(parent, pass_fds=[alive]) as server:
-            os.close(alive)
+        """ % (process.HEAD + RUN, writer, PING + b"\n")
+        with process(parent, pass_fds=[writer]) as server:
+            os.close(writer)
             self.assertEqual(server.recv()["id"], 1)
             server.child.kill()
             server.exit()
-            self.assertTrue(select.select([mine], [], [], PATIENCE)[0], "still running")
-            self.assertEqual(os.read(mine, 1), b"")
-        os.close(mine)
+            readable, _, _ = select.select([reader], [], [], PATIENCE)
+            self.assertTrue(readable, "still running")
+            self.assertEqual(os.read(reader, 1), b"")
+        os.close(reader)
 
-    # -- the wire is nobody else's -----------------------------------------------------
+    # -- broken pipes ------------------------------------------------------------------
+
+    def test_a_closed_output_ends_the_server_quietly(self):
+        reader, writer = os.pipe()
+        with process(RUN, stdout=writer) as server:
+            os.close(writer)
+            os.close(reader)
+            with contextlib.suppress(BrokenPipeError):
+                for n in range(3):
+                    server.send(line(n, "ping") + b"\n")
+            self.assertNotIn(server.exit(), (134, 139, -6, -11))
+            self.assertEqual(server.stderr, "")
+
+    USES_STDERR = program("""
+        @server.tool
+        def fail(text: str):
+            raise ValueError(text)
+
+        @server.tool
+        def chatter(text: str):
+            print(text, file=sys.stderr)
+        """)
+    CALL_WITH_TEXT = '%d modern tools/call {"name": "%s", "arguments": {"text": "x"}}'
 
     @UNIX
-    def test_stray_output_and_children_stay_off_the_wire(self):
-        """D8 E11"""
+    def test_a_full_stderr_blocks_no_other_call(self):
+        full, stderr = os.pipe()
+        os.set_blocking(stderr, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(stderr, b"x" * 1000)
+        os.set_blocking(stderr, True)
+        with process(self.USES_STDERR, stderr=stderr) as server:
+            os.close(stderr)
+            play(server, CALL_ADD)
+            failed = server.ask(self.CALL_WITH_TEXT % (2, "fail"))
+            self.assertIs(failed["result"]["isError"], True)
+            server.say(self.CALL_WITH_TEXT % (3, "chatter"))   # may wait for ever
+            server.say(self.CALL_WITH_TEXT % (4, "echo"))
+            self.assertIn(4, [response["id"] for response in server.hang_up()])
+            self.assertEqual(server.exit(), 0)
+        os.close(full)
+
+    @UNIX
+    def test_a_closed_stderr_fails_no_call(self):
+        with process(self.USES_STDERR, preexec_fn=lambda: os.close(2)) as server:
+            play(server, CALL_ADD)
+            failed = server.ask(self.CALL_WITH_TEXT % (2, "fail"))
+            self.assertIs(failed["result"]["isError"], True)
+            printed = server.ask(self.CALL_WITH_TEXT % (3, "chatter"))
+            self.assertEqual(printed["id"], 3)
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+
+    # -- only messages cross the wire --------------------------------------------------
+
+    @UNIX
+    def test_output_of_handlers_and_child_processes_goes_to_stderr(self):
         with process(program("""
                 import subprocess
 
                 @server.tool
-                def noise() -> str:
+                def print_everywhere() -> str:
                     print("printed")
                     sys.stdout.write("written")
                     sys.stdout.flush()
@@ -5196,7 +5264,7 @@ class Test6Stdio(unittest.TestCase):
                     return repr((sys.stdin.read(), os.read(0, 1)))
 
                 @server.tool
-                def vandal() -> str:
+                def close_everything() -> str:
                     sys.stdout.close()
                     os.close(1)
                     os.close(0)
@@ -5206,19 +5274,33 @@ class Test6Stdio(unittest.TestCase):
                     return "done"
                 """)) as server:
             play(server, CALL_ADD + """
-                > 1 modern tools/call {"name": "noise"}
+                > 1 modern tools/call {"name": "print_everywhere"}
                 < 1 {"content": [{"text": "('', b'')"}]}
-                > 2 modern tools/call {"name": "vandal"}
+                > 2 modern tools/call {"name": "close_everything"}
                 < 2 {"content": [{"text": "done"}]}
                 """ + CALL_ADD)
             server.hang_up()
             self.assertEqual(server.exit(), 0)
-            for noise in "printed", "written", "through the descriptor", "from a child":
-                self.assertIn(noise, server.stderr)
+            for text in "printed", "written", "through the descriptor", "from a child":
+                self.assertIn(text, server.stderr)
+
+    @UNIX
+    def test_stdio_server_keeps_output_before_serve_off_the_wire(self):
+        with process("""
+                with mcp_min.stdio_server() as (reader, writer):
+                    print("a banner", flush=True)
+                    os.system("echo a child")
+                    Server("s").serve(reader, writer)
+                print('{"jsonrpc": "2.0", "method": "after/exit"}', flush=True)
+                """) as server:
+            play(server, "> 1 ping\n< 1 {}")
+            self.assertEqual([sent["method"] for sent in server.hang_up()],
+                             ["after/exit"])
+            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.stderr, "a banner\na child\n")
 
     @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
     def test_a_fork_inside_a_tool_holds_no_pipe_open(self):
-        """E13"""
         with process(program("""
                 import warnings
                 warnings.simplefilter("ignore")    # 3.12: a fork beside threads
@@ -5234,21 +5316,20 @@ class Test6Stdio(unittest.TestCase):
             forked = server.ask('1 modern tools/call {"name": "fork"}')
             child = int(forked["result"]["content"][0]["text"])
             try:
-                self.assertEqual(server.hang_up(), [])   # the end of our stream is seen
+                self.assertEqual(server.hang_up(), [])   # the stream has ended
                 self.assertEqual(server.exit(), 0)
             finally:
                 os.kill(child, signal.SIGKILL)
 
     @UNIX
-    def test_descriptors_are_given_back_when_run_returns(self):
-        """E12, and a second run()"""
+    def test_run_restores_the_descriptors_and_can_be_called_again(self):
         with process(program("""
-                def once(text):
-                    into, out = os.pipe()
-                    os.write(out, text)
-                    os.close(out)
-                    os.dup2(into, 0)
-                    os.close(into)
+                def set_input(text):
+                    reader, writer = os.pipe()
+                    os.write(writer, text)
+                    os.close(writer)
+                    os.dup2(reader, 0)
+                    os.close(reader)
 
                 ping = b'{"jsonrpc": "2.0", "id": %d, "method": "ping"}'
                 before = os.fstat(0)[:3], os.fstat(1)[:3]
@@ -5256,9 +5337,9 @@ class Test6Stdio(unittest.TestCase):
                 assert (os.fstat(0)[:3], os.fstat(1)[:3]) == before
                 print('{"jsonrpc": "2.0", "method": "printed"}', flush=True)
                 os.write(1, b'{"jsonrpc": "2.0", "method": "written"}' + bytes([10]))
-                once(ping % 2)
+                set_input(ping % 2)
                 server.run()
-                once(ping % 3)
+                set_input(ping % 3)
                 Server("another").run()
                 assert sys.stdin.read() == ""
                 """, "")) as server:
@@ -5271,18 +5352,17 @@ class Test6Stdio(unittest.TestCase):
                 """)
             self.ended(server)
 
-    def test_two_cannot_run_at_once(self):
-        """E12"""
+    def test_a_process_runs_one_server_at_a_time(self):
         with process(program("""
                 @server.tool
                 def run_again() -> str:
-                    tried = []
+                    outcomes = []
                     for other in server, Server("another"):
                         try:
                             other.run()
-                        except RuntimeError as error:
-                            tried.append("refused")
-                    return " ".join(tried)
+                        except RuntimeError:
+                            outcomes.append("refused")
+                    return " ".join(outcomes)
                 """)) as server:
             play(server, """
                 > 1 modern tools/call {"name": "run_again"}
@@ -5291,9 +5371,9 @@ class Test6Stdio(unittest.TestCase):
             server.hang_up()
             self.ended(server)
 
-    def test_it_needs_no_standard_streams(self):
-        """E10: sys.stdin and the others are None; `run` and `serve` with explicit
-        streams"""
+    # -- interpreters, locales, threads ------------------------------------------------
+
+    def test_run_and_serve_need_no_sys_stdin_stdout_or_stderr(self):
         def serve(run):
             with process(program("""
                     @server.tool
@@ -5315,8 +5395,7 @@ class Test6Stdio(unittest.TestCase):
             ["server.run()"], ["server.serve(os.fdopen(0, 'rb'), os.fdopen(1, 'wb'))"]])
 
     @UNIX
-    def test_it_runs_from_any_thread(self):
-        """E16"""
+    def test_run_works_on_any_thread(self):
         with process(program("""
                 thread = threading.Thread(target=server.run)
                 thread.start()
@@ -5326,8 +5405,7 @@ class Test6Stdio(unittest.TestCase):
             play(server, CALL_ADD + "> EOF\n< returned\n")
             self.ended(server)
 
-    def test_odd_interpreters_and_locales(self):
-        """E15"""
+    def test_interpreter_flags_and_locales_change_nothing(self):
         def serve(flags, env):
             with process(RUN, *flags.split(), env=dict(os.environ, **env)) as server:
                 play(server, CALL_ADD + """
@@ -5346,111 +5424,7 @@ class Test6Stdio(unittest.TestCase):
                     "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
             ("-W error", {}), ("-X dev", {}), ("-O -O -B", {})])
 
-    def test_importing_has_no_side_effect(self):
-        with process("""
-        import signal
-        assert threading.active_count() == 1
-        assert "logging" not in sys.modules and "asyncio" not in sys.modules
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-        Server("idle").add_tool(lambda: None, name="t")
-        assert threading.active_count() == 1
-        """) as server:
-            self.ended(server)
-
-    # -- size and secrecy --------------------------------------------------------------
-
-    @UNIX
-    def test_a_line_without_end_costs_no_memory(self):
-        """A22: 100 MB of one line, 1 MB allowed"""
-        with process(program("""
-                import resource
-
-                @server.tool
-                def peak() -> int:
-                    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-                """, max_message_bytes=1 << 20)) as server:
-            def peak():
-                got = server.ask('1 modern tools/call {"name": "peak"}')
-                return int(got["result"]["content"][0]["text"])
-
-            before = peak()
-            for _ in range(100):
-                server.send(b"x" * (1 << 20))
-            server.send(b"\n")
-            play(server, "< null -32801")
-            unit = 1 if sys.platform == "darwin" else 1 << 10
-            self.assertLess((peak() - before) * unit, 20 << 20)
-            server.hang_up()
-            self.ended(server)
-
-    @UNIX
-    def test_the_trace_is_off_unless_asked_for_and_private(self):
-        """G7 G8: what crosses is escaped before a terminal shows it"""
-        hostile = b'{"x": "\x1b]0;owned\x07"}\n'
-        with process(RUN, "-S", env=dict(os.environ, MCP_MIN_TRACE="stderr")) as server:
-            server.send(hostile)
-            play(server, "< null -32700\n" + CALL_ADD)
-            server.hang_up()
-            self.assertEqual(server.exit(), 0)
-            self.assertIn("tools/call", server.stderr)
-            self.assertNotRegex(server.stderr, r"[\x00-\x09\x0b-\x1f\x7f]")
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "trace")
-            with process(RUN, "-S", env=dict(os.environ, MCP_MIN_TRACE=path)) as server:
-                play(server, CALL_ADD)
-                server.hang_up()
-                self.ended(server)
-            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
-            with open(path) as trace:
-                text = trace.read()
-            self.assertRegex(text, r'"tools/call"')
-            self.assertRegex(text, r'"structuredContent"|"content"')
-            os.chmod(path, 0o666)
-            link = os.path.join(folder, "link")
-            os.symlink(path, link)
-            with mock.patch.dict(os.environ, MCP_MIN_TRACE=link):
-                self.assertRaises(OSError, play, zoo(), "", era="legacy")
-            with process(RUN, "-S", env=dict(os.environ, MCP_MIN_TRACE=path)) as server:
-                play(server, "> 1 ping\n< 1 {}")
-            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
-            with open(path) as trace:
-                self.assertIn('"ping"', trace.read())
-
-    @UNIX
-    def test_ctrl_c_ends_an_unthreaded_server_in_a_handler_too(self):
-        """A connection that a module has opened may be used: sqlite3 insists on its
-        thread."""
-        code = """
-            import signal, sqlite3
-            base = sqlite3.connect(":memory:")
-            server = Server("s")
-            @server.tool
-            def one() -> int:
-                return base.execute("select 1").fetchone()[0]
-            @server.tool
-            def hang():
-                try:
-                    print("begun", flush=True)
-                    time.sleep(60)
-                except Exception:
-                    pass
-            server.run(threaded=False)
-            """
-        for number, status in (signal.SIGINT, 130), (signal.SIGTERM, 143):
-            with self.subTest(number), process(code, "-I") as server:
-                play(server, """
-                    > handshake
-                    > 1 tools/call {"name": "one"}
-                    < 1 {"structuredContent": {"result": 1}}
-                    > 2 tools/call {"name": "hang"}
-                    """)
-                soon(lambda: "begun" in server.stderr)
-                server.child.send_signal(number)
-                self.assertEqual(server.exit(), status)
-                self.assertNotIn("Traceback", server.stderr)
-
-    def test_without_threads_a_server_does_all_on_the_calling_thread(self):
+    def test_a_server_works_where_no_thread_can_be_started(self):
         with process("""
                 def start(self):
                     raise RuntimeError("can't start new thread")
@@ -5464,7 +5438,8 @@ class Test6Stdio(unittest.TestCase):
                 @server.tool
                 async def later() -> str:
                     return "later"
-                server.method("notifications/x")(lambda: print("heard", file=sys.stderr))
+                server.method("notifications/x")(
+                    lambda: print("received", file=sys.stderr))
                 try:
                     mcp_min.Client(server).connect()
                 except RuntimeError as error:
@@ -5489,36 +5464,100 @@ class Test6Stdio(unittest.TestCase):
                 """)
             server.hang_up()
             self.assertEqual(server.exit(), 0)
-            self.assertRegex(server.stderr, "(?s)client:.*thread.*heard")
+            self.assertRegex(server.stderr, "(?s)client:.*thread.*received")
+
+    def test_importing_has_no_side_effect(self):
+        with process("""
+        import signal
+        assert threading.active_count() == 1
+        assert "logging" not in sys.modules and "asyncio" not in sys.modules
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        Server("idle").add_tool(lambda: None, name="t")
+        assert threading.active_count() == 1
+        """) as server:
+            self.ended(server)
+
+    # -- memory, the trace, tracebacks -------------------------------------------------
 
     @UNIX
-    def test_stdio_server_claims_the_wire_before_what_is_noisy(self):
-        with process("""
-                with mcp_min.stdio_server() as (reader, writer):
-                    print("a banner", flush=True)
-                    os.system("echo a child")
-                    Server("s").serve(reader, writer)
-                print('{"jsonrpc": "2.0", "method": "given/back"}', flush=True)
-                """) as server:
-            play(server, "> 1 ping\n< 1 {}")
-            self.assertEqual([got["method"] for got in server.hang_up()], ["given/back"])
-            self.assertEqual(server.exit(), 0)
-            self.assertEqual(server.stderr, "a banner\na child\n")
+    def test_a_line_that_is_too_long_takes_no_memory(self):
+        """100 MB in one line, of which 1 MB is allowed."""
+        with process(program("""
+                import resource
 
-    def test_a_trace_that_nobody_reads_does_not_stop_the_wire(self):
-        """E8.  Fails (by hanging) if all of a line is written, whoever reads it."""
+                @server.tool
+                def peak() -> int:
+                    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                """, max_message_bytes=1 << 20)) as server:
+            def peak():
+                response = server.ask('1 modern tools/call {"name": "peak"}')
+                return int(response["result"]["content"][0]["text"])
+
+            before = peak()
+            for _ in range(100):
+                server.send(b"x" * (1 << 20))
+            server.send(b"\n")
+            play(server, "< null -32801")
+            unit = 1 if sys.platform == "darwin" else 1 << 10
+            self.assertLess((peak() - before) * unit, 20 << 20)
+            server.hang_up()
+            self.ended(server)
+
+    @UNIX
+    def test_a_trace_on_stderr_has_its_control_characters_escaped(self):
+        hostile = b'{"x": "\x1b]0;owned\x07"}\n'
+        with process(RUN, "-S", env=dict(os.environ, MCP_MIN_TRACE="stderr")) as server:
+            server.send(hostile)
+            play(server, "< null -32700\n" + CALL_ADD)
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+            self.assertIn("tools/call", server.stderr)
+            self.assertNotRegex(server.stderr, r"[\x00-\x09\x0b-\x1f\x7f]")
+
+    @UNIX
+    def test_only_the_owner_can_read_a_trace_file(self):
+        """Also if the file exists and others could read it."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace")
+            env = dict(os.environ, MCP_MIN_TRACE=path)
+            with process(RUN, "-S", env=env) as server:
+                play(server, CALL_ADD)
+                server.hang_up()
+                self.ended(server)
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            with open(path) as trace:
+                text = trace.read()
+            self.assertRegex(text, r'"tools/call"')
+            self.assertRegex(text, r'"structuredContent"|"content"')
+            os.chmod(path, 0o666)
+            with process(RUN, "-S", env=env) as server:
+                play(server, "> 1 ping\n< 1 {}")
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            with open(path) as trace:
+                self.assertIn('"ping"', trace.read())
+
+    @UNIX
+    def test_a_trace_file_is_no_symbolic_link(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, link = os.path.join(folder, "trace"), os.path.join(folder, "link")
+            open(path, "w").close()
+            os.symlink(path, link)
+            with mock.patch.dict(os.environ, MCP_MIN_TRACE=link):
+                self.assertRaises(OSError, play, zoo(), "", era="legacy")
+
+    def test_a_trace_that_nobody_reads_blocks_no_message(self):
+        """Fails (by hanging) if a line of the trace must be written completely."""
         unread, stderr = os.pipe()
-        big = json.dumps(message('1 ping {"x": "%s"}' % (300000 * "x"))).encode() + b"\n"
         with process(RUN, "-S", env=dict(os.environ, MCP_MIN_TRACE="stderr"),
                      stderr=stderr) as server:
             os.close(stderr)
-            server.send(big)
+            server.send(line(1, "ping", x=300000 * "x") + b"\n")
             play(server, "< 1 {}" + CALL_ADD.replace(" 1 ", " 2 "))
             server.hang_up()
         os.close(unread)
 
-    def test_a_traceback_goes_to_stderr_with_its_control_characters_escaped(self):
-        """D6 G4 G7"""
+    def test_a_traceback_on_stderr_has_its_control_characters_escaped(self):
         with process(program("""
                 @server.tool
                 def fail():
@@ -5535,19 +5574,21 @@ class Test6Stdio(unittest.TestCase):
 
 
 # ======================================================================================
-# Whatever comes: the fuzzer, and the sentences of the specification
+# The fuzzer, and the sentences that tests quote from the specification
 # ======================================================================================
 
 class TestFuzz(unittest.TestCase):
-    """Sessions that were valid once. Whatever comes: the server lives, every line it
-    writes is flawless, each readable id is answered exactly once, and the fence is
-    answered."""
+    """Valid sessions with random changes.
+
+    The server must keep running, write only valid lines, answer each readable id
+    exactly once, and answer the ping at the end.
+    """
 
     STRINGS = ("", "x", "é\u2028\ud800", "\0", "a" * 3000, "1", "2026-07-28",
                "2025-03-26", "tools/call", "notifications/cancelled", "../../etc")
     VALUES = (None, True, False, 0, 1, -1, 1.0, 1.5, 10 ** 30, 1e308, [], {}, [[]],
               {"": None}, [None] * 50)
-    ACTS = (
+    MESSAGES = (
         "0 initialize 2025-11-25", "1 initialize 2025-03-26",
         "notifications/initialized", "2 ping", "3 tools/list",
         '4 tools/list {"cursor": "x"}',
@@ -5592,73 +5633,76 @@ class TestFuzz(unittest.TestCase):
             return {}
         return server
 
-    def mutated(self, value, dice):
+    def mutated(self, value, rng):
         """A copy of ``value`` with about one thing changed."""
-        if dice.random() < 0.12:
-            return dice.choice((self.STRINGS, self.VALUES)[dice.random() < 0.5])
+        if rng.random() < 0.12:
+            return rng.choice((self.STRINGS, self.VALUES)[rng.random() < 0.5])
         if isinstance(value, dict):
-            copy = {key: self.mutated(one, dice) if dice.random() < 0.5 else one
-                    for key, one in value.items()}
-            if copy and dice.random() < 0.1:
-                del copy[dice.choice(list(copy))]
-            if dice.random() < 0.1:
-                copy[dice.choice(["id", "method", "result", "error", "params", "_meta",
-                                  KEY + "logLevel", "cursor", "requestState", ""])] = \
-                    dice.choice(self.VALUES)
+            copy = {key: self.mutated(item, rng) if rng.random() < 0.5 else item
+                    for key, item in value.items()}
+            if copy and rng.random() < 0.1:
+                del copy[rng.choice(list(copy))]
+            if rng.random() < 0.1:
+                key = rng.choice(["id", "method", "result", "error", "params", "_meta",
+                                  KEY + "logLevel", "cursor", "requestState", ""])
+                copy[key] = rng.choice(self.VALUES)
             return copy
         if isinstance(value, list):
-            return [self.mutated(one, dice) for one in value]
+            return [self.mutated(item, rng) for item in value]
         return value
 
-    def lines(self, dice):
+    def lines(self, rng):
         """One session as lines of bytes."""
-        for _ in range(dice.randrange(5, 60)):
-            act = message(dice.choice(self.ACTS), modern=dice.random() < 0.4)
-            if "id" in act and dice.random() < 0.8:
-                act["id"] = dice.choice((dice.randrange(30), str(dice.randrange(30))))
-            while dice.random() < 0.5:
-                act = self.mutated(act, dice)
-            if dice.random() < 0.05:
-                act = [act] * dice.randrange(4)
-            sent = json.dumps(act, ensure_ascii=dice.random() < 0.7).encode(
+        for _ in range(rng.randrange(5, 60)):
+            made = message(rng.choice(self.MESSAGES), modern=rng.random() < 0.4)
+            if "id" in made and rng.random() < 0.8:
+                made["id"] = rng.choice((rng.randrange(30), str(rng.randrange(30))))
+            while rng.random() < 0.5:
+                made = self.mutated(made, rng)
+            if rng.random() < 0.05:
+                made = [made] * rng.randrange(4)
+            sent = json.dumps(made, ensure_ascii=rng.random() < 0.7).encode(
                 "utf-8", "surrogatepass")
-            for _ in range(dice.choice((0, 0, 0, 0, 0, 1, 2))):
-                at = dice.randrange(len(sent) + 1)
-                what = dice.choice((b"", b"\xff", b"\0", b"{", b"}", b'"', b"\\",
-                                    b"[" * 300, b"NaN", b"\r", b",", b"7", b" "))
-                sent = sent[:at] + what + sent[at + dice.randrange(3):]
+            for _ in range(rng.choice((0, 0, 0, 0, 0, 1, 2))):
+                at = rng.randrange(len(sent) + 1)
+                inserted = rng.choice((b"", b"\xff", b"\0", b"{", b"}", b'"', b"\\",
+                                       b"[" * 300, b"NaN", b"\r", b",", b"7", b" "))
+                sent = sent[:at] + inserted + sent[at + rng.randrange(3):]
             yield sent.replace(b"\n", b" ") + b"\n"
 
-    def answers_to(self, sent):
-        """(id, sure) of each answer that this line must get, or may get or lose."""
-        def refuse(word):
-            raise ValueError(word)
+    def responses_to(self, sent):
+        """(id, certain) of each response to this line.
+
+        A response that is not certain may be missing.
+        """
+        def refuse(constant):
+            raise ValueError(constant)
         try:
-            got = json.loads(sent.decode("utf-8"), parse_constant=refuse)
+            parsed = json.loads(sent.decode("utf-8"), parse_constant=refuse)
         except (ValueError, RecursionError):
             return
-        flat = len(sent) < 1 << 16 and sent.count(b"[") + sent.count(b"{") < 200
-        for one in got if isinstance(got, list) else [got]:
-            if not isinstance(one, dict):
+        small = len(sent) < 1 << 16 and sent.count(b"[") + sent.count(b"{") < 200
+        for item in parsed if isinstance(parsed, list) else [parsed]:
+            if not isinstance(item, dict):
                 continue
-            answer = "method" not in one and ("result" in one or "error" in one)
-            yield one.get("id"), flat and one is got and not answer
-            params = one.get("params")
-            if "ancel" in str(one.get("method")) and isinstance(params, dict):
+            response = "method" not in item and ("result" in item or "error" in item)
+            yield item.get("id"), small and item is parsed and not response
+            params = item.get("params")
+            if "ancel" in str(item.get("method")) and isinstance(params, dict):
                 for cancelled in params.values():
                     yield cancelled, False
 
     def test_mutated_sessions(self):
         seconds = float(os.environ.get("MCP_MIN_FUZZ") or 0.4)
         seed = int(os.environ.get("MCP_MIN_SEED") or time.time_ns() % 10 ** 9)
-        dice, sent, sessions = random.Random(seed), 0, 0
+        rng, sent, sessions = random.Random(seed), 0, 0
         end = time.monotonic() + seconds
         with quiet():
             while time.monotonic() < end:
-                round_seed = dice.randrange(10 ** 9)
-                lines = list(self.lines(random.Random(round_seed)))
+                session_seed = rng.randrange(10 ** 9)
+                lines = list(self.lines(random.Random(session_seed)))
                 try:
-                    self.session(lines)
+                    self.run_session(lines)
                 except BaseException:
                     text = b"".join(lines).decode("utf-8", "backslashreplace")
                     sys.__stderr__.write("\nMCP_MIN_SEED=%d, session %d:\n%s\n" % (
@@ -5668,35 +5712,40 @@ class TestFuzz(unittest.TestCase):
         print("fuzz: seed %d, %d messages in %d sessions, no violation" % (
             seed, sent, sessions))
 
-    def session(self, lines):
-        due, doubtful, got = collections.Counter(), set(), collections.Counter()
+    def run_session(self, lines):
+        """Send the lines, and compare the ids of the responses with those expected."""
+        expected, received = collections.Counter(), collections.Counter()
+        uncertain = set()
 
         def key(id):
             id = int(id) if isinstance(id, float) and id.is_integer() else id
-            known = isinstance(id, (int, str)) and not isinstance(id, bool)
-            return (type(id), id) if known else None
+            valid = isinstance(id, (int, str)) and not isinstance(id, bool)
+            return (type(id), id) if valid else None
 
-        for one in lines:
-            for id, sure in self.answers_to(one):
-                due[key(id)] += 1
-                if not sure:
-                    doubtful.add(key(id))
+        for sent in lines:
+            for id, certain in self.responses_to(sent):
+                expected[key(id)] += 1
+                if not certain:
+                    uncertain.add(key(id))
         with wire(self.server()) as client:
             client.send(b"".join(lines))
             client.send(b'\n{"jsonrpc": "2.0", "id": "the fence", "method": "ping"}\n')
-            for answer in client.hang_up():
-                for one in answer if isinstance(answer, list) else [answer]:
-                    if "method" not in one:
-                        got[key(one["id"])] += 1
-        due[str, "the fence"] = 1
-        for id in (set(got) | set(due)) - {None}:
-            if id in doubtful:
-                self.assertLessEqual(got[id], due[id], id)
+            for line_received in client.hang_up():
+                batch = isinstance(line_received, list)
+                for item in line_received if batch else [line_received]:
+                    if "method" not in item:
+                        received[key(item["id"])] += 1
+        expected[str, "the fence"] = 1
+        for id in (set(received) | set(expected)) - {None}:
+            if id in uncertain:
+                self.assertLessEqual(received[id], expected[id], id)
             else:
-                self.assertEqual(got[id], due[id], id)
+                self.assertEqual(received[id], expected[id], id)
 
 
 class TestClauses(unittest.TestCase):
+    """The sentences given to `clause`."""
+
     @unittest.skipUnless(os.environ.get("MCP_SPEC"), "MCP_SPEC is not set")
     def test_every_quoted_clause_stands_in_the_specification(self):
         for page, quote in CLAUSES:
@@ -5706,7 +5755,7 @@ class TestClauses(unittest.TestCase):
 
 
 # ======================================================================================
-# Both ends: a server that acts by a script, a tap on the wire, a server of everything
+# Helpers for both ends: a scripted server, a recording relay, a server of all features
 # ======================================================================================
 
 FAKE = r"""
@@ -5720,7 +5769,7 @@ def note(word):
         with open(diary[0], "a") as file:
             file.write(word + " ")
 
-def say(text):                                  # one line, as it is (latin-1: bytes)
+def say(text):                                  # one line; latin-1: any bytes
     data = text.encode("latin-1") + b"\n"
     while data:
         data = data[os.write(1, data):]
@@ -5753,14 +5802,14 @@ def modern(*versions, **capabilities):
 def die(status):
     os._exit(status)
 
-def text(words):
-    result(content=[{"type": "text", "text": words}])
+def text(value):
+    result(content=[{"type": "text", "text": value}])
 
 def repeat(lines):
     for line in lines:
         say(line.replace("$id", json.dumps(id)).replace("$token", json.dumps(token)))
 
-def again(rounds):                              # a line per round of input_required
+def again(rounds):                              # one line per round of a request
     global tries
     tries = tries + 1 if {"inputResponses", "requestState"} & set(params) else 0
     repeat([rounds[min(tries, len(rounds) - 1)]])
@@ -5785,27 +5834,27 @@ for line in sys.stdin.buffer:
     note(method)
     exec(RULES.get(method, ""), globals())
 exec(RULES["end"], globals())
-os._exit(0)                                     # at once
+os._exit(0)                                     # without waiting for anything
 """
 
 
 def fake(story=None, **rules):
     """The command of a server that does what ``rules`` say.
 
-    A rule is a line of Python for a method, called by the last word of the method
-    (``discover``, ``call``, …), or for ``start`` and ``end``.  What is not ruled is
-    answered as an old, plain server does.  Methods for tests: ``fake/say`` repeats
-    ``lines`` ("$id" and "$token" are those of the request), ``fake/ask`` sends a
-    ``request`` to the client and returns its answer, ``fake/seen`` returns every
-    message that came so far.  ``story`` gets a "+" for each start and the word of each
-    message.
+    A rule is a line of Python that runs when a message comes.  Its key is the last
+    part of the method (``discover``, ``call``, …), or ``start`` or ``end``.  A method
+    without a rule is answered as by a minimal server of the handshake era.  For tests:
+    ``fake/say`` sends ``lines``, in which "$id" and "$token" are those of the request;
+    ``fake/ask`` sends ``request`` to the client and returns its response; ``fake/seen``
+    returns every message received so far.  ``story`` gets a "+" for each start and the
+    key of each message.
     """
     command = [sys.executable, "-I", "-S", "-c", FAKE, json.dumps(rules)]
     return command + ([story.path] if story else [])
 
 
 class FakeServers:
-    """For tests of clients, each connected to a `fake` server of its own."""
+    """A mixin for tests of clients: each client has a `fake` server of its own."""
 
     MODE = "auto"
 
@@ -5816,16 +5865,16 @@ class FakeServers:
         return client.connect()
 
     def fence(self, client):
-        """The session goes on."""
+        """Check that the session still works."""
         self.assertEqual(client.request("fake/fence")["fence"], True)
 
     def seen(self, client):
-        """Every message that has come to the server so far."""
+        """Every message that the server has received so far."""
         return client.request("fake/seen")["seen"]
 
 
 class Story:
-    """What fake servers lived through, as one line of words."""
+    """What fake servers recorded: "+" for a start, and the key of each message."""
 
     def __init__(self, test):
         number, self.path = tempfile.mkstemp()
@@ -5838,7 +5887,7 @@ class Story:
 
 
 def alive(pid):
-    """Is there still a process ``pid``?  (A zombie is not.)"""
+    """Whether the process ``pid`` still runs; a zombie does not."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
@@ -5852,41 +5901,41 @@ def alive(pid):
 
 
 def gone(pid):
-    """Wait until there is no process ``pid`` any more."""
+    """Wait until the process ``pid`` has ended."""
     soon(lambda: not alive(pid), f"the end of process {pid}")
 
 
 def quick_probe(seconds):
-    """Silence after the probe is waited for so long, instead of 5 s."""
+    """A client waits ``seconds`` for the response to its probe, instead of 5."""
     return mock.patch.object(mcp_min, "PROBE_SECONDS", seconds)
 
 
 def hurried():
-    """Each step of ending a process has 0.15 s instead of 2."""
+    """Each step of ending a process takes at most 0.15 s, instead of 2."""
     return mock.patch.object(mcp_min.Process, "PATIENCE", 0.15)
 
 
 class Relay:
-    """The streams of a connection, with a tap.
+    """Connects one client with several servers, and records every line.
 
-    Each line of the client goes to the next of ``servers``; `lines` keeps everything
-    that crossed, as (">" or "<", bytes).
+    The lines of the client go to the ``servers`` in turn.  `lines` has every line as
+    (">" or "<", bytes), and `streams` are the two streams of the client.
     """
 
     def __init__(self, *servers):
         self.lines, self._lock, self._threads = [], threading.Lock(), []
-        (reader, answers), (requests, writer) = os.pipe(), os.pipe()
+        (reader, to_client), (from_client, writer) = os.pipe(), os.pipe()
         self.streams = os.fdopen(reader, "rb"), os.fdopen(writer, "wb")
-        self._answers = os.fdopen(answers, "wb")
-        self._requests = os.fdopen(requests, "rb")
-        self._servers = []
+        self._to_client = os.fdopen(to_client, "wb")
+        self._from_client = os.fdopen(from_client, "rb")
+        self._to_servers = []
         for server in servers:
-            (into, towards), (back, out) = os.pipe(), os.pipe()
-            self._servers.append(os.fdopen(towards, "wb"))
-            self._spawn(self._serve, server, os.fdopen(into, "rb"),
-                        os.fdopen(out, "wb"))
-            self._spawn(self._answer, os.fdopen(back, "rb"))
-        self._spawn(self._scatter)
+            (reader, to_server), (from_server, writer) = os.pipe(), os.pipe()
+            self._to_servers.append(os.fdopen(to_server, "wb"))
+            self._spawn(self._serve, server, os.fdopen(reader, "rb"),
+                        os.fdopen(writer, "wb"))
+            self._spawn(self._forward_to_client, os.fdopen(from_server, "rb"))
+        self._spawn(self._forward_to_servers)
 
     def _spawn(self, job, *args):
         self._threads.append(threading.Thread(target=job, args=args, daemon=True))
@@ -5897,28 +5946,28 @@ class Relay:
         with reader, contextlib.suppress(OSError), writer:
             server.serve(reader, writer)
 
-    def _answer(self, lines):
+    def _forward_to_client(self, lines):
         with lines:
             for line in lines:
                 with self._lock, contextlib.suppress(OSError, ValueError):
                     self.lines.append(("<", line))
-                    self._answers.write(line)
-                    self._answers.flush()
+                    self._to_client.write(line)
+                    self._to_client.flush()
 
-    def _scatter(self):
-        for number, line in enumerate(self._requests):
+    def _forward_to_servers(self):
+        for number, line in enumerate(self._from_client):
             with self._lock:
                 self.lines.append((">", line))
-            server = self._servers[number % len(self._servers)]
-            server.write(line)
-            server.flush()
-        for server in self._servers:
-            server.close()
+            stream = self._to_servers[number % len(self._to_servers)]
+            stream.write(line)
+            stream.flush()
+        for stream in self._to_servers:
+            stream.close()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(PATIENCE)
         with contextlib.suppress(OSError):
-            self._answers.close()
+            self._to_client.close()
 
     def __enter__(self):
         return self
@@ -5929,7 +5978,7 @@ class Relay:
                 stream.close()
         for thread in self._threads:
             thread.join(PATIENCE)
-        self._requests.close()
+        self._from_client.close()
 
 
 OUR_SERVER = """
@@ -5950,7 +5999,7 @@ OBJECT = {"type": "object", "properties": {"name": {"type": "string"}},
 
 
 def everything(**options):
-    """A server that uses every feature, and the list of what its handlers did."""
+    """A server that uses every feature, and the list of its handlers' effects."""
     server = Server("everything", version="3.1", instructions="be kind",
                     **{"page_size": 4, "drain_seconds": 0.05, **options})
     effects = []
@@ -5996,16 +6045,16 @@ def everything(**options):
     def tell(ctx: Context, levels: list[str] = []) -> str:  # noqa: B006
         for level in levels:
             ctx.log(level, {"level": level}, "library")
-        return "told"
+        return "logged"
 
     @server.tool
     def pay(amount: int, ctx: Context) -> dict:
-        who = ctx.elicit("your name?", OBJECT)
-        if who.action != "accept":
-            return {"action": who.action}
+        name = ctx.elicit("your name?", OBJECT)
+        if name.action != "accept":
+            return {"action": name.action}
         receipt = ctx.once("charge", lambda: effects.append(amount) or "receipt 1")
         sure = ctx.elicit("sure?", bool)
-        return {"name": who.content["name"], "sure": sure.data, "receipt": receipt}
+        return {"name": name.content["name"], "sure": sure.data, "receipt": receipt}
 
     @server.tool
     def visit(ctx: Context) -> str:
@@ -6023,9 +6072,9 @@ def everything(**options):
     @server.tool
     def several(ctx: Context) -> dict:
         form = {"mode": "form", "message": "your name?", "requestedSchema": OBJECT}
-        got = ctx.ask({"who": {"method": "elicitation/create", "params": form},
-                       "dirs": {"method": "roots/list"}})
-        return {"who": got["who"]["content"], "dirs": got["dirs"]["roots"]}
+        answers = ctx.ask({"who": {"method": "elicitation/create", "params": form},
+                           "dirs": {"method": "roots/list"}})
+        return {"who": answers["who"]["content"], "dirs": answers["dirs"]["roots"]}
 
     @server.tool
     def hang(ctx: Context) -> str:
@@ -6080,8 +6129,8 @@ def everything(**options):
 
     @server.resource("asked://{name}")
     def asked(name: str, ctx: Context) -> str:
-        who = ctx.elicit("your name?", OBJECT).content["name"]
-        return f"{name} for {who}"
+        person = ctx.elicit("your name?", OBJECT).content["name"]
+        return f"{name} for {person}"
 
     @server.prompt
     def review(code: str, language: str = "python") -> str:
@@ -6110,7 +6159,7 @@ def everything(**options):
 
 
 def overheard(server):
-    """The methods of the requests that come to a server from now on."""
+    """The methods of all messages that the server handles from now on."""
     methods = []
 
     @server.middleware
@@ -6122,7 +6171,7 @@ def overheard(server):
 
 
 class Session:
-    """A Client of `everything`: it answers every question and keeps what it heard."""
+    """A Client of `everything` that answers every question and records what it gets."""
 
     def __init__(self, mode="auto", server=None, target=None, **options):
         self.server, self.effects = (server, []) if server else everything()
@@ -6154,7 +6203,7 @@ class Session:
         return {"value": True} if "value" in schema["properties"] else self.name
 
     def heard(self, method):
-        """The notifications of this method, once there is one."""
+        """The notifications of this method received so far; waits for the first."""
         return soon(lambda: [note for note in self.notes if note["method"] == method],
                     method)
 

@@ -9328,13 +9328,14 @@ from mcp.server.mcpserver.resolve import Elicit, ListRoots, Resolve, Sample
 from mcp_types import (Completion, CreateMessageResult, ListRootsResult,
                        CreateMessageResultWithTools, SamplingMessage, TextContent, Tool)
 
-server, story = MCPServer("sdk", version="9.9", instructions="be kind"), []
+server = MCPServer("sdk", version="9.9", instructions="be kind")
+events = []
 
-class Who(BaseModel):
+class Person(BaseModel):
     name: str
 
-def who() -> Elicit[Who]:
-    return Elicit("your name?", Who)
+def person() -> Elicit[Person]:
+    return Elicit("your name?", Person)
 
 def poem() -> Sample:
     text = TextContent(type="text", text="a poem")
@@ -9364,26 +9365,26 @@ async def count(n: int, ctx: Context) -> str:
     return "counted"
 
 @server.tool()
-async def tell(ctx: Context) -> str:
+async def log(ctx: Context) -> str:
     await ctx.info({"x": 1})
-    return "told"
+    return "logged"
 
 @server.tool()
 async def hang() -> str:
-    story.append("hanging")
+    events.append("hanging")
     try:
         await anyio.sleep(60)
     finally:
-        story.append("cancelled")
+        events.append("cancelled")
     return "never"
 
-@server.tool(name="story")
-def tell_story() -> str:
-    return " ".join(story)
+@server.tool()
+def list_events() -> str:
+    return " ".join(events)
 
 @server.tool()
-async def greet(who: Annotated[Who, Resolve(who)]) -> str:
-    return "hello " + who.name
+async def greet(person: Annotated[Person, Resolve(person)]) -> str:
+    return "hello " + person.name
 
 @server.tool()
 async def recite(poem: Annotated[CreateMessageResult, Resolve(poem)]) -> str:
@@ -9447,7 +9448,7 @@ from mcp.types import SamplingMessage, TextContent
 
 server = FastMCP("sdk1", instructions="be kind")
 
-class Who(BaseModel):
+class Person(BaseModel):
     name: str
 
 @server.tool()
@@ -9462,14 +9463,14 @@ async def count(n: int, ctx: Context) -> str:
 
 @server.tool()
 async def greet(ctx: Context) -> str:
-    return "hello " + (await ctx.elicit("your name?", Who)).data.name
+    return "hello " + (await ctx.elicit("your name?", Person)).data.name
 
 @server.tool()
 async def recite(ctx: Context) -> str:
     text = TextContent(type="text", text="a poem")
-    said = await ctx.session.create_message(
+    result = await ctx.session.create_message(
         [SamplingMessage(role="user", content=text)], max_tokens=7)
-    return said.content.text
+    return result.content.text
 
 @server.tool()
 async def where(ctx: Context) -> str:
@@ -9489,10 +9490,10 @@ server.run()
 
 def outcome_of_sdk_cancelling(session):
     call = session.client.submit_tool("hang")
-    soon(lambda: session.client.call_tool("story").text == "hanging")
+    soon(lambda: session.client.call_tool("list_events").text == "hanging")
     call.cancel()
-    return soon(lambda: "cancelled" in session.client.call_tool("story").text
-                and session.client.call_tool("story").text)
+    return soon(lambda: "cancelled" in session.client.call_tool("list_events").text
+                and session.client.call_tool("list_events").text)
 
 
 def outcome_of_sdk_changes(session):
@@ -9508,7 +9509,8 @@ def outcome_of_sdk_updates(session):
     return session.heard("notifications/resources/updated")[0]["params"]["uri"]
 
 
-WITH_SDK_SERVER = [  # what our client does with an SDK server, the outcome
+# (name, what a client of mcp_min does with a server of the SDK, the expected outcome)
+WITH_SDK_SERVER = [
     ("server_info", lambda s: (s.client.server_info["name"], s.client.instructions),
      ("sdk", "be kind")),
     ("list_tools", lambda s: names(s.client.list_tools())[:2], ["add", "unlucky"]),
@@ -9530,8 +9532,8 @@ WITH_SDK_SERVER = [  # what our client does with an SDK server, the outcome
      ["python"]),
     ("progress", outcome_of_progress,
      [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]),
-    ("log", lambda s: (s.client.call_tool("tell").text, soon(lambda: s.logs)),
-     ("told", [("info", {"x": 1})])),
+    ("log", lambda s: (s.client.call_tool("log").text, soon(lambda: s.logs)),
+     ("logged", [("info", {"x": 1})])),
     ("elicitation", lambda s: s.client.call_tool("greet").text, "hello Ann"),
     ("sampling", lambda s: s.client.call_tool("recite").text, "roses are red"),
     ("sampling with tools", lambda s: s.client.call_tool("choose").text, "dig"),
@@ -9544,8 +9546,51 @@ WITH_SDK_SERVER = [  # what our client does with an SDK server, the outcome
 ]
 
 
+class SdkCallbacks:
+    """The callbacks of an SDK client: they answer questions and record what comes.
+
+    `types` is the SDK's module of protocol types, which differs between 1.x and 2.x.
+    """
+
+    def __init__(self, types):
+        self.types = types
+        self.questions, self.notifications, self.logs = [], [], []
+
+    async def elicit(self, context, params):
+        self.questions.append(params.message)
+        if getattr(params, "mode", "form") == "url":
+            return self.types.ElicitResult(action="accept")
+        content = {"value": True} if params.message == "sure?" else {"name": "Ann"}
+        return self.types.ElicitResult(action="accept", content=content)
+
+    async def sample(self, context, params):
+        received = params.model_dump(by_alias=True)
+        assert (received["maxTokens"], received["systemPrompt"]) == (7, "rhyme")
+        return self.types.CreateMessageResult(role="assistant", model="m", content={
+            "type": "text", "text": "roses are red"})
+
+    async def list_roots(self, context):
+        return self.types.ListRootsResult(roots=[self.types.Root(uri="file:///a")])
+
+    async def on_message(self, notification):
+        self.notifications.append(notification)
+
+    async def on_log(self, params):
+        self.logs.append((params.level, params.logger, params.data))
+
+    def methods(self):
+        return [getattr(notification, "method", "")
+                for notification in self.notifications]
+
+    def updated_uris(self):
+        return [str(notification.params.uri) for notification in self.notifications
+                if getattr(notification, "method", "")
+                == "notifications/resources/updated"]
+
+
 class TestInterop(unittest.TestCase):
-    """The official Python SDK (2.x, and 1.x where that one is installed), both ways."""
+    """The official Python SDK as client and as server: 2.x, or 1.x if it is installed.
+    """
 
     def sdk(self, major):
         try:
@@ -9556,8 +9601,8 @@ class TestInterop(unittest.TestCase):
             missing(self, f"the package mcp, version {major}", always=True)
         return mcp
 
-    def ours(self, mcp):
-        """How the SDK starts our server."""
+    def parameters(self, mcp):
+        """How the SDK starts `everything`, a server of mcp_min."""
         module = os.path.splitext(os.path.basename(__file__))[0]
         folders = [os.path.dirname(os.path.abspath(__file__)), HERE]
         code = (f"import sys; sys.path[:0] = {folders}; import {module}; "
@@ -9577,19 +9622,19 @@ class TestInterop(unittest.TestCase):
                          capabilities={"sampling": {"tools": {}}},
                          log_level="debug") as session:
                 self.assertEqual(session.client.protocol_version, version)
-                for feature, act, wanted in WITH_SDK_SERVER:
-                    if mode == "legacy" and feature == "updates":
+                for name, act, expected in WITH_SDK_SERVER:
+                    if mode == "legacy" and name == "updates":
                         continue            # MCPServer has no resources/subscribe
-                    if mode != "legacy" and feature == "url":
+                    if mode != "legacy" and name == "url":
                         continue            # MCPServer asks for it in sessions only
-                    with self.subTest(feature, mode=mode):
-                        self.assertEqual(act(session), wanted)
+                    with self.subTest(name, mode=mode):
+                        self.assertEqual(act(session), expected)
 
     def test_our_client_with_an_sdk_1_server(self):
         self.sdk(1)
-        passed_on = []
+        stderr = []
         with Session("auto", target=[sys.executable, "-c", SDK1_SERVER],
-                     stderr=passed_on.append) as session:
+                     stderr=stderr.append) as session:
             client = session.client
             self.assertEqual(client.protocol_version, LATEST)
             self.assertEqual((client.server_info["name"], client.instructions),
@@ -9603,218 +9648,220 @@ class TestInterop(unittest.TestCase):
             self.assertEqual(client.call_tool("recite").text, "roses are red")
             self.assertEqual(client.call_tool("where").text, "file:///a")
             self.assertIsNone(raised(client.ping))
-            self.assertNotIn("validation error", "".join(passed_on))
+            self.assertNotIn("validation error", "".join(stderr))
 
     def test_an_sdk_client_with_our_server(self):
         mcp = self.sdk(2)
-        import mcp_types as types
+        import mcp_types
+
         async def main(mode, version):
-            heard, logs = [], []
-
-            async def elicit(ctx, params):
-                heard.append(params.message)
-                if getattr(params, "mode", "form") == "url":
-                    return types.ElicitResult(action="accept")
-                return types.ElicitResult(action="accept", content=(
-                    {"value": True} if params.message == "sure?" else {"name": "Ann"}))
-
-            async def sample(ctx, params):
-                self.assertEqual(
-                    (params.max_tokens, params.system_prompt), (7, "rhyme"))
-                return types.CreateMessageResult(role="assistant", model="m", content={
-                    "type": "text", "text": "roses are red"})
-
-            async def roots(ctx):
-                return types.ListRootsResult(roots=[types.Root(uri="file:///a")])
-
-            async def on_message(note):
-                heard.append(note)
-
-            async def on_log(params):
-                logs.append((params.level, params.logger, params.data))
-
+            callbacks = SdkCallbacks(mcp_types)
             async with mcp.Client(
-                    self.ours(mcp), mode=mode, elicitation_callback=elicit,
-                    sampling_callback=sample, list_roots_callback=roots,
-                    message_handler=on_message, logging_callback=on_log,
-                    log_level="info") as client:
-                await self.use(client, types, version, heard, logs)
+                    self.parameters(mcp), mode=mode,
+                    elicitation_callback=callbacks.elicit,
+                    sampling_callback=callbacks.sample,
+                    list_roots_callback=callbacks.list_roots,
+                    message_handler=callbacks.on_message,
+                    logging_callback=callbacks.on_log, log_level="info") as client:
+                self.assertEqual(client.protocol_version, version)
+                changes = (self.check_changes_by_listening if version == MODERN
+                           else self.check_changes_by_subscribing)
+                for check in (self.check_server_info, self.check_lists,
+                              self.check_tools, self.check_errors, self.check_resources,
+                              self.check_prompts_and_completion, self.check_progress,
+                              self.check_logs, self.check_questions, self.check_cancel,
+                              changes):
+                    with self.subTest(check.__name__):
+                        await check(client, callbacks)
 
-        for row in (("auto", MODERN), ("legacy", LATEST), (MODERN, MODERN)):
-            with self.subTest(row[0]):
-                self.run_async(main(*row))
+        for mode, version in (("auto", MODERN), ("legacy", LATEST), (MODERN, MODERN)):
+            with self.subTest(mode=mode):
+                self.run_async(main(mode, version))
 
-    async def use(self, client, types, version, heard, logs):
-        """Everything an SDK client can do with `everything`."""
-        async def call(tool, **arguments):
-            result = await client.call_tool(tool, arguments)
-            self.assertFalse(result.is_error, result)
-            return result.structured_content or result.content[0].text
+    # Each check_… is a part of the test above: what a client of SDK 2 does with
+    # `everything`.  `callbacks` are those of the client.
 
-        async def until(wanted):
-            for _ in range(PATIENCE * 100):
-                if wanted():
-                    return wanted()
-                await asyncio.sleep(0.01)
-            self.fail("nothing came")
+    async def check_server_info(self, client, callbacks):
+        if client.server_info:       # with a pinned version no request asks for it
+            self.assertEqual(client.server_info.name, "everything")
+            self.assertEqual(client.instructions, "be kind")
 
-        same = self.assertEqual
-        same(client.protocol_version, version)
-        if client.server_info:              # unknown when pinned: there was no probe
-            same(client.server_info.name, "everything")
-            same(client.instructions, "be kind")
-        # lists, page by page (the SDK does not follow the cursors by itself)
-        for lister, key, first in (
+    async def check_lists(self, client, callbacks):
+        """The SDK does not follow the cursors by itself."""
+        for list_page, key, first in (
                 (client.list_tools, "tools", "add"),
                 (client.list_resources, "resources", "config"),
                 (client.list_resource_templates, "resource_templates", "note"),
                 (client.list_prompts, "prompts", "review")):
-            found, cursor = [], None
+            received, cursor = [], None
             while True:
-                page = await lister(cursor=cursor)
-                found += [one.name for one in getattr(page, key)]
+                page = await list_page(cursor=cursor)
+                received += [entry.name for entry in getattr(page, key)]
                 cursor = page.next_cursor
                 if not cursor:
                     break
-            same((found[0], len(found)), (first, len(set(found))))
-        same(await call("add", a=1), {"result": 3})
-        same(await call("forecast", city="Oslo"), {"city": "Oslo", "days": 3})
-        same(await call("shout", text="hi"), "HI")
+            self.assertEqual((received[0], len(received)), (first, len(set(received))))
+
+    async def check_tools(self, client, callbacks):
+        self.assertEqual(await self.call(client, "add", a=1), {"result": 3})
+        self.assertEqual(await self.call(client, "forecast", city="Oslo"),
+                         {"city": "Oslo", "days": 3})
+        self.assertEqual(await self.call(client, "shout", text="hi"), "HI")
         result = await client.call_tool("mixed", {})
-        same([block.type for block in result.content],
-             ["text", "image", "resource_link", "resource"])
+        self.assertEqual([block.type for block in result.content],
+                         ["text", "image", "resource_link", "resource"])
+
+    async def check_errors(self, client, callbacks):
         result = await client.call_tool("unlucky", {})
-        same((result.is_error, result.content[0].text), (True, "out of luck"))
+        self.assertEqual((result.is_error, result.content[0].text),
+                         (True, "out of luck"))
         result = await client.call_tool("add", {"a": "x"})
-        same(result.is_error, True)
-        for error in (client.call_tool("nope", {}), client.read_resource("none://x"),
-                      client.get_prompt("nope")):
+        self.assertEqual(result.is_error, True)
+        for request in (client.call_tool("nope", {}), client.read_resource("none://x"),
+                        client.get_prompt("nope")):
             with self.assertRaises(Exception) as caught:
-                await error
+                await request
             self.assertIn(caught.exception.code, (-32602, -32002))
-        # resources, prompts, completion
-        read = await client.read_resource("config://app")
-        same(json.loads(read.contents[0].text), {"debug": True})
-        read = await client.read_resource("blob://one")
-        same(base64.b64decode(read.contents[0].blob), b"\x00\xff")
-        read = await client.read_resource("note://x")
-        same(read.contents[0].text, "note x")
-        same(read.contents[0].mime_type, "text/plain")
-        got = await client.get_prompt("review", {"code": "1"})
-        same((got.messages[0].role, got.messages[0].content.text),
-             ("user", "review this python: 1"))
-        got = await client.complete(types.PromptReference(name="review"),
-                                    {"name": "language", "value": "p"})
-        same(got.completion.values, ["python", "perl", "pascal"])
-        template = types.ResourceTemplateReference(uri="note://{name}")
-        got = await client.complete(template, {"name": "name", "value": "n"})
-        same((len(got.completion.values), got.completion.total), (100, 150))
-        same(got.completion.has_more, True)
-        # progress, log
+
+    async def check_resources(self, client, callbacks):
+        result = await client.read_resource("config://app")
+        self.assertEqual(json.loads(result.contents[0].text), {"debug": True})
+        result = await client.read_resource("blob://one")
+        self.assertEqual(base64.b64decode(result.contents[0].blob), b"\x00\xff")
+        result = await client.read_resource("note://x")
+        self.assertEqual(result.contents[0].text, "note x")
+        self.assertEqual(result.contents[0].mime_type, "text/plain")
+
+    async def check_prompts_and_completion(self, client, callbacks):
+        result = await client.get_prompt("review", {"code": "1"})
+        self.assertEqual((result.messages[0].role, result.messages[0].content.text),
+                         ("user", "review this python: 1"))
+        prompt = callbacks.types.PromptReference(name="review")
+        result = await client.complete(prompt, {"name": "language", "value": "p"})
+        self.assertEqual(result.completion.values, ["python", "perl", "pascal"])
+        template = callbacks.types.ResourceTemplateReference(uri="note://{name}")
+        result = await client.complete(template, {"name": "name", "value": "n"})
+        self.assertEqual((len(result.completion.values), result.completion.total),
+                         (100, 150))
+        self.assertEqual(result.completion.has_more, True)
+
+    async def check_progress(self, client, callbacks):
         steps = []
 
         async def on_progress(*step):
             steps.append(step)
 
         await client.call_tool("count", {"n": 3}, progress_callback=on_progress)
-        await until(lambda: len(steps) == 3)
-        same(steps, [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")])
-        await call("tell", levels=["debug", "info", "error"])
-        await until(lambda: len(logs) == 2)
-        same(logs, [(level, "library", {"level": level})
-                    for level in ("info", "error")])
-        # questions
-        same(await call("pay", amount=7),
-             {"name": "Ann", "sure": True, "receipt": "receipt 1"})
-        same([one for one in heard if isinstance(one, str)], ["your name?", "sure?"])
-        same((await call("story"))["result"].count(7), 1)
-        same(await call("visit"), "accept")
-        same(await call("recite"), "roses are red")
-        same(await call("where"), {"result": [{"uri": "file:///a"}]})
-        read = await client.read_resource("asked://tea")
-        same(read.contents[0].text, "tea for Ann")
-        got = await client.get_prompt("interview")
-        same(got.messages[1].content.text, "Ann")
-        # cancel
+        await self.until(lambda: len(steps) == 3)
+        self.assertEqual(steps, [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")])
+
+    async def check_logs(self, client, callbacks):
+        await self.call(client, "tell", levels=["debug", "info", "error"])
+        await self.until(lambda: len(callbacks.logs) == 2)
+        self.assertEqual(callbacks.logs, [(level, "library", {"level": level})
+                                          for level in ("info", "error")])
+
+    async def check_questions(self, client, callbacks):
+        self.assertEqual(await self.call(client, "pay", amount=7),
+                         {"name": "Ann", "sure": True, "receipt": "receipt 1"})
+        self.assertEqual(callbacks.questions, ["your name?", "sure?"])
+        effects = await self.call(client, "story")
+        self.assertEqual(effects["result"].count(7), 1)
+        self.assertEqual(await self.call(client, "visit"), "accept")
+        self.assertEqual(await self.call(client, "recite"), "roses are red")
+        self.assertEqual(await self.call(client, "where"),
+                         {"result": [{"uri": "file:///a"}]})
+        result = await client.read_resource("asked://tea")
+        self.assertEqual(result.contents[0].text, "tea for Ann")
+        result = await client.get_prompt("interview")
+        self.assertEqual(result.messages[1].content.text, "Ann")
+
+    async def check_cancel(self, client, callbacks):
         task = asyncio.ensure_future(client.call_tool("hang", {}))
-        while "hanging" not in (await call("story"))["result"]:
+        while "hanging" not in (await self.call(client, "story"))["result"]:
             await asyncio.sleep(0.01)
         task.cancel()
-        while "cancelled" not in (await call("story"))["result"]:
+        while "cancelled" not in (await self.call(client, "story"))["result"]:
             await asyncio.sleep(0.01)
-        # changes and updates
-        if version == MODERN:
-            async with client.listen(tools_list_changed=True,
-                                     resource_subscriptions=["note://x"]) as events:
-                await call("grow", name="grown")
-                same(type(await events.__anext__()).__name__, "ToolsListChanged")
-                await call("touch", uri="note://y")
-                await call("touch", uri="note://x")
-                same((await events.__anext__()).uri, "note://x")
-        else:
-            await client.subscribe_resource("note://x")
-            await call("grow", name="grown")
-            await call("touch", uri="note://y")
-            await call("touch", uri="note://x")
-            notes = await until(lambda: [
-                note for note in heard
-                if getattr(note, "method", "") == "notifications/resources/updated"])
-            same([str(note.params.uri) for note in notes], ["note://x"])
-            self.assertIn("notifications/tools/list_changed",
-                          [getattr(note, "method", "") for note in heard])
-            await client.unsubscribe_resource("note://x")
-            await client.send_ping()
+
+    async def check_changes_by_listening(self, client, callbacks):
+        async with client.listen(tools_list_changed=True,
+                                 resource_subscriptions=["note://x"]) as events:
+            await self.call(client, "grow", name="grown")
+            event = await events.__anext__()
+            self.assertEqual(type(event).__name__, "ToolsListChanged")
+            await self.call(client, "touch", uri="note://y")
+            await self.call(client, "touch", uri="note://x")
+            self.assertEqual((await events.__anext__()).uri, "note://x")
+
+    async def check_changes_by_subscribing(self, client, callbacks):
+        await client.subscribe_resource("note://x")
+        await self.call(client, "grow", name="grown")
+        await self.call(client, "touch", uri="note://y")
+        await self.call(client, "touch", uri="note://x")
+        await self.until(callbacks.updated_uris)
+        self.assertEqual(callbacks.updated_uris(), ["note://x"])
+        self.assertIn("notifications/tools/list_changed", callbacks.methods())
+        await client.unsubscribe_resource("note://x")
+        await client.send_ping()
+
+    async def call(self, client, tool, **arguments):
+        """What the tool returns: the structured content, or else the text."""
+        result = await client.call_tool(tool, arguments)
+        self.assertFalse(result.is_error, result)
+        return result.structured_content or result.content[0].text
+
+    async def until(self, condition):
+        for _ in range(PATIENCE * 100):
+            if condition():
+                return
+            await asyncio.sleep(0.01)
+        self.fail(f"the condition was still false after {PATIENCE} s")
 
     def test_an_sdk_1_client_with_our_server(self):
         mcp = self.sdk(1)
         from mcp import types
         from mcp.client.stdio import stdio_client
 
-        async def elicit(ctx, params):
-            content = {"value": True} if params.message == "sure?" else {"name": "Ann"}
-            return types.ElicitResult(action="accept", content=content)
-
-        async def sample(ctx, params):
-            return types.CreateMessageResult(role="assistant", model="m", content={
-                "type": "text", "text": "roses are red"})
-
-        async def roots(ctx):
-            return types.ListRootsResult(roots=[types.Root(uri="file:///a")])
-
         async def main():
-            steps = []
-
-            async def on_progress(*step):
-                steps.append(step)
-
-            async with stdio_client(self.ours(mcp)) as streams, mcp.ClientSession(
-                    *streams, elicitation_callback=elicit, sampling_callback=sample,
-                    list_roots_callback=roots) as client:
-                same = self.assertEqual
-                same((await client.initialize()).protocolVersion, LATEST)
-                same((await client.list_tools()).tools[0].name, "add")
-                got = await client.call_tool("add", {"a": 1})
-                same(got.structuredContent, {"result": 3})
-                got = await client.call_tool("pay", {"amount": 7})
-                same(got.structuredContent,
-                     {"name": "Ann", "sure": True, "receipt": "receipt 1"})
-                got = await client.call_tool("recite", {})
-                same(got.content[0].text, "roses are red")
-                got = await client.call_tool("where", {})
-                same(got.structuredContent, {"result": [{"uri": "file:///a"}]})
-                await client.call_tool("count", {"n": 2}, progress_callback=on_progress)
-                same(steps, [(1, 2, "step 1"), (2, 2, "step 2")])
-                got = await client.read_resource("note://x")
-                same(got.contents[0].text, "note x")
-                got = await client.get_prompt("review", {"code": "1"})
-                same(got.messages[0].content.text, "review this python: 1")
-                got = await client.complete(
-                    types.PromptReference(type="ref/prompt", name="review"),
-                    {"name": "language", "value": "p"})
-                same(got.completion.values, ["python", "perl", "pascal"])
-                await client.send_ping()
+            callbacks = SdkCallbacks(types)
+            async with stdio_client(self.parameters(mcp)) as streams, mcp.ClientSession(
+                    *streams, elicitation_callback=callbacks.elicit,
+                    sampling_callback=callbacks.sample,
+                    list_roots_callback=callbacks.list_roots) as client:
+                await self.use_sdk_1(client, types)
 
         self.run_async(main())
+
+    async def use_sdk_1(self, client, types):
+        steps = []
+
+        async def on_progress(*step):
+            steps.append(step)
+
+        async def structured(tool, **arguments):
+            return (await client.call_tool(tool, arguments)).structuredContent
+
+        self.assertEqual((await client.initialize()).protocolVersion, LATEST)
+        self.assertEqual((await client.list_tools()).tools[0].name, "add")
+        self.assertEqual(await structured("add", a=1), {"result": 3})
+        self.assertEqual(await structured("pay", amount=7),
+                         {"name": "Ann", "sure": True, "receipt": "receipt 1"})
+        result = await client.call_tool("recite", {})
+        self.assertEqual(result.content[0].text, "roses are red")
+        self.assertEqual(await structured("where"),
+                         {"result": [{"uri": "file:///a"}]})
+        await client.call_tool("count", {"n": 2}, progress_callback=on_progress)
+        self.assertEqual(steps, [(1, 2, "step 1"), (2, 2, "step 2")])
+        result = await client.read_resource("note://x")
+        self.assertEqual(result.contents[0].text, "note x")
+        result = await client.get_prompt("review", {"code": "1"})
+        self.assertEqual(result.messages[0].content.text, "review this python: 1")
+        result = await client.complete(
+            types.PromptReference(type="ref/prompt", name="review"),
+            {"name": "language", "value": "p"})
+        self.assertEqual(result.completion.values, ["python", "perl", "pascal"])
+        await client.send_ping()
 
 
 # ======================================================================================
@@ -9865,7 +9912,7 @@ class Account:
     last: dataclasses.InitVar[str] = "Doe"
 
     def __post_init__(self, first, last):
-        assert first, "nobody"
+        assert first, "a first name is missing"
         assert last
         self.owner = {"Jane": "Jane " + last}[first]
 
@@ -9891,29 +9938,37 @@ class Partial(TypedDict, total=False):
 
 
 UserId = NewType("UserId", int)
+NO_DEFAULT = object()
+
+# The schemas of some of these types
 CLOSED = {"additionalProperties": False}
-NO = object()
+INTEGERS = {"type": "array", "items": {"type": "integer"}}
+OPTIONAL_INTEGER = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+COLOR = {"type": "string", "enum": ["red", "blue"]}
+ADDRESS = {"type": "object", "properties": {
+    "street": {"type": "string"}, "zip": {"type": "string"}},
+    "required": ["street"], **CLOSED}
 
 
-def point(**more):
+def spot_schema(**keywords):
     return {"type": "object", "properties": {"x": {"type": "integer"}, "y": {
-        "type": "integer", "default": 0}}, "required": ["x"], **CLOSED, **more}
+        "type": "integer", "default": 0}}, "required": ["x"], **CLOSED, **keywords}
 
 
-# (hint, schema, [(JSON, what the handler gets)], [(JSON, the problem)])
+# (hint, schema, [(JSON, the argument of the handler)], [(JSON, the problem)])
 HINTS = [
     (str, {"type": "string"}, [("5", "5"), ("", "")],
      [(5, "x: expected string, got 5"), (None, "x: expected string, got null")]),
     (int, {"type": "integer"}, [(5, 5), (5.0, 5), ("5", 5), ("-7", -7)],
-     [(" 5", 'x: expected integer, got " 5"'), ("5.0",
-      'x: expected integer, got "5.0"'),
+     [(" 5", 'x: expected integer, got " 5"'),
+      ("5.0", 'x: expected integer, got "5.0"'),
       (5.5, "x: expected integer, got 5.5"), (True, "x: expected integer, got true"),
-      ("1_0", 'x: expected integer, got "1_0"'), ("007",
-       'x: expected integer, got "007"'),
+      ("1_0", 'x: expected integer, got "1_0"'),
+      ("007", 'x: expected integer, got "007"'),
       ("null", 'x: expected integer, got "null"')]),
     (float, {"type": "number"}, [(5, 5.0), (5.5, 5.5), ("5.5", 5.5), ("5", 5.0)],
-     [("soon", 'x: expected number, got "soon"'), ("NaN",
-      'x: expected number, got "NaN"'),
+     [("soon", 'x: expected number, got "soon"'),
+      ("NaN", 'x: expected number, got "NaN"'),
       (10 ** 400, "x: int too large to convert to float")]),
     (bool, {"type": "boolean"}, [(True, True), ("true", True), ("false", False)],
      [(1, "x: expected boolean, got 1"), ("yes", 'x: expected boolean, got "yes"'),
@@ -9923,8 +9978,7 @@ HINTS = [
     (object, {}, [({"a": 1}, {"a": 1})], []),
     (list, {"type": "array"}, [([1, "a"], [1, "a"]), ("[1]", [1])],
      [("x", 'x: expected array, got "x"'), ({}, "x: expected array, got an object")]),
-    (List[int], {"type": "array", "items": {"type": "integer"}},
-     [([1, "2", 3.0], [1, 2, 3]), ('["1"]', [1])],
+    (List[int], INTEGERS, [([1, "2", 3.0], [1, 2, 3]), ('["1"]', [1])],
      [([1, "a"], 'x[1]: expected integer, got "a"')]),
     (Sequence[str], {"type": "array", "items": {"type": "string"}}, [(["1"], ["1"])],
      [([1], "x[0]: expected string, got 1")]),
@@ -9942,14 +9996,13 @@ HINTS = [
      [([1, "a"], (1, "a")), (["1", "a"], (1, "a"))],
      [([1], "x: expected at least 2 items, got 1"),
       ([1, 2], "x[1]: expected string, got 2")]),
-    (Tuple[int, ...], {"type": "array", "items": {"type": "integer"}},
-     [([1, 2], (1, 2))], []),
-    (Set[int], {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
+    (Tuple[int, ...], INTEGERS, [([1, 2], (1, 2))], []),
+    (Set[int], {**INTEGERS, "uniqueItems": True},
      [([1, 2], {1, 2})], [([1, 1.0], "x: expected items that differ, got an array")]),
     (FrozenSet[str], {"type": "array", "items": {"type": "string"},
      "uniqueItems": True},
      [(["a"], frozenset("a"))], []),
-    (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+    (Optional[int], OPTIONAL_INTEGER,
      [(5, 5), (None, None), ("5", 5)],
      [("a", 'x: expected integer or null, got "a"'),
       ("null", 'x: expected integer or null, got "null"')]),
@@ -9961,13 +10014,9 @@ HINTS = [
         {"type": "string", "format": "date"}, {"type": "string"}]},
      [("2024-05-06", datetime.date(2024, 5, 6)), ("soon", "soon")], []),
     (Union[List[int], List[str]], {"anyOf": [
-        {"type": "array", "items": {"type": "integer"}},
-        {"type": "array", "items": {"type": "string"}}]},
+        INTEGERS, {"type": "array", "items": {"type": "string"}}]},
      [(["5"], ["5"]), ([5], [5])], []),
-    (Union[Spot, Address], {"anyOf": [point(), {"type": "object", "properties": {
-        "street": {"type": "string"}, "zip": {"type": "string"}},
-        "required": ["street"],
-        **CLOSED}]},
+    (Union[Spot, Address], {"anyOf": [spot_schema(), ADDRESS]},
      [({"x": 1}, Spot(1)), ({"street": "a", "zip": None}, Address("a"))],
      [({"x": "a"}, 'x.x: expected integer, got "a"'),
       (5, "x: expected object, got 5")]),
@@ -9977,13 +10026,12 @@ HINTS = [
      [(True, "x: expected integer, got true"), (3, "x: expected one of 1, 2, got 3")]),
     (Literal[1, "a", None], {"enum": [1, "a", None]}, [(None, None), (1, 1)],
      [(True, 'x: expected one of 1, "a", null, got true')]),
-    (Color, {"type": "string", "enum": ["red", "blue"]}, [("red", Color.RED)],
+    (Color, COLOR, [("red", Color.RED)],
      [("RED", 'x: expected one of "red", "blue", got "RED"')]),
     (Level, {"type": "integer", "enum": [1, 2]}, [(2, Level.HIGH), ("1", Level.LOW)],
      []),
     (Mixed, {"enum": [1, None]}, [(None, Mixed.NONE), (1, Mixed.ONE)], []),
-    (Optional[Color], {"anyOf": [{"type": "string", "enum": ["red", "blue"]},
-                                 {"type": "null"}]},
+    (Optional[Color], {"anyOf": [COLOR, {"type": "null"}]},
      [("red", Color.RED), (None, None)],
      [("x", 'x: expected one of "red", "blue" or null, got "x"')]),
     (Movie, {"type": "object", "properties": {
@@ -9997,21 +10045,16 @@ HINTS = [
     (Partial, {"type": "object", "properties": {"stars": {"type": "integer"}},
      **CLOSED},
      [({}, {}), ({"stars": 5}, {"stars": 5})], []),
-    (Spot, point(), [({"x": 1}, Spot(1)), ({"x": "1", "y": 2.0}, Spot(1, 2))],
+    (Spot, spot_schema(), [({"x": 1}, Spot(1)), ({"x": "1", "y": 2.0}, Spot(1, 2))],
      [([1, 2], "x: expected object, got an array")]),
-    (Address, {"type": "object", "properties": {
-        "street": {"type": "string"}, "zip": {"type": "string"}},
-        "required": ["street"], **CLOSED},
+    (Address, ADDRESS,
      [({"street": "a"}, Address("a")), ({"street": "a", "zip": None}, Address("a"))],
      [({"street": None}, "x.street: expected string, got null")]),
     (User, {"type": "object", "properties": {
         "name": {"type": "string", "description": "Full name"},
-        "home": {"type": "object", "properties": {
-            "street": {"type": "string"}, "zip": {"type": "string"}},
-            "required": ["street"], **CLOSED},
-        "tags": {"type": "array", "items": {"type": "string"}},
+        "home": ADDRESS, "tags": {"type": "array", "items": {"type": "string"}},
         "born": {"type": "string", "format": "date"},
-        "color": {"type": "string", "enum": ["red", "blue"], "default": "red"}},
+        "color": {**COLOR, "default": "red"}},
         "required": ["name", "home"], **CLOSED},
      [({"name": "Al", "home": {"street": "a"}, "born": "2000-01-02", "color": "blue"},
        User("Al", Address("a"), [], datetime.date(2000, 1, 2), Color.BLUE))],
@@ -10023,7 +10066,8 @@ HINTS = [
         "first": {"type": "string"}, "last": {"type": "string", "default": "Doe"}},
         "required": ["first"], **CLOSED},
      [({"first": "Jane"}, Account("Jane", "Doe"))],
-     [({"first": ""}, "x: nobody"), ({"first": "Jane", "last": ""}, "x: AssertionError"),
+     [({"first": ""}, "x: a first name is missing"),
+      ({"first": "Jane", "last": ""}, "x: AssertionError"),
       ({"first": "Al"}, "x: 'Al'"),
       ({"first": "Jane", "owner": "Al"}, "x.owner: unknown; known are: first, last")]),
     (UserId, {"type": "integer"}, [(5, 5)], []),
@@ -10051,30 +10095,37 @@ HINTS = [
      [("12345678-1234-5678-1234-567812345678",
        uuid.UUID("12345678-1234-5678-1234-567812345678"))],
      [("x", 'x: expected uuid, got "x"')]),
-    (pathlib.Path, {"type": "string", "format": "path"}, [("a/b",
-     pathlib.Path("a/b"))], []),
+    (pathlib.Path, {"type": "string", "format": "path"},
+     [("a/b", pathlib.Path("a/b"))], []),
     (decimal.Decimal, {"type": ["string", "number"], "format": "decimal"},
      [("0.10", decimal.Decimal("0.10")), (0.1, decimal.Decimal("0.1"))],
      [("x", 'x: expected decimal, got "x"'),
       (None, "x: expected string or number, got null")]),
-    (bytes, {"type": "string", "contentEncoding": "base64"}, [("aGk=", b"hi"), ("",
-     b"")],
-     [("aGk", 'x: expected base64, got "aGk"'), ("!!!!",
-      'x: expected base64, got "!!!!"')]),
+    (bytes, {"type": "string", "contentEncoding": "base64"},
+     [("aGk=", b"hi"), ("", b"")],
+     [("aGk", 'x: expected base64, got "aGk"'),
+      ("!!!!", 'x: expected base64, got "!!!!"')]),
 ]
 
 
-def function(hint, default=NO):
+def function(hint, default=NO_DEFAULT):
     """A function with one parameter x of that hint."""
     def handler(x):
         return x
     handler.__annotations__ = {"x": hint}
-    handler.__defaults__ = None if default is NO else (default,)
+    handler.__defaults__ = None if default is NO_DEFAULT else (default,)
     return handler
 
 
-class Test9HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
-    def test_the_golden_table(self):
+def parameter_schema(hint, *default):
+    """The schema of one parameter with that hint."""
+    return Signature(function(hint, *default)).schema["properties"]["x"]
+
+
+class Test9TypeHints(unittest.TestCase):
+    """A hint becomes a JSON Schema, and a JSON argument becomes a Python object."""
+
+    def test_each_hint_has_its_schema_and_converts_arguments(self):
         for hint, schema, accepted, refused in HINTS:
             signature = Signature(function(hint))
             with self.subTest(hint=hint):
@@ -10082,39 +10133,37 @@ class Test9HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
                     "type": "object", "properties": {"x": schema}, "required": ["x"],
                     "additionalProperties": False})
                 json.dumps(signature.schema)
-            for given, got in accepted:
-                with self.subTest(hint=hint, given=given):
-                    value = signature.bind({"x": given})["x"]
-                    self.assertEqual((value, type(value)), (got, type(got)))
-            for given, problem in refused:
-                with self.subTest(hint=hint, given=given):
+            for argument, expected in accepted:
+                with self.subTest(hint=hint, argument=argument):
+                    value = signature.bind({"x": argument})["x"]
+                    self.assertEqual((value, type(value)), (expected, type(expected)))
+            for argument, problem in refused:
+                with self.subTest(hint=hint, argument=argument):
                     with self.assertRaises(ValidationError) as caught:
-                        signature.bind({"x": given})
+                        signature.bind({"x": argument})
                     self.assertEqual("; ".join(sorted(caught.exception.problems)),
-                        problem)
+                                     problem)
 
-    def test_strict_takes_only_what_fits_as_it_is(self):
-        for hint, given in ((int, "5"), (bool, "true"), (list, "[]"), (List[int],
-            ["5"])):
-            with self.assertRaises(ValidationError):
-                Signature(function(hint)).bind({"x": given}, strict=True)
+    def test_strict_binding_converts_no_text(self):
+        for hint, argument in ((int, "5"), (bool, "true"), (list, "[]"),
+                               (List[int], ["5"])):
+            with self.subTest(hint=hint), self.assertRaises(ValidationError):
+                Signature(function(hint)).bind({"x": argument}, strict=True)
         self.assertEqual(Signature(function(int)).bind({"x": 5.0}, strict=True),
-            {"x": 5})
+                         {"x": 5})
 
-    def test_a_default_stands_in_the_schema_when_json_can_say_it(self):
+    def test_the_schema_has_the_default_if_it_can_be_written_as_json(self):
         rows = [
             (int, 3, {"type": "integer", "default": 3}),
-            (Color, Color.BLUE, {"type": "string", "enum": ["red", "blue"],
-                                 "default": "blue"}),
-            (Spot, Spot(1), point(default={"x": 1, "y": 0})),
+            (Color, Color.BLUE, {**COLOR, "default": "blue"}),
+            (Spot, Spot(1), spot_schema(default={"x": 1, "y": 0})),
             (Any, object(), {}),
             (float, math.inf, {"type": "number"}),
             (Optional[int], None, {"type": "integer"}),
-            (Optional[int], 5, {"anyOf": [{"type": "integer"}, {"type": "null"}],
-                                "default": 5}),
+            (Optional[int], 5, {**OPTIONAL_INTEGER, "default": 5}),
             (str, None, {"type": "string"}),
-            (Annotated[Optional[int], "n"], None, {"type": "integer",
-             "description": "n"}),
+            (Annotated[Optional[int], "n"], None,
+             {"type": "integer", "description": "n"}),
             (Optional[Union[int, str]], None,
              {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
         ]
@@ -10123,7 +10172,7 @@ class Test9HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
                 self.assertEqual(Signature(function(hint, default)).schema, {
                     "type": "object", "properties": {"x": schema}, **CLOSED})
 
-    def test_null_means_absent_only_where_the_default_is_none(self):
+    def test_null_means_absent_only_if_the_default_is_none(self):
         optional = Signature(function(Optional[int], None))
         for strict in (False, True):
             self.assertEqual(optional.bind({"x": None}, strict), {})
@@ -10131,24 +10180,25 @@ class Test9HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
         with self.assertRaises(ValidationError):
             Signature(function(int, 3)).bind({"x": None})
 
-    def test_what_cannot_be_described_is_refused_by_name(self):
-        def tool(*args): ...
-        def options(**more): ...
-        def contexts(one: Context, two: Optional[Context] = None): ...
+    def test_a_parameter_without_a_schema_is_refused_by_name(self):
+        def with_args(*args): ...
+        def with_kwargs(**kwargs): ...
+        def with_contexts(one: Context, two: Optional[Context] = None): ...
         local = dataclasses.make_dataclass("Local", [("z", complex)])
-        rows = [(function(complex),
-            "handler(): parameter x: complex cannot be described"),
-                (function(Tree), "parameter x: below: Tree is recursive"),
-                (function(local), "parameter x: z: complex cannot be described"),
-                (function(Dict[int, str]),
-                 "parameter x: the keys of a JSON object are str"),
-                (function(typing.TypeVar("T")), "parameter x: ~T cannot be described"),
-                (function("Nowhere"),
-                 "parameter x: 'Nowhere': name 'Nowhere' is not defined"),
-                (tool, "parameter args: *args and **kwargs cannot be described"),
-                (options, "parameter more: *args and **kwargs cannot be described"),
-                (dict, "parameter list: no signature found"),
-                (contexts, "parameter two: a second Context")]
+        rows = [
+            (function(complex),
+             "handler(): parameter x: complex cannot be described"),
+            (function(Tree), "parameter x: below: Tree is recursive"),
+            (function(local), "parameter x: z: complex cannot be described"),
+            (function(Dict[int, str]),
+             "parameter x: the keys of a JSON object are str"),
+            (function(typing.TypeVar("T")), "parameter x: ~T cannot be described"),
+            (function("Nowhere"),
+             "parameter x: 'Nowhere': name 'Nowhere' is not defined"),
+            (with_args, "parameter args: *args and **kwargs cannot be described"),
+            (with_kwargs, "parameter kwargs: *args and **kwargs cannot be described"),
+            (dict, "parameter list: no signature found"),
+            (with_contexts, "parameter two: a second Context")]
         for fn, message in rows:
             with self.subTest(message), self.assertRaises(TypeError) as caught:
                 Signature(fn, Context)
@@ -10159,72 +10209,77 @@ class Test9HintsBecomeSchemasAndArgumentsObjects(unittest.TestCase):
     def test_an_object_in_annotated_may_hold_the_description(self):
         field = mock.Mock(spec=["description", "ge"], description="How many", ge=1)
         for metadata in ([field], [object(), field], [mock.Mock(description=1), field]):
-            told = Signature(function(Annotated[(int, *metadata)])).schema["properties"]
-            self.assertEqual(told["x"], {"type": "integer", "description": "How many",
-                                         "minimum": 1})
+            self.assertEqual(
+                parameter_schema(Annotated[(int, *metadata)]),
+                {"type": "integer", "description": "How many", "minimum": 1})
 
     @unittest.skipIf(sys.version_info < (3, 11), "Required is of Python 3.11")
     def test_keys_may_be_marked_as_required_or_not(self):
-        book = TypedDict("book", {
-            "title": typing.Required[str], "year": typing.NotRequired["int"]}, total=False)
-        told = Signature(function(book)).schema["properties"]["x"]
-        self.assertEqual(told, {"type": "object", "properties": {
+        book = TypedDict("book", {"title": typing.Required[str],
+                                  "year": typing.NotRequired["int"]}, total=False)
+        self.assertEqual(parameter_schema(book), {"type": "object", "properties": {
             "title": {"type": "string"}, "year": {"type": "integer"}},
             "required": ["title"], **CLOSED})
 
     @unittest.skipIf(sys.version_info < (3, 12), "`type X = …` is of Python 3.12")
-    def test_an_alias_stands_for_its_hint_and_must_not_be_part_of_itself(self):
+    def test_a_type_alias_has_the_schema_of_its_hint_and_must_not_be_recursive(self):
         names = {}
-        exec("type Ids = list[int]\ntype Nest = list[Nest] | int",  # noqa: S102
-             names)  # a syntax error before
-        told = Signature(function(names["Ids"])).schema["properties"]["x"]
-        self.assertEqual(told, {"type": "array", "items": {"type": "integer"}})
+        # by exec, because older versions of Python have no such statement
+        exec("type Ids = list[int]\ntype Nest = list[Nest] | int", names)  # noqa: S102
+        self.assertEqual(parameter_schema(names["Ids"]), INTEGERS)
         with self.assertRaisesRegex(TypeError, "x: Nest is recursive"):
             Signature(function(names["Nest"]))
 
     def test_annotations_may_be_strings(self):
-        rows = [("int", {"type": "integer"}), ("list[int]", HINTS[8][1]),
-                ("int | None", HINTS[19][1]), ("Optional['int']", HINTS[19][1]),
+        rows = [("int", {"type": "integer"}), ("list[int]", INTEGERS),
+                ("int | None", OPTIONAL_INTEGER), ("Optional['int']", OPTIONAL_INTEGER),
                 ("list[Color | None]", {"type": "array", "items": {"anyOf": [
-                    {"type": "string", "enum": ["red", "blue"]}, {"type": "null"}]}}),
-                ("Annotated[int, 'How many', {'minimum': 1}]", None),
-                ("'Color'", None), (Optional["Spot"], None), ("Literal['a|b']", None)]
+                    COLOR, {"type": "null"}]}}),
+                ("Annotated[int, 'How many', {'minimum': 1}]",
+                 {"type": "integer", "description": "How many", "minimum": 1}),
+                ("'Color'", COLOR),
+                (Optional["Spot"], {"anyOf": [spot_schema(), {"type": "null"}]}),
+                ("Literal['a|b']", {"type": "string", "enum": ["a|b"]})]
         for hint, schema in rows:
             with self.subTest(hint):
-                told = Signature(function(hint)).schema["properties"]["x"]
-                self.assertEqual(told, schema or told)
+                self.assertEqual(parameter_schema(hint), schema)
 
-    def test_the_schema_for_a_result_says_what_jsonable_writes(self):
-        wrapped = {"type": "object", "required": ["result"],
-            "x-fastmcp-wrap-result": True}
-        home = {"type": "object", "properties": {"street": {"type": "string"}, "zip": {
-            "anyOf": [{"type": "string"}, {"type": "null"}]}}, "required": ["street"]}
-        rows = [(str, None), (None, None), (Any, None), (object, None), (complex, None),
-                (Annotated[str, "told"], None), (Tree, None), (Dict[int, str], None),
-                (dict, {"type": "object"}), (Dict[str, int], HINTS[12][1] | {
-                    "additionalProperties": {"type": "integer"}}
-                    if sys.version_info > (3, 9) else None),
-                (Address, home), (List[Address], {"type": "array", "items": home}),
-                (int, {"type": "integer"}), (Color, HINTS[28][1]),
-                (Optional[str], {"anyOf": [{"type": "string"}, {"type": "null"}]})]
-        for hint, schema in rows:
+    def test_the_schema_of_a_result_describes_what_jsonable_returns(self):
+        """A result that is no object is wrapped into one; some hints have no schema."""
+        address = {"type": "object", "properties": {
+            "street": {"type": "string"},
+            "zip": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+            "required": ["street"]}
+        objects = [(dict, {"type": "object"}), (Address, address), (Dict[str, int], {
+            "type": "object", "additionalProperties": {"type": "integer"}})]
+        wrapped = [(int, {"type": "integer"}), (Color, COLOR),
+                   (List[Address], {"type": "array", "items": address}),
+                   (Optional[str], {"anyOf": [{"type": "string"}, {"type": "null"}]})]
+        without_schema = [str, None, Any, object, complex, Annotated[str, "a note"],
+                          Tree, Dict[int, str]]
+        for hint, schema in objects:
             with self.subTest(hint=hint):
-                told, wraps = output_of(hint)
-                if schema is None:
-                    self.assertEqual((told, wraps), (None, False))
-                elif wraps:
-                    self.assertEqual(told, {**wrapped,
-                        "properties": {"result": schema}})
-                else:
-                    self.assertEqual(told, schema)
+                self.assertEqual(output_of(hint), (schema, False))
+        for hint, schema in wrapped:
+            with self.subTest(hint=hint):
+                self.assertEqual(output_of(hint), ({
+                    "type": "object", "properties": {"result": schema},
+                    "required": ["result"], "x-fastmcp-wrap-result": True}, True))
+        for hint in without_schema:
+            with self.subTest(hint=hint):
+                self.assertEqual(output_of(hint), (None, False))
+
+    def test_a_dataclass_as_a_result_fits_its_schema(self):
         user = User("Al", Address("a"), ["t"], datetime.date(2000, 1, 2))
         schema, _ = output_of(User)
         self.assertEqual(validate(jsonable(user), schema), [])
         self.assertIn("greeting", schema["properties"])
 
 
-class Test9ASignatureBindsArguments(unittest.TestCase):
-    def test_problems_name_the_argument_and_the_way_into_it(self):
+class Test9Signature(unittest.TestCase):
+    """A signature binds the arguments of a request to the parameters of a handler."""
+
+    def test_a_problem_names_the_argument_and_the_path_into_it(self):
         def forecast(city: str, days: int = 3, user: Optional[User] = None): ...
         bind = Signature(forecast).bind
         rows = [({}, ["city: missing (required)"]),
@@ -10242,27 +10297,31 @@ class Test9ASignatureBindsArguments(unittest.TestCase):
                 bind(arguments)
             self.assertEqual(caught.exception.problems, problems)
 
-    def test_a_long_value_is_cut_and_many_problems_are_counted(self):
+    def test_a_long_value_is_cut_and_only_the_first_problems_are_listed(self):
         with self.assertRaises(ValidationError) as caught:
             Signature(function(List[int])).bind({"x": ["y" * 1000] * 1000})
         problems = caught.exception.problems
         self.assertEqual((len(problems), problems[-1]), (21, "… and 980 more"))
         self.assertLess(max(map(len, problems)), 100)
+
+    def test_a_name_with_a_newline_is_quoted_in_one_line(self):
         with self.assertRaises(ValidationError) as caught:
             Signature(function(int)).bind({"a\nb": 1, "x": 1})
         self.assertEqual(caught.exception.problems, ["a b: unknown; known are: x"])
 
-    def test_of_many_choices_only_the_first_are_told(self):
-        rows = [({"enum": [*range(5000)]}, "expected one of 0, 1, 2", "99 and 4900 more"),
+    def test_of_many_choices_only_the_first_are_listed(self):
+        rows = [({"enum": [*range(5000)]},
+                 "expected one of 0, 1, 2", "99 and 4900 more"),
                 ({"properties": {f"p{n}": True for n in range(5000)},
-                  "additionalProperties": False}, "known are: p0, p1", "p99 and 4900 mor")]
+                  "additionalProperties": False},
+                 "known are: p0, p1", "p99 and 4900 more")]
         for schema, start, end in rows:
             (problem,) = validate({"z": 1}, schema)
             self.assertIn(start, problem)
             self.assertIn(end, problem)
             self.assertLess(len(problem), 700)
 
-    def test_every_kind_of_callable_is_a_handler(self):
+    def test_any_callable_can_be_a_handler(self):
         class Tool:
             def method(self, a: int, b: str = "x"):
                 "A method."
@@ -10278,25 +10337,24 @@ class Test9ASignatureBindsArguments(unittest.TestCase):
         def wrapper(*args, **kwargs): return keyword(*args, **kwargs)
         def three(c, a: int, b: str = "x"): return a, b
         for fn in (Tool().method, Tool.klass, Tool.static, Tool.__dict__["static"],
-            Tool(),
-                   positional, keyword, wrapper, functools.partial(three, 1)):
+                   Tool(), positional, keyword, wrapper, functools.partial(three, 1)):
             with self.subTest(fn=fn):
                 signature = Signature(fn)
                 self.assertEqual([*signature.schema["properties"]], ["a", "b"])
                 self.assertEqual(signature.schema["required"], ["a"])
                 self.assertEqual(signature.call(signature.bind({"a": "1"})), (1, "x"))
                 self.assertEqual(signature.call(signature.bind({"a": 1, "b": "y"})),
-                    (1, "y"))
+                                 (1, "y"))
         self.assertEqual(Signature(Tool().method).description, "A method.")
 
-    def test_a_gap_in_positional_arguments_takes_the_default(self):
+    def test_a_missing_positional_argument_has_its_default(self):
         def fn(a: int = 1, b: int = 2, /): return a, b
         signature = Signature(fn)
         self.assertEqual(signature.call(signature.bind({"b": 5})), (1, 5))
 
-    def test_the_context_is_found_by_its_annotation(self):
+    def test_the_context_parameter_is_recognized_by_its_annotation(self):
         for hint in (Context, Optional[Context], "Context", "Context | None",
-                     Annotated[Context, "me"]):
+                     Annotated[Context, "the context"]):
             def fn(a: int, ctx, b: int = 1): return a, ctx, b
             fn.__annotations__["ctx"] = hint
             with self.subTest(hint=hint):
@@ -10307,12 +10365,12 @@ class Test9ASignatureBindsArguments(unittest.TestCase):
                     signature.bind({"a": 1, "ctx": 1})
         self.assertFalse(Signature(function(int), Context).context)
 
-    def test_names_imported_for_type_checkers_only_are_understood(self):
+    def test_a_hint_may_name_what_is_imported_for_type_checkers_only(self):
         def fn(ctx: "Ctx", n: "Optional[int]" = None) -> "pandas.DataFrame": ...  # noqa
         signature = Signature(fn, type("Ctx", (), {}))
         self.assertEqual((signature.context, signature.returns), ("ctx", object))
 
-    def test_a_schema_by_hand_decides_and_hints_convert(self):
+    def test_a_given_schema_validates_and_the_hints_convert(self):
         schema = {"type": "object", "properties": {"when": {"$ref": "#/$defs/day"}},
                   "$defs": {"day": {"type": "string", "minLength": 10}}}
         def fn(when: datetime.date, odd: complex = 1j, **more): return when, more
@@ -10324,29 +10382,34 @@ class Test9ASignatureBindsArguments(unittest.TestCase):
             signature.bind({"when": "now"})
         with self.assertRaisesRegex(ValidationError, "when: missing"):
             signature.bind({})
-        with self.assertRaises(SchemaError):
-            mcp_min.Server("s").add_tool(fn, input_schema={
-                "type": "object", "$ref": "https://example.com/x"})
         with self.assertRaisesRegex(ValidationError, "zz: unknown; known are: x"):
             Signature(function(int), schema={"type": "object"}).bind({"x": 1, "zz": 1})
 
-    def test_what_one_schema_makes_of_a_value_the_next_does_not_undo(self):
-        def fn(**more): ...
+    def test_a_given_schema_must_be_usable(self):
+        with self.assertRaises(SchemaError):
+            mcp_min.Server("s").add_tool(function(int), input_schema={
+                "type": "object", "$ref": "https://example.com/x"})
+
+    def test_conversions_by_several_schemas_are_combined(self):
+        """Fails if one branch of anyOf, allOf or oneOf discards what another converted.
+        """
+        def fn(**arguments): ...
         either = {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
         b = {"properties": {"b": {"type": "integer"}}}
         rows = [(either, {"a": "1"}, {"a": 1}),
                 ({"allOf": [b]}, {"a": "1", "b": "2"}, {"a": 1, "b": 2}),
                 ({"oneOf": [b]}, {"a": "1", "b": "2"}, {"a": 1, "b": 2})]
-        for more, given, bound in rows:
-            schema = {"type": "object", "properties": {"a": {"type": "integer"}}, **more}
-            with self.subTest(more):
-                self.assertEqual(Signature(fn, schema=schema).bind(given), bound)
+        for keywords, arguments, bound in rows:
+            schema = {"type": "object", "properties": {"a": {"type": "integer"}},
+                      **keywords}
+            with self.subTest(keywords):
+                self.assertEqual(Signature(fn, schema=schema).bind(arguments), bound)
         dated = {"anyOf": [{"required": ["name"]}, {"required": ["born"]}]}
         user = {"name": "Al", "home": {"street": "a"}, "born": "2000-01-02"}
         bound = Signature(function(Annotated[User, dated])).bind({"x": user})
         self.assertEqual(bound["x"].born, datetime.date(2000, 1, 2))
 
-    def test_arguments_that_cost_too_much_are_a_misfit_not_a_crash(self):
+    def test_arguments_that_cost_too_much_are_invalid(self):
         with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
                 ValidationError, "over 1,000 steps"):
             Signature(function(List[int])).bind({"x": [1] * 1001})
@@ -10354,15 +10417,17 @@ class Test9ASignatureBindsArguments(unittest.TestCase):
         with self.assertRaisesRegex(ValidationError, "no pattern is tried on over"):
             Signature(function(pattern)).bind({"x": "a" * 30_000})
 
-    def test_what_is_bound_is_never_the_request_itself(self):
-        # The context is added to it, and what a question is bound to is the request.
+    def test_binding_returns_a_new_dict(self):
+        """Fails if `bind` returns the arguments of the request: the server adds the
+        context to the bound arguments, and a question keeps the request for later."""
         for hint in (int, Optional[int], Any, Literal[1]):
-            given = {"x": 1}
+            arguments = {"x": 1}
             with self.subTest(hint=hint):
-                self.assertIsNot(Signature(function(hint)).bind(given), given)
+                self.assertIsNot(Signature(function(hint)).bind(arguments), arguments)
 
     def test_annotations_that_cannot_be_evaluated_yet_are_read_as_text(self):
-        """As from Python 3.14 on (PEP 649, PEP 749), where reading them may raise."""
+        """From Python 3.14 on, reading `__annotations__` may raise (PEP 649, PEP 749).
+        """
         class Lazy(type):
             @property
             def __annotations__(cls):
@@ -10380,8 +10445,9 @@ class Test9ASignatureBindsArguments(unittest.TestCase):
             self.assertEqual(mcp_min.schema_of_hint(Data)["properties"],
                              {"x": {"type": "integer"}})
 
-    def test_descriptions_come_from_annotated_first_then_from_the_docstring(self):
-        google = '''Do a thing.
+    # The same documentation in the three common styles, and what is no argument in it.
+    DOCSTRINGS = (
+        ('''Do a thing.
 
             More of it: yes.
 
@@ -10392,8 +10458,8 @@ class Test9ASignatureBindsArguments(unittest.TestCase):
 
             Returns:
                 int: A number.
-            '''
-        numpy = '''Do a thing.
+            ''', "Returns:\n    int: A number."),
+        ('''Do a thing.
 
             More of it: yes.
 
@@ -10408,8 +10474,8 @@ class Test9ASignatureBindsArguments(unittest.TestCase):
             Returns
             -------
             int
-            '''
-        sphinx = '''Do a thing.
+            ''', "Returns\n-------\nint"),
+        ('''Do a thing.
 
             More of it: yes.
 
@@ -10418,20 +10484,22 @@ class Test9ASignatureBindsArguments(unittest.TestCase):
             :param b: The b: really.
             :type b: str
             :returns: A number.
-            '''
-        for doc, rest in ((google, "Returns:\n    int: A number."),
-                          (numpy, "Returns\n-------\nint"), (sphinx,
-                           ":returns: A number.")):
+            ''', ":returns: A number."))
+
+    def test_descriptions_come_from_annotated_or_else_from_the_docstring(self):
+        for docstring, returns in self.DOCSTRINGS:
             def fn(a: int, b: str, c: Annotated[str, "The c."]): ...
-            fn.__doc__ = doc
-            with self.subTest(rest):
+            fn.__doc__ = docstring
+            with self.subTest(returns):
                 signature = Signature(fn)
-                self.assertEqual({name: part.get("description") for name, part in
+                self.assertEqual({name: schema.get("description") for name, schema in
                                   signature.schema["properties"].items()},
                                  {"a": "The a, continued.", "b": "The b: really.",
                                   "c": "The c."})
                 self.assertEqual(signature.description.split("\n\n"),
-                                 ["Do a thing.", "More of it: yes.", rest])
+                                 ["Do a thing.", "More of it: yes.", returns])
+
+    def test_a_docstring_without_a_list_of_arguments_is_the_description(self):
         def plain(a: int):
             """Args are not described here."""
         self.assertEqual(Signature(plain).description, "Args are not described here.")
@@ -10465,7 +10533,8 @@ PROBLEMS = [
      ["expected 1 to 1 items of a certain kind, got 0"]),
     (1.5, {"anyOf": [{"type": "integer"}, {"type": "null"}]},
      ["expected integer or null, got 1.5"]),
-    (1.5, {"anyOf": [{"type": "string"}, {"maximum": 1}]}, None),
+    (1.5, {"anyOf": [{"type": "string"}, {"maximum": 1}]},
+     ["expected string or at most 1, got 1.5"]),
     (1, {"oneOf": [{"type": "integer"}, {"type": "number"}]},
      ["expected one alternative to fit, got 2"]),
     (1, {"not": {"type": "integer"}}, ["not allowed"]),
@@ -10479,7 +10548,8 @@ PROBLEMS = [
     (0.3, {"multipleOf": 0.1}, []),
     (19.99, {"multipleOf": 0.01}, []),
     (float("inf"), {"type": "number"}, ["expected number, got Infinity"]),
-    (2 ** 61, {"enum": [2.0 ** 61]}, []), ([2 ** 61, 2 ** 61 - 1], {"uniqueItems": True}, []),
+    (2 ** 61, {"enum": [2.0 ** 61]}, []),
+    ([2 ** 61, 2 ** 61 - 1], {"uniqueItems": True}, []),
     (10 ** 5000 + 1, {"multipleOf": 2.5},
      ["expected a multiple of 2.5, got a huge integer"]),
     ("a\n", {"pattern": "a$"}, ['expected text like "a$", got "a\\n"']),
@@ -10498,7 +10568,8 @@ PROBLEMS = [
      ["z: missing (required)"]),
 ]
 
-UNUSABLE = [
+# (schema, a part of the message)
+UNUSABLE_SCHEMAS = [
     (5, "expected object or boolean, got 5"), ("x", "expected object or boolean"),
     ([], "expected object or boolean"), (None, "expected object or boolean"),
     ({"type": "strng"}, 'type: expected one of "null", '),
@@ -10523,51 +10594,56 @@ UNUSABLE = [
     ({"$dynamicRef": "#none"}, "is not in the document"),
     ({"$ref": "#"}, "a $ref loop?"),
     ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
-     "b": {"$ref": "#/$defs/a"}}},
-     "a $ref loop?"),
-    ({"pattern": "("}, 'pattern "("'), ({"patternProperties": {"[": True}},
-     'pattern "["'),
+                                     "b": {"$ref": "#/$defs/a"}}}, "a $ref loop?"),
+    ({"pattern": "("}, 'pattern "("'),
+    ({"patternProperties": {"[": True}}, 'pattern "["'),
     ({"pattern": "a" * 1001}, "longer than 1000 characters"),
     ({"pattern": r"[\p{L}]"}, "bad escape"),
     ({"multipleOf": float("inf")}, "not JSON: "), ({"default": {1}}, "not JSON: "),
-    ({"$ref": "#/required/0", "required": ["a"]}, 'expected object or boolean, got "a"'),
-    ({"$ref": "#/x", "x": {"multipleOf": 0}}, "multipleOf: expected more than 0, got 0"),
+    ({"$ref": "#/required/0", "required": ["a"]},
+     'expected object or boolean, got "a"'),
+    ({"$ref": "#/x", "x": {"multipleOf": 0}},
+     "multipleOf: expected more than 0, got 0"),
     ({"$ref": "#/enum/0", "enum": [{"$ref": "#/enum/1"}, {"minimum": "a"}]},
      'minimum: expected number, got "a"'),
 ]
 
 
-class Test9TheValidatorSaysWhatIsWrong(unittest.TestCase):
-    def test_one_readable_line_for_each_problem(self):
+class Test9Validator(unittest.TestCase):
+    """`validate` returns the problems of a value, and refuses an unusable schema."""
+
+    def test_each_problem_is_one_readable_line(self):
         for value, schema, problems in PROBLEMS:
             with self.subTest(value=value, schema=schema):
-                found = validate(value, schema)
-                self.assertEqual(found, found if problems is None else problems)
+                self.assertEqual(validate(value, schema), problems)
 
-    def test_a_schema_that_cannot_be_used_is_refused_before_any_value(self):
-        for schema, message in UNUSABLE:
+    def test_an_unusable_schema_is_refused_whatever_the_value_is(self):
+        for schema, message in UNUSABLE_SCHEMAS:
             with self.subTest(schema=schema), self.assertRaises(SchemaError) as caught:
                 validate({}, schema)
             self.assertIn(message, str(caught.exception))
 
-    def test_hostile_schemas_cost_bounded_time(self):
+    def test_the_work_for_a_hostile_schema_is_bounded(self):
         deep = {}
         for _ in range(100_000):
             deep = {"not": deep}
         doubling = {"$defs": {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2}
                               for n in range(60)}, "$ref": "#/$defs/a0"}
         doubling["$defs"]["a60"] = {"type": "string"}
-        with mock.patch.object(mcp_min, "MAX_STEPS", 5000):  # real: a second
+        # The real limit allows about a second of work.
+        with mock.patch.object(mcp_min, "MAX_STEPS", 5000):
             for schema in (deep, doubling, {"allOf": [{"$ref": "#"}] * 1000}):
                 with self.assertRaises(SchemaError):
                     validate(5, schema)
+        while deep:  # so that the interpreter does not free it by recursion
+            deep = deep.pop("not")
+
+    def test_a_schema_of_many_keywords_is_usable(self):
         wide = {"allOf": [{"minimum": n} for n in range(2000)]}
         self.assertEqual(validate(2000, wide), [])
         self.assertEqual(len(validate(-1, wide)), 21)
-        while deep:  # or the interpreter frees it by recursion
-            deep = deep.pop("not")
 
-    def test_a_deep_value_and_a_recursive_schema_meet_in_the_middle(self):
+    def test_a_recursive_schema_is_applied_down_to_a_bounded_depth(self):
         schema = {"type": "array", "items": {"$ref": "#"}}
         value = []
         for _ in range(80):
@@ -10578,22 +10654,24 @@ class Test9TheValidatorSaysWhatIsWrong(unittest.TestCase):
         with self.assertRaisesRegex(SchemaError, "nests too deeply"):
             validate(value, schema)
 
-    def test_polynomial_patterns_are_bounded_by_the_length_of_their_subject(self):
+    def test_no_pattern_is_tried_on_a_long_text(self):
+        """The time of a pattern may grow with the square of the length of its text."""
         with self.assertRaisesRegex(SchemaError, "no pattern is tried on over 20000"):
             validate("a" * 20_001, {"pattern": r"^\s+$"})
 
-    def test_the_official_suite(self):
+    def test_the_official_suite_of_json_schema(self):
         root = os.environ.get("JSON_SCHEMA_SUITE")
         if not root:
             self.skipTest("JSON_SCHEMA_SUITE does not name tests/draft2020-12")
-        remote = ("refRemote.json", "metaschema-no-validation",
-                  "metaschema-optional-voc", "detached-dynamicref", '"tree.json"',
-                  '"extendible-dynamic-ref.json"')
+        # tests that fetch schemas, or need a vocabulary of their own
+        excluded = ("refRemote.json", "metaschema-no-validation",
+                    "metaschema-optional-voc", "detached-dynamicref", '"tree.json"',
+                    '"extendible-dynamic-ref.json"')
         passed, failed = 0, []
         for path in sorted(pathlib.Path(root).glob("*.json")):
             for group in json.loads(path.read_text("utf-8")):
                 text = path.name + json.dumps(group)
-                if any(mark in text for mark in remote):
+                if any(name in text for name in excluded):
                     continue
                 for case in group["tests"]:
                     if (validate(case["data"], group["schema"]) == []) == case["valid"]:
@@ -10604,18 +10682,15 @@ class Test9TheValidatorSaysWhatIsWrong(unittest.TestCase):
         self.assertEqual(failed, [])
 
 
-class Test9ResultsBecomeJson(unittest.TestCase):
-    def test_every_value_has_one_form(self):
-        cycle = []
-        cycle.append(cycle)
-        deep = []
-        for _ in range(900):
-            deep = [deep]
+class Test9Jsonable(unittest.TestCase):
+    """`jsonable` turns the result of a handler into what JSON can hold."""
+
+    def test_each_value_has_one_json_form(self):
         rows = [
-            (None, None), (True, True), ("\ud800", "\ud800"), (1.5, 1.5), (Color.RED,
-             "red"),
-            (Level.HIGH, 2), ([1, (2, "a")], [1, [2, "a"]]), ({1}, [1]), (Spot(1), {
-                "x": 1, "y": 0}), (Address("a"), {"street": "a", "zip": None}),
+            (None, None), (True, True), ("\ud800", "\ud800"), (1.5, 1.5),
+            (Color.RED, "red"), (Level.HIGH, 2), ([1, (2, "a")], [1, [2, "a"]]),
+            ({1}, [1]), (Spot(1), {"x": 1, "y": 0}),
+            (Address("a"), {"street": "a", "zip": None}),
             (b"hi", "aGk="), (datetime.date(2024, 5, 6), "2024-05-06"),
             (datetime.datetime(2024, 5, 6, 7), "2024-05-06T07:00:00"),
             (datetime.time(7, 8), "07:08:00"), (decimal.Decimal("0.10"), "0.10"),
@@ -10623,27 +10698,36 @@ class Test9ResultsBecomeJson(unittest.TestCase):
             (pathlib.PurePosixPath("a/b"), "a/b"),
             ({None: "b", True: "c", Color.RED: "d", (1, 2): "e", 1.5: "f"},
              {"true": "c", "null": "b", "red": "d", "[1, 2]": "e", "1.5": "f"}),
-            (object(), TypeError("a object cannot be written as JSON")),
-            (complex(1), TypeError("a complex cannot be written as JSON")),
-            (Address, TypeError("a type cannot be written as JSON")),
-            (math.nan,
-             ValueError("NaN, infinity, integers over 4,300 digits are not JSON")),
-            ([-math.inf],
-             ValueError("NaN, infinity, integers over 4,300 digits are not JSON")),
-            (10 ** 5000,
-             ValueError("NaN, infinity, integers over 4,300 digits are not JSON")),
-            (cycle, ValueError("nested over 200 levels, or a part of itself")),
-            (deep, ValueError("nested over 200 levels, or a part of itself")),
         ]
         for value, form in rows:
             with self.subTest(form=form):
-                if isinstance(form, Exception):
-                    with self.assertRaises(type(form)) as caught:
-                        jsonable(value)
-                    self.assertEqual(str(caught.exception), str(form))
-                else:
-                    self.assertEqual(jsonable(value), form)
-                    json.dumps(jsonable(value), allow_nan=False)
+                self.assertEqual(jsonable(value), form)
+                json.dumps(jsonable(value), allow_nan=False)
+
+    def test_a_value_without_a_json_form_is_refused(self):
+        cycle = []
+        cycle.append(cycle)
+        deep = []
+        for _ in range(900):
+            deep = [deep]
+        number = "NaN, infinity, integers over 4,300 digits are not JSON"
+        nesting = "nested over 200 levels, or a part of itself"
+        rows = [
+            ("an object", object(), TypeError, "a object cannot be written as JSON"),
+            ("complex", complex(1), TypeError, "a complex cannot be written as JSON"),
+            ("a class", Address, TypeError, "a type cannot be written as JSON"),
+            ("NaN", math.nan, ValueError, number),
+            ("infinity", [-math.inf], ValueError, number),
+            ("a huge integer", 10 ** 5000, ValueError, number),
+            ("a cycle", cycle, ValueError, nesting),
+            ("deep nesting", deep, ValueError, nesting),
+        ]
+        for name, value, error, message in rows:
+            with self.subTest(name):
+                with self.assertRaises(error) as caught:
+                    jsonable(value)
+                self.assertEqual((type(caught.exception), str(caught.exception)),
+                                 (error, message))
 
 
 # (template, uri, variables or None)
@@ -10656,8 +10740,8 @@ URIS = [
     ("w://{city}", "w://..", None), ("w://{city}", "w://%2e%2E", None),
     ("w://{city}", "w://.", None), ("w://{a}{b}", "w://..", None),
     ("w://{city}", "w://..a", {"city": "..a"}), ("w://{city}", "w://a?b", None),
-    ("w://{a,b}", "w://1,2", {"a": "1", "b": "2"}), ("w://{a}-{b}", "w://1-2",
-     {"a": "1", "b": "2"}),
+    ("w://{a,b}", "w://1,2", {"a": "1", "b": "2"}),
+    ("w://{a}-{b}", "w://1-2", {"a": "1", "b": "2"}),
     ("w://{a}-{b}.md", "w://1-2.md-3.md", {"a": "1", "b": "2.md-3"}),
     ("w://{+a}-{b}", "w://1-2/3-4", {"a": "1-2/3", "b": "4"}),
     ("w://{a}{+b}-", "w://12/3-4-", {"a": "1", "b": "2/3-4"}),
@@ -10667,14 +10751,13 @@ URIS = [
     ("f:///{+path}", "f:///a%2f..", None), ("f:///{+path}", "f:///a\\..\\b", None),
     ("f:///{+path}", "f:///a/..b", {"path": "a/..b"}),
     ("f:///a/{+path}", "f:///a/%2E%2E%2Fb", None),
-    ("d://x{/a,b}", "d://x/1/2", {"a": "1", "b": "2"}), ("d://x{/a,b}", "d://x/1",
-     {"a": "1"}),
-    ("d://x{/a}", "d://x/..", None), ("d://x{?a,b}", "d://x?b=2&a=1", {"a": "1",
-     "b": "2"}),
+    ("d://x{/a,b}", "d://x/1/2", {"a": "1", "b": "2"}),
+    ("d://x{/a,b}", "d://x/1", {"a": "1"}), ("d://x{/a}", "d://x/..", None),
+    ("d://x{?a,b}", "d://x?b=2&a=1", {"a": "1", "b": "2"}),
     ("d://x{?a,b}", "d://x", {}), ("d://x{?a,b}", "d://x?b=a%2Fb", {"b": "a/b"}),
     ("d://x{?a}", "d://x?c=1", None), ("d://x{?a}", "d://x?a=1&a=2", {"a": ["1", "2"]}),
-    ("d://x?k=1{&a}", "d://x?k=1&a=2", {"a": "2"}), ("d://{x}{?q}", "d://a?q=b%26c",
-     {"x": "a", "q": "b&c"}),
+    ("d://x?k=1{&a}", "d://x?k=1&a=2", {"a": "2"}),
+    ("d://{x}{?q}", "d://a?q=b%26c", {"x": "a", "q": "b&c"}),
     ("d://x{?a}", "d://x?a=../b", None), ("d://x{&a}", "d://x&a=%2e%2e", None),
     ("d://x{?a}", "d://x?a=/etc", None), ("d://x{?a}", "d://x?a=", {"a": ""}),
     ("w://{a,b}", "w://..,b", None), ("f:///{+p}", "f:////etc/passwd", None),
@@ -10683,39 +10766,44 @@ URIS = [
     ("w://{a}", "w://12:30", {"a": "12:30"}), ("f:///{p*}", "f:///a/b", {"p": "a/b"}),
     ("f:///{p*}.{e}", "f:///a.b/c.d", {"p": "a.b/c", "e": "d"}),
     ("f:///{p*}", "f:///../b", None), ("w://{a}", "w://" + "a" * 4000, None),
-    ("f:///{+p}{?v}", "f:///a/b?v=1",
-     {"p": "a/b", "v": "1"}),
+    ("f:///{+p}{?v}", "f:///a/b?v=1", {"p": "a/b", "v": "1"}),
     ("d://x", "d://x\n", None), ("d://{x}", "d://%zz", {"x": "%zz"}),
 ]
 
 
-class Test9UriTemplatesReadBackwards(unittest.TestCase):
-    def test_the_golden_table(self):
+class Test9UriTemplate(unittest.TestCase):
+    """A template (a part of RFC 6570) finds the variables of a URI."""
+
+    def test_a_uri_matches_with_its_variables_or_not_at_all(self):
         for template, uri, variables in URIS:
             with self.subTest(template=template, uri=uri):
                 self.assertEqual(UriTemplate(template).match(uri), variables)
 
-    def test_many_variables_cost_no_more_than_one(self):
+    def test_the_time_to_match_does_not_grow_with_the_number_of_variables(self):
+        """Fails if the variables do not match atomically: then each of these takes ten
+        seconds of processor time.  (`match` refuses a URI of over 4,000 characters.)"""
+        uri = "w://" + "-," * 1500 + "/"
         for template in ("w://{y}-{m}-{d}", "w://{y,m,d}", "w://{+y}-{+m}-{+d}#"):
-            started, uri = time.monotonic(), "w://" + "-," * 2000 + "/"
+            started = time.process_time()
             with self.subTest(template):
                 self.assertIsNone(UriTemplate(template).match(uri))
-                self.assertLess(time.monotonic() - started, PATIENCE / 5)
+                self.assertLess(time.process_time() - started, PATIENCE / 5)
 
-    def test_names_and_the_most_literal_wins(self):
+    def test_a_template_knows_its_names_and_how_much_of_it_is_literal(self):
+        """The server prefers the template with the most literal text."""
         general = UriTemplate("w://{city}/{when}")
         special = UriTemplate("w://{city}/now")
         self.assertEqual((general.names, special.names), (["city", "when"], ["city"]))
         self.assertGreater(special.literal, general.literal)
 
-    def test_what_is_malformed_or_of_level_4_is_refused(self):
+    def test_a_malformed_or_unsupported_template_is_refused(self):
         for text in ("a{", "a}", "{}", "{a", "{a}}", "{{a}}", "{a:3}", "{!a}", "{a b}",
                      "{1a}", "{a}/{a}", "{a,}", "{a,a}", "{ä}", "{#a}", "{.a}", "{;a}"):
             with self.subTest(text), self.assertRaises(ValueError):
                 UriTemplate(text)
 
 
-class Test9StartingCostsWhatIsUsed(unittest.TestCase):
+class Test9Imports(unittest.TestCase):
     def test_a_plain_tool_imports_neither_typing_nor_inspect(self):
         program = f"""
 import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(mcp_min.__file__))!r})
@@ -10737,7 +10825,7 @@ print(*{{*costly}} & sys.modules.keys())
 # ======================================================================================
 
 class Model:
-    """As a pydantic model looks from outside."""
+    """It has the interface of a pydantic model, as far as mcp_min uses it."""
 
     SCHEMA: typing.ClassVar = {
         "title": "Pizza", "type": "object", "required": ["size"], "properties": {
@@ -10771,7 +10859,7 @@ class Loop(Model):
 
 
 class Field:
-    """As pydantic's Field looks from outside; `...`: required."""
+    """It has the interface of pydantic's Field; a default of `...` means required."""
 
     def __init__(self, default=..., *, default_factory=None, description=None,
                  examples=None, json_schema_extra=None, **constraints):
@@ -10789,9 +10877,9 @@ class Field:
 
 
 class Test12FamiliarNames(unittest.TestCase):
-    """Programs written for FastMCP and the SDK, with only their imports changed."""
+    """Programs for FastMCP and the SDK run when only their imports are changed."""
 
-    def test_their_names_can_be_imported(self):
+    def test_the_names_of_fastmcp_and_the_sdk_can_be_imported(self):
         names = """FastMCP MCPServer TextContent ImageContent AudioContent Icon Context
             TextResourceContents BlobResourceContents ToolAnnotations Image Annotations
             UserMessage AssistantMessage ServerSession"""
@@ -10802,10 +10890,12 @@ class Test12FamiliarNames(unittest.TestCase):
         self.assertFalse({"FastMCP", "TextContent"} & set(mcp_min.__all__))
         self.assertEqual(mcp_min.UserMessage("x"), mcp_min.Message("user", "x"))
         self.assertEqual(mcp_min.AssistantMessage(content="x").role, "assistant")
-        for name, words in (("AuthSettings", "HTTP"), ("stdio_client", "Client(["),
-                            ("NotificationOptions", "@server.tool"),
-                            ("CurrentContext", "ctx: Context")):
-            with self.assertRaisesRegex(ImportError, re.escape(words)):
+
+    def test_a_name_without_a_counterpart_is_an_error_that_helps(self):
+        for name, text in (("AuthSettings", "HTTP"), ("stdio_client", "Client(["),
+                           ("NotificationOptions", "@server.tool"),
+                           ("CurrentContext", "ctx: Context")):
+            with self.assertRaisesRegex(ImportError, re.escape(text)):
                 getattr(mcp_min, name)
         with self.assertRaises(AttributeError):
             mcp_min.FastMPC  # noqa: B018
@@ -10822,53 +10912,57 @@ class Test12FamiliarNames(unittest.TestCase):
         self.assertEqual(stderr.getvalue().splitlines()[0],
                          "mcp_min: Server(): no effect over stdio: log_level, host")
         self.assertRaises(TypeError, Server, "s", colour="red")
+
+    def test_only_the_transport_stdio_is_supported(self):
+        server = Server("s")
         self.assertRaisesRegex(NotImplementedError, "HTTP", server.sse_app)
         for transport in "sse", "http", "streamable-http":
             self.assertRaisesRegex(ValueError, "stdio only", server.run, transport)
             self.assertRaisesRegex(ValueError, "stdio only", asyncio.run,
                                    server.run_async(transport))
 
-    def test_run_takes_the_transport(self):
+    def test_run_accepts_the_name_of_the_transport(self):
         for run in 'run("stdio")', 'run(transport="stdio", show_banner=False)':
             with process(f'mcp_min.FastMCP("s").{run}') as server:
                 play(server, "> 1 ping\n< 1 {}")
                 server.hang_up()
                 self.assertEqual(server.exit(), 0)
 
-    def test_content_in_both_spellings(self):
+    def test_content_can_be_constructed_in_both_spellings(self):
         png = base64.b64encode(b"\x89PNG").decode()
-        same = [
+        rows = [
             (mcp_min.TextContent(type="text", text="x"), mcp_min.Text("x")),
             (mcp_min.ImageContent(type="image", data=png, mimeType="image/png"),
              mcp_min.Image(b"\x89PNG")),
             (mcp_min.Image(data=b"x", format="jpeg"),
              mcp_min.Image(b"x", mime_type="image/jpeg")),
-            (mcp_min.EmbeddedResource(type="resource", resource=(
-                mcp_min.TextResourceContents(uri="a:b", text="x", mimeType="text/plain"))),
+            (mcp_min.EmbeddedResource(
+                type="resource", resource=mcp_min.TextResourceContents(
+                    uri="a:b", text="x", mimeType="text/plain")),
              mcp_min.EmbeddedResource("a:b", "x")),
             (mcp_min.BlobResourceContents(uri="a:b", blob=png),
              mcp_min.ResourceContents(data=b"\x89PNG", uri="a:b")),
             (mcp_min.ToolAnnotations(title="T", readOnlyHint=True),
              {"title": "T", "readOnlyHint": True})]
-        for theirs, ours in same:
-            self.assertEqual(theirs, ours)
+        for familiar, equivalent in rows:
+            self.assertEqual(familiar, equivalent)
+
+    def test_content_has_the_attributes_of_both_spellings(self):
         block = mcp_min.Image(b"x", annotations={"priority": 1})
         self.assertEqual((block.type, block.data, block.mimeType, block.mime_type),
                          ("image", "eA==", "image/png", "image/png"))
         self.assertIsNone(mcp_min.Text("x").annotations)
         self.assertRaises(AttributeError, lambda: block.text)
-        for make, error in (
-                (lambda: mcp_min.Text("x", colour="red"), TypeError),
-                (lambda: mcp_min.Text("x", type="image"), ValueError),
-                (lambda: mcp_min.Image("chart.png"), ValueError)):
-            with self.assertRaises(error) as caught:
-                make()
-        self.assertIn("path=", str(caught.exception))
         server = Server("s")
         server.tool(lambda: [mcp_min.Text("a"), block], name="t")
         with Client(server) as client:
             content = client.call_tool("t").content
             self.assertEqual((content[0].text, content[1].data), ("a", "eA=="))
+
+    def test_invalid_content_is_refused(self):
+        self.assertRaises(TypeError, mcp_min.Text, "x", colour="red")
+        self.assertRaises(ValueError, mcp_min.Text, "x", type="image")
+        self.assertRaisesRegex(ValueError, "path=", mcp_min.Image, "chart.png")
 
     def test_models_are_arguments_results_and_forms(self):
         server = Server("s")
@@ -10891,14 +10985,17 @@ class Test12FamiliarNames(unittest.TestCase):
             [tool] = client.list_tools()
             self.assertEqual(tool["inputSchema"]["properties"]["pizza"], inline)
             self.assertEqual(tool["outputSchema"], inline)
-            given = {"pizza": {"size": "S"}, "many": [{"size": "M"}]}
-            self.assertEqual(client.call_tool("order", given).data,
+            arguments = {"pizza": {"size": "S"}, "many": [{"size": "M"}]}
+            self.assertEqual(client.call_tool("order", arguments).data,
                              {"size": "S", "note": "hot"})
-            for bad, text in (({"size": "XL"}, "pizza.size: expected one of"),
-                              ({"size": "S", "note": "bad"}, "note: not this")):
-                result = client.call_tool("order", {**given, "pizza": bad},
+            for pizza, text in (({"size": "XL"}, "pizza.size: expected one of"),
+                                ({"size": "S", "note": "bad"}, "note: not this")):
+                result = client.call_tool("order", {**arguments, "pizza": pizza},
                                           raise_on_error=False)
                 self.assertIn(text, result.text)
+
+    def test_a_recursive_model_is_refused(self):
+        server = Server("s")
         with self.assertRaisesRegex(TypeError, "recursive"):
             server.tool(function(Loop))
 
@@ -10907,35 +11004,37 @@ class Test12FamiliarNames(unittest.TestCase):
 
         @server.tool
         def find(
-                words: Annotated[str, Field(description="What", min_length=2, pattern="^a")],
+                text: Annotated[str, Field(
+                    description="What", min_length=2, pattern="^a")],
                 tags: Annotated[list, Field(max_length=1, examples=[["x"]])],
                 limit: int = Field(default=10, ge=1, le=50, description="How many"),
                 among: List[int] = Field(default_factory=lambda: [1]),  # noqa: B008
                 factor: float = Field(gt=0, json_schema_extra={"x": 1})) -> str:
-            return f"{words} {limit} {among} {factor}"
+            return f"{text} {limit} {among} {factor}"
 
         with Client(server) as client:
             schema = client.list_tools()[0]["inputSchema"]
-            self.assertEqual(schema["required"], ["words", "tags", "factor"])
+            self.assertEqual(schema["required"], ["text", "tags", "factor"])
             self.assertEqual(schema["properties"], {
-                "words": {"type": "string", "description": "What", "minLength": 2,
-                          "pattern": "^a"},
+                "text": {"type": "string", "description": "What", "minLength": 2,
+                         "pattern": "^a"},
                 "tags": {"type": "array", "maxItems": 1, "examples": [["x"]]},
                 "limit": {"type": "integer", "minimum": 1, "maximum": 50,
                           "description": "How many", "default": 10},
                 "among": {"type": "array", "items": {"type": "integer"}},
                 "factor": {"type": "number", "exclusiveMinimum": 0, "x": 1}})
-            given = {"words": "ab", "tags": [], "factor": 2}
-            self.assertEqual(client.call_tool("find", given).text, "ab 10 [1] 2.0")
-            refused = client.call_tool("find", {**given, "limit": 99},
-                                       raise_on_error=False)
-            self.assertEqual(refused.text, "limit: expected at most 50, got 99")
+            arguments = {"text": "ab", "tags": [], "factor": 2}
+            self.assertEqual(client.call_tool("find", arguments).text, "ab 10 [1] 2.0")
+            result = client.call_tool("find", {**arguments, "limit": 99},
+                                      raise_on_error=False)
+            self.assertEqual(result.text, "limit: expected at most 50, got 99")
 
+    def test_a_validator_of_pydantic_in_annotated_is_refused(self):
         class AfterValidator:
             pass
 
         with self.assertRaisesRegex(TypeError, "check the value in the function"):
-            server.tool(function(Annotated[int, AfterValidator()]))
+            Server("s").tool(function(Annotated[int, AfterValidator()]))
 
     def test_options_of_the_decorators(self):
         server = Server("s")
@@ -10958,7 +11057,8 @@ class Test12FamiliarNames(unittest.TestCase):
         with Client(server) as client:
             self.assertEqual(client.list_tools(), [{
                 "name": "on", "annotations": {"readOnlyHint": True},
-                "icons": [{"src": "data:,x"}], "_meta": {"fastmcp": {"tags": ["a", "b"]}},
+                "icons": [{"src": "data:,x"}],
+                "_meta": {"fastmcp": {"tags": ["a", "b"]}},
                 "inputSchema": {"type": "object", "properties": {}, **CLOSED}}])
             self.assertEqual(client.call_tool("on").data, {"x": 1})
             self.assertEqual(client.read_resource("s://a/b")[0].text, "a/b")
@@ -10966,7 +11066,7 @@ class Test12FamiliarNames(unittest.TestCase):
             self.assertEqual([m["role"] for m in client.get_prompt(
                 "ask", {"what": "x"})["messages"]], ["user", "assistant"])
 
-    def test_the_context_has_their_attributes(self):
+    def test_the_context_has_the_attributes_of_fastmcp_and_the_sdk(self):
         server, logs, steps = Server("s"), [], []
 
         @server.tool
@@ -10981,41 +11081,46 @@ class Test12FamiliarNames(unittest.TestCase):
                 messages=[mcp_min.SamplingMessage(
                     role="user", content=mcp_min.TextContent(type="text", text="?"))],
                 max_tokens=5)
-            asked = await session.elicit(message="?", schema=bool)
+            answer = await session.elicit(message="?", schema=bool)
             assert mcp_min.get_context() is ctx
             await ctx.set_state("k", await ctx.get_state("k") or 7)
             assert await mcp_min.get_context().get_state("k") == 7
             roots = (await session.list_roots()).roots
             assert roots[0].uri.endswith("/a") and ctx.session_id and (
                 session.client_params.clientInfo.name == "mcp_min")
-            return [sampled.content.text, isinstance(asked, mcp_min.AcceptedElicitation),
-                    isinstance(asked, mcp_min.DeclinedElicitation),
+            return [sampled.content.text,
+                    isinstance(answer, mcp_min.AcceptedElicitation),
+                    isinstance(answer, mcp_min.DeclinedElicitation),
                     ctx.fastmcp is server, ctx.client_id,
                     ctx.request_id == ctx.request_context.request_id]
 
-        with Client(server, mode=LATEST, log_handler=lambda p: logs.append(p["data"]),
+        with Client(server, mode=LATEST, roots=["/a"],
+                    log_handler=lambda params: logs.append(params["data"]),
                     progress_handler=lambda *step: steps.append(step[0]),
                     sampling_handler=lambda messages, params: "an answer",
-                    roots=["/a"], elicitation_handler=lambda *_: {"value": True}) as client:
+                    elicitation_handler=lambda *_: {"value": True}) as client:
             self.assertEqual(client.call_tool("low").data,
                              ["an answer", True, False, True, None, True])
             soon(lambda: logs)
         self.assertEqual((logs, steps), (["hi"], [1]))
 
-    def test_one_completion_for_all(self):
+    def test_one_function_can_complete_every_argument(self):
         server = Server("s")
         server.prompt(lambda code, other: "", name="review")
 
         @server.completion()
-        async def complete(ref, argument, context):
+        async def values(ref, argument, context):
             if isinstance(ref, mcp_min.PromptReference) and argument.name == "code":
                 return mcp_min.Completion(values=[argument.value + ref.name])
 
         with Client(server) as client:
-            self.assertEqual(client.complete("review", "code", "p")["values"], ["preview"])
-            self.assertEqual(client.complete("review", "other", "p")["values"], [])
+            def complete(argument):
+                return client.complete("review", argument, "p")["values"]
 
-    def test_no_text_of_a_docstring_is_lost(self):
+            self.assertEqual(complete("code"), ["preview"])
+            self.assertEqual(complete("other"), [])
+
+    def test_text_between_the_arguments_of_a_docstring_is_kept(self):
         def view(name: str, depth: int):
             """Show a view.
 
@@ -11033,22 +11138,22 @@ class Test12FamiliarNames(unittest.TestCase):
         signature = Signature(view)
         self.assertEqual(signature.schema["properties"]["depth"]["description"],
                          "How deep.")
-        for words in "Show a view.", '- "Front"', '- "Back"', "A picture.":
-            self.assertIn(words, signature.description)
+        for text in "Show a view.", '- "Front"', '- "Back"', "A picture.":
+            self.assertIn(text, signature.description)
         self.assertNotIn("How deep", signature.description)
 
-    def test_the_context_can_be_asked_for(self):
+    def test_get_context_returns_the_context_of_the_running_handler(self):
         server = Server("s")
 
         @server.resource("s://x")
-        def plain() -> str:
+        def version() -> str:
             return server.get_context().protocol_version
 
         with Client(server, mode=LATEST) as client:
             self.assertEqual(client.read_resource("s://x")[0].text, LATEST)
         self.assertRaises(LookupError, mcp_min.get_context)
 
-    def test_what_must_be_visited_first_is_an_error(self):
+    def test_a_tool_may_require_a_visit_to_a_url_by_an_error(self):
         server = Server("s")
 
         @server.tool
@@ -11061,15 +11166,17 @@ class Test12FamiliarNames(unittest.TestCase):
             < 1 -32042 {"elicitations": [{"url": "https://a/b"}]}
             """, era="legacy")
 
-    def test_their_other_spellings(self):
+    def test_a_message_accepts_the_arguments_in_any_spelling(self):
         message = mcp_min.Message("user", "hi")
         for same in (mcp_min.Message("hi"), mcp_min.Message("hi", "user"),
-                     mcp_min.Message(content="hi"), mcp_min.Message(role="user",
-                                                                    content="hi")):
+                     mcp_min.Message(content="hi"),
+                     mcp_min.Message(role="user", content="hi")):
             self.assertEqual(same, message)
-        for other in mcp_min.Message("hi", "assistant"), mcp_min.Message(
-                "hi", role="assistant"):
+        for other in (mcp_min.Message("hi", "assistant"),
+                      mcp_min.Message("hi", role="assistant")):
             self.assertEqual(other, {**message, "role": "assistant"})
+
+    def test_fields_and_results_have_both_spellings(self):
         params = mcp_min.ElicitRequestURLParams(elicitation_id="1", url="a:b")
         self.assertEqual((params, params.elicitation_id, params.elicitationId),
                          ({"elicitationId": "1", "url": "a:b"}, "1", "1"))
@@ -11081,15 +11188,17 @@ class Test12FamiliarNames(unittest.TestCase):
         image = mcp_min.Image(b"x")
         self.assertIs(image.to_image_content(), image)
 
-    def test_an_error_of_the_sdk_is_taken(self):
+    def test_an_error_accepts_the_error_data_of_the_sdk(self):
         error = mcp_min.MCPError(mcp_min.ErrorData(code=-32602, message="no"))
         self.assertEqual((error.code, error.message, error.data), (-32602, "no", None))
 
 
-IMPORTS = {  # of the same program
+# The import lines by which each library runs the same program
+IMPORTS = {
     "mcp": "from mcp.server.fastmcp import Context, FastMCP\n"
            "from mcp.types import ImageContent, TextContent, ToolAnnotations\n"
-           "from mcp.server.fastmcp.prompts.base import AssistantMessage, UserMessage\n",
+           "from mcp.server.fastmcp.prompts.base import (\n"
+           "    AssistantMessage, UserMessage)\n",
     "fastmcp": "from fastmcp import Context, FastMCP\n"
                "from mcp.types import ImageContent, TextContent, ToolAnnotations\n"
                "from fastmcp.prompts import Message\n"
@@ -11098,7 +11207,7 @@ IMPORTS = {  # of the same program
     "mcp_min": "from mcp_min import (Context, FastMCP, ImageContent, TextContent,\n"
                "    ToolAnnotations, AssistantMessage, UserMessage)\n",
 }
-PROGRAM_OF_THREE = """
+SHARED_PROGRAM = """
 import asyncio
 from contextlib import asynccontextmanager
 from typing import Annotated, Literal, Optional
@@ -11121,7 +11230,7 @@ class Report(BaseModel):
 async def lifespan(server):
     yield {"loop": asyncio.get_running_loop()}
 
-mcp = FastMCP("three", instructions="Be kind.", lifespan=lifespan)
+mcp = FastMCP("shared", instructions="Be kind.", lifespan=lifespan)
 
 @mcp.tool(annotations=ToolAnnotations(title="Greet", readOnlyHint=True))
 async def greet(person: Person, ctx: Context, loud: bool = False) -> str:
@@ -11132,10 +11241,10 @@ async def greet(person: Person, ctx: Context, loud: bool = False) -> str:
     return f"{person.name} of {person.home.code} {loud} {bool(life['loop'])}"
 
 @mcp.tool()
-def find(words: Annotated[str, Field(description="What", max_length=5)],
+def find(text: Annotated[str, Field(description="What", max_length=5)],
          limit: int = Field(default=10, ge=1, le=50, description="How many"),
-         kind: Literal["a", "b"] = "a") -> Report:
-    return Report(text=f"{words} {limit} {kind}")
+         shelf: Literal["a", "b"] = "a") -> Report:
+    return Report(text=f"{text} {limit} {shelf}")
 
 @mcp.tool()
 async def show() -> list[TextContent | ImageContent]:
@@ -11161,59 +11270,74 @@ if __name__ == "__main__":
 
 @unittest.skipIf(sys.version_info < (3, 10), "the libraries are for Python 3.10")
 class TestImportLine(unittest.TestCase):
-    """One program, of which only the import lines differ, run with each library."""
+    """One program behaves the same with each library; only its import lines differ."""
 
     def behaviour(self, library):
-        """All that a client sees of it."""
-        program = IMPORTS[library] + PROGRAM_OF_THREE
+        """All that a client receives from the program."""
+        program = IMPORTS[library] + SHARED_PROGRAM
         env = {"PYTHONPATH": HERE} if library == "mcp_min" else {}
-        seen, steps, logs = {}, [], []
+        received, steps, logs = {}, [], []
         with Client([sys.executable, "-c", program], env=env, stderr=None, mode=LATEST,
                     progress_handler=lambda *step: steps.append(step[:2]),
                     log_handler=lambda params: logs.append(params["level"])) as client:
-            for tool in client.list_tools():
-                seen[tool["name"]] = (
-                    tool.get("description") or "", tool.get("annotations"),
-                    self.plain(tool["inputSchema"]),
-                    # A str or blocks promise no schema here, on purpose.
-                    tool["name"] != "find" or [*tool["outputSchema"]["properties"]])
-            person = {"name": "Ann", "home": {"street": "x", "code": "12"}}
-            for name, arguments in (
-                    ("greet", {"person": person, "loud": True}), ("show", {}),
-                    ("find", {"words": "ab"}), ("find", {"words": "ab", "limit": 5})):
-                result = client.call_tool(name, arguments)
-                seen[name, str(arguments)] = (
-                    result.is_error, [{key: block[key] for key in ("type", "text", "data")
-                                       if key in block and name != "find"}
-                                      for block in result.content],
-                    result.structured_content if name == "find" else None)
-            for name, arguments in (
-                    ("fail", {}), ("find", {}), ("find", {"words": "too long"}),
-                    ("find", {"words": "a", "limit": 99}),
-                    ("greet", {"person": {**person, "name": "A"}})):
-                seen["bad", name, str(arguments)] = client.call_tool(
-                    name, arguments, raise_on_error=False).is_error
-            seen["resource"] = client.read_resource("note://x")[0].text
-            seen["prompt"] = [(m["role"], m["content"]["text"]) for m in client.get_prompt(
-                "review", {"code": "x"})["messages"]]
-            seen["templates"] = [t["uriTemplate"]
-                                 for t in client.list_resource_templates()]
-            seen["prompts"] = [(p["name"], [a["name"] for a in p["arguments"]])
-                               for p in client.list_prompts()]
-            seen["about"] = client.instructions, client.server_info["name"]
+            received["server"] = client.instructions, client.server_info["name"]
+            received["tools"] = self.tools(client)
+            received["calls"] = self.calls(client)
+            received["resource"] = client.read_resource("note://x")[0].text
+            prompt = client.get_prompt("review", {"code": "x"})
+            received["prompt"] = [(message["role"], message["content"]["text"])
+                                  for message in prompt["messages"]]
+            received["templates"] = names(client.list_resource_templates(),
+                                          "uriTemplate")
+            received["prompts"] = [(prompt["name"], names(prompt["arguments"]))
+                                   for prompt in client.list_prompts()]
             soon(lambda: logs and steps)
-        return {**seen, "logs": logs, "steps": steps}
+        return {**received, "logs": logs, "steps": steps}
 
-    def plain(self, schema, definitions=None):
-        """Without titles, with definitions in place; whether others are refused."""
+    def tools(self, client):
+        # mcp_min has no schema for a result of text or of blocks, on purpose: only that
+        # of `find` is compared.
+        return {tool["name"]: (
+            tool.get("description") or "", tool.get("annotations"),
+            self.simplified(tool["inputSchema"]),
+            tool["name"] == "find" and [*tool["outputSchema"]["properties"]])
+            for tool in client.list_tools()}
+
+    def calls(self, client):
+        """Content of each call that succeeds, and whether each other call fails."""
+        results = {}
+        person = {"name": "Ann", "home": {"street": "x", "code": "12"}}
+        for name, arguments in (
+                ("greet", {"person": person, "loud": True}), ("show", {}),
+                ("find", {"text": "ab"}), ("find", {"text": "ab", "limit": 5})):
+            result = client.call_tool(name, arguments)
+            # Libraries write structured content as different text.
+            keys = ("type",) if name == "find" else ("type", "text", "data")
+            results[name, str(arguments)] = (
+                result.is_error,
+                [{key: block[key] for key in keys if key in block}
+                 for block in result.content],
+                result.structured_content if name == "find" else None)
+        for name, arguments in (
+                ("fail", {}), ("find", {}), ("find", {"text": "too long"}),
+                ("find", {"text": "a", "limit": 99}),
+                ("greet", {"person": {**person, "name": "A"}})):
+            results[name, str(arguments)] = client.call_tool(
+                name, arguments, raise_on_error=False).is_error
+        return results
+
+    def simplified(self, schema, definitions=None):
+        """A schema with its definitions in place, without the keywords that differ."""
         if isinstance(schema, list):
-            return [self.plain(one, definitions) for one in schema]
+            return [self.simplified(part, definitions) for part in schema]
         if not isinstance(schema, dict):
             return schema
         definitions = schema.get("$defs", definitions)
         if "$ref" in schema:
-            return self.plain(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-        return {key: self.plain(value, definitions) for key, value in schema.items()
+            name = schema["$ref"].rpartition("/")[2]
+            return self.simplified(definitions[name], definitions)
+        return {key: self.simplified(value, definitions)
+                for key, value in schema.items()
                 if key not in ("$defs", "additionalProperties", "title")}
 
     def compare(self, library):
@@ -11236,8 +11360,9 @@ class TestImportLine(unittest.TestCase):
 # ======================================================================================
 
 FILE = os.path.join(HERE, "mcp_min.py")
+# The same program, but started so that Python keeps the compiled file.
 PROGRAM = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r); "
-           "import mcp_min; sys.exit(mcp_min.main())" % HERE]  # as FILE, but compiled
+           "import mcp_min; sys.exit(mcp_min.main())" % HERE]
 
 
 def cli(*args, **options):
@@ -11245,7 +11370,8 @@ def cli(*args, **options):
     options = {"stdin": subprocess.DEVNULL, "timeout": PATIENCE, **options}
     done = subprocess.run([*PROGRAM, *args], capture_output=True, check=False,
                           **options)
-    out, err = (text.decode().replace("\r\n", "\n") for text in (done.stdout, done.stderr))
+    out, err = (output.decode().replace("\r\n", "\n")
+                for output in (done.stdout, done.stderr))
     return out, err, done.returncode
 
 
@@ -11254,8 +11380,8 @@ def clis(*commands, **options):
     return together(*[functools.partial(cli, *args, **options) for args in commands])
 
 
-def usage(*args):
-    """The same for what ends before a server starts, in this process."""
+def cli_in_process(*args):
+    """The same in this process, for a command line that starts no server."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -11266,26 +11392,27 @@ def usage(*args):
 
 
 class Terminal:
-    """The command line at a terminal: `types` and `shows`, and `out` for its stdout."""
+    """The command line at a terminal, to `type` at and to `expect` text from.  Its
+    stdout is a pipe, so that results can be read alone."""
 
     def __init__(self, *args):
         self._master, slave = os.openpty()
         self.child = subprocess.Popen([*PROGRAM, *args], stdin=slave, stderr=slave,
                                       stdout=subprocess.PIPE)
         os.close(slave)
-        self._seen = ""
+        self._unread = ""
 
-    def shows(self, text):
-        """Wait until this stands on the screen, after what was waited for before."""
+    def expect(self, text):
+        """Wait for this text, which must come after the text expected before."""
         end = time.monotonic() + PATIENCE
-        while text not in self._seen:
+        while text not in self._unread:
             left = max(0, end - time.monotonic())
-            assert select.select([self._master], [], [], left)[0], self._seen
-            self._seen += os.read(self._master, 65536).decode()
-        before, _, self._seen = self._seen.partition(text)
+            assert select.select([self._master], [], [], left)[0], self._unread
+            self._unread += os.read(self._master, 65536).decode()
+        before, _, self._unread = self._unread.partition(text)
         return before
 
-    def types(self, text):
+    def type(self, text):
         os.write(self._master, text.encode())
 
     def __enter__(self):
@@ -11299,8 +11426,8 @@ class Terminal:
 
 
 class Test13CommandLine(unittest.TestCase):
-    """Results on stdout, the rest on stderr, never a traceback; the exit status is 0
-    for done, 1 for failed, 2 for wrong usage."""
+    """Results go to stdout, other text to stderr, and no error shows a traceback.  The
+    exit status is 0 for success, 1 for a failure, 2 for wrong usage."""
 
     SERVER = (*PROGRAM, "serve")
 
@@ -11315,13 +11442,13 @@ class Test13CommandLine(unittest.TestCase):
             file.write(textwrap.dedent(text))
         return path
 
-    def test_the_demo_shows_every_step_in_80_columns_and_ends_well(self):
+    def test_the_demo_shows_each_step_in_80_columns_and_succeeds(self):
         out, err, status = cli("demo")
         self.assertEqual((err, status), ("", 0))
         self.assertLessEqual(max(map(len, out.splitlines())), 80)
         self.assertNotIn("\33", out)
-        crossed = [(lines[0][:5].strip(), "".join(map(str.strip, lines[1:])))
-                   for lines in self.paragraphs(out)]
+        messages = [(lines[0][:5].strip(), "".join(map(str.strip, lines[1:])))
+                    for lines in self.paragraphs(out)]
         for arrow, method in [
                 ("-->", "initialize"), ("-->", "notifications/initialized"),
                 ("-->", "tools/list"), ("-->", "tools/call"), ("-->", "resources/read"),
@@ -11330,15 +11457,27 @@ class Test13CommandLine(unittest.TestCase):
                 ("<--", "elicitation/create"), ("-->", "logging/setLevel"),
                 ("<--", "notifications/message"), ("-->", "server/discover")]:
             with self.subTest(method):
-                self.assertTrue(any(a == arrow and '"method":"%s"' % method in line
-                                    for a, line in crossed))
-        for words in ("nextCursor", '"isError":true', "requestState", "inputResponses"):
-            self.assertIn(words, "".join(line for _, line in crossed))
-        # The lines are the ones that crossed: what is not cut parses.
-        whole = [line for _, line in crossed if "more characters" not in line]
+                self.assertTrue(any(direction == arrow
+                                    and '"method":"%s"' % method in line
+                                    for direction, line in messages))
+        text = "".join(line for _, line in messages)
+        for name in ("nextCursor", '"isError":true', "requestState", "inputResponses"):
+            self.assertIn(name, text)
+        # The lines are real messages: each that is not cut can be parsed.
+        whole = [line for _, line in messages if "more characters" not in line]
         self.assertGreater(len([checked(line.encode() + b"\n") for line in whole]), 25)
 
-    def test_the_narration_knows_what_it_does_not_know(self):
+    def paragraphs(self, out):
+        """Each narrated message: its heading, and the indented lines below it."""
+        found = []
+        for line in out.splitlines():
+            if line.startswith(("  -->", "  <--")):
+                found.append([line])
+            elif found and line.startswith("      "):
+                found[-1].append(line)
+        return found
+
+    def test_the_narration_of_an_unknown_method_and_of_other_output(self):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             trace = mcp_min.Trace(mcp_min.NarratingClient([])._narrate)
@@ -11360,31 +11499,22 @@ class Test13CommandLine(unittest.TestCase):
                 thread.start()
             for thread in threads:
                 thread.join()
-        told = out.getvalue().split("  --> a message\n")
-        self.assertEqual((told[0], len(told), len(set(told))), ("", 401, 2))
-
-    def paragraphs(self, out):
-        """Each narrated line: its heading, and the indented lines below it."""
-        found = []
-        for line in out.splitlines():
-            if line.startswith(("  -->", "  <--")):
-                found.append([line])
-            elif found and line.startswith("      "):
-                found[-1].append(line)
-        return found
+        before, *narrated = out.getvalue().split("  --> a message\n")
+        self.assertEqual((before, len(narrated), len({*narrated})), ("", 400, 1))
 
     def test_a_server_that_sends_nulls_is_listed_and_called(self):
         tools = ("result(tools=[{'name': 't', 'description': None, 'inputSchema': "
                  "{'type': 'object', 'properties': {'x': True}}}])")
         server = fake(discover="OFFERED.pop('resources'); error(-32601)", list=tools,
                       call="text(str(params['arguments']))")
-        listed, called = clis(["list", "--", *server], ["call", "t", "x=1", "--", *server])
+        listed, called = clis(["list", "--", *server],
+                              ["call", "t", "x=1", "--", *server])
         self.assertEqual(listed[1:], ("", 0))
         self.assertIn("      x?: any\n", listed[0])
         self.assertEqual(called, ("{'x': '1'}\n", "", 0))
 
-    def test_list_says_what_a_server_offers_for_people_and_for_machines(self):
-        (out, err, status), for_machines = clis(
+    def test_list_prints_what_a_server_offers_as_text_or_as_json(self):
+        (out, err, status), as_json = clis(
             ["list", *self.SERVER],
             ["list", "--mode", "2025-06-18", "--json", "--", *self.SERVER])
         self.assertEqual((err, status), ("", 0))
@@ -11392,24 +11522,32 @@ class Test13CommandLine(unittest.TestCase):
                      "  count", "    Count, ten numbers a second.", "      to: integer",
                      "  demo://hello/{name}", "  review", "      language: string"):
             self.assertIn(line, out.splitlines())
-        about = json.loads(for_machines[0])
+        about = json.loads(as_json[0])
         self.assertEqual(about["protocolVersion"], "2025-06-18")
         self.assertEqual([tool["name"] for tool in about["tools"]], ["count", "order"])
         self.assertEqual(set(about), {
             "serverInfo", "protocolVersion", "capabilities", "instructions", "tools",
             "resources", "resourceTemplates", "prompts"})
 
-    def test_call_types_arguments_by_the_schema_and_marks_what_is_no_result(self):
+    def test_call_converts_arguments_and_labels_logs_and_stderr(self):
         path = self.file("typed.py", """
             import sys
             from mcp_min import Context
 
-            def kinds(text: str, whole: int, real: float, yes: bool, many: list[int],
+            def types(text: str, whole: int, real: float, yes: bool, many: list[int],
                       ctx: Context, free: object = None) -> str:
                 ctx.info("a remark")
                 sys.stderr.write("a murmur\\n")
                 return repr((text, whole, real, yes, many))
+            """)
+        out, err, status = cli("call", "types", "text=5", "whole=5", "real=5",
+                               "yes=true", "many=[1, 2]", "--", *PROGRAM, "run", path)
+        self.assertEqual((out, status), ("('5', 5, 5.0, True, [1, 2])\n", 0))
+        self.assertEqual(sorted(err.splitlines()), ["log info: a remark",
+                                                    "stderr: a murmur"])
 
+    def test_call_escapes_control_characters_of_results_and_errors(self):
+        path = self.file("colours.py", """
             def colours() -> str:
                 return "\\33[31mred\\7\\u202e"
 
@@ -11417,21 +11555,14 @@ class Test13CommandLine(unittest.TestCase):
                 raise ValueError("no \\33[5mluck")
             """)
         server = ("--", *PROGRAM, "run", path)
-        kinds, colours, fails = clis(
-            ["call", "kinds", "text=5", "whole=5", "real=5", "yes=true", "many=[1, 2]",
-             *server],
-            ["call", "colours", *server], ["call", "fails", *server])
-        out, err, status = kinds
-        self.assertEqual((out, status), ("('5', 5, 5.0, True, [1, 2])\n", 0))
-        self.assertEqual(sorted(err.splitlines()), ["log info: a remark",
-                                                    "stderr: a murmur"])
+        colours, fails = clis(["call", "colours", *server], ["call", "fails", *server])
         self.assertEqual(colours[0], "\\x1b[31mred\\x07\\u202e\n")
         out, err, status = fails
         self.assertEqual((out, status), ("", 1))
         self.assertEqual(err.splitlines()[-1], "ValueError: no \\x1b[5mluck")
         self.assertNotIn("\33", err)
 
-    def test_read_and_prompt_print_what_a_server_gives(self):
+    def test_read_and_prompt_print_what_a_server_returns(self):
         self.assertEqual(clis(
             ["read", "demo://hello/Ada", "--", *self.SERVER],
             ["prompt", "review", "language=C", "--", *self.SERVER],
@@ -11440,34 +11571,47 @@ class Test13CommandLine(unittest.TestCase):
             ("user: Review this C code.\n", "", 0),
             ("", "mcp_min: McpError: Resource not found: demo://bye (-32602)\n", 1)])
 
-    def test_a_server_of_a_hosts_configuration_is_named(self):
-        path = self.file("mcp.json", json.dumps({"mcpServers": {
+    def configuration(self):
+        """The path of a host's configuration with a stdio server and an HTTP server."""
+        return self.file("mcp.json", json.dumps({"mcpServers": {
             "demo": {"command": self.SERVER[0], "args": self.SERVER[1:]},
             "far": {"url": "https://example.org"}}}))
+
+    def test_a_server_of_a_configuration_file_is_used_by_its_name(self):
+        path = self.configuration()
         self.assertEqual(cli("read", "demo://hello/Bob", "--config", path, "demo")[0],
                          "Hello, Bob!\n")
-        for words, said in (((path, "near"), "has no near; it has: demo, far"),
-                            ((path, "far"), "https://example.org is not stdio"),
-                            ((path + "x", "demo"), path + "x")):
-            out, err, status = usage("list", "--config", *words)
-            self.assertEqual((out, status), ("", 2))
-            self.assertIn(said, err)
-        out, _, status = usage("list", "--config", path)
+
+    def test_a_server_that_a_configuration_file_lacks_is_wrong_usage(self):
+        path = self.configuration()
+        for args, text in (((path, "near"), "has no near; it has: demo, far"),
+                           ((path, "far"), "https://example.org is not stdio"),
+                           ((path + "x", "demo"), path + "x")):
+            with self.subTest(text):
+                out, err, status = cli_in_process("list", "--config", *args)
+                self.assertEqual((out, status), ("", 2))
+                self.assertIn(text, err)
+
+    def test_list_prints_the_servers_of_a_configuration_file(self):
+        out, _, status = cli_in_process("list", "--config", self.configuration())
         self.assertEqual((out.splitlines()[1], status), ("far: https://example.org", 0))
 
     def test_wrong_usage_is_one_line_and_status_2(self):
-        for args in (["config"], ["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
-                     ["call", "count", "to=1", "--frob", "--", "x"], ["run", "no.py"],
-                     ["list", "--mode", "1999-01-01", "x"], ["trace"]):
+        for args in (["config"], ["nope"], ["list"], ["call"], ["call", "count"],
+                     ["demo", "x"], ["call", "count", "to=1", "--frob", "--", "x"],
+                     ["run", "no.py"], ["list", "--mode", "1999-01-01", "x"],
+                     ["trace"]):
             with self.subTest(args):
-                out, err, status = usage(*args)
+                out, err, status = cli_in_process(*args)
                 self.assertEqual((out, status), ("", 2))
                 self.assertIn("error: ", err.splitlines()[-1])
+
+    def test_an_argument_without_a_name_is_wrong_usage(self):
         out, err, status = cli("call", "count", "5", "--", *self.SERVER)
         self.assertEqual((out, status), ("", 2))
         self.assertIn("5 is no KEY=VALUE", err)
 
-    def test_output_that_is_no_message_is_warned_of(self):
+    def test_output_of_a_server_that_is_no_message_causes_a_warning(self):
         server = self.file("noisy.py", """
             import sys
             from mcp_min import Server
@@ -11476,13 +11620,13 @@ class Test13CommandLine(unittest.TestCase):
             print("Loading", flush=True)
             server.run()
             """)
-        _, err, status = cli("list", "--env", "PYTHONPATH=" + HERE, "--", sys.executable,
-                             server)
+        _, err, status = cli("list", "--env", "PYTHONPATH=" + HERE, "--",
+                             sys.executable, server)
         self.assertEqual(status, 0)
         self.assertRegex(err, r"warning: the server wrote to stdout .*Loading")
         self.assertIn("mcp_min.py run FILE.py", err)
 
-    def test_questions_on_the_command_line(self):
+    def test_questions_are_answered_by_the_option_answer(self):
         server = self.file("ask.py", """
             from mcp_min import Context, Server
             server = Server("ask")
@@ -11508,15 +11652,17 @@ class Test13CommandLine(unittest.TestCase):
             class Item:
                 name: str
                 price: float = 1.0
-            def add(item: Item, tags: List[str], n: Annotated[int, {"minimum": 1}]) -> str:
+            def add(item: Item, tags: List[str],
+                    n: Annotated[int, {"minimum": 1}]) -> str:
                 return ""
             """)
         out, _, _ = cli("list", "--", *PROGRAM, "run", server)
-        for line in ("item: {name: string, price: number = 1.0}", "tags: array of string",
-                     "n: integer (minimum 1)"):
+        for line in ("item: {name: string, price: number = 1.0}",
+                     "tags: array of string", "n: integer (minimum 1)"):
             self.assertIn(line, out)
 
-    def test_run_may_be_unthreaded(self):
+    def test_run_with_unthreaded_calls_functions_on_the_thread_of_the_import(self):
+        """sqlite3 refuses to use a connection on another thread."""
         server = self.file("base.py", """
             import sqlite3
             base = sqlite3.connect(":memory:")
@@ -11525,6 +11671,8 @@ class Test13CommandLine(unittest.TestCase):
             """)
         out, _, _ = cli("call", "one", "--", *PROGRAM, "run", server, "--unthreaded")
         self.assertEqual(out, "1\n")
+
+    def test_run_explains_how_to_guard_a_server_that_starts_at_import(self):
         server = self.file("unguarded.py", """
             from mcp_min import Server
             server = Server("s")
@@ -11533,78 +11681,78 @@ class Test13CommandLine(unittest.TestCase):
         _, err, _ = cli("list", "--", *PROGRAM, "run", server)
         self.assertIn("under `if __name__ == '__main__':`", err)
 
-    def test_run_takes_a_module(self):
+    def test_run_serves_a_server_of_a_module(self):
         os.mkdir(os.path.join(self.folder, "pkg"))
         self.file("pkg/__init__.py", "")
-        self.file("pkg/words.py", "word = 'hi'")
+        self.file("pkg/greeting.py", "text = 'hi'")
         self.file("pkg/srv.py", """
             from mcp_min import Server
-            from .words import word
+            from .greeting import text
             server = Server("in a package")
-            server.tool(lambda: word, name="say")
+            server.tool(lambda: text, name="greet")
             """)
-        out, err, status = cli("call", "say", "--cwd", self.folder, "--", *PROGRAM, "run",
-                               "pkg.srv:server")
+        out, err, status = cli("call", "greet", "--cwd", self.folder, "--",
+                               *PROGRAM, "run", "pkg.srv:server")
         self.assertEqual((out, status), ("hi\n", 0), err)
         _, err, status = cli("run", "pkg.nowhere:server", cwd=self.folder)
         self.assertIn("pkg.nowhere", err)
 
     def test_without_a_command_it_prints_its_help(self):
-        out, err, status = usage()
+        out, err, status = cli_in_process()
         self.assertEqual((err, status), ("", 0))
         self.assertIn("connect", out)
 
-    def test_config_prints_what_a_host_wants(self):
+    def test_config_prints_the_configuration_for_a_host(self):
         path = self.file("food.py", "")
         for args, name in ((path,), "food"), ((path, "dinner"), "dinner"):
-            out, _, status = usage("config", *args)
+            out, _, status = cli_in_process("config", *args)
             self.assertEqual((json.loads(out), status), ({"mcpServers": {name: {
                 "command": sys.executable, "args": [path]}}}, 0))
-        self.assertEqual(usage("config", path, "a", "b")[2], 2)
-        self.assertIn("there is no file", usage("config", "nowhere.py")[1])
+        self.assertEqual(cli_in_process("config", path, "a", "b")[2], 2)
+        self.assertIn("there is no file", cli_in_process("config", "nowhere.py")[1])
 
-    def test_a_file_with_nothing_to_serve_says_so(self):
+    def test_a_file_without_a_server_or_functions_is_wrong_usage(self):
         _, err, status = cli("run", self.file("empty.py", "x = 5"))
         self.assertEqual(status, 2)
         self.assertIn("neither a Server nor public functions", err)
 
-    def listening(self, address):
-        """A server that listens inside an application: this one."""
+    def listen(self, address):
+        """Serve at this address in this process, as an application would; return the
+        listening socket, and a list to which each connection is added."""
         server = zoo()
-        server.tool(lambda text: text, name="same")
         listener = socket.socket(socket.AF_UNIX if type(address) is str
                                  else socket.AF_INET)
         listener.bind(address)
         listener.listen()
         self.addCleanup(listener.close)
+        connections = []
 
         def accept():
             with contextlib.suppress(OSError):
                 while True:
                     with listener.accept()[0] as sock, sock.makefile(
                             "rwb", buffering=0) as stream:
-                        links.append(sock)
+                        connections.append(sock)
                         server.serve(stream, stream)
 
-        links = []
         threading.Thread(target=accept, daemon=True).start()
-        return listener, links
+        return listener, connections
 
     @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "no Unix sockets")
     def test_connect_reaches_a_server_in_an_application(self):
-        """10 MB both ways; it ends with either side."""
+        """By a path or a port.  A message of 10 MB passes in both directions."""
         path = os.path.join(self.folder, "socket")
-        listener, _ = self.listening(("127.0.0.1", 0))
-        self.listening(path)
+        listener, _ = self.listen(("127.0.0.1", 0))
+        self.listen(path)
         big = "x" * 10_000_000
         for address in path, str(listener.getsockname()[1]):
             with Client([*PROGRAM, "connect", address]) as client:
                 self.assertEqual(client.call_tool("echo", {"text": "hi"}).text, "hi")
-                self.assertEqual(client.call_tool("same", {"text": big}).text, big)
+                self.assertEqual(client.call_tool("echo", {"text": big}).text, big)
             self.assertEqual(client.exit_code, 0)
 
     @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "no Unix sockets")
-    def test_connect_says_what_is_missing_and_what_has_gone(self):
+    def test_connect_reports_an_application_that_does_not_run_or_that_ends(self):
         path = os.path.join(self.folder, "socket")
         with process(f"""
                 mcp_min.CONNECT_SECONDS = 0.01
@@ -11613,37 +11761,48 @@ class Test13CommandLine(unittest.TestCase):
             for number in 1, 2:
                 relay.say("notifications/initialized")
                 relay.say(f"{number} ping")
-                got = relay.recv()
-                self.assertEqual((got["id"], got["error"]["code"]), (number, -32603))
-                self.assertRegex(got["error"]["message"], f"{path}: start the application")
-            _, links = self.listening(path)
+                response = relay.recv()
+                self.assertEqual((response["id"], response["error"]["code"]),
+                                 (number, -32603))
+                self.assertRegex(response["error"]["message"],
+                                 f"{path}: start the application")
+            _, connections = self.listen(path)
             play(relay, "> 3 ping\n< 3 {}")
-            links[0].shutdown(socket.SHUT_RDWR)
+            connections[0].shutdown(socket.SHUT_RDWR)
             self.assertIsNone(relay.recv())
             self.assertEqual(relay.exit(), 1)
             self.assertIn("has closed the connection", relay.stderr)
 
     def test_every_command_has_help(self):
-        for verb in ("demo", "serve", "list", "call", "read", "prompt", "run", "trace"):
-            out, err, status = usage(verb, "-h")
-            self.assertEqual((err, status), ("", 0))
-            self.assertTrue(out.startswith("usage: mcp_min.py %s [options]" % verb))
+        for command in ("demo", "serve", "list", "call", "read", "prompt", "run",
+                        "trace"):
+            with self.subTest(command):
+                out, err, status = cli_in_process(command, "-h")
+                self.assertEqual((err, status), ("", 0))
+                self.assertTrue(
+                    out.startswith("usage: mcp_min.py %s [options]" % command))
+        self.assertIn("exit status", cli_in_process("-h")[0])
+
+    def test_help_is_at_most_80_columns_wide(self):
         out = cli("trace", "-h", env={**os.environ, "COLUMNS": "80"})[0]
         self.assertLessEqual(max(map(len, out.splitlines())), 80)
         self.assertIn("copy all variables, as trace does", out)
-        self.assertIn("exit status", usage("-h")[0])
 
-    def test_a_server_that_cannot_be_used_is_one_line_and_status_1(self):
-        out, err, status = usage("list", os.path.join(self.folder, "no-such-program"))
+    def test_a_server_that_cannot_start_is_reported_in_one_line(self):
+        program = os.path.join(self.folder, "no-such-program")
+        out, err, status = cli_in_process("list", program)
         self.assertEqual((out, status, err.count("\n")), ("", 1, 1))
         self.assertIn("no-such-program", err)
-        out, err, status = usage("list", "--mode", "2025-11-25", "--", sys.executable,
-                                 "-S", "-c", "import sys; sys.exit('no licence')")
+
+    def test_a_server_that_exits_is_reported_with_its_stderr(self):
+        out, err, status = cli_in_process(
+            "list", "--mode", "2025-11-25", "--", sys.executable, "-S", "-c",
+            "import sys; sys.exit('no licence')")
         self.assertEqual((out, status), ("", 1))
         self.assertEqual(err, "stderr: no licence\nmcp_min: ConnectionClosed: "
                          "The server has closed the connection (exit code 1)\n")
 
-    def test_the_environment_is_small_unless_told_otherwise(self):
+    def test_a_server_gets_the_named_variables_or_all_on_request(self):
         path = self.file("env.py", """
             import json, os
 
@@ -11652,44 +11811,46 @@ class Test13CommandLine(unittest.TestCase):
             """)
         env = {**os.environ, "B": "b", "SECRET": "s"}
         server = ("--", *PROGRAM, "run", path)
-        told, inherited = clis(
+        named, inherited = clis(
             ["call", "variables", "--env", "A=1=2", "--env", "B", *server],
             ["call", "variables", "--inherit-env", *server], env=env)
-        self.assertEqual(told[0], '["1=2", "b", null]\n')
+        self.assertEqual(named[0], '["1=2", "b", null]\n')
         self.assertEqual(inherited[0], '[null, "b", "s"]\n')
 
     @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
-    def test_at_a_terminal_the_user_is_asked_until_the_answer_fits(self):
+    def test_at_a_terminal_the_user_is_asked_until_the_answer_is_valid(self):
         with Terminal("call", "order", "dish=pie", "--", *self.SERVER) as screen:
-            screen.shows("the server asks: What should be on your pie?")
-            screen.shows("value (lemon | syrup): ")
-            screen.types("\n")
-            screen.shows("once more: value: missing")
-            screen.shows("value (lemon | syrup): ")
-            screen.types("honey\n")
-            screen.shows('once more: value: expected one of "lemon", "syrup"')
-            screen.shows("value (lemon | syrup): ")
-            screen.types("syrup\n")
+            screen.expect("the server asks: What should be on your pie?")
+            screen.expect("value (lemon | syrup): ")
+            screen.type("\n")
+            screen.expect("once more: value: missing")
+            screen.expect("value (lemon | syrup): ")
+            screen.type("honey\n")
+            screen.expect('once more: value: expected one of "lemon", "syrup"')
+            screen.expect("value (lemon | syrup): ")
+            screen.type("syrup\n")
             self.assertEqual(screen.child.stdout.read(), b"pie with syrup\n")
+
+    @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
+    def test_at_a_terminal_the_end_of_input_cancels_a_question(self):
         with Terminal("call", "order", "dish=pie", "--", *self.SERVER) as screen:
-            screen.shows("value (lemon | syrup): ")
-            screen.types("\4")  # Ctrl-D
+            screen.expect("value (lemon | syrup): ")
+            screen.type("\4")  # Ctrl-D
             self.assertEqual(screen.child.stdout.read(), b"nothing\n")
 
     @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
-    def test_ctrl_c_cancels_the_call_and_tells_the_server(self):
+    def test_ctrl_c_cancels_the_call_and_notifies_the_server(self):
         log = os.path.join(self.folder, "log")
         with Terminal("call", "count", "to=1000", "--", *PROGRAM, "trace", "--to",
                       log, "--", *self.SERVER) as screen:
-            screen.shows("[" + " " * 30 + "] 1/1000")
+            screen.expect("[" + " " * 30 + "] 1/1000")
             screen.child.send_signal(signal.SIGINT)
-            screen.shows("cancelled: ")
+            screen.expect("cancelled: ")
             self.assertEqual(screen.child.wait(PATIENCE), 130)
         with open(log, encoding="utf-8") as file:
             self.assertIn("notifications/cancelled", file.read())
 
-    def test_nothing_that_a_server_says_commands_the_terminal(self):
-        """Nor makes a line that looks like one of ours."""
+    def test_text_of_a_server_neither_controls_the_terminal_nor_forges_a_line(self):
         evil = "info\x1b]0;owned\x07\x9b2J\u202e\nmcp_min: forged"
         log = ("send(method='notifications/message', params={'level': '%s', 'logger': "
                "'%s', 'data': '%s'}); " % ((evil.replace("\n", "\\n"),) * 3))
@@ -11706,7 +11867,7 @@ class Test13CommandLine(unittest.TestCase):
                 self.assertIn("owned", out + err)
 
     @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
-    def test_consent_is_asked_for(self):
+    def test_a_confirmation_is_answered_with_yes_or_no(self):
         server = self.file("wipe.py", """
             from mcp_min import Context, Server
             server = Server("wipe")
@@ -11714,16 +11875,16 @@ class Test13CommandLine(unittest.TestCase):
             def wipe(ctx: Context) -> str:
                 return ctx.elicit("Really?").action + str(ctx.elicit("?", bool).data)
             """)
-        for answer, said in ("yes", b"acceptTrue\n"), ("no", b"declineFalse\n"):
+        for answer, output in ("yes", b"acceptTrue\n"), ("no", b"declineFalse\n"):
             with Terminal("call", "wipe", "--", *PROGRAM, "run", server) as screen:
-                screen.shows("accept (yes | no): ")
-                screen.types(answer + "\n")
-                screen.shows("value (boolean): ")
-                screen.types(answer[0] + "\n")
-                self.assertEqual(screen.child.stdout.read(), said)
+                screen.expect("accept (yes | no): ")
+                screen.type(answer + "\n")
+                screen.expect("value (boolean): ")
+                screen.type(answer[0] + "\n")
+                self.assertEqual(screen.child.stdout.read(), output)
 
     @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
-    def test_a_question_of_a_server_is_one_line(self):
+    def test_a_question_of_a_server_is_printed_in_one_line(self):
         schema = {"type": "object", "properties": {
             "colour:\n[sudo] password for root": {"type": "string"}}}
         with Terminal("call", "f", "--", *fake(
@@ -11731,13 +11892,13 @@ class Test13CommandLine(unittest.TestCase):
                 call="asked = id; send(id='q', method='elicitation/create', params="
                      f"{{'message': '?', 'requestedSchema': {schema}}})",
                 answer="result(id=asked, content=[])")) as screen:
-            screen.shows("colour: [sudo] password for root (string): ")
+            screen.expect("colour: [sudo] password for root (string): ")
             screen.child.send_signal(signal.SIGINT)
             screen.child.wait(PATIENCE)
 
-    def test_run_keeps_what_a_file_prints_at_import_off_the_wire(self):
+    def test_run_redirects_what_a_file_prints_at_import_to_stderr(self):
         path = self.file("noisy.py", '''
-            """Made of noise."""
+            """Prints at import."""
             import os, sys, mcp_min
             print("a banner")
             os.system("echo a child")
@@ -11753,11 +11914,11 @@ class Test13CommandLine(unittest.TestCase):
             ["call", "same", "--", sys.executable, FILE, "run", path])
         about = json.loads(out)
         self.assertEqual([tool["name"] for tool in about["tools"]], ["same"])
-        self.assertEqual(about["instructions"], "Made of noise.")
+        self.assertEqual(about["instructions"], "Prints at import.")
         self.assertEqual(err, "stderr: a banner\nstderr: a child\n")
         self.assertEqual(same, "true\n")
 
-    def test_run_serves_the_server_it_is_told(self):
+    def test_run_serves_the_server_that_is_named(self):
         path = self.file("two.py", """
             from mcp_min import Server
             one, two = Server("one"), Server("two")
@@ -11785,10 +11946,11 @@ class Test13CommandLine(unittest.TestCase):
             def where(point: Point) -> str:
                 return f"{type(point.x)} {__name__} {sys.modules[__name__].__file__}"
             """)
-        self.assertEqual(cli("call", "where", 'point={"x": 1}', "--", *PROGRAM, "run", path),
+        self.assertEqual(cli("call", "where", 'point={"x": 1}', "--",
+                             *PROGRAM, "run", path),
                          ("<class 'int'> own %s\n" % path, "", 0))
 
-    def test_run_names_the_line_a_file_fails_at(self):
+    def test_run_names_the_line_where_a_file_fails(self):
         def run(error, text):
             path = self.file(error.split(":")[0] + ".py", text)
             out, err, status = cli("run", path)
@@ -11800,7 +11962,7 @@ class Test13CommandLine(unittest.TestCase):
                             ("OSError: no luck", "x = 1\nraise OSError('no\\nluck')\n"),
                             ("SyntaxError", "x = 1\ndef f(:\n")])
 
-    def test_trace_passes_bytes_and_the_exit_status_and_writes_down_each_line(self):
+    def test_trace_passes_all_bytes_and_the_exit_status_and_logs_each_line(self):
         log = os.path.join(self.folder, "log")
         echo = "import sys, os; data = sys.stdin.buffer.read(); os.write(1, data); " \
                "sys.stderr.write('beside'); sys.exit(7)"
@@ -11813,23 +11975,28 @@ class Test13CommandLine(unittest.TestCase):
                          (data, b"beside", 7))
         with open(log, encoding="utf-8") as file:
             lines = file.read().splitlines()
-        self.assertRegex(lines[0], r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1  # no message$')
+        self.assertRegex(
+            lines[0],
+            r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1  # no message$')
         self.assertEqual(len([line for line in lines if " > " in line]), 4)
         self.assertEqual(len([line for line in lines if " < " in line]), 4)
         if os.name == "posix":
             self.assertEqual(os.stat(log).st_mode & 0o777, 0o600)
 
-    def test_trace_passes_all_variables_and_those_it_is_given(self):
+    def test_trace_passes_all_variables_and_those_of_its_options(self):
         show = "import os; print(*map(os.environ.get, 'ABC'))"
-        out, err, status = cli("trace", "--env", "C=c", "--", sys.executable, "-c", show,
-                               env={**os.environ, "A": "a", "B": "b"})
+        out, err, status = cli(
+            "trace", "--env", "C=c", "--", sys.executable, "-c", show,
+            env={**os.environ, "A": "a", "B": "b"})
         self.assertEqual((out.split(), status), (["a", "b", "c"], 0))
         self.assertRegex(err, r"^\S+ < a b c  # no message\s$")
+
+    def test_trace_reports_a_program_that_cannot_start(self):
         err = cli("trace", os.path.join(self.folder, "no-such-program"))[1]
         self.assertIn("cannot start", err)
 
     @unittest.skipUnless(os.name == "posix", "signals")
-    def test_trace_passes_signals_on_and_dies_as_its_server_did(self):
+    def test_trace_passes_signals_on_and_ends_as_its_server_ends(self):
         wait = "import signal, sys, time; %s; print('up', flush=True); time.sleep(60)"
 
         def end(handler, expected):
@@ -11851,7 +12018,7 @@ class Test13CommandLine(unittest.TestCase):
 # ======================================================================================
 
 class TestReadme(unittest.TestCase):
-    """Every block of the README is run, and shows what it says."""
+    """Every block of the README runs and prints what the README shows."""
 
     @classmethod
     def setUpClass(cls):
@@ -11871,30 +12038,31 @@ class TestReadme(unittest.TestCase):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
 
-    def test_it_has_fewer_than_400_lines_and_only_kinds_of_blocks_that_are_run(self):
+    def texts(self, language):
+        return [text for block, _, text in self.blocks if block == language]
+
+    def test_it_has_fewer_than_400_lines_and_no_block_that_is_not_tested(self):
         self.assertLess(self.text.count("\n"), 400)
-        self.assertEqual({kind for kind, _, _ in self.blocks},
+        self.assertEqual({language for language, _, _ in self.blocks},
                          {"sh", "python", "console", "json"})
 
     def test_the_two_commands_are_the_demonstration_and_the_tests(self):
-        text = next(text for kind, _, text in self.blocks if kind == "sh")
+        [text] = self.texts("sh")
         self.assertEqual([line.partition("#")[0].strip() for line in text.splitlines()],
                          ["python3 mcp_min.py demo", "python3 test_mcp_min.py"])
-        self.assertEqual([kind for kind, _, _ in self.blocks].count("sh"), 1)
 
     @UNIX
-    def test_each_python_block_starts_from_nothing_and_prints_what_it_says(self):
+    def test_each_python_block_runs_alone_and_prints_what_its_comments_show(self):
         here = os.getcwd()
         os.chdir(self.folder.name)
         sys.path.insert(0, self.folder.name)
         self.addCleanup(sys.path.remove, self.folder.name)
         self.addCleanup(os.chdir, here)
-        blocks = [text for kind, _, text in self.blocks if kind == "python"]
-        for number, text in enumerate(blocks):
+        for number, text in enumerate(self.texts("python")):
             with self.subTest(number, text=text.split("\n\n")[0]):
-                said = re.findall(r"^ *print\(.*\) *# (.*)$", text, re.MULTILINE)
-                self.assertEqual(len(said), text.count("print("))
-                self.assertEqual(self.printed(text), said)
+                expected = re.findall(r"^ *print\(.*\) *# (.*)$", text, re.MULTILINE)
+                self.assertEqual(len(expected), text.count("print("))
+                self.assertEqual(self.printed(text), expected)
 
     def printed(self, text):
         sys.modules.pop("weather", None)
@@ -11910,7 +12078,7 @@ class TestReadme(unittest.TestCase):
         return out.getvalue().splitlines()
 
     @unittest.skipUnless(os.name == "posix", "needs a shell")
-    def test_each_shell_command_prints_what_it_says(self):
+    def test_each_shell_command_prints_what_the_readme_shows(self):
         programs = tempfile.TemporaryDirectory()
         self.addCleanup(programs.cleanup)
         shim = os.path.join(programs.name, "python3")
@@ -11919,14 +12087,14 @@ class TestReadme(unittest.TestCase):
         os.chmod(shim, 0o755)
         env = {**os.environ, "PATH": programs.name + os.pathsep + os.environ["PATH"]}
 
-        def run(command, _, said):
+        def run(command, _, expected):
             done = subprocess.run(
                 command, shell=True, check=False, cwd=self.folder.name, env=env,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
-            pattern = re.escape(said).replace(r"\.\.\.", ".*")
+            pattern = re.escape(expected).replace(r"\.\.\.", ".*")
             self.assertRegex(done.stdout.decode(), "^(?s:%s)$" % pattern)
 
-        shown = "".join(text for kind, _, text in self.blocks if kind == "console")
+        shown = "".join(self.texts("console"))
         at_once(self, run, [part.partition("\n") for part in
                             re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]])
 
@@ -11938,7 +12106,7 @@ class TestReadme(unittest.TestCase):
         return __import__(name)
 
     @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "no Unix sockets")
-    def test_the_add_on_is_reached_by_a_host(self):
+    def test_the_add_on_serves_a_host_on_the_main_thread_of_its_application(self):
         addon = self.imported("addon")
         path = os.path.join(self.folder.name, "private", "socket")
         addon.listen(path)
@@ -11950,13 +12118,32 @@ class TestReadme(unittest.TestCase):
         self.assertEqual(os.stat(os.path.dirname(path)).st_mode & 0o777, 0o700)
 
     @UNIX
-    def test_a_connection_opened_at_import_serves_unthreaded_handlers(self):
-        with Client([sys.executable, os.path.join(self.folder.name, "notes.py")]) as c:
-            c.call_tool("add", {"text": "x"})
-            c.call_tool("add", {"text": "y"})
+    def test_unthreaded_handlers_can_use_a_database_that_is_opened_at_import(self):
+        path = os.path.join(self.folder.name, "notes.py")
+        with Client([sys.executable, path]) as client:
+            client.call_tool("add", {"text": "x"})
+            client.call_tool("add", {"text": "y"})
 
     @UNIX
     def test_a_server_behind_http_answers_in_both_eras(self):
+        call = '1 tools/call {"name": "forecast", "arguments": {"city": "Oslo"}}'
+        with self.http_server() as post:
+            for modern, version in (True, MODERN), (False, LATEST):
+                status, data = post(call, modern, MCP_Protocol_Version=version)
+                self.assertEqual(status, 200)
+                text = json.loads(data)["result"]["content"][0]["text"]
+                self.assertIn("Oslo: sun", text)
+            status, data = post("1 initialize 2025-06-18", False)
+            version = json.loads(data)["result"]["protocolVersion"]
+            self.assertEqual(version, "2025-06-18")
+            self.assertEqual(post("notifications/initialized", False,
+                                  MCP_Protocol_Version=LATEST), (202, b""))
+            for header in {"Host": "evil.example"}, {"Origin": "https://evil.example"}:
+                self.assertEqual(post(call, True, **header)[0], 403)
+
+    @contextlib.contextmanager
+    def http_server(self):
+        """Start the server; yield a function that posts a message to it."""
         from http.client import HTTPConnection
         module = self.imported("http_weather")
         module.Handler.log_message = lambda *_: None
@@ -11974,25 +12161,15 @@ class TestReadme(unittest.TestCase):
             connection.close()
             return response.status, data
 
-        call = '1 tools/call {"name": "forecast", "arguments": {"city": "Oslo"}}'
         try:
-            for modern, version in (True, MODERN), (False, LATEST):
-                status, data = post(call, modern, MCP_Protocol_Version=version)
-                self.assertEqual(status, 200)
-                self.assertIn("Oslo: sun", json.loads(data)["result"]["content"][0]["text"])
-            status, data = post("1 initialize 2025-06-18", False)
-            self.assertEqual(json.loads(data)["result"]["protocolVersion"], "2025-06-18")
-            self.assertEqual(post("notifications/initialized", False,
-                                  MCP_Protocol_Version=LATEST), (202, b""))
-            for bad in {"Host": "evil.example"}, {"Origin": "https://evil.example"}:
-                self.assertEqual(post(call, True, **bad)[0], 403)
+            yield post
         finally:
             http.shutdown()
             thread.join()
             http.server_close()
 
     def test_the_configuration_it_shows_can_be_loaded(self):
-        for _, _, text in (block for block in self.blocks if block[0] == "json"):
+        for text in self.texts("json"):
             path = os.path.join(self.folder.name, "mcp.json")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
@@ -12004,16 +12181,16 @@ class TestReadme(unittest.TestCase):
                 for line in self.text.splitlines() if line.startswith("|")]
         head = next(row for row in rows if "2024-11-05" in row)
         self.assertEqual(head[1:], list(mcp_min.REVISIONS))
-        told = {}
+        documented = {}
         for row in (row for row in rows if len(row) == len(head)):
             for name in re.findall("`([^`]+)`", row[0]):
-                told[name] = [cell[:1] == "✓" for cell in row[1:]]
+                documented[name] = [cell[:1] == "✓" for cell in row[1:]]
         for name, method in mcp_min.METHODS.items():
             with self.subTest(name):
-                self.assertEqual(told.pop(name), [
+                self.assertEqual(documented.pop(name), [
                     method.since <= revision <= method.until
                     for revision in mcp_min.REVISIONS])
-        self.assertLessEqual(set(mcp_min.CLIENT_REQUESTS), set(told))
+        self.assertLessEqual(set(mcp_min.CLIENT_REQUESTS), set(documented))
 
 
 # ======================================================================================

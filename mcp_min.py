@@ -6209,11 +6209,11 @@ class Server(Registrations):
     """
 
     def __init__(self, name: str = "mcp", version: str | None = None, *,
-                 title: str | None = None,
-                 description: str | None = None, website_url: str | None = None,
-                 icons: Any = None, instructions: str | None = None,
-                 capabilities: Json | None = None, page_size: int = 1000,
-                 cache_ttl: float = 0.0, cache_scope: str = "private",
+                 title: str | None = None, description: str | None = None,
+                 website_url: str | None = None, icons: Any = None,
+                 instructions: str | None = None, capabilities: Json | None = None,
+                 page_size: int = 1000, cache_ttl: float = 0.0,
+                 cache_scope: str = "private",
                  state_secret: bytes | None = None, max_workers: int = 64,
                  max_message_bytes: int = 64 << 20, max_depth: int = MAX_DEPTH,
                  drain_seconds: float = 1.5, mask_errors: bool = False,
@@ -6242,8 +6242,7 @@ class Server(Registrations):
         self.page_size = page_size
         self.signer = StateSigner(state_secret)
         self.cache_ttl, self.cache_scope = cache_ttl, cache_scope
-        self.mask_errors = mask_errors
-        self.strict_input = strict_input
+        self.mask_errors, self.strict_input = mask_errors, strict_input
         self._run_handler = run_handler
         self.handlers = AsyncHandlers(self, lifespan, on_caller=run_handler is not None)
         self.limits: Json = {

@@ -37,8 +37,8 @@ The file is read from top to bottom; no section uses names of a later one:
     12 Familiar names  FastMCP's and the official SDK's spellings; may be deleted
     13 Command line  the program in this file
 
-Two ways to read it.  To learn the protocol: sections 1, 3, 7, 10 and 11 (@PROTOCOL@
-lines).  To find out why a connection hangs: sections 4, 5 and 6 (@PIPE@ lines).
+Two ways to read it.  To learn the protocol: sections 1, 3, 7, 10 and 11 (3,500 lines).
+To find out what a connection waits for: sections 4, 5 and 6 (2,000 lines).
 
 Two eras share the pipe.  Up to 2025-11-25 a connection opens with the `initialize`
 handshake, and both ends may send requests ("legacy").  From 2026-07-28 on each request
@@ -3545,7 +3545,7 @@ class ToolResult(Fields):
 
     @property
     def is_error(self) -> bool:
-        """Did the tool fail?"""
+        """True if the tool has failed."""
         return self.get("isError") is True
 
     @property
@@ -5943,8 +5943,8 @@ def handles(*methods: str) -> Callable[[Any], Any]:
 def object_in(params: Json, key: str) -> Json:
     """The object under a key, {} if there is none; McpError(-32602): no object."""
     value = params.get(key)
-    found: Json = {} if value is None else require_type(value, dict, key)
-    return found
+    result: Json = {} if value is None else require_type(value, dict, key)
+    return result
 
 
 # FastMCP's options that have no effect over stdio, or whose value is fixed here.
@@ -7673,7 +7673,7 @@ def custom_route(server: Server, path: str, *_: Any, **__: Any) -> Any:
     return lambda fn: fn
 
 
-def _settings(server: Server) -> Any:
+def settings_of(server: Server) -> Any:
     """The options of the constructor that have no effect over stdio."""
     from types import SimpleNamespace
 
@@ -7759,7 +7759,7 @@ add_members(
     mcp_server=property(lambda ctx: ctx.server, doc="The server."))
 add_members(
     Server, run_stdio_async=Server.run_async, get_context=staticmethod(get_context),
-    settings=property(_settings),
+    settings=property(settings_of),
     custom_route=custom_route, add_resource_fn=add_resource_fn,
     **dict.fromkeys("sse_app streamable_http_app http_app run_sse_async "
                     "run_streamable_http_async run_http_async".split(), without_http))
@@ -8091,7 +8091,7 @@ def cli_query(args: Any) -> int:
                             "at a terminal, or with --answer JSON")
             raise
         except KeyboardInterrupt:
-            client.show("cancelled", "the server is told; Ctrl-C again to leave")
+            client.show("cancelled", "the server is notified; Ctrl-C again to leave")
             raise
     client.write("")
     stray = client.stray_output

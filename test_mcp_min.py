@@ -12207,31 +12207,47 @@ def sections(source):
 
 
 class TestHouse(unittest.TestCase):
-    """The rules by which the file can be read from top to bottom."""
+    """The rules of the source: its order, its names, its sizes."""
 
     @classmethod
     def setUpClass(cls):
         with open(mcp_min.__file__, encoding="utf-8") as file:
             cls.source = file.read()
         cls.tree = ast.parse(cls.source)
+        cls.nodes = list(ast.walk(cls.tree))
         cls.sections = sections(cls.source)
-        cls.code = cls.what_runs()
+        cls.code = cls.executed_nodes()
 
     def section_of(self, line):
         return next((number for number, (_, start, end) in self.sections.items()
                      if start <= line < end), 0)
 
+    def nodes_of(self, *types):
+        return [node for node in self.nodes if isinstance(node, types)]
+
     @classmethod
-    def what_runs(cls):
-        """Every node but docstrings and annotations."""
-        passed_over = set()
-        for node in ast.walk(cls.tree):
+    def executed_nodes(cls):
+        """Every node except docstrings and annotations."""
+        excluded = set()
+        for node in cls.nodes:
             for field in ("annotation", "returns"):
-                passed_over |= set(map(id, ast.walk(getattr(node, field, None) or node)
-                                       if getattr(node, field, None) else ()))
+                annotation = getattr(node, field, None)
+                if annotation:
+                    excluded |= set(map(id, ast.walk(annotation)))
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                passed_over.add(id(node.value))
-        return [n for n in ast.walk(cls.tree) if id(n) not in passed_over]
+                excluded.add(id(node.value))
+        return [node for node in cls.nodes if id(node) not in excluded]
+
+    def defined_at_module_level(self):
+        """{name: line} of what the module defines."""
+        lines = {}
+        for node in self.tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                lines[node.name] = node.lineno
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            lines.update((target.id, target.lineno) for target in targets
+                         if isinstance(target, ast.Name))
+        return lines
 
     def test_the_docstring_lists_the_sections_in_their_order(self):
         listed = re.findall(r"^    (\d+) +([A-Z][\w, ]+?)  ", mcp_min.__doc__,
@@ -12239,29 +12255,33 @@ class TestHouse(unittest.TestCase):
         self.assertEqual([(int(n), title) for n, title in listed],
                          [(n, title) for n, (title, _, _) in self.sections.items()])
 
-    def test_one_function_writes_for_people(self):
-        """So that what came over the wire is escaped: `cli_print` on the command line,
-        `warn`, through `write_stderr`, in the library."""
+    def test_the_docstring_tells_how_long_its_reading_paths_are(self):
+        """Two paths; the lines of each are given in hundreds."""
+        paths = re.findall(r"sections? ([\d, and]+) \((\d,\d00)\s+lines\)",
+                           mcp_min.__doc__)
+        self.assertEqual(len(paths), 2)
+        for numbers, lines in paths:
+            spans = [self.sections[int(n)] for n in re.findall(r"\d+", numbers)]
+            actual = sum(end - start for _, start, end in spans)
+            self.assertEqual(int(lines.replace(",", "")), round(actual, -2), numbers)
+
+    def test_one_function_prints(self):
+        """So that what came from the other end is escaped: `cli_print` on the command
+        line, `warn` through `write_stderr` in the library."""
         writers = {"print", "sys.stdout.write", "sys.stderr.write", "input"}
-        for function in ast.walk(self.tree):
-            if isinstance(function, ast.FunctionDef) and function.name not in (
-                    "cli_print", "write_stderr"):
+        for function in self.nodes_of(ast.FunctionDef):
+            if function.name not in ("cli_print", "write_stderr"):
                 for call in ast.walk(function):
                     if isinstance(call, ast.Call):
                         self.assertNotIn(ast.unparse(call.func), writers, function.name)
 
-    def test_a_section_names_only_what_stands_above_it(self):
-        home = {}
-        for node in self.tree.body:
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                home[node.name] = self.section_of(node.lineno)
-            targets = getattr(node, "targets", [getattr(node, "target", None)])
-            for name in (t for t in targets if isinstance(t, ast.Name)):
-                home[name.id] = self.section_of(name.lineno)
-        named = [node for node in self.code
+    def test_a_section_uses_only_names_of_those_above_it(self):
+        defined = {name: self.section_of(line)
+                   for name, line in self.defined_at_module_level().items()}
+        loads = [node for node in self.code
                  if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
-        upward = sorted({(node.id, node.lineno) for node in named
-                         if home.get(node.id, 0) > self.section_of(node.lineno)})
+        upward = sorted({(node.id, node.lineno) for node in loads
+                         if defined.get(node.id, 0) > self.section_of(node.lineno)})
         self.assertEqual(upward, [])
 
     def test_eras_and_dates_stand_in_their_sections_only(self):
@@ -12282,15 +12302,85 @@ class TestHouse(unittest.TestCase):
         self.assertEqual(set(mcp_min.HANDLERS), set(mcp_min.METHODS))
 
     def test_every_public_name_is_documented(self):
+        """In whole sentences: each docstring ends its first paragraph with a stop."""
         bare = []
         for name in mcp_min.__all__:
             thing = getattr(mcp_min, name)
             members = vars(thing).items() if isinstance(thing, type) else ()
-            bare += [name] if callable(thing) and not thing.__doc__ else []
-            bare += ["%s.%s" % (name, key) for key, member in members
-                     if not key.startswith("_") and not getattr(member, "__doc__", "x")
-                     and (callable(member) or isinstance(member, property))]
+            documented = {name: thing} if callable(thing) else {}
+            documented.update(("%s.%s" % (name, key), member) for key, member in members
+                              if not key.startswith("_") and (
+                                  callable(member) or isinstance(member, property)))
+            bare += [key for key, thing in documented.items()
+                     if (thing.__doc__ or "").split("\n\n")[0].rstrip()[-1:] not in ".:"
+                     or not thing.__doc__]
         self.assertEqual(bare, [])
+
+    def test_the_words_are_those_of_the_field(self):
+        """Names of the first edition that no other code has; what they meant has the
+        name of the protocol or of the standard library now."""
+        old = set("""
+            told tell tells swift Incoming Call Peer Link role_of Terms Dialect Workers
+            lane noise claim abandon hold _begin _answered _notice _refuse Lines
+            Readiness say report expect shape_of read_answer malformed admit introduce
+            dress stamp be_ready _owed feature features misfit misfits fitting Misfit
+            Sealer seal Exchange LATER DETACHED words want wanted _Step seen judge vouch
+            sound _moved either complain beside must bad _Node _part _home _frozen
+            _revived _spelt Entry takes listed run_elsewhere run_to_end ANSWERS
+            ANSWERERS _askable QUESTIONS GRACE CROWDED BACKLOG LINGER Visitor folded
+            bell aside hear hears ours whole unwinding overview typed""".split())
+        used = {}
+        for node in self.nodes:
+            for field in ("id", "attr", "arg", "name"):
+                name = getattr(node, field, None)
+                if name in old:
+                    used.setdefault(name, getattr(node, "lineno", 0))
+        self.assertEqual(used, {})
+
+    def test_an_underscore_marks_what_only_a_class_itself_uses(self):
+        """Of other modules: what the standard library documents."""
+        others = {"sys._getframe", "sys._current_frames", "value._asdict",
+                  "popen._handle"}
+        foreign = {ast.unparse(node) for node in self.nodes_of(ast.Attribute)
+                   if re.match("_[^_]", node.attr)
+                   and ast.unparse(node.value) not in ("self", "cls", "super()")}
+        self.assertEqual(foreign - others, set())
+        self.assertEqual([name for name in self.defined_at_module_level()
+                          if re.match("_[^_]", name)], [])
+
+    def test_a_name_of_the_command_line_begins_with_cli(self):
+        _, start, end = next(span for span in self.sections.values()
+                             if span[0] == "Command line")
+        functions = [node.name for node in self.tree.body
+                     if isinstance(node, ast.FunctionDef) and start <= node.lineno < end]
+        self.assertEqual([name for name in functions if not name.startswith("cli_")],
+                         ["demo_server", "main"])
+
+    def test_functions_and_classes_fit_on_a_page_or_ten(self):
+        def long(limit, *types):
+            return [(node.name, node.end_lineno - node.lineno + 1)
+                    for node in self.nodes_of(*types)
+                    if node.end_lineno - node.lineno >= limit]
+
+        self.assertEqual(long(40, ast.FunctionDef, ast.AsyncFunctionDef), [])
+        self.assertEqual(long(400, ast.ClassDef), [])
+        self.assertNotIn("Connection", dict(long(350, ast.ClassDef)))
+
+    def test_the_file_does_not_grow(self):
+        """Who adds something takes something away."""
+        documented = self.nodes_of(ast.Module, ast.ClassDef, ast.FunctionDef,
+                                   ast.AsyncFunctionDef)
+        docstrings = {line for node in documented if ast.get_docstring(node) is not None
+                      for line in range(node.body[0].lineno,
+                                        node.body[0].end_lineno + 1)}
+        lines = self.source.splitlines()
+        code = [line for number, line in enumerate(lines, 1)
+                if line.strip() and not line.strip().startswith("#")
+                and number not in docstrings]
+        self.assertLessEqual(len(lines), 8550)
+        self.assertLessEqual(len(code), 5800)
+        self.assertEqual([number for number, line in enumerate(lines, 1)
+                          if len(line) > 88], [])
 
     def test_nothing_but_the_standard_library_is_imported(self):
         names = {alias.name for node in ast.walk(self.tree)
@@ -12301,11 +12391,6 @@ class TestHouse(unittest.TestCase):
         if known:  # annotationlib: from 3.14
             others = {n for n in names if n.split(".")[0] not in known}
             self.assertEqual(others - {"annotationlib"}, set())
-
-    def test_no_function_is_longer_than_a_page(self):
-        long = [(n.name, n.end_lineno - n.lineno + 1) for n in ast.walk(self.tree)
-                if isinstance(n, ast.FunctionDef) and n.end_lineno - n.lineno >= 40]
-        self.assertEqual(long, [])
 
     def test_a_start_does_not_pay_for_what_it_does_not_use(self):
         code = ("import sys; sys.path.insert(0, %r); import mcp_min; "

@@ -6220,14 +6220,14 @@ class Session:
 # ======================================================================================
 
 class Test11Client(unittest.TestCase):
-    """What a caller sees, with both ends in this process."""
+    """The methods of a client, with client and server in one process."""
 
     def setUp(self):
         self.session = Session().__enter__()
         self.addCleanup(self.session.__exit__)
         self.client = self.session.client
 
-    def test_lists_are_followed_to_the_last_page(self):
+    def test_a_list_is_read_to_its_last_page(self):
         server = Server("pages", page_size=2)
         for number in range(5):
             server.add_tool(lambda: "", name=f"t{number}")
@@ -6235,22 +6235,22 @@ class Test11Client(unittest.TestCase):
             server.resource(f"r://{number}")(lambda: "")
             server.resource(f"r://{number}/{{x}}")(lambda x: "")
         with Client(server) as client:
-            for listed, key, first in ((client.list_tools, "name", "t"),
-                                       (client.list_prompts, "name", "p"),
-                                       (client.list_resources, "uri", "r://")):
-                self.assertEqual([one[key] for one in listed()],
-                                 [f"{first}{number}" for number in range(5)])
+            for list_all, key, prefix in ((client.list_tools, "name", "t"),
+                                          (client.list_prompts, "name", "p"),
+                                          (client.list_resources, "uri", "r://")):
+                self.assertEqual(names(list_all(), key),
+                                 [f"{prefix}{number}" for number in range(5)])
             self.assertEqual(names(client.list_resource_templates(), "uriTemplate"),
                              [f"r://{number}/{{x}}" for number in range(5)])
 
-    def test_a_server_that_loops_its_cursor_does_not_loop_the_client(self):
+    def test_a_cursor_that_repeats_ends_the_list_with_an_error(self):
         page = "result(nextCursor=%s, tools=[{'name': 't', 'inputSchema': {}}])"
         for cursor in ("'again'", "'x' if params.get('cursor') == 'y' else 'y'"):
             with self.subTest(cursor), Client(fake(list=page % cursor)) as client:
                 self.assertIsInstance(raised(client.list_tools), McpError)
                 self.assertEqual(client.call_tool("f").text, "ok")
 
-    def test_the_result_of_a_call_in_every_shape(self):
+    def test_data_and_text_of_every_form_of_result(self):
         rows = [  # tool, arguments, .data, .text, .structured_content
             ("add", {"a": 1}, 3, "3", {"result": 3}),
             ("forecast", {"city": "Oslo"}, {"city": "Oslo", "days": 3}, None,
@@ -6271,7 +6271,7 @@ class Test11Client(unittest.TestCase):
                 self.assertEqual(result.content, result["content"])
                 self.assertIs(result.is_error, False)
 
-    def test_blocks_arrive_as_the_wire_has_them(self):
+    def test_content_blocks_are_returned_as_sent(self):
         self.assertEqual(self.client.call_tool("mixed").content, [
             {"type": "text", "text": "a"},
             {"type": "image", "data": "iVBORw==", "mimeType": "image/png"},
@@ -6279,21 +6279,21 @@ class Test11Client(unittest.TestCase):
             {"type": "resource", "resource": {
                 "uri": "note://y", "mimeType": "text/plain", "text": "y"}}])
 
-    def test_an_error_result_raises_tool_error_unless_told_not_to(self):
+    def test_an_error_result_raises_tool_error_by_default(self):
         with self.assertRaisesRegex(ToolError, "out of luck"):
             self.client.call_tool("unlucky")
         result = self.client.call_tool("unlucky", raise_on_error=False)
         self.assertIs(result.is_error, True)
         self.assertEqual(result.text, "out of luck")
 
-    def test_an_error_answer_is_the_mcp_error_the_server_raised(self):
+    def test_an_error_response_raises_the_mcp_error_of_the_server(self):
         with self.assertRaises(McpError) as caught:
             self.client.call_tool("picky")
         error = caught.exception
         self.assertEqual((error.code, error.message, error.data),
                          (-31050, "not today", {"why": "monday"}))
 
-    def test_submit_tool_is_a_future(self):
+    def test_submit_tool_returns_a_future(self):
         call = self.client.submit_tool("add", {"a": 1})
         self.assertIsInstance(call, concurrent.futures.Future)
         self.assertEqual(call.result(PATIENCE).data, 3)
@@ -6305,11 +6305,11 @@ class Test11Client(unittest.TestCase):
 
     def test_futures_can_be_waited_for_together(self):
         calls = [self.client.submit_tool("add", {"a": a, "b": 0}) for a in range(20)]
-        done, late = concurrent.futures.wait(calls, PATIENCE)
-        self.assertEqual((len(done), late), (20, set()))
+        done, not_done = concurrent.futures.wait(calls, PATIENCE)
+        self.assertEqual((len(done), not_done), (20, set()))
         self.assertEqual([call.result().data for call in calls], list(range(20)))
 
-    def test_cancelling_a_call_ends_its_handler(self):
+    def test_cancelling_a_call_cancels_its_handler(self):
         call, ended = self.client.submit_tool("hang"), gate("the callback")
         call.add_done_callback(lambda call: ended.set())
         soon(lambda: self.session.effects == ["hanging"])
@@ -6321,36 +6321,37 @@ class Test11Client(unittest.TestCase):
         soon(lambda: self.session.effects == ["hanging", "cancelled"])
         self.assertFalse(self.client.submit_tool("add", {"a": 1}).cancelled())
 
-    def test_a_cancelled_call_is_not_waited_for(self):
+    def test_a_cancelled_call_counts_as_done(self):
         calls = [self.client.submit_tool("hang") for _ in range(2)]
         for call in calls:
             call.cancel()
-        done, late = concurrent.futures.wait(calls, PATIENCE / 5)
-        self.assertEqual((done, late), (set(calls), set()))
+        done, not_done = concurrent.futures.wait(calls, PATIENCE / 5)
+        self.assertEqual((done, not_done), (set(calls), set()))
 
-    def test_an_answered_call_cannot_be_cancelled_any_more(self):
+    def test_a_finished_call_cannot_be_cancelled(self):
         call = self.client.submit_tool("add", {"a": 1})
         call.result(PATIENCE)
         self.assertFalse(call.cancel())
         self.assertEqual(call.result().data, 3)
 
-    def test_a_timeout_ends_the_handler_too(self):
+    def test_a_timeout_also_cancels_the_handler(self):
         with self.assertRaises(TimeoutError) as caught:
             self.client.call_tool("hang", timeout=0.05)
         self.assertIsInstance(caught.exception, RequestTimeout)
-        soon(lambda: self.session.effects != ["hanging"])  # or it had not begun yet
+        # The handler is cancelled, or was cancelled before it began.
+        soon(lambda: self.session.effects != ["hanging"])
 
     def test_progress_goes_to_the_handler_of_the_call_or_of_the_client(self):
         steps = [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
-        own = []
+        received = []
         self.client.call_tool("count", {"n": 3},
-                              progress_handler=lambda *step: own.append(step))
-        soon(lambda: own == steps)
+                              progress_handler=lambda *step: received.append(step))
+        soon(lambda: received == steps)
         self.client.call_tool("count", {"n": 3})
         soon(lambda: self.session.progress == steps)
-        self.assertEqual(own, steps)
+        self.assertEqual(received, steps)
 
-    def test_reading_a_resource_gives_contents_with_text_and_data(self):
+    def test_the_contents_of_a_resource_have_text_and_data(self):
         rows = [("config://app", '{"debug":true}', {"debug": True}),
                 ("note://x", "note x", None), ("blob://one", None, b"\x00\xff")]
         for uri, text, data in rows:
@@ -6362,69 +6363,67 @@ class Test11Client(unittest.TestCase):
                 else:
                     self.assertEqual((content.text, content.data), (text, data))
 
-    def test_prompts_and_completions_are_the_wires_own_results(self):
-        got = self.client.get_prompt("review", {"code": "1"})
-        self.assertEqual(got["messages"], [{"role": "user", "content": {
-            "type": "text", "text": "review this python: 1"}}])
-        got = self.client.complete("review", "language", "p")
-        self.assertEqual(got["values"], ["python", "perl", "pascal"])
+    def test_the_reference_of_a_completion_is_a_name_a_dict_or_a_uri_template(self):
+        values = self.client.complete("review", "language", "p")["values"]
+        self.assertEqual(values, ["python", "perl", "pascal"])
         prompt = {"type": "ref/prompt", "name": "review"}
-        got = self.client.complete(prompt, "language", "x", context={"code": "xy"})
-        self.assertEqual(got["values"], ["xy"])
-        got = self.client.complete("note://{name}", "name", "n")
-        self.assertEqual((len(got["values"]), got["total"], got["hasMore"]),
+        result = self.client.complete(prompt, "language", "x", context={"code": "xy"})
+        self.assertEqual(result["values"], ["xy"])
+        result = self.client.complete("note://{name}", "name", "n")
+        self.assertEqual((len(result["values"]), result["total"], result["hasMore"]),
                          (100, 150, True))
 
-    def test_your_own_requests_and_notifications(self):
+    def test_custom_requests_and_notifications(self):
         self.assertEqual(self.client.request("acme/echo", {"word": "x"})["echo"], "x")
         call = self.client.submit("acme/echo", {"word": "y"})
         self.assertEqual(call.result(PATIENCE)["echo"], "y")
-        heard = []
+        received = []
         self.session.server.method("notifications/acme")(
-            lambda params: heard.append(params["n"]))
+            lambda params: received.append(params["n"]))
         for n in range(3):
             self.client.notify("notifications/acme", {"n": n})
-        soon(lambda: heard == [0, 1, 2])
+        soon(lambda: received == [0, 1, 2])
         self.assertEqual(raised(self.client.request, "acme/none").code, -32601)
 
     def test_callbacks_run_in_order_on_one_thread_and_may_call_the_client(self):
-        seen = []
+        steps, threads = [], set()
 
         def on_progress(progress, total, message):
-            self.client.list_tools()                                            # F17
-            seen.append((progress, threading.get_ident()))
+            self.client.list_tools()
+            threads.add(threading.get_ident())
+            steps.append(progress)
 
         self.client.call_tool("count", {"n": 20}, progress_handler=on_progress)
-        soon(lambda: len(seen) == 20)
-        self.assertEqual([progress for progress, _ in seen], list(range(1, 21)))
-        self.assertEqual(len({thread for _, thread in seen}), 1)
-        self.assertNotIn(threading.get_ident(), [thread for _, thread in seen])
+        soon(lambda: len(steps) == 20)
+        self.assertEqual(steps, list(range(1, 21)))
+        self.assertEqual(len(threads), 1)
+        self.assertNotIn(threading.get_ident(), threads)
 
     def test_a_callback_may_make_a_call_that_reports_progress(self):
-        heard = []
+        results = []
 
-        def on_message(note):
-            if note["method"] == "notifications/message":
-                heard.append(client.call_tool("count", {"n": 3}).text)
+        def on_message(notification):
+            if notification["method"] == "notifications/message":
+                results.append(client.call_tool("count", {"n": 3}).text)
 
         with Client(self.session.server, message_handler=on_message, log_level="info",
                     progress_handler=lambda *step: None) as client:
             client.call_tool("tell", {"levels": ["info"]})
-            soon(lambda: heard == ["counted"])
+            soon(lambda: results == ["counted"])
 
-    def test_a_callback_that_raises_harms_nobody(self):
-        def broken(*anything):
+    def test_a_callback_that_raises_is_logged_and_the_session_continues(self):
+        def broken(*arguments):
             raise ValueError("broken callback")
 
-        with quiet() as said, Client(
+        with quiet() as stderr, Client(
                 self.session.server, progress_handler=broken, log_handler=broken,
                 message_handler=broken, log_level="info") as client:
             self.assertEqual(client.call_tool("count", {"n": 2}).text, "counted")
             client.call_tool("tell", {"levels": ["info"]})
             self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
-            soon(lambda: "broken callback" in said.getvalue())
+            soon(lambda: "broken callback" in stderr.getvalue())
 
-    def test_what_the_server_said_of_itself(self):
+    def test_properties_of_a_connected_client(self):
         client = self.client
         self.assertEqual(client.server_info["name"], "everything")
         self.assertEqual(client.server_info["version"], "3.1")
@@ -6434,7 +6433,7 @@ class Test11Client(unittest.TestCase):
         self.assertIsNone(client.exit_code)
 
     def test_a_capability_is_declared_exactly_when_its_handler_is_given(self):
-        def handler(*anything):
+        def handler(*arguments):
             return None
 
         rows = [({}, []), ({"sampling_handler": handler}, ["sampling"]),
@@ -6444,40 +6443,45 @@ class Test11Client(unittest.TestCase):
                   "elicitation_handler": handler},
                  ["elicitation", "roots", "sampling"])]
         for mode in ("legacy", "modern"):
-            for options, able in rows:
-                with self.subTest(mode=mode, able=able), Client(
+            for options, declared in rows:
+                with self.subTest(mode=mode, declared=declared), Client(
                         everything()[0], mode=mode, **options) as client:
-                    self.assertEqual(client.call_tool("whoami").data["able"], able)
+                    self.assertEqual(client.call_tool("whoami").data["able"], declared)
 
-    @clause("2026-07-28/client/elicitation", "clearly display the target domain/host and "
+    @clause("2026-07-28/client/elicitation",
+            "clearly display the target domain/host and "
             "gather user consent before navigation to the target URL")
     @clause("2025-11-25/client/elicitation",
             "a mode not declared in client capabilities: `-32602` (Invalid params)")
-    def test_a_form_handler_never_agrees_to_open_an_address(self):
-        forms, addresses = [], []
+    def test_each_elicitation_mode_needs_a_handler_of_its_own(self):
+        forms, urls = [], []
         form = {"elicitation_handler": lambda *question: forms.append(question) or {}}
-        url = {"url_handler": lambda message, url, params: addresses.append(url) or True}
+        url = {"url_handler": lambda message, url, params: urls.append(url) or True}
         rows = [(form, {"form": {}}), (url, {"url": {}}),
                 ({**form, **url}, {"form": {}, "url": {}})]
         for options, modes in rows:
             client = Client(everything()[0], **options)
             self.assertEqual(client.declared, {"elicitation": modes})
             for mode in "form", "url", "voice":
-                ask = functools.partial(client.answer, "elicitation/create", {
+                answer = functools.partial(client.answer, "elicitation/create", {
                     "mode": mode, "message": "?", "url": "https://x.io"}, MODERN)
                 with self.subTest(modes=modes, mode=mode):
                     if mode in modes:
-                        self.assertEqual(ask(), {"action": "accept"})
+                        self.assertEqual(answer(), {"action": "accept"})
                     else:
-                        self.assertEqual(raised(ask).code, -32602)
-        self.assertEqual((len(forms), addresses), (2, ["https://x.io"] * 2))
-        for reply, action in ((False, "decline"), (None, "decline"), ("yes", "decline"),
-                              (Elicited("cancel"), "cancel")):
-            client = Client(everything()[0], url_handler=lambda *a, reply=reply: reply)
-            got = client.answer("elicitation/create", {"mode": "url", "url": "x://y"}, MODERN)
-            self.assertEqual(got, {"action": action})
+                        self.assertEqual(raised(answer).code, -32602)
+        self.assertEqual((len(forms), urls), (2, ["https://x.io"] * 2))
 
-    def test_more_capabilities_can_be_declared(self):
+    def test_a_url_is_accepted_only_if_its_handler_returns_true(self):
+        for value, action in ((False, "decline"), (None, "decline"), ("yes", "decline"),
+                              (Elicited("cancel"), "cancel")):
+            client = Client(everything()[0], url_handler=lambda *a, value=value: value)
+            with self.subTest(value=value):
+                self.assertEqual(client.answer(
+                    "elicitation/create", {"mode": "url", "url": "x://y"}, MODERN),
+                    {"action": action})
+
+    def test_further_capabilities_can_be_declared(self):
         extra = {"sampling": {"tools": {}}, "extensions": {"x/y": {}}}
         for mode in ("legacy", "modern"):
             with Client(everything()[0], mode=mode, capabilities=extra,
@@ -6488,31 +6492,32 @@ class Test11Client(unittest.TestCase):
 
     @clause("2026-07-28/client/elicitation",
             "Clients **SHOULD** validate all responses against the provided schema")
-    def test_content_that_does_not_fit_the_form_is_not_sent(self):
+    def test_content_that_is_invalid_for_the_form_is_not_sent(self):
         for mode in ("legacy", "modern"):
-            with self.subTest(mode), quiet() as said, Session(mode) as session:
+            with self.subTest(mode), quiet() as stderr, Session(mode) as session:
                 session.name = {"name": 7}
                 with self.assertRaises((McpError, ToolError)):
                     session.client.call_tool("pay", {"amount": 1})
-                self.assertIn("name: expected string, got 7", said.getvalue())
+                self.assertIn("name: expected string, got 7", stderr.getvalue())
                 self.assertEqual(session.effects, [])
 
-    def test_a_sampling_handler_that_declines_is_an_error(self):
+    def test_a_sampling_handler_that_returns_none_declines_with_an_error(self):
         for mode in ("legacy", "modern"):
             with self.subTest(mode), Client(
-                    everything()[0], mode=mode, sampling_handler=lambda *a: None) as client:
+                    everything()[0], mode=mode,
+                    sampling_handler=lambda *arguments: None) as client:
                 error = raised(client.call_tool, "recite")
                 self.assertEqual((type(error), error.code), (McpError, -1))
 
     @clause("2025-11-25/client/roots", "**MUST** be a `file://` URI")
-    def test_roots_are_files(self):
+    def test_a_root_is_a_path_or_a_file_uri(self):
         for root in "http://x/", {"uri": "ftp://y"}, {}:
             with self.assertRaisesRegex(ValueError, "a root is a path or a file URI"):
                 Client(everything()[0], roots=[root])
-        client = Client(everything()[0], roots=["/a b", {"uri": "file:///c", "name": "c"}])
+        roots = ["/a b", {"uri": "file:///c", "name": "c"}]
+        client = Client(everything()[0], roots=roots)
         self.assertEqual(client._handlers["roots"], [
-            {"uri": pathlib.Path("/a b").absolute().as_uri()},
-            {"uri": "file:///c", "name": "c"}])
+            {"uri": pathlib.Path("/a b").absolute().as_uri()}, roots[1]])
 
     def test_client_info_reaches_the_server(self):
         for mode in ("legacy", "modern"):
@@ -6520,33 +6525,34 @@ class Test11Client(unittest.TestCase):
                         client_info={"name": "mine", "version": "1"}) as client:
                 self.assertEqual(client.call_tool("whoami").data["client"], "mine")
 
-    def test_a_handler_that_declines_or_fails(self):
-        def play(mode, answer, action):
+    def test_an_elicitation_handler_declines_cancels_or_accepts(self):
+        def pay(mode, answer):
             def elicit(message, schema, params):
                 return {"value": False} if message == "sure?" else answer
 
             with Client(everything()[0], mode=mode,
                         elicitation_handler=elicit) as client:
-                got = client.call_tool("pay", {"amount": 1}).data
-            self.assertEqual(got.get("action"), action)
-            if action is None:
-                self.assertEqual((got["name"], got["sure"]), ("Bo", False))
+                return client.call_tool("pay", {"amount": 1}).data
 
-        for answer, action in ((None, "decline"), (Elicited("cancel", None), "cancel"),
-                               (Elicited("accept", {"name": "Bo"}), None)):
+        for answer, expected in (
+                (None, {"action": "decline"}),
+                (Elicited("cancel", None), {"action": "cancel"}),
+                (Elicited("accept", {"name": "Bo"}),
+                 {"name": "Bo", "sure": False, "receipt": "receipt 1"})):
             for mode in ("legacy", "modern"):
-                with self.subTest(mode=mode, action=action):
-                    play(mode, answer, action)
+                with self.subTest(mode=mode, expected=expected):
+                    self.assertEqual(pay(mode, answer), expected)
 
-    def test_a_sampling_handler_may_return_a_whole_result(self):
-        whole = {"role": "assistant", "model": "m", "stopReason": "endTurn",
-                 "content": {"type": "text", "text": "whole"}}
+    def test_a_sampling_handler_may_return_a_complete_result(self):
+        result = {"role": "assistant", "model": "m", "stopReason": "endTurn",
+                  "content": {"type": "text", "text": "a poem"}}
         for mode in ("legacy", "modern"):
             with Client(everything()[0], mode=mode,
-                        sampling_handler=lambda messages, params: whole) as client:
-                self.assertEqual(client.call_tool("recite").text, "whole")
+                        sampling_handler=lambda messages, params: result) as client:
+                self.assertEqual(client.call_tool("recite").text, "a poem")
 
-    def test_a_question_nobody_can_answer_is_an_error_not_a_hang(self):
+    def test_a_question_without_a_handler_is_an_error(self):
+        """Fails, by hanging, if a question without a handler gets no answer."""
         for mode in ("legacy", "modern"):
             for tool, arguments in (("pay", {"amount": 1}), ("recite", {}),
                                     ("where", {})):
@@ -6556,7 +6562,7 @@ class Test11Client(unittest.TestCase):
                     self.assertIsInstance(error, McpError)
                     self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
 
-    def test_set_roots_is_seen_by_the_next_question_and_announced(self):
+    def test_set_roots_changes_the_answer_to_the_next_question(self):
         for mode in ("legacy", "modern"):
             with self.subTest(mode), Session(mode) as session:
                 self.assertEqual(session.client.call_tool("where").data,
@@ -6565,7 +6571,7 @@ class Test11Client(unittest.TestCase):
                 self.assertEqual(session.client.call_tool("where").data,
                                  [{"uri": "file:///b"}])
 
-    def test_the_context_manager_closes_and_connect_does_it_by_hand(self):
+    def test_calls_after_close_raise_connection_closed(self):
         client = Client(everything()[0]).connect()
         self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
         client.close()
@@ -6577,7 +6583,7 @@ class Test11Client(unittest.TestCase):
         with self.assertRaises(ConnectionClosed):
             client.notify("notifications/acme")
 
-    def test_a_client_that_was_never_connected_says_so(self):
+    def test_a_call_before_connect_is_an_error(self):
         client = Client(everything()[0])
         self.assertIsNotNone(raised(client.list_tools))
         client.close()
@@ -6587,12 +6593,13 @@ class Test11Client(unittest.TestCase):
             with self.subTest(mode), Client(
                     everything()[0], mode=mode, timeout=math.inf) as client:
                 client.subscribe("note://x")
-                self.assertEqual(client.list_tools()[0]["name"],
-                                 client.submit("tools/list").result()["tools"][0]["name"])
+                tools = client.submit("tools/list").result()["tools"]
+                self.assertEqual(client.list_tools()[0]["name"], tools[0]["name"])
+        self.assertEqual(Client([sys.executable], timeout=None).timeout, math.inf)
 
-    def test_time_does_not_run_while_the_user_is_asked(self):
+    def test_the_timeout_is_suspended_while_the_user_is_asked(self):
         def think(*question):
-            time.sleep(0.15)  # longer than the call may take
+            time.sleep(0.15)  # longer than the timeout of the call
             return {"value": "yes"}
 
         server = Server("s")
@@ -6608,8 +6615,8 @@ class Test11Client(unittest.TestCase):
 
         at_once(self, call, [["legacy"], ["modern"]])
 
-    def test_the_id_of_a_url_question_lets_its_end_be_told(self):
-        ended = gate("elicitation/complete")
+    def test_elicitation_complete_names_the_url_question_that_has_ended(self):
+        notifications, asked = queue.Queue(), []
         server = Server("s")
 
         @server.tool
@@ -6619,23 +6626,17 @@ class Test11Client(unittest.TestCase):
                        {"elicitationId": answer.elicitation_id})
             return answer.elicitation_id
 
-        told, asked = [], []
-
-        def hear(note):
-            told.append(note)
-            ended.set()
-
         def accept(message, url, params):
             asked.append(params["elicitationId"])
             return True
 
-        with Client(server, mode="2025-11-25", message_handler=hear,
+        with Client(server, mode="2025-11-25", message_handler=notifications.put,
                     url_handler=accept) as client:
             self.assertEqual([client.call_tool("visit").text], asked)
-            ended.wait()
-        self.assertEqual(told[0]["params"], {"elicitationId": asked[0]})
+            complete = notifications.get(timeout=PATIENCE)
+        self.assertEqual(complete["params"], {"elicitationId": asked[0]})
 
-    def test_blocks_pass_through_a_bare_list_annotation(self):
+    def test_a_tool_that_is_annotated_with_list_may_return_content_blocks(self):
         server = Server("s")
 
         @server.tool
@@ -6645,32 +6646,31 @@ class Test11Client(unittest.TestCase):
         with Client(server) as client:
             self.assertEqual(client.call_tool("chart").text, "one\ntwo")
 
-    def test_mistakes_are_told_when_they_are_made(self):
+    def test_invalid_registrations_and_options_raise_at_once(self):
         server = Server("s")
 
-        def takes(day: str):
+        def menu(day: str):
             return day
 
         for mistake, error in [
-                (lambda: server.tool(takes, labels={"a"}), TypeError),
-                (lambda: server.tool(takes, meta={"a": object()}), TypeError),
-                (lambda: server.tool(takes, input_schema={}), ValueError),
-                (lambda: server.tool(takes, output_schema={"type": "zzz"}), ValueError),
-                (lambda: server.tool(takes, name="no spaces"), ValueError),
-                (lambda: server.resource(takes), TypeError),
-                (lambda: server.resource("menu://{week}")(takes), TypeError),
+                (lambda: server.tool(menu, labels={"a"}), TypeError),
+                (lambda: server.tool(menu, meta={"a": object()}), TypeError),
+                (lambda: server.tool(menu, input_schema={}), ValueError),
+                (lambda: server.tool(menu, output_schema={"type": "zzz"}), ValueError),
+                (lambda: server.tool(menu, name="no spaces"), ValueError),
+                (lambda: server.resource(menu), TypeError),
+                (lambda: server.resource("menu://{week}")(menu), TypeError),
                 (lambda: server.method("tools/list"), TypeError),
                 (lambda: Server("s", page_size=0), ValueError),
-                (lambda: Server("s", state_secret=b"15 bytes at most"[:15]), ValueError),
+                (lambda: Server("s", state_secret=bytes(15)), ValueError),
                 (lambda: Server("s", drain_seconds=-1), ValueError),
                 (lambda: Server("s", capabilities={"tasks": True}), TypeError),
-                (lambda: Server("s", cache_scope="everybody"), ValueError),
-                (lambda: Client(server, mode="newest"), ValueError)]:
+                (lambda: Server("s", cache_scope="everybody"), ValueError)]:
             with self.subTest(error), self.assertRaises(error):
                 mistake()
         self.assertEqual(server.capabilities(), {"logging": {}})
 
-    def test_what_is_completed_by_itself_is_taken_as_an_argument(self):
+    def test_values_completed_from_an_annotation_are_valid_arguments(self):
         server = Server("s")
 
         @server.prompt
@@ -6683,25 +6683,25 @@ class Test11Client(unittest.TestCase):
             for loud in offered:
                 client.get_prompt("greet", {"loud": loud})
 
-    def test_a_method_of_your_own_may_return_an_empty_meta(self):
+    def test_a_custom_method_may_return_a_meta_of_null(self):
         server = Server("s")
         server.method("acme/x")(lambda: {"_meta": None, "n": 1})
         for mode in "legacy", "modern":
             with Client(server, mode=mode) as client:
                 self.assertEqual(client.request("acme/x")["n"], 1)
 
-    def test_only_what_is_advertised_is_agreed_to(self):
+    def test_a_server_acknowledges_only_the_changes_that_it_advertises(self):
         server = Server("s", capabilities={
             "tools": {"listChanged": False}, "resources": {"subscribe": False}})
-        names = play(server, """
+        kept = play(server, """
             > 1 modern subscriptions/listen {"notifications": {"toolsListChanged": true,
                 "resourcesListChanged": true, "resourceSubscriptions": ["a://b"]}}
             < notifications/subscriptions/acknowledged {"notifications": "$agreed"}
             > notifications/cancelled {"requestId": 1}
             """)
-        self.assertEqual(names["agreed"], {"resourcesListChanged": True})
+        self.assertEqual(kept["agreed"], {"resourcesListChanged": True})
 
-    def test_all_that_is_missing_is_named(self):
+    def test_the_error_names_every_missing_capability(self):
         server = Server("s")
 
         @server.tool
@@ -6717,7 +6717,8 @@ class Test11Client(unittest.TestCase):
             "elicitation": {"form": {}, "url": {}}}})
 
     def test_a_handler_may_change_its_arguments_before_it_asks(self):
-        """Fails if a state is bound to the arguments as they are when it asks."""
+        """Fails if the state is bound to the arguments that the handler has changed,
+        and not to those that were received."""
         server = Server("s")
 
         @server.tool
@@ -6729,15 +6730,15 @@ class Test11Client(unittest.TestCase):
             with self.subTest(mode), Client(
                     server, mode=mode,
                     elicitation_handler=lambda *question: {"value": "yes"}) as client:
-                bought = client.call_tool("buy", {"items": ["b", "a"]})
-                self.assertEqual(bought.text, "a b yes")
+                result = client.call_tool("buy", {"items": ["b", "a"]})
+                self.assertEqual(result.text, "a b yes")
 
-    def test_only_what_may_ask_asks(self):
+    def test_a_completion_function_can_ask_the_user_only_in_the_legacy_era(self):
         server = Server("s")
         server.prompt(lambda word: word, name="p")
 
         @server.completion("p", "word")
-        def words(value: str, ctx: Context):
+        def complete_word(value: str, ctx: Context):
             return [ctx.elicit("Well?", str).data]
 
         accept = {"elicitation_handler": lambda *question: {"value": "yes"}}
@@ -6747,7 +6748,7 @@ class Test11Client(unittest.TestCase):
                 McpError, "completion/complete cannot ask"):
             client.complete("p", "word", "")
 
-    def test_choices_come_back_as_what_they_were(self):
+    def test_a_choice_keeps_its_type(self):
         server = Server("s")
 
         @server.tool
@@ -6757,7 +6758,7 @@ class Test11Client(unittest.TestCase):
         with Client(server, elicitation_handler=lambda *q: {"value": "2"}) as client:
             self.assertEqual(client.call_tool("pick").text, "2")
 
-    def test_strict_input_is_for_tools(self):
+    def test_strict_input_applies_to_tools_and_not_to_prompts(self):
         server = Server("s", strict_input=True)
 
         @server.prompt
@@ -6765,47 +6766,49 @@ class Test11Client(unittest.TestCase):
             return f"{n + 1}"
 
         with Client(server) as client:
-            got = client.get_prompt("count", {"n": "5"})
-        self.assertEqual(got["messages"][0]["content"]["text"], "6")
+            result = client.get_prompt("count", {"n": "5"})
+        self.assertEqual(result["messages"][0]["content"]["text"], "6")
 
-    def test_an_entry_without_a_command_is_named(self):
-        for target, words in (({"cwd": "x"}, "no command"), ("https://x.org", "proxy"),
-                              ({"url": "https://x.org"}, "https://x.org is not stdio")):
-            with self.assertRaisesRegex(ValueError, words):
+    def test_a_target_that_is_not_a_stdio_server_is_refused(self):
+        for target, text in (({"cwd": "x"}, "no command"), ("https://x.org", "proxy"),
+                             ({"url": "https://x.org"}, "https://x.org is not stdio")):
+            with self.assertRaisesRegex(ValueError, text):
                 Client(target).connect()
 
-    def test_waiting_often_leaves_nothing_behind(self):
-        server, left = Server("s"), []
+    def test_a_wait_leaves_no_hook_behind(self):
+        server, hooks = Server("s"), []
 
         @server.tool
         def poll(ctx: Context):
             for _ in range(100):
                 ctx.wait(0)
-            left.append(len(ctx.incoming.hooks))
+            hooks.append(len(ctx.incoming.hooks))
 
         with Client(server) as client:
             client.call_tool("poll")
-        self.assertEqual(left, [1])
+        self.assertEqual(hooks, [1])
 
-    def test_any_pair_of_streams_is_a_connection(self):
-        ours, theirs = socket.socketpair()
+    def test_a_client_connects_to_the_streams_of_a_socket(self):
+        client_end, server_end = socket.socketpair()
 
         def serve():
-            with theirs, theirs.makefile("rb") as into, theirs.makefile("wb") as out:
-                everything()[0].serve(into, out)
+            with server_end, server_end.makefile("rb") as reader, \
+                    server_end.makefile("wb") as writer:
+                everything()[0].serve(reader, writer)
 
-        with ours:
-            serving = threading.Thread(target=serve, daemon=True)
-            serving.start()
-            with Client((ours.makefile("rb"), ours.makefile("wb"))) as client:
+        with client_end:
+            thread = threading.Thread(target=serve, daemon=True)
+            thread.start()
+            streams = client_end.makefile("rb"), client_end.makefile("wb")
+            with Client(streams) as client:
                 self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
-                ours.shutdown(socket.SHUT_WR)
-            serving.join(PATIENCE)
-            self.assertFalse(serving.is_alive())
+                client_end.shutdown(socket.SHUT_WR)
+            thread.join(PATIENCE)
+            self.assertFalse(thread.is_alive())
 
-    def test_streams_without_a_descriptor_are_a_connection(self):
-        # Fails (UnsupportedOperation) when a caller that reads takes any for a file.
-        class Piped(io.RawIOBase):
+    def test_a_client_connects_to_streams_without_a_descriptor(self):
+        """Fails (UnsupportedOperation) if every stream is expected to be a file."""
+        class Pipe(io.RawIOBase):
             def __init__(self):
                 self.chunks = queue.SimpleQueue()
 
@@ -6821,24 +6824,26 @@ class Test11Client(unittest.TestCase):
                 self.chunks.put(b"")
                 super().close()
 
-        def serve(into, out):
-            with out:
-                everything()[0].serve(into, out)
+        def serve(reader, writer):
+            with writer:
+                everything()[0].serve(reader, writer)
 
         for mode in "legacy", "modern":
-            there, back = Piped(), Piped()
-            threading.Thread(target=serve, args=(there, back), daemon=True).start()
-            with self.subTest(mode), Client((back, there), mode=mode) as client:
+            requests, responses = Pipe(), Pipe()
+            threading.Thread(
+                target=serve, args=(requests, responses), daemon=True).start()
+            streams = responses, requests
+            with self.subTest(mode), Client(streams, mode=mode) as client:
                 for _ in range(20):
                     self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
 
-    def test_a_session_opens_in_one_thread_and_closes_in_another(self):
+    def test_connect_call_and_close_may_run_in_different_threads(self):
         client = Client(everything()[0])
         self.assertEqual(together(client.connect), [client])
         self.assertEqual(together(lambda: client.call_tool("add", {"a": 1}).data), [3])
         self.assertEqual(together(client.close, client.close), [None, None])
 
-    def test_closing_from_a_callback_does_not_deadlock(self):  # F19
+    def test_close_in_a_callback_does_not_deadlock(self):
         closed = gate("close() in a callback")
 
         def on_progress(*step):
@@ -6850,22 +6855,22 @@ class Test11Client(unittest.TestCase):
         self.assertIsInstance(error, (ConnectionClosed, type(None)))
         closed.wait()
 
-    def test_closing_again_waits_for_nothing_that_has_been_waited_for(self):
-        """Fails, 5 s late, if the second waits for a stream that does not end, or for
-        the first, which waits for it."""
-        (reader, theirs), (_, writer) = os.pipe(), os.pipe()
+    def test_a_second_close_does_not_wait(self):
+        """Fails, after 5 s, if the second `close` waits for a stream that does not end,
+        or (in a callback) for the first `close`, which waits for the callback."""
+        (reader, other_end), (_, writer) = os.pipe(), os.pipe()
         streams = os.fdopen(reader, "rb", 0), os.fdopen(writer, "wb", 0)
         client = Client(streams, mode="legacy", timeout=0.05)
         self.assertIsInstance(raised(client.connect), RequestTimeout)
-        begun = time.monotonic()
+        started = time.monotonic()
         client.close()
         call = self.client.submit_tool("hang")
         call.add_done_callback(lambda call: self.client.close())
         self.client.close()
-        self.assertLess(time.monotonic() - begun, 3)
-        os.close(theirs)
+        self.assertLess(time.monotonic() - started, 3)
+        os.close(other_end)
 
-    def test_closing_fails_every_pending_call_at_once(self):  # F19
+    def test_close_fails_every_pending_call(self):
         calls = [self.client.submit_tool("hang") for _ in range(10)]
         soon(lambda: len(self.session.effects) == 10)
         self.client.close()
@@ -6873,32 +6878,32 @@ class Test11Client(unittest.TestCase):
             self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
 
     def test_results_are_not_cached(self):
-        """Whatever the server's hints say: another process may change the list."""
+        """Another process may change the list before its `ttlMs` has passed."""
         server, _ = everything(cache_ttl=60, page_size=1000)
-        asked = overheard(server)
+        requests = overheard(server)
         with Client(server, mode="modern") as client:
             for _ in range(3):
                 client.list_tools()
-        self.assertEqual(asked.count("tools/list"), 3)
+        self.assertEqual(requests.count("tools/list"), 3)
 
-    def test_two_clients_of_one_server_do_not_meet(self):
+    def test_two_clients_of_one_server_are_independent(self):
         with Client(self.session.server, mode="legacy") as other:
             call = other.submit_tool("hang")
             soon(lambda: self.session.effects)
             self.assertEqual(self.client.call_tool("add", {"a": 1}).data, 3)
             call.cancel()
 
-    def test_an_unknown_mode_is_refused_with_the_known_ones(self):
+    def test_the_error_for_an_unknown_mode_lists_the_known_modes(self):
         with self.assertRaisesRegex(ValueError, "mode.*" + LATEST):
-            Client(everything()[0], mode="medieval").connect()
+            Client(everything()[0], mode="medieval")
 
     def test_trace_context_reaches_the_handler(self):
         parent = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
         for mode in ("legacy", "modern"):
             with Session(mode) as session:
-                got = session.client.request("tools/call", {
+                result = session.client.request("tools/call", {
                     "name": "traced", "_meta": {"traceparent": parent}})
-                self.assertEqual(got["structuredContent"], {"traceparent": parent})
+                self.assertEqual(result["structuredContent"], {"traceparent": parent})
 
 
 # ======================================================================================
@@ -6906,11 +6911,11 @@ class Test11Client(unittest.TestCase):
 # ======================================================================================
 
 def names(listed, key="name"):
-    return [one[key] for one in listed]
+    return [entry[key] for entry in listed]
 
 
 def failure(error):
-    """What of an error must be the same in both eras."""
+    """The parts of an error that must be the same in both eras."""
     if isinstance(error, McpError):
         return (type(error).__name__, error.data)
     return (type(error).__name__, str(error))
@@ -6936,18 +6941,22 @@ def outcome_of_subscription(session):
     client.call_tool("touch", {"uri": "note://x"})
     client.subscribe("note://z")
     client.call_tool("touch", {"uri": "note://z"})
-    return names([note["params"] for note in soon(lambda: [
-        note for note in session.notes if note["params"].get("uri") == "note://z"]
-        and session.heard("notifications/resources/updated"))], "uri")
+
+    def updated():
+        updates = session.heard("notifications/resources/updated")
+        return names([update["params"] for update in updates], "uri")
+
+    soon(lambda: "note://z" in updated())
+    return updated()
 
 
 def outcome_of_logging(session):
-    everything_said = ["debug", "info", "warning", "critical"]
+    levels = ["debug", "info", "warning", "critical", "emergency"]
     for level in ("debug", "warning", "emergency"):
         session.client.set_logging_level(level)
-        session.client.call_tool("tell", {"levels": everything_said + ["emergency"]})
-    return [level for level, _ in soon(
-        lambda: len(session.logs) >= 9 and session.logs)], session.logs[0][1]
+        session.client.call_tool("tell", {"levels": levels})
+    soon(lambda: len(session.logs) >= 9)
+    return [level for level, _ in session.logs], session.logs[0][1]
 
 
 def outcome_of_progress(session):
@@ -6965,16 +6974,17 @@ def outcome_of_cancelling(session):
 
 def outcome_of_timeout(session):
     error = raised(session.client.call_tool, "hang", timeout=0.05)
-    soon(lambda: session.effects != ["hanging"])  # ended, or had not begun yet
+    # The handler is cancelled, or was cancelled before it began.
+    soon(lambda: session.effects != ["hanging"])
     return type(error), session.client.call_tool("add", {"a": 1}).data
 
 
 def outcome_of_two_questions(session):
-    got = session.client.call_tool("pay", {"amount": 7}).data
-    return got, session.asked, session.effects
+    result = session.client.call_tool("pay", {"amount": 7}).data
+    return result, session.asked, session.effects
 
 
-FEATURES = [  # feature, what the caller does, the outcome: the same in both eras
+FEATURES = [  # (name, a function that uses the feature, its outcome in both eras)
     ("tools/list", lambda s: names(s.client.list_tools())[:3],
      ["add", "forecast", "shout"]),
     ("tools/list, schema",
@@ -7019,7 +7029,7 @@ FEATURES = [  # feature, what the caller does, the outcome: the same in both era
      lambda s: s.client.complete("review", "language", "p")["values"],
      ["python", "perl", "pascal"]),
     ("ping", lambda s: raised(s.client.ping), None),
-    ("your own method", lambda s: s.client.request("acme/echo", {"word": "x"})["echo"],
+    ("custom method", lambda s: s.client.request("acme/echo", {"word": "x"})["echo"],
      "x"),
     ("progress", outcome_of_progress,
      [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]),
@@ -7045,7 +7055,7 @@ FEATURES = [  # feature, what the caller does, the outcome: the same in both era
     ("timeout", outcome_of_timeout, (RequestTimeout, 3)),
     ("tools/list_changed", outcome_of_changes, (True, False)),
     ("resources/updated", outcome_of_subscription, ["note://x", "note://z"]),
-    ("who is asking", lambda s: s.client.call_tool("whoami").data["able"],
+    ("client capabilities", lambda s: s.client.call_tool("whoami").data["able"],
      ["elicitation", "roots", "sampling"]),
     ("server_info", lambda s: (s.client.server_info["name"], s.client.instructions),
      ("everything", "be kind")),
@@ -7053,26 +7063,26 @@ FEATURES = [  # feature, what the caller does, the outcome: the same in both era
 
 
 class TestBothEras(unittest.TestCase):
-    """The same server and the same client, through every feature, in both eras:
-    neither the caller nor the handlers can tell them apart."""
+    """Every feature has the same outcome in both eras, for the caller and for the
+    handlers of the server."""
 
     def test_every_feature_has_the_same_outcome(self):
-        def use(mode, version):
-            for feature, act, wanted in FEATURES:
+        def use_features(mode, version):
+            for name, use, expected in FEATURES:
                 with Session(mode) as session:
                     self.assertEqual(session.client.protocol_version, version)
-                    self.assertEqual(act(session), wanted, feature)
+                    self.assertEqual(use(session), expected, name)
 
-        at_once(self, use, [("legacy", LATEST), ("modern", MODERN)])
+        at_once(self, use_features, [("legacy", LATEST), ("modern", MODERN)])
 
-    def test_both_eras_interleave_on_one_server(self):
+    def test_one_server_serves_clients_of_both_eras(self):
         server, _ = everything()
         with Client(server, mode="legacy") as old, Client(server, mode="modern") as new:
             for a in range(20):
                 self.assertEqual(old.call_tool("add", {"a": a}).data,
                                  new.call_tool("add", {"a": a}).data)
 
-    def test_a_log_handler_alone_hears_info_and_above(self):
+    def test_a_log_handler_receives_info_and_above_by_default(self):
         for mode in ("legacy", "modern"):
             with self.subTest(mode), Session(mode) as session:
                 session.client.call_tool("tell", {"levels": ["debug", "info", "error"]})
@@ -7080,7 +7090,7 @@ class TestBothEras(unittest.TestCase):
                 self.assertEqual([level for level, _ in session.logs],
                                  ["info", "error"])
 
-    def test_a_second_process_with_the_same_secret_continues(self):
+    def test_servers_that_share_a_secret_continue_the_same_request(self):
         effects = []
 
         def replica():
@@ -7108,9 +7118,10 @@ class TestBothEras(unittest.TestCase):
 # ======================================================================================
 
 OK = '{"jsonrpc":"2.0","id":$id,"result":{"ok":true}}'
-NOTE = '{"jsonrpc":"2.0","method":"notifications/%s"%s}'
-OOPS = '{"jsonrpc":"2.0",%s"error":{"code":-32700,"message":"did not get that"}}'
-STEP = NOTE % ("progress", ',"params":{"progressToken":%s,"progress":%s}')
+NOTIFICATION = '{"jsonrpc":"2.0","method":"notifications/%s"%s}'
+ERROR_WITHOUT_ID = (
+    '{"jsonrpc":"2.0",%s"error":{"code":-32700,"message":"cannot parse that"}}')
+PROGRESS = NOTIFICATION % ("progress", ',"params":{"progressToken":%s,"progress":%s}')
 
 
 def say(client, *lines, **options):
@@ -7118,65 +7129,70 @@ def say(client, *lines, **options):
     return client.request("fake/say", {"lines": lines}, **options)
 
 
-NOISE = [  # what comes before a good answer, and must not hurt it
-    ("F4 a banner", "Welcome to my server v1.0!"),
-    ("F4 an npm notice", "npm notice New major version of npm available!"),
-    ("F4 a blank line", ""),
-    ("F4 spaces", "   \t "),
-    ("F4 a carriage return", "\r"),
-    ("F7 invalid UTF-8", '{"jsonrpc":"2.0","id":$id,"result":{"x":"\xff\xfe"}}'),
-    ("F7 NaN", '{"jsonrpc":"2.0","id":$id,"result":{"x":NaN}}'),
-    ("F7 100,000 deep", "[" * 100000),
-    ("F7 100,000 deep, closed", "[" * 100000 + "]" * 100000),
-    ("F7 a 5,000-digit integer", OK.replace("true", "9" * 5000)),
-    ("F7 half a message", '{"jsonrpc":"2.0","id":$id,"resu'),
-    ("F7 two on a line", OK + OK.replace("true", "false")),
-    ("F7 a number", "7"), ("F7 null", "null"), ("F7 an empty object", "{}"),
-    ("F7 an empty batch", "[]"),
-    ("F8 an unknown id", '{"jsonrpc":"2.0","id":987654,"result":{}}'),
-    ("F8 an unknown string id", '{"jsonrpc":"2.0","id":"x","result":{}}'),
-    ("F8 an error for an unknown id",
+IGNORED_LINES = [  # lines that a client ignores when they come before a response
+    ("a banner", "Welcome to my server v1.0!"),
+    ("an npm notice", "npm notice New major version of npm available!"),
+    ("a blank line", ""),
+    ("spaces", "   \t "),
+    ("a carriage return", "\r"),
+    ("invalid UTF-8", '{"jsonrpc":"2.0","id":$id,"result":{"x":"\xff\xfe"}}'),
+    ("NaN", '{"jsonrpc":"2.0","id":$id,"result":{"x":NaN}}'),
+    ("100,000 open brackets", "[" * 100000),
+    ("100,000 nested arrays", "[" * 100000 + "]" * 100000),
+    ("an integer of 5,000 digits", OK.replace("true", "9" * 5000)),
+    ("half a message", '{"jsonrpc":"2.0","id":$id,"resu'),
+    ("two messages on a line", OK + OK.replace("true", "false")),
+    ("a number", "7"), ("null", "null"), ("an empty object", "{}"),
+    ("an empty batch", "[]"),
+    ("a response with an unknown id", '{"jsonrpc":"2.0","id":987654,"result":{}}'),
+    ("a response with an unknown string id", '{"jsonrpc":"2.0","id":"x","result":{}}'),
+    ("an error with an unknown id",
      '{"jsonrpc":"2.0","id":987654,"error":{"code":1,"message":"x"}}'),
-    ("F9 id 01", '{"jsonrpc":"2.0","id":"0$id","result":{"ok":false}}'),
-    ("F9 id 1.5", '{"jsonrpc":"2.0","id":$id.5,"result":{"ok":false}}'),
-    ("F9 id with spaces", '{"jsonrpc":"2.0","id":" $id ","result":{"ok":false}}'),
-    ("F9 id true", '{"jsonrpc":"2.0","id":true,"result":{"ok":false}}'),
-    ("F9 id [1]", '{"jsonrpc":"2.0","id":[$id],"result":{"ok":false}}'),
-    ("F10 an error, id null", OOPS % '"id":null,'), ("F10 an error, no id", OOPS % ""),
-    ("F14 progress, unknown token", STEP % ('"nobody"', 1)),
-    ("F14 progress, token true", STEP % ("true", 1)),
-    ("F14 progress, token {}", STEP % ("{}", 1)),
-    ("F14 progress, no params", NOTE % ("progress", "")),
-    ("F14 progress, params []", NOTE % ("progress", ',"params":[1]')),
-    ("F14 progress that is text", STEP % ("$token", '"lots"')),
-    ("an unknown notification", NOTE % ("x", "")),
-    ("a log message without params", NOTE % ("message", "")),
-    ("a list change with junk", NOTE % ("tools/list_changed", ',"params":7')),
-    ("an update without uri", NOTE % ("resources/updated", ',"params":{}')),
-    ("cancelled, unknown", NOTE % ("cancelled", ',"params":{"requestId":"x"}')),
-    ("cancelled, our own request",
-     NOTE % ("cancelled", ',"params":{"requestId":$id}')),
-    ("cancelled, without params", NOTE % ("cancelled", "")),
-    ("acknowledged, nothing asked",
-     NOTE % ("subscriptions/acknowledged", ',"params":{}')),
+    ("an id with a leading zero",
+     '{"jsonrpc":"2.0","id":"0$id","result":{"ok":false}}'),
+    ("an id with a fraction", '{"jsonrpc":"2.0","id":$id.5,"result":{"ok":false}}'),
+    ("an id with spaces", '{"jsonrpc":"2.0","id":" $id ","result":{"ok":false}}'),
+    ("an id of true", '{"jsonrpc":"2.0","id":true,"result":{"ok":false}}'),
+    ("an id in a list", '{"jsonrpc":"2.0","id":[$id],"result":{"ok":false}}'),
+    ("an error with an id of null", ERROR_WITHOUT_ID % '"id":null,'),
+    ("an error without an id", ERROR_WITHOUT_ID % ""),
+    ("progress with an unknown token", PROGRESS % ('"unknown"', 1)),
+    ("progress with a token of true", PROGRESS % ("true", 1)),
+    ("progress with an object as token", PROGRESS % ("{}", 1)),
+    ("progress without params", NOTIFICATION % ("progress", "")),
+    ("progress with a list of params", NOTIFICATION % ("progress", ',"params":[1]')),
+    ("progress that is text", PROGRESS % ("$token", '"lots"')),
+    ("an unknown notification", NOTIFICATION % ("x", "")),
+    ("a log message without params", NOTIFICATION % ("message", "")),
+    ("a list change with a number as params",
+     NOTIFICATION % ("tools/list_changed", ',"params":7')),
+    ("an update without a uri", NOTIFICATION % ("resources/updated", ',"params":{}')),
+    ("cancelled with an unknown id",
+     NOTIFICATION % ("cancelled", ',"params":{"requestId":"x"}')),
+    ("cancelled with the id of the client's request",
+     NOTIFICATION % ("cancelled", ',"params":{"requestId":$id}')),
+    ("cancelled without params", NOTIFICATION % ("cancelled", "")),
+    ("an acknowledgement without a subscription",
+     NOTIFICATION % ("subscriptions/acknowledged", ',"params":{}')),
 ]
 
-MALFORMED = [  # answers to one of our ids that are none: its call fails, no other
-    ("F11 both",
+MALFORMED = [  # responses with a known id that are invalid: only that request fails
+    ("result and error",
      '{"jsonrpc":"2.0","id":$id,"result":{},"error":{"code":1,"message":""}}'),
-    ("F11 neither", '{"jsonrpc":"2.0","id":$id}'),
-    ("F11 result a list", '{"jsonrpc":"2.0","id":$id,"result":[]}'),
-    ("F11 result null", '{"jsonrpc":"2.0","id":$id,"result":null}'),
-    ("F11 result text", '{"jsonrpc":"2.0","id":$id,"result":"x"}'),
-    ("F11 error text", '{"jsonrpc":"2.0","id":$id,"error":"x"}'),
-    ("F11 error null", '{"jsonrpc":"2.0","id":$id,"error":null}'),
-    ("F11 code text", '{"jsonrpc":"2.0","id":$id,"error":{"code":"1","message":"x"}}'),
-    ("F11 code missing", '{"jsonrpc":"2.0","id":$id,"error":{"message":"x"}}'),
+    ("neither result nor error", '{"jsonrpc":"2.0","id":$id}'),
+    ("a list as result", '{"jsonrpc":"2.0","id":$id,"result":[]}'),
+    ("null as result", '{"jsonrpc":"2.0","id":$id,"result":null}'),
+    ("text as result", '{"jsonrpc":"2.0","id":$id,"result":"x"}'),
+    ("text as error", '{"jsonrpc":"2.0","id":$id,"error":"x"}'),
+    ("null as error", '{"jsonrpc":"2.0","id":$id,"error":null}'),
+    ("text as code", '{"jsonrpc":"2.0","id":$id,"error":{"code":"1","message":"x"}}'),
+    ("no code", '{"jsonrpc":"2.0","id":$id,"error":{"message":"x"}}'),
 ]
 
 INPUT = '{"jsonrpc":"2.0","id":$id,"result":{"resultType":"input_required"%s}}'
-ASK = (',"inputRequests":{"q":{"method":"elicitation/create","params":{"mode":"form",'
-       '"message":"name?","requestedSchema":{"type":"object","properties":{}}}}}')
+QUESTION = (
+    ',"inputRequests":{"q":{"method":"elicitation/create","params":{"mode":"form",'
+    '"message":"name?","requestedSchema":{"type":"object","properties":{}}}}}')
 DONE = ('{"jsonrpc":"2.0","id":$id,"result":{"resultType":"complete",'
         '"content":[{"type":"text","text":"done"}]}}')
 
@@ -7185,88 +7201,113 @@ send(method="notifications/subscriptions/acknowledged", params={
     "_meta": {"io.modelcontextprotocol/subscriptionId": id},
     "notifications": params["notifications"]})
 """
-CONTENT = {"elicitation_handler": lambda message, schema, params: {}}
+ACCEPT = {"elicitation_handler": lambda message, schema, params: {}}
 MODERN_FAKE = {"discover": "modern()", "call": "again(params['arguments']['rounds'])"}
 
-ROUNDS = [  # F12: the answers of one call, round by round → its text, or its error
+ROUNDS = [  # (label, a result of the server for each round of one call, the text of
+    # the final result, the text of an error, or McpError)
     ("no resultType", [DONE.replace('"resultType":"complete",', "")], "done"),
     ("complete", [DONE], "done"),
-    ("unknown resultType", [DONE.replace("complete", "odd")], "odd"),
-    ("resultType not text", [DONE.replace('"complete"', "7")], McpError),
-    ("neither field", [INPUT % ""], McpError),
-    ("inputRequests a list", [INPUT % ',"inputRequests":[]'], McpError),
-    ("requestState a number", [INPUT % ',"requestState":7'], McpError),
-    ("a question", [INPUT % ASK, DONE], "done"),
-    ("a question and state", [INPUT % (ASK + ',"requestState":"s"'), DONE], "done"),
+    ("an unknown resultType", [DONE.replace("complete", "odd")], "odd"),
+    ("a number as resultType", [DONE.replace('"complete"', "7")], McpError),
+    ("neither inputRequests nor requestState", [INPUT % ""], McpError),
+    ("a list as inputRequests", [INPUT % ',"inputRequests":[]'], McpError),
+    ("a number as requestState", [INPUT % ',"requestState":7'], McpError),
+    ("a question", [INPUT % QUESTION, DONE], "done"),
+    ("a question and state",
+     [INPUT % (QUESTION + ',"requestState":"s"'), DONE], "done"),
     ("state only", [INPUT % ',"requestState":"s"', DONE], "done"),
-    ("two rounds", [INPUT % ASK, INPUT % ASK, DONE], "done"),
-    ("for ever", [INPUT % ASK], McpError),
+    ("two rounds", [INPUT % QUESTION, INPUT % QUESTION, DONE], "done"),
+    ("a question in every round", [INPUT % QUESTION], McpError),
     ("an unknown question",
-     [INPUT % ASK.replace("elicitation/create", "acme/ask"), DONE], McpError),
-    ("a question we have no handler for", [INPUT % (',"inputRequests":{"q":{"method":'
+     [INPUT % QUESTION.replace("elicitation/create", "acme/ask"), DONE], McpError),
+    ("a question without a handler", [INPUT % (',"inputRequests":{"q":{"method":'
      '"sampling/createMessage","params":{"messages":[],"maxTokens":1}}}'), DONE],
      McpError),
-    ("a question that is none", [INPUT % ',"inputRequests":{"q":7}', DONE], McpError),
+    ("a number as question", [INPUT % ',"inputRequests":{"q":7}', DONE], McpError),
     ("an error after a question",
-     [INPUT % ASK, MALFORMED[-1][1].replace('{"mess', '{"code":-32602,"mess')], "x"),
+     [INPUT % QUESTION,
+      '{"jsonrpc":"2.0","id":$id,"error":{"code":-32602,"message":"refused"}}'],
+     "refused"),
 ]
 
 
 class Test11Faults(FakeServers, unittest.TestCase):
-    """Every row of the list of client faults, against servers that act by a script."""
+    """The client and servers that send invalid messages, or none at all."""
 
-    def test_noise_before_an_answer_is_skipped(self):
-        steps, notes = [], []
-        for era, rules in ((LATEST, {}), (MODERN, MODERN_FAKE)):
+    def methods_received(self, client):
+        """The last words of the methods that the server got after `discover`."""
+        methods = [message["method"].rpartition("/")[2]
+                   for message in self.seen(client)]
+        return methods[methods.index("discover") + 1:]
+
+    def notifications_received(self, client):
+        """The methods of the notifications that the server got after the handshake."""
+        methods = [message["method"].partition("/")[2] for message in self.seen(client)
+                   if "id" not in message]
+        return [method for method in methods if method != "initialized"]
+
+    def cancelled(self, client):
+        """The methods of the requests that the client has cancelled."""
+        received = self.seen(client)
+        requests = {message["id"]: message["method"] for message in received
+                    if "id" in message}
+        return [requests[message["params"]["requestId"]] for message in received
+                if message["method"] == "notifications/cancelled"]
+
+    def test_invalid_and_unexpected_lines_before_a_response_are_ignored(self):
+        steps, notifications = [], []
+        for version, rules in ((LATEST, {}), (MODERN, MODERN_FAKE)):
             client = self.fake(options={
-                "message_handler": notes.append, "log_handler": notes.append,
+                "message_handler": notifications.append,
+                "log_handler": notifications.append,
                 "progress_handler": lambda *step: steps.append(step)}, **rules)
-            self.assertEqual(client.protocol_version, era)
-            for label, line in NOISE:
-                with self.subTest(label, era=era):
+            self.assertEqual(client.protocol_version, version)
+            for label, line in IGNORED_LINES:
+                with self.subTest(label, version=version):
                     self.assertIs(say(client, line, OK)["ok"], True)
                     self.fence(client)
         self.assertEqual(steps, [])
 
-    def test_noise_during_the_handshake_is_skipped(self):
+    def test_output_that_is_no_message_is_ignored_during_the_handshake(self):
         greeting = "say('Welcome!'); say(''); say('npm notice'); "
         client = self.fake(start=greeting, discover=greeting + "error(-32601)",
                            initialize=greeting + "legacy()")
         self.assertEqual(client.call_tool("f").text, "ok")
 
-    def test_notifications_during_the_handshake_do_no_harm(self):
-        tell = "".join(f"say({NOTE % (name, '')!r}); " for name in (
+    def test_notifications_during_the_handshake_do_not_disturb_it(self):
+        notify = "".join(f"say({NOTIFICATION % (name, '')!r}); " for name in (
             "message", "tools/list_changed", "resources/updated", "x"))
-        rules = {"discover": tell + "error(-32601)", "setLevel": tell + "result()",
-                 "initialize": tell + "legacy(logging={})", "initialized": tell}
-        heard = []
-        client = self.fake(options={"message_handler": heard.append, "timeout": 3,
-                                    "log_level": "info"}, **rules)
+        options = {"message_handler": lambda notification: None, "timeout": 3}
+        client = self.fake(options={**options, "log_level": "info"},
+                           discover=notify + "error(-32601)", initialized=notify,
+                           initialize=notify + "legacy(logging={})",
+                           setLevel=notify + "result()")
         self.assertEqual(client.call_tool("f").text, "ok")
-        able = "modern(tools={'listChanged': True}, logging={})"
-        client = self.fake(options={"message_handler": heard.append, "timeout": 3},
-                           discover=tell + able, listen=tell + ACKNOWLEDGE)
+        client = self.fake(
+            options=options, listen=notify + ACKNOWLEDGE,
+            discover=notify + "modern(tools={'listChanged': True}, logging={})")
         self.fence(client)
 
-    def test_a_modern_server_without_listen_is_a_server_still(self):
-        able = "modern(tools={'listChanged': True})"
-        client = self.fake(discover=able, listen="error(-32601)")
+    def test_a_modern_server_may_refuse_to_listen(self):
+        client = self.fake(discover="modern(tools={'listChanged': True})",
+                           listen="error(-32601)")
         self.fence(client)
 
-    def test_noise_is_kept_for_the_diagnosis(self):  # F4, F6
+    def test_a_connection_error_quotes_output_that_is_no_message(self):
         client = self.fake(call="say('half a li'); die(3)")
         with self.assertRaises(ConnectionClosed) as caught:
             client.call_tool("f")
         self.assertIn("half a li", str(caught.exception))
 
-    def test_half_a_line_at_the_end_is_quoted(self):  # F6
+    def test_a_connection_error_quotes_an_unfinished_last_line(self):
         client = self.fake(call="os.write(1, b'never finis'); os._exit(3)")
         with self.assertRaises(ConnectionClosed) as caught:
             client.call_tool("f")
         self.assertIn("never finis", str(caught.exception))
         self.assertEqual(caught.exception.exit_code, 3)
 
-    def test_a_malformed_answer_fails_its_call_and_nothing_else(self):
+    def test_a_malformed_response_fails_only_its_own_call(self):
         for rules in ({}, MODERN_FAKE):
             client = self.fake(**rules)
             for label, line in MALFORMED:
@@ -7276,61 +7317,64 @@ class Test11Faults(FakeServers, unittest.TestCase):
                     self.assertEqual(error.code, -32603)
                     self.fence(client)
 
-    def test_a_result_without_what_it_must_have_is_an_mcp_error(self):
+    def test_a_result_without_a_required_field_is_an_mcp_error(self):
         client = self.fake(read="result(contents={})", complete="result()",
                            list="result(tools=[1])")
-        for verb, arguments in ((client.read_resource, ["note://x"]),
-                                (client.complete, ["p", "word", "x"]),
-                                (client.list_tools, [])):
-            error = raised(verb, *arguments)
+        for method, arguments in ((client.read_resource, ["note://x"]),
+                                  (client.complete, ["p", "word", "x"]),
+                                  (client.list_tools, [])):
+            error = raised(method, *arguments)
             self.assertIsInstance(error, McpError)
             self.assertEqual(error.code, -32603)
             self.assertIn("Malformed response", str(error))
 
-    def test_a_decimal_string_for_a_pending_integer_is_tolerated(self):  # F9
+    def test_the_id_of_a_response_may_be_a_decimal_string(self):
         client = self.fake()
         self.assertEqual(say(client, OK.replace("$id", '"$id"'))["ok"], True)
         self.fence(client)
 
-    def test_an_answer_counts_once(self):  # F8
+    def test_a_second_response_to_the_same_request_is_ignored(self):
         client = self.fake()
         for second in (OK, OK.replace("true", "false"), MALFORMED[-1][1]):
             self.assertIs(say(client, OK, second)["ok"], True)
             self.fence(client)
 
-    def test_the_answer_after_the_timeout_is_dropped(self):  # F8, F15
+    def test_a_response_after_the_timeout_is_dropped(self):
         client = self.fake(call="asked = id", late="send(id=asked, result={'late': 1});"
-                                                   "result(own=1)")
+                                                   "result(in_time=1)")
         with self.assertRaises(RequestTimeout):
             client.call_tool("f", timeout=0.05)
-        late = client.request("fake/late")
-        self.assertEqual((late.get("own"), late.get("late")), (1, None))
+        result = client.request("fake/late")
+        self.assertEqual((result.get("in_time"), result.get("late")), (1, None))
         self.fence(client)
 
-    def test_an_error_without_id_is_told_by_the_timeout(self):  # F10
+    def test_a_timeout_quotes_an_error_that_came_without_an_id(self):
         client = self.fake()
         for id in ('"id":null,', ""):
-            error = raised(say, client, OOPS % id, timeout=0.05)
+            error = raised(say, client, ERROR_WITHOUT_ID % id, timeout=0.05)
             self.assertIsInstance(error, RequestTimeout)
-            self.assertIn("did not get that", str(error))
+            self.assertIn("cannot parse that", str(error))
 
-    def test_input_required_round_by_round(self):  # F12
-        client = self.fake(options=CONTENT, **MODERN_FAKE)
-        for label, rounds, wanted in ROUNDS:
+    def test_a_call_whose_results_require_input(self):
+        client = self.fake(options=ACCEPT, **MODERN_FAKE)
+        for label, rounds, expected in ROUNDS:
             with self.subTest(label):
-                rounds = {"rounds": rounds}
-                if wanted == "done":
-                    self.assertEqual(client.call_tool("f", rounds).text, "done")
+                arguments = {"rounds": rounds}
+                if expected == "done":
+                    self.assertEqual(client.call_tool("f", arguments).text, "done")
                 else:
-                    error = raised(client.call_tool, "f", rounds)
+                    error = raised(client.call_tool, "f", arguments)
                     self.assertIsInstance(error, McpError)
-                    self.assertIn(wanted if isinstance(wanted, str) else "", str(error))
+                    if expected is not McpError:
+                        self.assertIn(expected, str(error))
                 self.fence(client)
 
-    def test_state_goes_back_byte_for_byte_under_a_new_id_and_nowhere_else(self):  # F12
+    def test_request_state_is_returned_unchanged_under_a_new_id(self):
+        """Fails if the state is changed, or sent with any other request."""
         state = "\\u00e9 \\ud83d\\ude00 \\\"x\\\" \\\\ "
-        client = self.fake(options=CONTENT, **MODERN_FAKE)
-        rounds = [INPUT % (ASK + f',"requestState":"{state}"'), INPUT % ASK, DONE]
+        client = self.fake(options=ACCEPT, **MODERN_FAKE)
+        rounds = [INPUT % (QUESTION + f',"requestState":"{state}"'),
+                  INPUT % QUESTION, DONE]
         client.call_tool("f", {"rounds": rounds})
         client.call_tool("f", {"rounds": [DONE]})
         calls = [message for message in self.seen(client)
@@ -7347,28 +7391,29 @@ class Test11Faults(FakeServers, unittest.TestCase):
                          [{"rounds": rounds}] * 3)
 
     def test_a_call_cancelled_while_the_user_is_asked_is_not_sent_again(self):
-        """Fails if the second request, which nobody waits for, goes out."""
-        asked, go = gate("the question"), gate("the answer")
-        client = self.fake(options={"elicitation_handler": lambda *question: (
-            asked.set(), go.wait(), {})[-1]}, **MODERN_FAKE)
-        call = client.submit_tool("f", {"rounds": [INPUT % ASK, ""]})
+        """Fails if the request of the second round is sent after the cancellation."""
+        asked, answered = gate("the question"), gate("the answer")
+
+        def elicit(*question):
+            asked.set()
+            answered.wait()
+            return {}
+
+        client = self.fake(options={"elicitation_handler": elicit}, **MODERN_FAKE)
+        call = client.submit_tool("f", {"rounds": [INPUT % QUESTION, ""]})
         asked.wait()
         self.assertTrue(call.cancel())
-        go.set()
+        answered.set()
         client.call_tool("f", {"rounds": [DONE]})
-        self.assertEqual(self.words_seen(client), ["call", "call", "seen"])
+        self.assertEqual(self.methods_received(client), ["call", "call", "seen"])
 
-    def words_seen(self, client):
-        """The last words of the methods that the server has seen since `discover`."""
-        words = [one["method"].rpartition("/")[2] for one in self.seen(client)]
-        return words[words.index("discover") + 1:]
-
-    def test_a_call_cancelled_while_it_is_sent_again_is_withdrawn(self):
-        """Fails if the server is told before, or if it is not told."""
-        client = self.fake(options=CONTENT, **MODERN_FAKE)
+    def test_a_call_cancelled_while_it_is_sent_again_is_cancelled_on_the_server(self):
+        """Fails if the server gets `cancelled` before the second request, or never."""
+        client = self.fake(options=ACCEPT, **MODERN_FAKE)
         table, put = client._session.connection.requests_out, mcp_min.Outbox.put
 
-        def cancel_first(outbox, line):  # the table's lock is held: cancel cannot wait
+        def cancel_first(outbox, line):
+            # The caller holds the lock of the table, so `cancel` cannot finish first.
             if b"inputResponses" in line:
                 cancelling.start()
                 cancelling.join(0.05)
@@ -7380,29 +7425,29 @@ class Test11Faults(FakeServers, unittest.TestCase):
             submitted = gate("submitted")
             cancelling = threading.Thread(
                 target=lambda: submitted.wait() and call.cancel())
-            call = client.submit_tool("f", {"rounds": [INPUT % ASK, ""]})
+            call = client.submit_tool("f", {"rounds": [INPUT % QUESTION, ""]})
             submitted.set()
             with self.assertRaises(concurrent.futures.CancelledError):
                 call.result(PATIENCE)
             cancelling.join(PATIENCE)
-        soon(lambda: self.words_seen(client)[2:-1].count("cancelled") == 1)
-        self.assertEqual(self.words_seen(client)[:5], [
+        soon(lambda: self.methods_received(client)[2:-1].count("cancelled") == 1)
+        self.assertEqual(self.methods_received(client)[:5], [
             "call", "cancelled", "call", "call", "cancelled"])
         self.assertEqual(table._sent, {})
 
-    def test_what_a_result_means_is_worked_out_by_the_thread_that_waits(self):
-        """Fails (the fence waits) if it is validated on the thread that reads."""
+    def test_a_result_is_validated_on_the_thread_that_waits_for_it(self):
+        """Fails (the fence gets no response) if the reading thread validates it."""
         tool = {"name": "f", "inputSchema": {"type": "object"},
                 "outputSchema": {"type": "object"}}
         client = self.fake(list=f"result(tools=[{tool!r}])")
         client.list_tools()
 
-        def validating(call):
-            began, go = gate("the validation"), gate("go")
+        def block_validation(call):
+            began, release = gate("the validation"), gate("the release")
 
             def problems(output, value, seconds):
                 began.set()
-                go.wait()
+                release.wait()
                 return []
 
             with mock.patch.object(mcp_min.Output, "problems", problems):
@@ -7410,20 +7455,20 @@ class Test11Faults(FakeServers, unittest.TestCase):
                 caller.start()
                 began.wait()
                 self.fence(client)
-                go.set()
+                release.set()
                 caller.join(PATIENCE)
 
-        validating(lambda: client.call_tool("f"))
-        validating(lambda: client.submit_tool("f").result(PATIENCE))
+        block_validation(lambda: client.call_tool("f"))
+        block_validation(lambda: client.submit_tool("f").result(PATIENCE))
 
-    def test_a_call_whose_user_is_asked_fails_by_its_cap_and_with_its_server(self):
-        ask = {"call": "send(id='s1', method='elicitation/create', params={})"}
-        for rules in ask, MODERN_FAKE:
+    def test_max_timeout_and_the_end_of_the_server_end_a_call_that_asks_the_user(self):
+        legacy = {"call": "send(id='s1', method='elicitation/create', params={})"}
+        for rules in legacy, MODERN_FAKE:
             for options, fail, error in (
                     ({"max_timeout": 0.1}, lambda pid: None, RequestTimeout),
                     ({}, lambda pid: os.kill(pid, 9), ConnectionClosed)):
                 with self.subTest(error=error, rules=[*rules]):
-                    asked, decided = gate("the question"), gate("the user")
+                    asked, decided = gate("the question"), gate("the answer")
 
                     def think(*question, asked=asked, decided=decided):
                         asked.set()
@@ -7431,40 +7476,37 @@ class Test11Faults(FakeServers, unittest.TestCase):
 
                     client = self.fake(
                         options={"elicitation_handler": think, **options}, **rules)
-                    call = client.submit_tool("f", {"rounds": [INPUT % ASK, DONE]})
+                    call = client.submit_tool("f", {"rounds": [INPUT % QUESTION, DONE]})
                     asked.wait()
                     fail(client._session.process._popen.pid)
                     self.assertIsInstance(raised(call.result, PATIENCE), error)
                     decided.set()
 
-    def test_a_call_whose_user_is_asked_hears_nothing_more_of_the_last_round(self):
-        """Fails if a second request for input asks the user again, or if progress that
-        comes late lets the timeout run while the user thinks."""
+    def test_late_messages_of_a_round_are_ignored_while_the_user_is_asked(self):
+        """Fails if a second `input_required` asks the user again, or if late progress
+        restarts the timeout, which is suspended while the user is asked."""
         asked = []
 
         def think(*question):
             asked.append(question)
-            time.sleep(0.2)  # longer than the call may take
+            time.sleep(0.2)  # longer than the timeout of the call
             return {}
 
-        late = ('{"jsonrpc":"2.0","method":"notifications/progress",'
-                '"params":{"progressToken":$token,"progress":1}}')
-        client = self.fake(options={"elicitation_handler": think, "timeout": 0.15},
-                           discover="modern()",
-                           call="repeat(params['arguments']['lines'] if 'inputResponses' "
-                                "not in params else [params['arguments']['done']])")
-        lines = [INPUT % ASK, INPUT % ASK, late]
-        result = client.call_tool("f", {"lines": lines, "done": DONE})
+        client = self.fake(
+            options={"elicitation_handler": think}, discover="modern()",
+            call="repeat(params['arguments'][int('inputResponses' in params)])")
+        first_round = [INPUT % QUESTION, INPUT % QUESTION, PROGRESS % ("$token", 1)]
+        result = client.call_tool("f", [first_round, [DONE]], timeout=0.15)
         self.assertEqual((result.text, len(asked)), ("done", 1))
 
-    def test_input_required_where_it_may_not_be_is_an_error(self):  # F12
-        client = self.fake(options=CONTENT,
-                           discover="modern()", list="repeat([%r])" % (INPUT % ASK))
+    def test_input_required_as_the_result_of_a_list_is_an_error(self):
+        client = self.fake(options=ACCEPT, discover="modern()",
+                           list="repeat([%r])" % (INPUT % QUESTION))
         self.assertIsInstance(raised(client.list_tools), McpError)
         self.fence(client)
 
-    def test_what_a_legacy_server_may_ask(self):  # F13
-        rows = [  # the request, the answer
+    def test_responses_to_the_requests_of_a_legacy_server(self):
+        rows = [  # the request, the result or the code of the error
             ({"method": "ping"}, {"result": {}}),
             ({"method": "ping", "params": {}}, {"result": {}}),
             ({"method": "acme/ask"}, {"error": -32601}),
@@ -7476,132 +7518,118 @@ class Test11Faults(FakeServers, unittest.TestCase):
             ({"method": "tools/list"}, {"error": -32601}),
         ]
         client = self.fake()
-        for request, wanted in rows:
+        for request, expected in rows:
             with self.subTest(request["method"]):
-                got = client.request("fake/ask", {"request": request})["answer"]
-                self.assertEqual(got["id"], "s1")
-                if "error" in wanted:
-                    self.assertEqual(got["error"]["code"], wanted["error"])
+                response = client.request("fake/ask", {"request": request})["answer"]
+                self.assertEqual(response["id"], "s1")
+                if "error" in expected:
+                    self.assertEqual(response["error"]["code"], expected["error"])
                 else:
-                    self.assertEqual(got["result"], wanted["result"])
+                    self.assertEqual(response["result"], expected["result"])
 
-    def test_a_handler_that_raises_becomes_an_error_answer(self):
+    def test_an_mcp_error_that_a_handler_raises_is_sent(self):
         def sample(messages, params):
             raise McpError(-1, "user rejected sampling request")
 
-        def elicit(message, schema, params):
-            raise ValueError("secret")
-
         with quiet():
-            client = self.fake(options={"sampling_handler": sample,
-                                        "elicitation_handler": elicit})
-            got = client.request("fake/ask", {"request": {
+            client = self.fake(options={"sampling_handler": sample})
+            response = client.request("fake/ask", {"request": {
                 "method": "sampling/createMessage",
                 "params": {"messages": [], "maxTokens": 1}}})["answer"]
-            self.assertEqual(got["error"], {
-                "code": -1, "message": "user rejected sampling request"})
-            got = client.request("fake/ask", {"request": {
+        self.assertEqual(response["error"], {
+            "code": -1, "message": "user rejected sampling request"})
+
+    def test_the_text_of_any_other_exception_is_logged_and_not_sent(self):
+        def elicit(message, schema, params):
+            raise RuntimeError("401: key sk-SECRET")
+
+        with quiet() as stderr:
+            client = self.fake(options={"elicitation_handler": elicit})
+            response = client.request("fake/ask", {"request": {
                 "method": "elicitation/create",
                 "params": {"message": "?", "requestedSchema": OBJECT}}})["answer"]
-            self.assertEqual(got["error"]["code"], -32603)
+        self.assertEqual(response["error"]["code"], -32603)
+        self.assertNotIn("SECRET", json.dumps(response))
+        self.assertIn("SECRET", stderr.getvalue())
 
-    def test_a_handler_whose_error_has_no_text_is_answered_for(self):
-        """Fails, by hanging, if saying what went wrong may go wrong itself."""
+    def test_an_exception_that_cannot_be_shown_as_text_is_an_error_response(self):
+        """Fails, by hanging, if the code that logs it does not expect an exception."""
         class Mute(Exception):
             def __str__(self):
-                raise ValueError("no words")
+                raise ValueError("no text")
 
         def elicit(message, schema, params):
             raise Mute
 
         options = {"elicitation_handler": elicit, "max_timeout": 2.0}
-        with contextlib.redirect_stderr(io.StringIO()):
+        with quiet():
             client = self.fake(options=options)
-            got = client.request("fake/ask", {"request": {
+            result = client.request("fake/ask", {"request": {
                 "method": "elicitation/create", "params": {"message": "?"}}})
-            self.assertEqual(got["answer"]["error"], {
+            self.assertEqual(result["answer"]["error"], {
                 "code": -32603, "message": "The client failed to answer"})
             client = self.fake(options=options, **MODERN_FAKE)
-            call = client.submit_tool("f", {"rounds": [INPUT % ASK, ""]})
+            call = client.submit_tool("f", {"rounds": [INPUT % QUESTION, ""]})
             error = raised(call.result, PATIENCE)
             self.assertEqual((error.code, error.message), (-32603, "Mute"))
 
-    def test_what_a_handler_raises_is_not_told_to_the_server(self):
-        def sample(messages, params):
-            raise RuntimeError("401: key sk-SECRET")
+    def test_only_a_question_to_the_user_suspends_the_timeout(self):
+        """Fails (by hanging) if any other request of the server suspends it."""
+        for method, options in (("ping", {}), ("roots/list", {"roots": ["/tmp"]})):
+            repeat = textwrap.dedent(f"""
+                import threading
+                def repeat_request():
+                    while True:
+                        send(id="p", method="{method}")
+                        time.sleep(0.02)
+                threading.Thread(target=repeat_request, daemon=True).start()
+                """)
+            client = self.fake(options, call="exec(%r, globals())" % repeat)
+            with self.subTest(method), self.assertRaises(RequestTimeout):
+                client.call_tool("f", timeout=0.3)
 
-        with contextlib.redirect_stderr(io.StringIO()) as stderr:
-            got = self.fake(options={"sampling_handler": sample}).request(
-                "fake/ask", {"request": {"method": "sampling/createMessage", "params": {
-                    "messages": [], "maxTokens": 1}}})
-        self.assertNotIn("SECRET", json.dumps(got))
-        self.assertIn("SECRET", stderr.getvalue())
-
-    def test_only_a_question_of_the_server_suspends_a_timeout(self):
-        """Fails (by hanging) if a ping that was answered restarts it."""
-        pinger = """
-            import threading
-            def pings():
-                while True:
-                    send(id="p", method="ping")
-                    time.sleep(0.02)
-            threading.Thread(target=pings, daemon=True).start()
-            """
-        client = self.fake(call="exec(%r, globals())" % textwrap.dedent(pinger))
-        with self.assertRaises(RequestTimeout):
-            client.call_tool("f", timeout=0.3)
-
-    def test_a_question_that_no_user_answers_suspends_none(self):
-        asker = """
-            import threading
-            def ask():
-                while True:
-                    send(id="p", method="roots/list")
-                    time.sleep(0.02)
-            threading.Thread(target=ask, daemon=True).start()
-            """
-        client = self.fake(call="exec(%r, globals())" % textwrap.dedent(asker),
-                           options={"roots": ["/tmp"]})
-        with self.assertRaises(RequestTimeout):
-            client.call_tool("f", timeout=0.3)
-
-    def test_over_8_questions_at_once_are_refused(self):
-        asked, go = [], gate("go")
-        self.addCleanup(go.set)
+    def test_at_most_8_questions_wait_for_the_user(self):
+        asked, release = [], gate("the release")
+        self.addCleanup(release.set)
         client = self.fake(
-            options={"elicitation_handler": lambda *question: asked.append(1) or go.wait()},
-            call="""[send(id=f"q{n}", method="elicitation/create", params={
-                "message": "?", "requestedSchema": {"type": "object", "properties": {}}})
+            options={"elicitation_handler": lambda *question: (
+                asked.append(question), release.wait())},
+            call="""[send(id=f"q{n}", method="elicitation/create", params={"message":
+                "?", "requestedSchema": {"type": "object", "properties": {}}})
                 for n in range(20)]; text("done")""")
         client.call_tool("f")
-        refused = soon(lambda: [one for one in self.seen(client) if one.get("error")][11:])
+        refused = soon(lambda: [message for message in self.seen(client)
+                                if message.get("error")][11:])
         self.assertIn("Over 8 questions", refused[0]["error"]["message"])
         self.assertLessEqual(len(asked), 8)
 
-    def test_a_list_has_at_most_100000_entries(self):
-        client = self.fake(list="""globals().update(n=globals().get("n", 0) + 1); result(
+    def test_the_number_of_entries_of_a_list_is_limited(self):
+        client = self.fake(start="n = 0", list="""n += 1; result(
             tools=[{"name": f"t{n}-{i}"} for i in range(20)], nextCursor=str(n))""")
         with mock.patch.object(mcp_min, "MAX_ENTRIES", 100):
             self.assertIn("after 120 entries", str(raised(client.list_tools)))
 
-    def test_callbacks_are_dropped_beyond_so_many_bytes_of_them(self):
-        """Fails if what waits for a slow handler is counted, not weighed."""
-        got, go = [], gate("go")
-        self.addCleanup(go.set)
+    def test_waiting_callbacks_are_limited_by_their_size(self):
+        """Fails if the callbacks that wait are limited only by their number."""
+        received, release = [], gate("the release")
+        self.addCleanup(release.set)
         client = self.fake(
-            options={"log_handler": lambda params: go.wait() and got.append(1)},
+            options={"log_handler": lambda params: (
+                release.wait(), received.append(params))},
             call="""[send(method="notifications/message", params={
-                "level": "info", "data": "x" * 100000}) for _ in range(50)]; text("")""")
+                "level": "info", "data": "x" * 100000})
+                for _ in range(50)]; text("")""")
         with mock.patch.object(mcp_min, "MAX_CALLBACK_BYTES", 1 << 20):
             client.call_tool("f")
-            go.set()
-            soon(lambda: len(got) >= 10)
+            release.set()
+            soon(lambda: len(received) >= 10)
             client.close()
-        self.assertLess(len(got), 15)
+        self.assertLess(len(received), 15)
 
-    def test_checking_a_result_costs_what_it_may_cost(self):
-        """Each took seconds, some for ever, and no timeout or Ctrl-C could end it.  A
-        pattern of the server's is not run: Python's `re` cannot be stopped."""
+    def test_the_time_to_validate_a_result_is_limited(self):
+        """Without limits, each of these schemas takes seconds or never ends, and
+        neither a timeout nor Ctrl-C stops the validation.  The patterns of a server are
+        not run, because Python's `re` cannot be interrupted."""
         for label, schema, value in (
                 ("pattern", """{"properties": {"x": {"pattern": "^(a+)+$"}}}""",
                  """{"x": "a" * 40 + "!"}"""),
@@ -7619,15 +7647,16 @@ class Test11Faults(FakeServers, unittest.TestCase):
             with self.subTest(label), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 client = self.fake(
-                    list="result(tools=[{'name': 'f', 'inputSchema': {'type': 'object'},"
-                         f" 'outputSchema': dict({schema}, type='object')}}])",
+                    list="result(tools=[{'name': 'f', 'inputSchema': {'type': 'object'}"
+                         f", 'outputSchema': dict({schema}, type='object')}}])",
                     call=f"result(content=[], structuredContent={value})")
                 self.assertEqual(client.list_tools()[0]["name"], "f")
                 result = client.call_tool("f", timeout=PATIENCE)
                 self.assertIsInstance(result.structured_content, dict)
 
-    def test_a_pipe_that_cannot_be_asked_holds_nobody_past_his_timeout(self):
-        """As on Windows.  Fails (in the write) if a full pipe is not foreseen."""
+    def test_a_full_pipe_that_cannot_be_polled_does_not_delay_a_timeout(self):
+        """A pipe cannot be polled on Windows.  Fails, by blocking in `write`, if a
+        thread that must not wait writes to it."""
         with mock.patch.object(mcp_min, "make_poll", side_effect=OSError):
             client = self.fake(call="time.sleep(600)")
             for _ in range(60):
@@ -7636,28 +7665,30 @@ class Test11Faults(FakeServers, unittest.TestCase):
             with mock.patch.object(client._session.process, "PATIENCE", 0.05):
                 client.close()
 
-    def test_on_windows_a_wait_looks_at_times_for_signals(self):
+    def test_a_wait_in_steps_returns_the_result(self):
+        """On Windows no signal interrupts a wait, so a client waits in steps."""
         future = concurrent.futures.Future()
         threading.Timer(0.01, future.set_result, [5]).start()
         with mock.patch.object(mcp_min.os, "name", "nt"):
             self.assertEqual(mcp_min.wait_for(future), 5)
 
-    def test_line_ends_of_windows_are_no_part_of_stderr(self):
-        got = []
-        client = self.fake(options={"stderr": got.append}, call="err('one\\r'); die(1)")
+    def test_windows_line_ends_of_stderr_become_newlines(self):
+        received = []
+        client = self.fake(options={"stderr": received.append},
+                           call="err('one\\r'); die(1)")
         error = raised(client.call_tool, "f")
         self.assertEqual(error.stderr, "one\n")
-        soon(lambda: got)
-        self.assertEqual(got, ["one\n"])
+        soon(lambda: received)
+        self.assertEqual(received, ["one\n"])
 
-    def test_words_that_a_windows_shell_would_take_are_refused(self):
+    def test_arguments_that_a_windows_shell_would_interpret_are_refused(self):
         with mock.patch("shutil.which", lambda name, path: name + ".cmd"):
             self.assertEqual(mcp_min.windows_argv([pathlib.Path("x"), b"a"], {}),
                              ["x.cmd", "a"])
             for argv in (["x", b"a&b"], ["R&D\\x", "a"]):
                 self.assertRaises(ValueError, mcp_min.windows_argv, argv, {})
 
-    def test_a_bare_value_answers_a_question_for_one(self):
+    def test_an_elicitation_handler_may_return_a_bare_value(self):
         server = Server("s")
 
         @server.tool
@@ -7665,226 +7696,227 @@ class Test11Faults(FakeServers, unittest.TestCase):
             return str(ctx.elicit("?", bool).data)
 
         for mode in "legacy", "modern":
-            with Client(server, mode=mode, elicitation_handler=lambda *_: False) as client:
+            with Client(server, mode=mode,
+                        elicitation_handler=lambda *question: False) as client:
                 self.assertEqual(client.call_tool("ask").text, "False")
 
-        agree = Server("agree")
+    def test_the_action_for_each_answer_to_a_question_without_fields(self):
+        server = Server("s")
 
-        @agree.tool
+        @server.tool
         def wipe(ctx: Context) -> str:
             return ctx.elicit("Really?").action
 
         for answer, action in ((True, "accept"), (False, "decline"), (None, "decline"),
                                ({}, "accept"), ({"action": "cancel"}, "cancel")):
-            with Client(agree, elicitation_handler=lambda *_: answer) as client:  # noqa: B023
+            def elicit(*question, answer=answer):
+                return answer
+
+            with self.subTest(answer=answer), Client(
+                    server, elicitation_handler=elicit) as client:
                 self.assertEqual(client.call_tool("wipe").text, action)
 
+    def test_an_async_elicitation_handler_is_refused(self):
         async def later(*question):
             return True
 
         with self.assertRaisesRegex(TypeError, "later is `async def`"):
-            Client(server, elicitation_handler=later)
+            Client(Server("s"), elicitation_handler=later)
 
-    def test_a_timeout_names_the_tool_and_the_time_that_was_set(self):
+    def test_a_timeout_names_the_request_and_cancels_it(self):
         client = self.fake(call="")
-        error = raised(client.call_tool, "spin", timeout=0.05)
-        self.assertIn("tools/call spin: no response or progress within 0.05 s", str(error))
+        with self.assertRaisesRegex(RequestTimeout, "tools/call spin: no response or "
+                                                    "progress within 0.05 s"):
+            client.call_tool("spin", timeout=0.05)
+        self.assertEqual(self.cancelled(client), ["tools/call"])
 
-    def test_an_error_tells_what_came_on_stderr_since_the_call_began(self):
+    def test_a_timeout_quotes_the_stderr_since_the_start_of_its_call(self):
         client = self.fake(options={"stderr": None}, start="err('old news')",
                            call="err('news')")
         soon(lambda: "old news" in client.stderr_tail)
         text = str(raised(client.call_tool, "f", timeout=0.3))
         self.assertEqual(text.count("news"), 1)
 
-    def test_one_failure_is_one_exception(self):
-        client = Client([sys.executable, "-I", "-S", "-c", "import sys; sys.exit('no!')"],
-                        stderr=None)
+    def test_a_server_that_exits_at_once_raises_a_single_exception(self):
+        code = "import sys; sys.exit('no!')"
+        client = Client([sys.executable, "-I", "-S", "-c", code], stderr=None)
         error = raised(client.connect)
-        self.assertEqual((str(error).count("no!"), error.__suppress_context__), (1, True))
+        self.assertEqual(str(error).count("no!"), 1)
+        self.assertIs(error.__suppress_context__, True)
 
-    def test_a_server_that_just_ends_may_have_forgotten_to_run(self):
+    def test_the_error_for_a_server_that_exits_silently_mentions_run(self):
         client = Client([sys.executable, "-I", "-S", "-c", "pass"], stderr=None)
         self.assertIn("did it call server.run()?", str(raised(client.connect)))
 
-    def test_output_that_is_no_message_is_kept(self):
+    def test_stray_output_holds_the_lines_that_are_no_message(self):
         client = self.fake(start="say('Loading'); say('50%')")
         client.call_tool("f")
         self.assertEqual(client.stray_output, [b"Loading", b"50%"])
 
-    def test_a_handler_that_is_false_is_a_handler(self):
-        """Fails if what is declared is not what is answered."""
+    def test_a_handler_that_is_false_as_a_boolean_is_used(self):
+        """Fails if the capability is declared and the handler is not called."""
         class Script(list):
             def __call__(self, messages, params):
                 return "hi"
 
         client = self.fake(options={"sampling_handler": Script()})
-        got = client.request("fake/ask", {"request": {
+        response = client.request("fake/ask", {"request": {
             "method": "sampling/createMessage",
             "params": {"messages": [], "maxTokens": 1}}})["answer"]
-        self.assertEqual(got["result"]["content"]["text"], "hi")
+        self.assertEqual(response["result"]["content"]["text"], "hi")
 
-    def test_a_modern_server_is_not_answered(self):  # F13
+    def test_requests_of_a_modern_server_get_no_response(self):
         client = self.fake(options={"sampling_handler": lambda *a: "x"}, **MODERN_FAKE)
         for method in ("ping", "sampling/createMessage", "roots/list", "acme/ask"):
             say(client, json.dumps({"jsonrpc": "2.0", "id": "s1", "method": method,
                                     "params": {"messages": [], "maxTokens": 1}}), OK)
         self.fence(client)
-        seen = self.seen(client)
-        self.assertEqual([one for one in seen if "method" not in one], [])
+        self.assertEqual([message for message in self.seen(client)
+                          if "method" not in message], [])
 
-    def test_half_a_line_holds_no_caller_up(self):
-        """Fails (by hanging) if who reads for itself waits for the rest of a line."""
+    def test_an_unfinished_line_does_not_delay_a_timeout(self):
+        """Fails (by hanging) if a caller waits for the rest of the line."""
         client = self.fake(
-            options={"timeout": 0.2, "mode": "legacy"}, sleep="time.sleep(60)",
-            call="tries += 1; os.write(1, b'Loading... ') if tries > 3 else text('ok')",
-            start="tries = 0")
+            options={"mode": "legacy"}, start="tries = 0",
+            call="tries += 1; os.write(1, b'Loading... ') if tries > 1 else text('ok')")
         with hurried():
-            for _ in range(3):  # from the second on, the caller reads
-                client.call_tool("f")
-            self.assertIsInstance(raised(client.call_tool, "f"), RequestTimeout)
+            client.call_tool("f")
+            with self.assertRaises(RequestTimeout):
+                client.call_tool("f", timeout=0.2)
             client.close()
 
-    def test_progress_of_a_finished_call_is_dropped(self):  # F14
-        step = STEP % ("$token", "%s")
-        client, heard = self.fake(call="repeat(params['arguments']['lines'])"), []
-        client.call_tool("f", {"lines": [step % 1, step % 2, DONE, step % 3]},
-                         progress_handler=lambda *a: heard.append(a))
-        client.call_tool("f", {"lines": [step % 1, DONE]},
-                         progress_handler=lambda *a: heard.append(a))
-        soon(lambda: len(heard) == 3)
-        self.assertEqual([progress for progress, _, _ in heard], [1, 2, 1])
+    def test_progress_of_a_finished_call_is_dropped(self):
+        step = PROGRESS % ("$token", "%s")
+        client, steps = self.fake(call="repeat(params['arguments']['lines'])"), []
+        for lines in ([step % 1, step % 2, DONE, step % 3], [step % 1, DONE]):
+            client.call_tool("f", {"lines": lines},
+                             progress_handler=lambda *step: steps.append(step))
+        soon(lambda: len(steps) == 3)
+        self.assertEqual([progress for progress, _, _ in steps], [1, 2, 1])
 
-    def test_every_request_carries_a_token_of_its_own(self):
+    def test_every_request_has_a_progress_token_of_its_own(self):
         for rules in ({}, MODERN_FAKE):
             client = self.fake(**rules)
             client.list_tools()
             self.fence(client)
             client.call_tool("f", {"rounds": [DONE]})
-            seen = [one for one in self.seen(client)
-                    if "id" in one and one["method"] not in ("initialize",
-                                                             "server/discover")]
-            tokens = [one["params"]["_meta"]["progressToken"] for one in seen]
-            self.assertEqual(len(set(tokens)), len(seen))
+            requests = [message for message in self.seen(client) if "id" in message
+                        and message["method"] not in ("initialize", "server/discover")]
+            tokens = {message["params"]["_meta"]["progressToken"]
+                      for message in requests}
+            self.assertEqual(len(tokens), len(requests))
 
-    def test_a_timeout_tells_the_server_and_names_the_request(self):  # F15
-        client = self.fake(call="")
-        with self.assertRaisesRegex(RequestTimeout, "tools/call"):
-            client.call_tool("f", timeout=0.05)
-        self.assertEqual(self.cancellations(client), ["tools/call"])
-
-    def test_a_changed_list_of_roots_is_announced_where_that_exists(self):
-        for rules, said in (({}, ["roots/list_changed"]), (MODERN_FAKE, [])):
+    def test_a_change_of_the_roots_is_announced_to_a_legacy_server_only(self):
+        for rules, expected in (({}, ["roots/list_changed"]), (MODERN_FAKE, [])):
             client = self.fake(options={"roots": ["file:///a"]}, **rules)
             client.set_roots(["file:///b"])
-            self.assertEqual(self.told(client)[-1:], said)
+            self.assertEqual(self.notifications_received(client)[-1:], expected)
 
-    def test_a_log_level_is_not_set_where_there_is_no_logging(self):
-        for able, said in (("", []), ("logging={}", ["logging/setLevel"])):
+    def test_the_log_level_is_set_only_if_the_server_offers_logging(self):
+        for capabilities, expected in (("", 0), ("logging={}", 1)):
             client = self.fake(options={"log_level": "info"}, setLevel="result()",
-                               initialize=f"legacy({able})")
-            seen = self.seen(client)
-            self.assertEqual([one["method"] for one in seen
-                              if "setLevel" in one["method"]], said)
-
-    def told(self, client):
-        """The notifications that the client has sent after the handshake."""
-        said = [one["method"].partition("/")[2] for one in self.seen(client)
-                if "id" not in one]
-        return [word for word in said if word != "initialized"]
+                               initialize=f"legacy({capabilities})")
+            methods = [message["method"] for message in self.seen(client)]
+            self.assertEqual(methods.count("logging/setLevel"), expected)
 
     @clause("2026-07-28/basic/patterns/cancellation",
             "A server **MUST** send `notifications/cancelled`")
-    @clause("2026-07-28/basic/patterns/subscriptions",
-            "A client that receives this response knows the subscription closed cleanly")
-    def test_a_subscription_that_the_server_ends_is_noticed(self):
-        """By its result, by the server's `cancelled`, by an error.  Fails if the client
-        still claims to be subscribed, or says nothing."""
+    @clause("2026-07-28/basic/patterns/subscriptions", "A client that receives this "
+            "response knows the subscription closed cleanly")
+    def test_the_end_of_a_subscription_is_reported_to_the_message_handler(self):
+        """The server ends it by a result, by `cancelled` or by an error.  Fails if the
+        client keeps the subscription, or does not report its end."""
         ends = ["send(id=stream, result={'resultType': 'complete'})",
                 "send(method='notifications/cancelled', params={'requestId': stream})",
                 "send(id=stream, error={'code': -32603, 'message': 'no more'})"]
         for end in ends:
-            heard = queue.Queue()
-            client = self.fake({"message_handler": heard.put}, discover="modern()",
-                               listen=ACKNOWLEDGE + "stream = id", end=end + "; result()")
+            received = queue.Queue()
+            client = self.fake(
+                {"message_handler": received.put}, discover="modern()",
+                listen=ACKNOWLEDGE + "stream = id", end=end + "; result()")
             client.subscribe("note://x")
             with self.subTest(end):
                 client.request("fake/end")
-                got = heard.get(timeout=PATIENCE)
-                self.assertEqual(got["method"], "notifications/cancelled")
-                self.assertEqual(got["params"]["notifications"],
+                notification = received.get(timeout=PATIENCE)
+                self.assertEqual(notification["method"], "notifications/cancelled")
+                self.assertEqual(notification["params"]["notifications"],
                                  {"resourceSubscriptions": ["note://x"]})
                 self.assertEqual(client._subscribed, {})
                 self.assertEqual(client._session.connection.requests_out._sent, {})
                 client.unsubscribe("note://x")
-                self.assertNotIn("cancelled", self.words_seen(client))
+                self.assertNotIn("cancelled", self.methods_received(client))
 
-    @clause("2026-07-28/basic/patterns/subscriptions", "clients **MUST** use this field to "
+    @clause("2026-07-28/basic/patterns/subscriptions",
+            "clients **MUST** use this field to "
             "correlate notifications with their originating subscription")
-    def test_notifications_of_no_open_stream_are_dropped(self):
-        heard, tag = queue.Queue(), "io.modelcontextprotocol/subscriptionId"
-        update = ("send(method='notifications/resources/updated', params={'uri': 'note://%%s'"
-                  ", '_meta': {'%s': %%s, 'x/y': 1}})" % tag)
+    def test_updates_that_belong_to_no_open_subscription_are_dropped(self):
+        received = queue.Queue()
+        update = ("send(method='notifications/resources/updated', "
+                  "params={'uri': 'note://%s', '_meta': {"
+                  "'io.modelcontextprotocol/subscriptionId': %s, 'x/y': 1}})")
         client = self.fake(
-            {"message_handler": heard.put}, discover="modern()",
+            {"message_handler": received.put}, discover="modern()",
             listen=ACKNOWLEDGE + "stream = id",
             say="; ".join(update % row for row in (
-                ("stranger", 999), ("text", "'1'"), ("mine", "stream"))) + "; result()")
-        client.subscribe("note://mine")
+                ("unknown", 999), ("text", "'1'"), ("open", "stream"))) + "; result()")
+        client.subscribe("note://open")
         client.request("fake/say")
-        got = heard.get(timeout=PATIENCE)
-        self.assertEqual(got["params"], {"uri": "note://mine", "_meta": {"x/y": 1}})
-        client.unsubscribe("note://mine")
+        notification = received.get(timeout=PATIENCE)
+        self.assertEqual(notification["params"],
+                         {"uri": "note://open", "_meta": {"x/y": 1}})
+        client.unsubscribe("note://open")
         client.request("fake/say")
         client.notify("fake/nothing")
         self.fence(client)
-        self.assertTrue(heard.empty())
+        self.assertTrue(received.empty())
 
     @clause("2026-07-28/server/utilities/caching", "the client **SHOULD** discard all "
             "cached pages and re-fetch from the beginning")
     def test_a_list_whose_cursor_has_expired_is_read_again_once(self):
         page = ("tries += 1; cursor = params.get('cursor'); "
-                "error(-32602, 'Invalid cursor') if cursor and tries < %d else "
-                "result(tools=[{'name': 't'}], **({} if cursor else {'nextCursor': 'c'}))")
+                "error(-32602, 'Invalid cursor') if cursor and tries < %d else result("
+                "tools=[{'name': 't'}], **({} if cursor else {'nextCursor': 'c'}))")
         client = self.fake(start="tries = 0", list=page % 4)
         self.assertEqual(names(client.list_tools()), ["t", "t"])
         client = self.fake(start="tries = 0", list=page % 99)
         self.assertEqual(raised(client.list_tools).code, -32602)
-        self.assertEqual(self.words_seen(client).count("list"), 4)
+        self.assertEqual(self.methods_received(client).count("list"), 4)
 
     @clause("2025-03-26/basic/index", "**MUST** support receiving JSON-RPC batches")
-    def test_a_client_of_2025_03_26_takes_batches(self):
-        note = NOTE % ("x", "")
+    def test_a_client_of_2025_03_26_accepts_batches(self):
+        notification = NOTIFICATION % ("x", "")
         ping = '{"jsonrpc":"2.0","id":"s1","method":"ping"}'
-        heard = queue.Queue()
-        rules = {"initialize": "legacy('2025-03-26')"}
-        client = self.fake({"message_handler": heard.put}, **rules)
-        self.assertIs(say(client, "[%s,%s,7,%s]" % (note, ping, OK))["ok"], True)
-        self.assertEqual(heard.get(timeout=PATIENCE)["method"], "notifications/x")
-        self.assertEqual([one for one in self.seen(client) if type(one) is list],
+        received = queue.Queue()
+        client = self.fake({"message_handler": received.put},
+                           initialize="legacy('2025-03-26')")
+        batch = "[%s,%s,7,%s]" % (notification, ping, OK)
+        self.assertIs(say(client, batch)["ok"], True)
+        self.assertEqual(received.get(timeout=PATIENCE)["method"], "notifications/x")
+        self.assertEqual([message for message in self.seen(client)
+                          if isinstance(message, list)],
                          [[{"jsonrpc": "2.0", "id": "s1", "result": {}}]])
 
     @clause("2025-11-25/basic/lifecycle",
             "Only use capabilities that were successfully negotiated")
-    def test_what_a_server_does_not_offer_is_not_asked_for(self):
-        verbs = {"prompts": lambda c: c.list_prompts(),
-                 "prompts ": lambda c: c.get_prompt("x"),
-                 "resources": lambda c: c.read_resource("x://y"),
-                 "subscribe": lambda c: c.subscribe("x://y"),
-                 "completions": lambda c: c.complete("p", "a", "v"),
-                 "logging": lambda c: c.set_logging_level("info"),
-                 "tools": lambda c: c.call_tool("f")}
-        bare = "OFFERED.clear(); "
-        for rules in ({"initialize": bare + "legacy()"}, {"discover": bare + "modern()"}):
+    def test_a_request_that_needs_a_missing_capability_is_not_sent(self):
+        for rules in ({"initialize": "OFFERED.clear(); legacy()"},
+                      {"discover": "OFFERED.clear(); modern()"}):
             client = self.fake(**rules)
-            for name, verb in verbs.items():
-                with self.subTest(name, rules=rules):
-                    self.assertEqual(raised(verb, client).code, -32601)
-            sent = {one["method"].partition("/")[0] for one in self.seen(client)}
+            for method, *arguments in (
+                    (client.list_prompts,), (client.get_prompt, "x"),
+                    (client.read_resource, "x://y"), (client.subscribe, "x://y"),
+                    (client.complete, "p", "a", "v"),
+                    (client.set_logging_level, "info"), (client.call_tool, "f")):
+                with self.subTest(method.__name__, rules=rules):
+                    self.assertEqual(raised(method, *arguments).code, -32601)
+            sent = {message["method"].partition("/")[0]
+                    for message in self.seen(client)}
             self.assertFalse(sent & {"prompts", "resources", "completion", "logging",
                                      "subscriptions", "tools"})
-        # Before 2025-03-26 a server had no way to say that it completes.
-        client = self.fake(initialize=bare + "legacy('2024-11-05')",
+
+    def test_completion_before_2025_03_26_needs_no_capability(self):
+        """In 2024-11-05 a server cannot declare completions."""
+        client = self.fake(initialize="OFFERED.clear(); legacy('2024-11-05')",
                            complete="result(completion={'values': ['x']})")
         self.assertEqual(client.complete("p", "a", "v")["values"], ["x"])
 
@@ -7893,64 +7925,70 @@ class Test11Faults(FakeServers, unittest.TestCase):
     def test_input_required_without_a_question_is_retried_with_growing_pauses(self):
         state = INPUT % ',"requestState":"s"'
         with mock.patch.object(mcp_min, "EMPTY_ROUND_SECONDS", 0.01):
-            client = self.fake(options=CONTENT, **MODERN_FAKE)
-            rounds = [state] * 3 + [INPUT % ASK] + [state] * 2 + [DONE]
+            client = self.fake(options=ACCEPT, **MODERN_FAKE)
+            rounds = [state] * 3 + [INPUT % QUESTION] + [state] * 2 + [DONE]
             self.assertEqual(client.call_tool("f", {"rounds": rounds}).text, "done")
             error = raised(client.call_tool, "f", {"rounds": [state]}, timeout=0.2)
         self.assertIsInstance(error, RequestTimeout)
-        # 0.01 + 0.02 + 0.04 + 0.08 + the rest: not one more
-        calls = self.words_seen(client)[7:-1]
+        # In 0.2 s there is time for pauses of 0.01, 0.02, 0.04 and 0.08 s, no more.
+        calls = self.methods_received(client)[7:-1]
         self.assertIn(len(calls), range(2, 7), calls)
 
     def test_only_progress_that_increases_extends_a_timeout(self):
-        step = STEP % ("$token", 1)
+        step = PROGRESS % ("$token", 1)
         client = self.fake(call=f"[(time.sleep(0.05), repeat([{step!r}])) "
                                 "for n in range(12)]; text('late')")
-        self.assertIsInstance(raised(client.call_tool, "f", timeout=0.3), RequestTimeout)
+        with self.assertRaises(RequestTimeout):
+            client.call_tool("f", timeout=0.3)
 
-    def test_every_verb_takes_a_timeout(self):
+    def test_every_method_that_sends_a_request_has_a_timeout(self):
         client = self.fake(list="", read="", get="", complete="", subscribe="",
                            unsubscribe="", ping="", setLevel="",
                            initialize="legacy(logging={}, prompts={})")
-        for verb, *arguments in (
+        for method, *arguments in (
                 (client.list_tools,), (client.list_prompts,), (client.list_resources,),
                 (client.list_resource_templates,), (client.ping,),
                 (client.read_resource, "x://y"), (client.get_prompt, "p"),
                 (client.complete, "p", "a", "v"), (client.subscribe, "x://y"),
                 (client.unsubscribe, "x://y"), (client.set_logging_level, "info")):
-            with self.subTest(verb.__name__):
-                error = raised(verb, *arguments, timeout=0.01)
+            with self.subTest(method.__name__):
+                error = raised(method, *arguments, timeout=0.01)
                 self.assertIsInstance(error, RequestTimeout)
         self.assertEqual(client.max_timeout, 3600)
 
-    def test_subscribing_to_a_modern_server_is_listening(self):
+    def test_a_subscription_to_a_modern_server_is_a_listen_request(self):
         client = self.fake(discover="modern(resources={'subscribe': True})",
                            listen=ACKNOWLEDGE)
         client.subscribe("note://x")
         client.subscribe("note://y")
         client.unsubscribe("note://x")
-        seen = self.seen(client)
-        listens = [one for one in seen if one["method"] == "subscriptions/listen"]
-        self.assertEqual([one["params"]["notifications"] for one in listens], [
+        received = self.seen(client)
+        listens = [message for message in received
+                   if message["method"] == "subscriptions/listen"]
+        self.assertEqual([message["params"]["notifications"] for message in listens], [
             {"resourceSubscriptions": ["note://x"]},
             {"resourceSubscriptions": ["note://y"]}])
-        self.assertEqual([one["params"]["requestId"] for one in seen
-                          if one["method"] == "notifications/cancelled"],
+        self.assertEqual([message["params"]["requestId"] for message in received
+                          if message["method"] == "notifications/cancelled"],
                          [listens[0]["id"]])
 
-    def test_a_subscription_that_the_server_does_not_take_is_an_error(self):
+    def test_a_subscription_that_the_server_refuses_is_an_error(self):
+        """A modern server also refuses by an acknowledgement that does not name it."""
         def subscribe(rules):
             client = self.fake(**rules)
             self.assertIsInstance(raised(client.subscribe, "note://x"), McpError)
             self.fence(client)
 
-        unacknowledged = ACKNOWLEDGE.replace('params["notifications"]', "{}")
+        other = [ACKNOWLEDGE.replace('params["notifications"]', acknowledged)
+                 for acknowledged in ("{}", "{'resourceSubscriptions': []}",
+                                      "{'resourceSubscriptions': 5}",
+                                      "{'resourceSubscriptions': 'note://x'}")]
         at_once(self, subscribe, [
             [{"subscribe": "error(-32601)"}],
-            [{"discover": "modern()", "listen": "error(-32601)"}],
-            [{"discover": "modern()", "listen": unacknowledged}]])
+            *[[{"discover": "modern()", "listen": listen}]
+              for listen in ("error(-32601)", *other)]])
 
-    def test_control_characters_of_the_server_are_shown_escaped(self):  # G7
+    def test_control_characters_of_the_server_are_shown_escaped(self):
         client = self.fake(call="err('\\x1b[31mred'); say('\\x1b[2Jclear'); die(1)",
                            options={"stderr": None})
         with self.assertRaises(ConnectionClosed) as caught:
@@ -7959,23 +7997,16 @@ class Test11Faults(FakeServers, unittest.TestCase):
         self.assertIn("clear", str(caught.exception))
         self.assertNotIn("\x1b", str(caught.exception))
 
-    def cancellations(self, client):
-        """The methods of the requests that the client has cancelled."""
-        seen = self.seen(client)
-        asked = {one.get("id"): one["method"] for one in seen if "id" in one}
-        return [asked[one["params"]["requestId"]] for one in seen
-                if one["method"] == "notifications/cancelled"]
-
-    def test_cancelling_tells_the_server_once(self):
+    def test_a_cancellation_is_sent_once(self):
         client = self.fake(call="")
         call = client.submit_tool("f")
-        soon(lambda: any(one["method"] == "tools/call"
-                         for one in self.seen(client)))
+        soon(lambda: any(message["method"] == "tools/call"
+                         for message in self.seen(client)))
         self.assertTrue(call.cancel())
         call.cancel()
-        self.assertEqual(self.cancellations(client), ["tools/call"])
+        self.assertEqual(self.cancelled(client), ["tools/call"])
 
-    def test_initialize_is_never_cancelled(self):  # F15, F3
+    def test_initialize_is_never_cancelled(self):
         def wait(mode):
             story = Story(self)
             error = raised(self.fake, {"mode": mode, "timeout": 0.1}, story,
@@ -7985,7 +8016,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
 
         at_once(self, wait, [["legacy"], ["auto"]])
 
-    def test_progress_extends_a_timeout_and_the_cap_ends_it(self):  # F15
+    def test_progress_extends_a_timeout_up_to_max_timeout(self):
         steps = ("[(time.sleep(0.12), send(method='notifications/progress', params={"
                  "'progressToken': token, 'progress': n})) for n in range(6)]; ")
 
@@ -8001,41 +8032,40 @@ class Test11Faults(FakeServers, unittest.TestCase):
 
         self.assertEqual(together(extended, capped), ["slow", (RequestTimeout, True)])
 
-    def test_a_flood_of_notifications_does_not_hold_the_answer(self):  # F16
-        flood, total = gate("the flood"), 20000
-        heard = []
+    def test_a_flood_of_notifications_does_not_delay_a_response(self):
+        received, release = [], gate("the release")
 
-        def slow(note):
-            heard.append(note)
-            flood.wait()
+        def slow(notification):
+            received.append(notification)
+            release.wait()
 
         client = self.fake(options={"message_handler": slow}, flood=(
-            f"line = {NOTE % ('x', '')!r} + chr(10); "
-            f"os.write(1, line.encode()); say((line * {total})[:-1]); result(ok=1)"))
+            f"line = {NOTIFICATION % ('x', '')!r} + chr(10); "
+            "os.write(1, line.encode()); say((line * 20000)[:-1]); result(ok=1)"))
         self.assertEqual(client.request("fake/flood")["ok"], 1)
-        self.assertEqual(len(heard), 1)
-        flood.set()
+        self.assertEqual(len(received), 1)
+        release.set()
         self.fence(client)
 
-    def test_a_flood_does_not_wash_away_an_answer_that_waits_behind_progress(self):
-        gone_by, release = gate("the first progress"), gate("the release")
-        flood = NOTE % ("x", "")
+    def test_a_flood_does_not_drop_a_response_that_waits_behind_progress(self):
+        reported, release = gate("the first progress"), gate("the release")
+        notification = NOTIFICATION % ("x", "")
 
         def on_progress(*step):
-            gone_by.set()
+            reported.set()
             release.wait()
 
         client = self.fake(
-            options={"message_handler": lambda note: None},
-            call=f"repeat([{STEP % ('$token', 1)!r}]); text('ok'); "
-                 f"say(({flood!r} + chr(10)) * 20000 + {flood!r})")
+            options={"message_handler": lambda notification: None},
+            call=f"repeat([{PROGRESS % ('$token', 1)!r}]); text('ok'); "
+                 f"say(({notification!r} + chr(10)) * 20000 + {notification!r})")
         call = client.submit_tool("f", progress_handler=on_progress)
-        gone_by.wait()
-        self.fence(client)                              # all of the flood has been read
+        reported.wait()
+        self.fence(client)  # now the whole flood has been read
         release.set()
         self.assertEqual(call.result(PATIENCE).text, "ok")
 
-    def test_a_server_that_does_not_read_stops_nobody_but_itself(self):  # F21
+    def test_a_server_that_does_not_read_delays_no_timeout(self):
         release = Story(self)
         client = self.fake(deaf="result(); [time.sleep(0.01) for _ in range(1000)"
                                 f" if not os.path.getsize({release.path!r})]")
@@ -8049,7 +8079,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
         self.fence(client)
         self.assertEqual(client.call_tool("f").text, "ok")
 
-    def test_closing_while_the_server_does_not_read(self):  # F21
+    def test_close_while_the_server_does_not_read(self):
         client = self.fake(deaf="result(); time.sleep(60)")
         client.request("fake/deaf")
         call = client.submit("fake/fence", {"blob": "x" * 1_000_000})
@@ -8057,8 +8087,8 @@ class Test11Faults(FakeServers, unittest.TestCase):
             self.assertEqual(together(client.close), [None])
         self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
 
-    def test_the_version_the_server_picks(self):  # F31
-        rows = [  # mode, what the server answers, what comes of it
+    def test_the_version_that_the_server_selects(self):
+        rows = [  # mode, the version that the server selects, that of the session
             ("legacy", "2024-11-05", "2024-11-05"),
             ("auto", "2025-03-26", "2025-03-26"),
             ("2025-06-18", "2025-06-18", "2025-06-18"),
@@ -8068,28 +8098,28 @@ class Test11Faults(FakeServers, unittest.TestCase):
             ("2025-06-18", "1999-01-01", None), ("legacy", "", None),
         ]
 
-        def shake_hands(mode, answer, wanted):
-            rule = {"initialize": f"legacy({answer!r})"}
-            if wanted:
+        def connect(mode, selected, expected):
+            rule = {"initialize": f"legacy({selected!r})"}
+            if expected:
                 client = self.fake(options={"mode": mode}, **rule)
-                self.assertEqual(client.protocol_version, wanted)
+                self.assertEqual(client.protocol_version, expected)
             else:
                 error = raised(self.fake, {"mode": mode}, **rule)
                 self.assertIsNotNone(error)
-                self.assertIn(answer, str(error))
+                self.assertIn(selected, str(error))
                 self.assertIn(LATEST, str(error))
 
-        at_once(self, shake_hands, rows)
+        at_once(self, connect, rows)
 
-    def test_a_date_asks_for_that_revision(self):
-        def ask(version):
+    def test_a_mode_that_is_a_date_requests_that_revision(self):
+        def connect(version):
             client = self.fake({"mode": version},
                                initialize="legacy(params['protocolVersion'])")
             self.assertEqual(client.protocol_version, version)
 
-        at_once(self, ask, [[version] for version in LEGACY])
+        at_once(self, connect, [[version] for version in LEGACY])
 
-    def test_a_broken_promise_of_structure_still_gives_the_content(self):  # F32
+    def test_a_result_that_does_not_fit_its_output_schema_keeps_its_content(self):
         tool = {"name": "f", "inputSchema": {"type": "object"},
                 "outputSchema": {"type": "object", "required": ["x"]}}
         for structured in ("", ', "structuredContent": {"y": 1}'):
@@ -8102,7 +8132,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
                 self.assertEqual(client.call_tool("f").text, "done")
 
     def test_results_of_other_implementations(self):
-        rows = [  # the result of tools/call → .data, .is_error
+        rows = [  # the result of tools/call, .data, .is_error
             ({"content": []}, "", False),
             ({"content": [{"type": "text", "text": "x"}], "isError": True}, "x", True),
             ({}, "", False),
@@ -8114,19 +8144,21 @@ class Test11Faults(FakeServers, unittest.TestCase):
         client = self.fake(call="result(**params['arguments']['result'])")
         for result, data, is_error in rows:
             with self.subTest(result=result):
-                got = client.call_tool("f", {"result": result}, raise_on_error=False)
-                self.assertEqual((got.data, got.is_error), (data, is_error))
+                received = client.call_tool("f", {"result": result},
+                                            raise_on_error=False)
+                self.assertEqual((received.data, received.is_error), (data, is_error))
 
-    def test_other_spellings_are_understood(self):
-        notes, steps = [], []
-        client = self.fake(options={"message_handler": notes.append,
-                                    "progress_handler": lambda *a: steps.append(a)})
-        step = STEP % ("$token", 1)
+    def test_notifications_without_the_usual_prefix_are_understood(self):
+        notifications, steps = [], []
+        client = self.fake(options={
+            "message_handler": notifications.append,
+            "progress_handler": lambda *step: steps.append(step)})
+        step = PROGRESS % ("$token", 1)
         for line in ('{"jsonrpc":"2.0","method":"tools/list_changed"}',
                      step.replace("notifications/", ""),
                      step.replace("notifications/", "$/")):
             say(client, line, OK)
-        self.assertEqual(soon(lambda: notes)[0]["method"],
+        self.assertEqual(soon(lambda: notifications)[0]["method"],
                          "notifications/tools/list_changed")
         soon(lambda: len(steps) == 2)
 
@@ -8135,83 +8167,89 @@ class Test11Faults(FakeServers, unittest.TestCase):
 # 7, 11  Which era a server speaks
 # ======================================================================================
 
-# F30: what a server does with the probe and with `initialize` → what it lives through
-# ("+" is a start, then the word of each message), and the revision, or words of the
-# error.  A call follows in the rows that connect: "call" stands there exactly once.
-SHAKE = "discover initialize initialized call"
-SILENT = "silent = True; "             # the answer to the probe comes later, or never
-AWHILE = SILENT + "asked = id"
+# A row of PROBES is: label, the rule of the server for `server/discover`, its rule for
+# `initialize`, the expected story, the expected revision (None: either).  The story has
+# a "+" for each start of the server and a word for each message; a call is made at the
+# end, and "call" must stand there once.  Where connecting fails there is no story, and
+# a tuple of texts of the error instead of the revision.
+HANDSHAKE = "+ discover initialize initialized call"
+RESTART = "+ discover + initialize initialized call"
+SILENT = "silent = True; "  # marks a rule that answers the probe late, or never
+LATER = SILENT + "asked = id"
 ANSWER_LATE = "id, mine = asked, id; modern(); id = mine; "
 PROBES = [
-    ("-32601", "error(-32601)", "legacy()", "+ " + SHAKE, LATEST),
-    ("-32602", "error(-32602, data='')", "legacy()", "+ " + SHAKE, LATEST),
-    ("-32600", "error(-32600)", "legacy()", "+ " + SHAKE, LATEST),
-    ("-32002", "error(-32002)", "legacy()", "+ " + SHAKE, LATEST),
-    ("code 0", "error(0)", "legacy()", "+ " + SHAKE, LATEST),
-    ("id null", SILENT + "id = None; error(-32600)", "legacy()", "+ " + SHAKE, LATEST),
-    ("a malformed error", "send(id=id, error='no')", "legacy()", "+ " + SHAKE, LATEST),
-    ("silence", SILENT, "legacy()", "+ " + SHAKE, LATEST),
-    ("exit on the probe", "die(1)", "legacy()",
-     "+ discover + initialize initialized call", LATEST),
-    ("exit on the probe, slowly", "time.sleep(0.05); die(0)", "legacy()",
-     "+ discover + initialize initialized call", LATEST),
-    ("silent, and dead at initialize", SILENT + "probes = 1",
+    ("error -32601", "error(-32601)", "legacy()", HANDSHAKE, LATEST),
+    ("error -32602", "error(-32602, data='')", "legacy()", HANDSHAKE, LATEST),
+    ("error -32600", "error(-32600)", "legacy()", HANDSHAKE, LATEST),
+    ("error -32002", "error(-32002)", "legacy()", HANDSHAKE, LATEST),
+    ("error 0", "error(0)", "legacy()", HANDSHAKE, LATEST),
+    ("an error with an id of null", SILENT + "id = None; error(-32600)", "legacy()",
+     HANDSHAKE, LATEST),
+    ("a malformed error", "send(id=id, error='no')", "legacy()", HANDSHAKE, LATEST),
+    ("silence", SILENT, "legacy()", HANDSHAKE, LATEST),
+    ("exit on the probe", "die(1)", "legacy()", RESTART, LATEST),
+    ("a slow exit on the probe", "time.sleep(0.05); die(0)", "legacy()", RESTART,
+     LATEST),
+    ("silence, then exit on initialize", SILENT + "probes = 1",
      "die(1) if probes else legacy()",
      "+ discover initialize + initialize initialized call", LATEST),
-    ("an error, and dead at initialize", "probes = 1; error(-32602)",
+    ("an error, then exit on initialize", "probes = 1; error(-32602)",
      "die(1) if probes else legacy()",
      "+ discover initialize + initialize initialized call", LATEST),
     ("stdout closed on the probe", "os.close(1); time.sleep(0.05); die(0)", "legacy()",
-     "+ discover + initialize initialized call", LATEST),
+     RESTART, LATEST),
     ("a DiscoverResult", "modern()", "error(-32022)", "+ discover call", MODERN),
-    ("a DiscoverResult with legacy ones too", "modern('2026-07-28', '2025-11-25')",
+    ("a DiscoverResult with a legacy version too", "modern('2026-07-28', '2025-11-25')",
      "error(0)", "+ discover call", MODERN),
-    ("a DiscoverResult with the future too", "modern('2099-01-01', '2026-07-28')",
+    ("a DiscoverResult with a future version too", "modern('2099-01-01', '2026-07-28')",
      "error(0)", "+ discover call", MODERN),
-    ("a DiscoverResult, legacy only", "modern('2025-11-25')", "legacy()", "+ " + SHAKE,
-     LATEST),
-    ("a DiscoverResult, future only", "modern('2099-01-01')", "legacy()", None,
-     ("2099-01-01", MODERN)),
-    ("a DiscoverResult of an unknown type",
+    ("a DiscoverResult with a legacy version only", "modern('2025-11-25')", "legacy()",
+     HANDSHAKE, LATEST),
+    ("a DiscoverResult with a future version only", "modern('2099-01-01')", "legacy()",
+     None, ("2099-01-01", MODERN)),
+    ("a DiscoverResult of an unknown resultType",
      ("result(resultType='odd', supportedVersions=['2026-07-28'])"), "legacy()",
-     "+ " + SHAKE, LATEST),
-    ("supportedVersions that is text", "result(supportedVersions='2026-07-28')",
-     "legacy()", "+ " + SHAKE, LATEST),
-    ("an empty result", "result()", "legacy()", "+ " + SHAKE, LATEST),
-    ("a list for a result", "send(id=id, result=[])", "legacy()", "+ " + SHAKE, LATEST),
-    ("-32022 naming our version", "error(-32022, supported=['2026-07-28'])",
-     "legacy()", r"\+ (discover )+call", MODERN),
-    ("-32022 naming ours and legacy ones",
+     HANDSHAKE, LATEST),
+    ("text as supportedVersions", "result(supportedVersions='2026-07-28')",
+     "legacy()", HANDSHAKE, LATEST),
+    ("an empty result", "result()", "legacy()", HANDSHAKE, LATEST),
+    ("a list as result", "send(id=id, result=[])", "legacy()", HANDSHAKE, LATEST),
+    ("error -32022 naming the modern version",
+     "error(-32022, supported=['2026-07-28'])", "legacy()",
+     r"\+ (discover )+call", MODERN),
+    ("error -32022 naming a legacy and the modern version",
      "error(-32022, supported=['2025-11-25', '2026-07-28'])", "legacy()",
      r"\+ (discover )+call", MODERN),
-    ("-32022 naming legacy ones", "error(-32022, supported=['2025-11-25'])", "legacy()",
-     "+ " + SHAKE, LATEST),
-    ("-32022 without data", "error(-32022)", "legacy()", None, (MODERN,)),
-    ("-32021", "error(-32021, 'you need roots')", "legacy()", None, ("need roots",)),
-    ("-32022 naming others, initialize refused",
+    ("error -32022 naming a legacy version", "error(-32022, supported=['2025-11-25'])",
+     "legacy()", HANDSHAKE, LATEST),
+    ("error -32022 without data", "error(-32022)", "legacy()", None, (MODERN,)),
+    ("error -32021", "error(-32021, 'you need roots')", "legacy()", None,
+     ("need roots",)),
+    ("error -32022 naming another version, initialize refused",
      "error(-32022, supported=['2099-01-01'], requested='2026-07-28')",
      "error(-32022, supported=['2099-01-01'])", None, ("2099-01-01", MODERN)),
-    ("-32022 naming others, though initialize would be accepted",
+    ("error -32022 naming another version, though initialize would be accepted",
      "error(-32022, supported=['2099-01-01'])", "legacy()", None,
      ("2099-01-01", MODERN)),
-    ("a late DiscoverResult, then code 0", AWHILE, ANSWER_LATE + "error(0)",
+    ("a late DiscoverResult, then error 0", LATER, ANSWER_LATE + "error(0)",
      "+ discover initialize call", MODERN),
-    ("a late DiscoverResult, then -32022", AWHILE,
+    ("a late DiscoverResult, then error -32022", LATER,
      ANSWER_LATE + "error(-32022, supported=['2026-07-28'])",
      "+ discover initialize call", MODERN),
-    ("a late DiscoverResult, then a good handshake", AWHILE,
+    ("a late DiscoverResult, then a good handshake", LATER,
      ANSWER_LATE + "legacy()",
      r"\+ discover initialize (initialized )?call", None),
-    ("-32022 to initialize", SILENT + "probes += 1; modern() if probes > 1 else None",
+    ("silence, then error -32022 to initialize",
+     SILENT + "probes += 1; modern() if probes > 1 else None",
      "error(-32022, supported=['2026-07-28'])",
      r"\+ discover initialize (discover )?call", MODERN),
     ("initialize refused", "error(-32601)", "error(-32602, 'no such client')", None,
      ("no such client",)),
-    ("banners all the way", "say('hello'); error(-32601)", "say('hello'); legacy()",
-     "+ " + SHAKE, LATEST),
+    ("a banner before every response", "say('hello'); error(-32601)",
+     "say('hello'); legacy()", HANDSHAKE, LATEST),
 ]
 
-PINNED = [  # mode, on discover, on initialize → story, version or words of the error
+PINNED = [  # the same, with the mode in place of the label
     ("legacy", "modern()", "legacy()", "+ initialize initialized call", LATEST),
     ("2025-06-18", "modern()", "legacy('2025-06-18')", "+ initialize initialized call",
      "2025-06-18"),
@@ -8227,54 +8265,55 @@ PINNED = [  # mode, on discover, on initialize → story, version or words of th
 
 
 class Test11Probe(unittest.TestCase):
-    """Which era a server speaks: found once, without starting or calling it twice."""
+    """How a client finds the era of a server: with one probe, and without a second
+    start or a second call of a server that needs none."""
 
-    def probe(self, label, *row):
-        self.play("auto", *row)
+    def connect_automatically(self, label, *row):
+        self.connect("auto", *row)
 
-    def play(self, mode, discover, initialize, story, wanted):
-        lived = Story(self)
-        command = fake(lived, discover=discover, initialize=initialize)
+    def connect(self, mode, discover, initialize, expected_story, expected):
+        story = Story(self)
+        command = fake(story, discover=discover, initialize=initialize)
         client = Client(command, mode=mode, timeout=PATIENCE, stderr=None)
         self.addCleanup(client.close)
-        if isinstance(wanted, tuple):
+        if isinstance(expected, tuple):
             error = raised(client.connect)
             self.assertIsNotNone(error)
-            for words in wanted:
-                self.assertIn(words, str(error))
+            for text in expected:
+                self.assertIn(text, str(error))
             return
         client.connect()
-        if client.protocol_version != MODERN:  # fails if the probe is still waited for
+        if client.protocol_version != MODERN:  # the probe must not be pending any more
             self.assertEqual(client._session.connection.requests_out._sent, {})
         self.assertEqual(client.call_tool("f").text, "ok")
-        if wanted:
-            self.assertEqual(client.protocol_version, wanted)
+        if expected:
+            self.assertEqual(client.protocol_version, expected)
         self.assertEqual(client.server_info.get("name", "fake"), "fake")
         client.close()
-        if story.startswith("\\"):
-            self.assertRegex(str(lived), f"^{story}$")
+        if expected_story.startswith("\\"):
+            self.assertRegex(str(story), f"^{expected_story}$")
         else:
-            self.assertEqual(str(lived), story)
+            self.assertEqual(str(story), expected_story)
 
-    def test_the_probe_matrix(self):  # F30
-        quiet = [row for row in PROBES if row[1].startswith(SILENT)]
-        rest = [row for row in PROBES if row not in quiet]
+    def test_every_response_to_the_probe(self):
+        silent = [row for row in PROBES if row[1].startswith(SILENT)]
+        others = [row for row in PROBES if row not in silent]
         with quick_probe(0.2), hurried():
-            at_once(self, self.probe, quiet)
+            at_once(self, self.connect_automatically, silent)
         with hurried():
-            for first in range(0, len(rest), 9):
-                at_once(self, self.probe, rest[first:first + 9])
+            for first in range(0, len(others), 9):
+                at_once(self, self.connect_automatically, others[first:first + 9])
 
     def test_a_pinned_mode_does_not_negotiate(self):
         with quick_probe(0.02):
-            at_once(self, self.play, PINNED)
+            at_once(self, self.connect, PINNED)
 
-    def test_the_timeout_is_that_of_connecting_as_a_whole(self):
-        """Fails if a later step of connecting has the whole timeout once more."""
+    def test_one_timeout_is_the_limit_for_all_steps_of_connecting(self):
+        """Fails if a later step has the whole timeout again."""
         refuse = ("silent = len(seen) > 1; time.sleep(0.15); silent or error(-32022, "
                   "supported=['%s'])" % MODERN)
 
-        def play(mode, rules):
+        def connect(mode, rules):
             client = Client(fake(**rules), mode=mode, log_level="info", timeout=0.5)
             error = raised(client.connect)
             self.assertIsInstance(error, RequestTimeout)
@@ -8282,26 +8321,26 @@ class Test11Probe(unittest.TestCase):
             self.assertLess(float(re.findall(r"([\d.]+) s", str(error))[1]), 0.4)
 
         with hurried():
-            at_once(self, play, [
+            at_once(self, connect, [
                 ("legacy", {"initialize": "time.sleep(0.15); legacy(logging={})",
                             "setLevel": ""}),
                 ("modern", {"discover": refuse})])
 
-    def test_what_a_legacy_server_says_of_the_probe_stays_in_the_tail(self):  # F30
-        def play(answer, passed_on):
-            grumble = "[err('warning %d' % n + 60 * 'x') for n in range(90)]; "
-            heard = []
-            with Client(fake(discover=grumble + answer,
+    def test_stderr_of_a_legacy_server_during_the_probe_is_only_in_stderr_tail(self):
+        def connect(response, passed_on):
+            warn = "[err('warning %d' % n + 60 * 'x') for n in range(90)]; "
+            received = []
+            with Client(fake(discover=warn + response,
                              pid="err('serving'); result()"),
-                        stderr=heard.append) as client:
+                        stderr=received.append) as client:
                 client.request("fake/pid")
-                soon(lambda: "serving" in "".join(heard))
+                soon(lambda: "serving" in "".join(received))
                 self.assertIn("warning 89", client.stderr_tail)
-            self.assertEqual("warning" in "".join(heard), passed_on)
+            self.assertEqual("warning" in "".join(received), passed_on)
 
         for row in (("error(-32602)", False), ("modern()", True)):
             with self.subTest(row[0]):
-                play(*row)
+                connect(*row)
 
 
 # ======================================================================================
@@ -8309,7 +8348,7 @@ class Test11Probe(unittest.TestCase):
 # ======================================================================================
 
 class Test11Process(FakeServers, unittest.TestCase):
-    """The client and a real process: starting it, its end, its last words."""
+    """The client and a real process: its start, its end and its stderr."""
 
     MODE = "legacy"
 
@@ -8331,31 +8370,31 @@ class Test11Process(FakeServers, unittest.TestCase):
                     ("load_config", loaded["ours"], "entry"),
                     ("an entry with cwd", loaded["relative"], None)]
 
-            def start(label, target, who):
+            def connect(label, target, who):
                 with Client(target) as client:
                     self.assertEqual(client.call_tool("env", {"key": "WHO"}).data,
                                      {"value": who})
                     self.assertEqual(client.protocol_version, MODERN)
 
-            at_once(self, start, rows)
+            at_once(self, connect, rows)
 
     @UNIX
-    def test_a_command_that_cannot_be_started_is_named(self):  # F1
+    def test_the_error_names_a_command_that_cannot_be_started(self):
         with tempfile.TemporaryDirectory() as folder:
             flat = os.path.join(folder, "flat")
             open(flat, "w").close()
             none = os.path.join(folder, "none")
-            rows = [("missing", ["no-such-mcp-server"], {}, FileNotFoundError),
-                    ("missing path", [none], {}, FileNotFoundError),
+            rows = [("a missing name", ["no-such-mcp-server"], {}, FileNotFoundError),
+                    ("a missing path", [none], {}, FileNotFoundError),
                     ("not executable", [flat], {}, PermissionError),
                     ("a folder", [folder], {}, PermissionError),
                     ("not on its own PATH", [os.path.basename(sys.executable)],
                      {"env": {"PATH": folder}}, FileNotFoundError),
-                    ("cwd missing", [sys.executable], {"cwd": none}, OSError)]
-            for label, command, options, kind in rows:
+                    ("a missing cwd", [sys.executable], {"cwd": none}, OSError)]
+            for label, command, options, expected in rows:
                 with self.subTest(label):
                     error = raised(Client(command, **options).connect)
-                    self.assertIsInstance(error, kind)
+                    self.assertIsInstance(error, expected)
                     self.assertIn(os.path.basename(command[0]), str(error))
 
     def test_a_trace_that_cannot_be_written_leaves_no_process(self):
@@ -8364,7 +8403,7 @@ class Test11Process(FakeServers, unittest.TestCase):
             self.assertIsInstance(raised(client.connect), FileNotFoundError)
         self.assertIsNotNone(client.exit_code)  # it was started, and has ended
 
-    def test_a_server_that_ends_at_once_tells_why(self):  # F2
+    def test_the_error_for_a_server_that_exits_at_once_has_its_stderr_and_status(self):
         for mode, starts in (("legacy", 1), ("auto", 2)):
             with self.subTest(mode):
                 story = Story(self)
@@ -8378,7 +8417,7 @@ class Test11Process(FakeServers, unittest.TestCase):
                 self.assertEqual(str(story).count("+"), starts)
 
     @UNIX
-    def test_a_server_that_never_speaks_is_ended(self):  # F3
+    def test_a_server_that_does_not_answer_initialize_is_terminated(self):
         story = Story(self)
         with self.assertRaises(RequestTimeout) as caught:
             self.fake({"timeout": 0.2, "stderr": None}, story, initialize="",
@@ -8386,58 +8425,59 @@ class Test11Process(FakeServers, unittest.TestCase):
         self.assertIn("loading", str(caught.exception))
         gone(int(str(story).split()[1]))
 
-    def test_a_megabyte_of_stderr_without_a_newline(self):  # F5
+    def test_a_megabyte_of_stderr_without_a_newline(self):
         client = self.fake(call="os.write(2, b'x' * 1000000); err('end'); text('ok')",
                            options={"stderr": None})
         self.assertEqual(client.call_tool("f").text, "ok")
         soon(lambda: client.stderr_tail.endswith("end\n"))
         self.assertLessEqual(len(client.stderr_tail), 8192)
 
-    def test_stderr_goes_where_it_is_told(self):
-        words = "one\ntwo \u00e9\n"
+    def test_stderr_goes_to_a_stream_a_function_or_nowhere(self):
+        written = "one\ntwo \u00e9\n"
 
-        def play(target, said):
-            with quiet() as ours:
+        def connect(target, received):
+            with quiet() as sys_stderr:
                 client = self.fake({"stderr": target},
                                    call="err('one'); err('two \u00e9'); text('ok')")
                 client.call_tool("f")
-                soon(lambda: client.stderr_tail == words)
-                soon(lambda: said() == words)
+                soon(lambda: client.stderr_tail == written)
+                soon(lambda: received() == written)
                 client.close()
-                self.assertEqual(ours.getvalue(), "")
+                self.assertEqual(sys_stderr.getvalue(), "")
 
-        text, chunks = io.StringIO(), []
-        rows = [("a stream", text, text.getvalue), ("nowhere", None, lambda: words),
-                ("a callable", chunks.append, lambda: "".join(chunks))]
-        for label, target, said in rows:
+        stream, chunks = io.StringIO(), []
+        rows = [("a stream", stream, stream.getvalue),
+                ("a function", chunks.append, lambda: "".join(chunks)),
+                ("nowhere", None, lambda: written)]
+        for label, target, received in rows:
             with self.subTest(label):
-                play(target, said)
+                connect(target, received)
         self.assertTrue(all(chunk.endswith("\n") for chunk in chunks))
 
-    def test_a_stderr_function_costs_the_server_nothing(self):
-        """Fails (the call waits for its timeout) if the thread that drains the pipe also
-        calls the function."""
-        go, heard = gate("go"), []
+    def test_a_slow_or_broken_stderr_function_does_not_delay_the_server(self):
+        """Fails (the call times out) if the thread that reads the pipe also calls the
+        function."""
+        release, received = gate("the release"), []
         broken = mock.Mock(side_effect=ValueError("broken"))
-        for sink in (lambda text: (heard.append(text), go.wait())), broken:
-            with self.subTest(sink=sink), quiet() as ours:
-                client = self.fake({"stderr": sink}, call="err('x' * 100); "
+        for function in (lambda text: (received.append(text), release.wait())), broken:
+            with self.subTest(function=function), quiet() as sys_stderr:
+                client = self.fake({"stderr": function}, call="err('x' * 100); "
                                    "[err('y' * 60000) for _ in range(20)]; text('ok')")
                 for _ in range(2):
                     self.assertEqual(client.call_tool("f").text, "ok")
-                soon(lambda: heard)
-                go.set()
+                soon(lambda: received)
+                release.set()
                 client.close()
         broken.assert_called_once()
-        self.assertIn("ValueError: broken", ours.getvalue())
+        self.assertIn("ValueError: broken", sys_stderr.getvalue())
 
-    def test_sys_stderr_is_looked_up_at_the_start_and_needs_no_descriptor(self):  # F24
-        with quiet() as ours:
+    def test_sys_stderr_is_read_when_connecting_and_needs_no_descriptor(self):
+        with quiet() as sys_stderr:
             client = self.fake(call="err('hello'); text('ok')")
         client.call_tool("f")
-        soon(lambda: ours.getvalue() == "hello\n")
+        soon(lambda: sys_stderr.getvalue() == "hello\n")
 
-    def test_no_stderr_at_all(self):  # F24
+    def test_sys_stderr_may_be_none(self):
         before, sys.stderr = sys.stderr, None
         try:
             client = self.fake(call="err('hello'); text('ok')")
@@ -8445,7 +8485,7 @@ class Test11Process(FakeServers, unittest.TestCase):
         finally:
             sys.stderr = before
 
-    def test_a_client_inside_a_running_event_loop(self):  # F24
+    def test_a_client_inside_a_running_event_loop(self):
         async def main():
             with Client(fake(), mode="legacy") as client:
                 return client.call_tool("f").text
@@ -8453,7 +8493,7 @@ class Test11Process(FakeServers, unittest.TestCase):
         self.assertEqual(asyncio.run(main()), "ok")
         self.assertEqual(together(lambda: asyncio.run(main())), ["ok"])
 
-    def test_the_environment_is_small_unless_told(self):  # F23
+    def test_the_environment_of_the_server(self):
         os.environ["MCP_MIN_SECRET"], os.environ["HOSTILE"] = "s", "() { :; }"
         self.addCleanup(os.environ.pop, "MCP_MIN_SECRET")
         self.addCleanup(os.environ.pop, "HOSTILE")
@@ -8461,19 +8501,19 @@ class Test11Process(FakeServers, unittest.TestCase):
                 ({"env": {}}, None, None), ({"inherit_env": True}, "s", None),
                 ({"inherit_env": True, "env": {"MCP_MIN_SECRET": "t"}}, "t", None)]
 
-        def start(options, secret, mine):
-            env = self.fake(options, env="result(env=dict(os.environ))").request(
-                "fake/env")["env"]
+        def connect(options, secret, mine):
+            client = self.fake(options, env="result(env=dict(os.environ))")
+            env = client.request("fake/env")["env"]
             self.assertEqual((env.get("MCP_MIN_SECRET"), env.get("MINE")),
                              (secret, mine))
             self.assertEqual(env["PATH"], os.environ["PATH"])
             if not options.get("inherit_env"):
                 self.assertNotIn("HOSTILE", env)
 
-        at_once(self, start, rows)
+        at_once(self, connect, rows)
 
     @UNIX
-    def test_the_command_is_looked_up_in_the_childs_own_path(self):  # F23
+    def test_the_command_is_searched_in_the_path_of_the_child(self):
         with tempfile.TemporaryDirectory() as folder:
             tool = os.path.join(folder, "my-mcp-server")
             with open(tool, "w") as file:
@@ -8488,25 +8528,25 @@ class Test11Process(FakeServers, unittest.TestCase):
                                      os.path.realpath(cwd or os.getcwd()))
 
     @UNIX
-    def test_a_death_during_a_call_fails_it_with_code_and_last_words(self):  # F22, D11
+    def test_the_end_of_the_server_fails_its_calls_with_exit_code_and_stderr(self):
         rows = [("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9),
                 ("os.kill(os.getpid(), 11)", -11)]
 
-        def die(act, code):
-            client = self.fake(call="err('last words'); " + act,
+        def end(rule, code):
+            client = self.fake(call="err('last line'); " + rule,
                                options={"stderr": None})
             calls = [client.submit("fake/say", {"lines": []}) for _ in range(3)]
             with self.assertRaises(ConnectionClosed) as caught:
                 client.call_tool("f")
             self.assertEqual(caught.exception.exit_code, code)
-            self.assertIn("last words", caught.exception.stderr)
+            self.assertIn("last line", caught.exception.stderr)
             self.assertEqual(client.exit_code, code)
             for call in calls:
                 self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
 
-        at_once(self, die, rows)
+        at_once(self, end, rows)
 
-    def test_a_death_between_calls_fails_the_next_at_once(self):  # F22
+    def test_the_first_call_after_the_end_of_the_server_fails(self):
         client = self.fake(call="text('bye'); os._exit(4)")
         self.assertEqual(client.call_tool("f").text, "bye")
         error = raised(client.call_tool, "f")
@@ -8514,7 +8554,7 @@ class Test11Process(FakeServers, unittest.TestCase):
         self.assertEqual(error.exit_code, 4)
 
     @UNIX
-    def test_a_server_that_closes_its_stdout_has_ended(self):
+    def test_a_server_that_closes_its_stdout_counts_as_ended(self):
         client = self.fake(call="os.close(1)")
         with hurried():
             self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
@@ -8522,7 +8562,7 @@ class Test11Process(FakeServers, unittest.TestCase):
 
     @UNIX
     def test_calls_of_a_server_that_closes_its_stdout_and_stays_fail_together(self):
-        # Fails (after 4 s) when its exit is waited for once for each call.
+        """Fails (after 4 s) if every call waits for the exit of the server."""
         client = self.fake(call="os.close(1); time.sleep(60)")
         calls = [client.submit_tool("f") for _ in range(100)]
         with hurried():
@@ -8531,22 +8571,22 @@ class Test11Process(FakeServers, unittest.TestCase):
                 self.assertIsInstance(call.exception(), ConnectionClosed)
             client.close()
 
-    def test_an_answer_is_read_to_its_end_though_its_server_has_ended(self):
-        """Fails if a process is given up while its last answer is still decoded."""
+    def test_the_last_response_of_a_server_that_has_ended_is_received(self):
+        """Fails if the calls fail while the last response is still decoded."""
         decode = mcp_min.decode
 
-        def slowly(line, max_depth):
-            time.sleep(0.3 if b"last words" in line else 0)  # longer than `hurried`
+        def decode_slowly(line, max_depth):
+            time.sleep(0.3 if b"last result" in line else 0)  # longer than `hurried`
             return decode(line, max_depth)
 
-        with hurried(), mock.patch.object(mcp_min, "decode", slowly):
-            client = self.fake(call="text('last words'); die(3)")
-            self.assertEqual(client.call_tool("f").text, "last words")
+        with hurried(), mock.patch.object(mcp_min, "decode", decode_slowly):
+            client = self.fake(call="text('last result'); die(3)")
+            self.assertEqual(client.call_tool("f").text, "last result")
             client.close()
 
     @UNIX
     def test_ctrl_c_while_waiting_cancels_that_call_only(self):
-        """Fails if the server is not told, or if the connection suffers."""
+        """Fails if the server gets no `cancelled`, or if the connection is lost."""
         if threading.current_thread() is not threading.main_thread():
             self.skipTest("signals go to the main thread")
         story = Story(self)
@@ -8563,14 +8603,15 @@ class Test11Process(FakeServers, unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             client.call_tool("f")
         watcher.join(PATIENCE)
-        seen = self.seen(client)
-        calls = [one["id"] for one in seen if one["method"] == "tools/call"]
-        self.assertEqual([one["params"]["requestId"] for one in seen
-                          if one["method"] == "notifications/cancelled"], calls[1:])
+        received = self.seen(client)
+        calls = [message["id"] for message in received
+                 if message["method"] == "tools/call"]
+        self.assertEqual([message["params"]["requestId"] for message in received
+                          if message["method"] == "notifications/cancelled"], calls[1:])
         self.assertFalse(other.done())
 
     def test_ctrl_c_just_after_sending_cancels_the_call(self):
-        """Fails if only a thread that waits already tells the server."""
+        """Fails if a call is cancelled only after its thread has begun to wait."""
         client, flush = self.fake(call=""), mcp_min.Outbox.flush
 
         def interrupted(outbox, **options):
@@ -8582,12 +8623,13 @@ class Test11Process(FakeServers, unittest.TestCase):
         patch.start()
         with self.assertRaises(KeyboardInterrupt):
             client.call_tool("f")
-        self.assertEqual([one["method"] for one in self.seen(client)][-3:], [
+        methods = [message["method"] for message in self.seen(client)]
+        self.assertEqual(methods[-3:], [
             "tools/call", "notifications/cancelled", "fake/seen"])
 
     @UNIX
-    def test_a_server_whose_child_holds_its_stdout_is_dead_all_the_same(self):
-        """Fails, 20 s late, if only the end of its stdout counts."""
+    def test_a_server_has_ended_even_if_its_child_keeps_its_stdout_open(self):
+        """Fails, after 20 s, if only the end of its stdout counts."""
         with hurried():
             client = self.fake(call="import subprocess; "
                                     "subprocess.Popen(['sleep', '20']); die(7)")
@@ -8596,51 +8638,53 @@ class Test11Process(FakeServers, unittest.TestCase):
             self.assertEqual(error.exit_code, 7)
             client.close()
 
-    def test_connecting_again_leaves_nothing_of_the_dead_behind(self):
-        """Fails if `connect` takes the dead for connected, or keeps its pipes open."""
-        client = self.fake(call="die(5)")
+    def test_connecting_again_closes_the_pipes_of_the_ended_server(self):
+        """Fails if `connect` counts the client as still connected, or keeps the old
+        pipes open."""
+        client, open_files = self.fake(call="die(5)"), []
         for _ in range(10):
             self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
             client.connect()
             self.fence(client)
-            if _ == 0:
-                before = len(os.listdir("/dev/fd"))
-        self.assertLessEqual(len(os.listdir("/dev/fd")), before)
+            open_files.append(len(os.listdir("/dev/fd")))
+        self.assertLessEqual(open_files[-1], open_files[0])
 
-    def test_a_blocked_stderr_does_not_hold_connecting_up(self):
-        """Fails if the thread that connects passes on what was held."""
-        free, late = threading.Event(), []
+    def test_a_blocked_stderr_function_does_not_delay_connecting(self):
+        """Fails if the thread that connects passes on what came during the probe."""
+        release, late = threading.Event(), []
         client = Client(fake(discover="err('hello'); modern()"), timeout=PATIENCE,
-                        stderr=lambda text: free.wait(1) or late.append(text))
+                        stderr=lambda text: release.wait(1) or late.append(text))
         with client:
             self.fence(client)
-            free.set()
+            release.set()
         self.assertEqual(late, [])
 
-    def test_a_callback_may_wait_for_another_call_of_the_dead(self):
-        """Fails if the callbacks of one run before the next has failed."""
-        client, seen = self.fake(call="die(5)", hang=""), []
+    def test_a_done_callback_may_wait_for_another_call_of_the_ended_server(self):
+        """Fails if the callbacks of a call run before the other calls have failed."""
+        client, errors = self.fake(call="die(5)", hang=""), []
         first, second = client.submit("fake/hang"), client.submit("fake/hang")
-        for one, other in (first, second), (second, first):
-            one.add_done_callback(
-                lambda _, other=other: seen.append(other.exception(1)))
+        for call, other in (first, second), (second, first):
+            call.add_done_callback(
+                lambda _, other=other: errors.append(other.exception(1)))
         raised(client.call_tool, "f")
-        soon(lambda: len(seen) == 2)
+        soon(lambda: len(errors) == 2)
 
-    def test_an_entry_may_hold_nulls_and_numbers_and_odd_targets_are_named(self):
+    def test_a_config_entry_may_hold_nulls_and_numbers(self):
         self.assertEqual(mcp_min.command_of(
             {"command": "x", "args": None, "env": None}, None, None), (["x"], {}, None))
         command, *args = fake(fence="result(port=os.environ['PORT'])")
         entry = {"command": command, "args": args, "env": {"PORT": 80}}
         with Client(entry, mode="legacy") as client:
             self.assertEqual(client.request("fake/fence")["port"], "80")
-        ours, theirs = socket.socketpair()
-        with ours, theirs, self.assertRaisesRegex(TypeError, "two binary streams"):
-            Client((ours, theirs)).connect()
-        self.assertEqual(Client([sys.executable], timeout=None).timeout, math.inf)
 
-    def test_auto_restart_starts_a_fresh_process_and_repeats_nothing(self):  # F22
-        for mode, again in (("legacy", "initialize initialized"), ("auto", "")):
+    def test_a_pair_of_sockets_is_no_pair_of_streams(self):
+        client_end, server_end = socket.socketpair()
+        with client_end, server_end, self.assertRaisesRegex(
+                TypeError, "two binary streams"):
+            Client((client_end, server_end)).connect()
+
+    def test_auto_restart_starts_a_new_process_and_repeats_no_call(self):
+        for mode in ("legacy", "auto"):
             with self.subTest(mode):
                 story = Story(self)
                 client = self.fake({"mode": mode, "auto_restart": True}, story,
@@ -8648,95 +8692,87 @@ class Test11Process(FakeServers, unittest.TestCase):
                 self.fence(client)
                 self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
                 self.fence(client)
-                lived = str(story)
-                self.assertEqual((lived.count("+"), lived.count("call")), (2, 1))
-                if again:
-                    self.assertIn("call + initialize initialized fence", lived)
+                words = str(story)
+                self.assertEqual((words.count("+"), words.count("call")), (2, 1))
+                if mode == "legacy":
+                    self.assertIn("call + initialize initialized fence", words)
                 else:
-                    self.assertNotIn("initialize", lived)
+                    self.assertNotIn("initialize", words)
                 self.assertIsNone(client.exit_code)
 
-    def test_subscriptions_survive_a_restart(self):  # F22
-        able = "(resources={'subscribe': True})"
-        for mode, rule in (("legacy", {"initialize": "legacy" + able}),
-                           ("modern", {"discover": "modern" + able})):
+    def test_subscriptions_are_made_again_after_a_restart(self):
+        for mode, rule in (
+                ("legacy", {"initialize": "legacy(resources={'subscribe': True})"}),
+                ("modern", {"discover": "modern(resources={'subscribe': True})"})):
             with self.subTest(mode):
                 story = Story(self)
                 client = self.fake(
                     {"mode": mode, "auto_restart": True,
-                     "message_handler": lambda note: None},
+                     "message_handler": lambda notification: None},
                     story, subscribe="result()", call="die(5)", listen=ACKNOWLEDGE,
                     **rule)
                 client.subscribe("note://x")
                 raised(client.call_tool, "f")
                 client.request("fake/fence")
                 self.assertEqual(len(soon(lambda client=client: [
-                    one for one in self.seen(client)
-                    if "note://x" in json.dumps(one)])), 1)
+                    message for message in self.seen(client)
+                    if "note://x" in json.dumps(message)])), 1)
 
-    def test_a_subscription_that_ends_with_a_restart_is_no_reason_to_fail(self):
+    def test_a_subscription_that_is_refused_after_a_restart_is_only_reported(self):
         story = Story(self)
         client = self.fake(
             {"mode": "legacy", "auto_restart": True}, story, call="die(5)",
             subscribe="error(-32002) if 'call' in open(diary[0]).read() else result()")
         client.subscribe("note://x")
         raised(client.call_tool, "f")
-        with quiet() as said:
+        with quiet() as stderr:
             self.fence(client)
-        self.assertIn("note://x", said.getvalue())
+        self.assertIn("note://x", stderr.getvalue())
 
-    def test_a_server_that_dies_of_a_subscription_is_not_started_for_ever(self):
-        """Fails if subscribing again may restart the server it subscribes to."""
-        story, dies = Story(self), "die(5) if open(diary[0]).read().count('+') > 1 else 0"
+    def test_a_server_that_exits_on_a_subscription_is_restarted_once(self):
+        """Fails if subscribing after a restart may restart the server again."""
+        story = Story(self)
+        exit_if_restarted = "die(5) if open(diary[0]).read().count('+') > 1 else 0"
         client = self.fake({"mode": "legacy", "auto_restart": True}, story,
-                           subscribe="result(); " + dies, call="die(5)")
+                           subscribe="result(); " + exit_if_restarted, call="die(5)")
         client.subscribe("note://x")
         client.subscribe("note://y")
         raised(client.call_tool, "f")
 
-        def and_die(dialect, *args, subscribe=mcp_min.LegacyClientPolicy.subscribe):
-            subscribe(dialect, *args)
+        def subscribe_and_wait(policy, *args,
+                               subscribe=mcp_min.LegacyClientPolicy.subscribe):
+            subscribe(policy, *args)
             soon(client._session.is_dead)
             if str(story).count("+") > 3:
                 raise AssertionError("started again and again")
 
-        with mock.patch.object(mcp_min.LegacyClientPolicy, "subscribe", and_die):
+        with mock.patch.object(
+                mcp_min.LegacyClientPolicy, "subscribe", subscribe_and_wait):
             error = raised(client.request, "fake/fence")
         self.assertIsInstance(error, ConnectionClosed)
         self.assertEqual(str(story).count("+"), 2)
 
-    def test_a_subscription_that_is_not_answered_again_is_given_up(self):
-        """Fails if `connect` raises and leaves the process to run."""
-        story, heard = Story(self), io.StringIO()
+    def test_connect_gives_up_a_subscription_that_is_not_answered_again(self):
+        """Fails if `connect` raises and leaves the process running."""
+        story = Story(self)
         client = self.fake(
-            {"mode": "legacy", "timeout": 0.2}, story,
+            {"mode": "legacy", "timeout": 0.6}, story,
             subscribe="open(diary[0]).read().count('+') > 1 or result()")
         client.subscribe("note://x")
         client.close()
-        with mock.patch.object(sys, "stderr", heard):
+        with quiet() as stderr:
             client.connect()
-        self.assertIn("no longer subscribed to note://x", heard.getvalue())
-        self.assertEqual(client.request("fake/fence")["fence"], True)
+        self.assertIn("no longer subscribed to note://x", stderr.getvalue())
+        self.fence(client)
 
-    def test_a_subscription_that_is_not_acknowledged_is_late(self):
-        """Fails if what was not said in time is taken for a no."""
-        client = self.fake({"mode": "modern", "timeout": 0.2}, discover="modern()",
-                           listen="")
-        self.assertIsInstance(raised(client.subscribe, "note://x"), RequestTimeout)
-        self.assertEqual(client.request("fake/seen")["seen"][-2]["method"],
-                         "notifications/cancelled")
+    def test_a_subscription_that_is_not_acknowledged_times_out(self):
+        """Fails if a missing acknowledgement counts as a refusal."""
+        client = self.fake({"mode": "modern"}, discover="modern()", listen="")
+        error = raised(client.subscribe, "note://x", timeout=0.2)
+        self.assertIsInstance(error, RequestTimeout)
+        self.assertEqual(self.seen(client)[-2]["method"], "notifications/cancelled")
 
-    def test_an_acknowledgement_of_something_else_is_a_refusal(self):
-        for agreed in ("{}", "{'resourceSubscriptions': []}",
-                       "{'resourceSubscriptions': 5}",
-                       "{'resourceSubscriptions': 'note://x'}"):
-            with self.subTest(agreed):
-                client = self.fake({"mode": "modern"}, discover="modern()",
-                                   listen=ACKNOWLEDGE.replace(
-                                       'params["notifications"]', agreed))
-                self.assertIsInstance(raised(client.subscribe, "note://x"), McpError)
-
-    def test_without_auto_restart_the_dead_stay_dead(self):
+    def test_without_auto_restart_every_later_call_fails(self):
         story = Story(self)
         client = self.fake({}, story, call="die(5)")
         for _ in range(3):
@@ -8744,19 +8780,19 @@ class Test11Process(FakeServers, unittest.TestCase):
         self.assertEqual(str(story).count("+"), 1)
 
     @UNIX
-    def test_a_server_that_will_not_end_is_ended(self):  # F20
+    def test_close_ends_every_server(self):
         ignore = "import signal; signal.signal(15, signal.SIG_IGN); "
         child = ("import subprocess; child = subprocess.Popen([sys.executable, '-I',"
                  " '-c', 'import time; time.sleep(60)']%s); note(str(child.pid)); ")
-        rows = [  # what it does → how it ends
+        rows = [  # label, what the server does first, what last, its exit code
             ("ends at end of input", "", "", 0),
             ("ends with a status", "", "die(9)", 9),
             ("ignores end of input", "", "time.sleep(60)", -15),
-            ("ignores everything", ignore, "time.sleep(60)", -9),
+            ("ignores end of input and SIGTERM", ignore, "time.sleep(60)", -9),
             ("leaves a child", child % "", "", 0),
-            ("leaves a child and ignores all", ignore + child % "", "time.sleep(60)",
-             -9),
-            ("leaves a child in a session of its own holding stdout",
+            ("leaves a child and ignores end of input and SIGTERM",
+             ignore + child % "", "time.sleep(60)", -9),
+            ("leaves a child that keeps stdout open, in another session",
              child % ", start_new_session=True", "", 0),
         ]
 
@@ -8765,9 +8801,9 @@ class Test11Process(FakeServers, unittest.TestCase):
             client = self.fake({}, story, start=start, end=end)
             started = time.monotonic()
             client.close()
-            took = time.monotonic() - started
+            elapsed = time.monotonic() - started
             self.assertEqual(client.exit_code, code)
-            self.assertLess(took, 5.5)
+            self.assertLess(elapsed, 5.5)
             children = [int(word) for word in str(story).split() if word.isdigit()]
             for pid in children:
                 if "start_new_session" in start:
@@ -8778,7 +8814,7 @@ class Test11Process(FakeServers, unittest.TestCase):
             at_once(self, close, rows)
 
     @UNIX
-    def test_a_client_that_is_never_closed_does_not_hold_the_exit(self):  # F19
+    def test_a_client_that_is_never_closed_does_not_delay_the_exit(self):
         code = ("import sys; sys.path.insert(0, %r); import mcp_min\n"
                 "client = mcp_min.Client(%r, mode='legacy').connect()\n"
                 "print(client.request('fake/pid')['pid'], flush=True)\n%s")
@@ -8791,28 +8827,30 @@ class Test11Process(FakeServers, unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, b""))
             gone(int(done.stdout))
 
-        at_once(self, end, [("falls off the end", ""), ("atexit, twice", close * 2),
+        at_once(self, end, [("the end of the program", ""),
+                            ("closed twice by atexit", close * 2),
                             ("sys.exit", "sys.exit(0)")])
 
     @UNIX
-    def test_a_client_that_is_never_closed_ends_its_server(self):
-        """Also one that ignores the end of its input, and SIGTERM."""
+    def test_a_client_that_is_never_closed_kills_its_server(self):
+        """The server ignores the end of its input, and SIGTERM."""
         stubborn = fake(start="import signal; signal.signal(15, signal.SIG_IGN)",
                         end="time.sleep(60)")
         code = ("import sys; sys.path.insert(0, %r); import mcp_min, os\n"
                 "mcp_min.Process.PATIENCE = 0.1\n"
                 "client = mcp_min.Client(%r, mode='legacy').connect()\n"
                 "print(client.request('fake/pid')['pid'], flush=True)\n"
-                "if os.fork() == 0: sys.exit()\n"  # ends a copy, not the server
+                "if os.fork() == 0: sys.exit()\n"  # the exit of a fork does not end it
                 "os.wait(); client.request('fake/fence')\n")
-        done = subprocess.run(  # from 3.12 on a fork beside threads warns
+        # Python warns of a fork in a process with threads from 3.12 on.
+        done = subprocess.run(
             [sys.executable, "-I", "-S", "-W", "ignore", "-c", code % (HERE, stubborn)],
             capture_output=True, timeout=PATIENCE, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         gone(int(done.stdout))
 
     @UNIX
-    def test_nothing_is_left_open(self):
+    def test_no_descriptor_and_no_thread_is_left_after_close(self):
         def open_files():
             return set(os.listdir("/proc/self/fd"))
 
@@ -8835,58 +8873,59 @@ class Test11Process(FakeServers, unittest.TestCase):
 # ======================================================================================
 
 class TestRaces(unittest.TestCase):
-    """Each of these must be able to fail: the comment says what to remove for that."""
+    """Each docstring names the mistake in mcp_min that makes the test fail."""
 
     def setUp(self):
         self.server = Server("echo")
         self.server.add_tool(lambda word: word, name="echo")
-        hurry = restless(1e-5)
-        hurry.__enter__()
-        self.addCleanup(hurry.__exit__, None, None, None)
+        switching = restless(1e-5)
+        switching.__enter__()
+        self.addCleanup(switching.__exit__, None, None, None)
 
     def test_threads_that_subscribe_at_once_share_one_stream(self):
-        # Fails if the stream of a resource is looked up and replaced in two steps.
+        """Fails if the stream of a resource is looked up and replaced in two steps."""
         server, _ = everything()
         with Client(server, mode="modern") as client, restless():
             for _ in range(100):
                 together(*[lambda: client.subscribe("note://x")] * 3)
                 client.unsubscribe("note://x")
-            # What remains is the stream of changes that was opened when connecting.
-            soon(lambda: len(server.listeners) == 1, "the end of the others")
+            # One stream remains: that for changes, which was opened when connecting.
+            soon(lambda: len(server.listeners) == 1, "the end of the other streams")
 
-    def test_a_tool_that_is_replaced_is_there_all_the_time(self):
-        # Fails when the old entry is taken out before the new one is put in.
-        over = threading.Event()
+    def test_a_tool_can_be_called_while_it_is_replaced(self):
+        """Fails if the old entry is removed before the new one is added."""
+        stop = threading.Event()
 
         def replace():
-            while not over.is_set():
+            while not stop.is_set():
                 self.server.add_tool(lambda word: word, name="echo")
 
         writer = threading.Thread(target=replace)
         call = '1 tools/call {"name": "echo", "arguments": {"word": "x"}}'
-        with restless(), wire(self.server) as client:
+        with quiet(), restless(), wire(self.server) as client:
             writer.start()
             try:
                 for _ in range(400):
                     self.assertIn("result", client.ask(call, "modern"))
             finally:
-                over.set()
+                stop.set()
                 writer.join()
 
     def test_several_threads_of_one_handler_ask_at_once(self):
-        # Fails when a question is counted and entered in two steps.
+        """Fails if a question is counted and added in two steps."""
         @self.server.tool
         def poll(ctx: Context) -> str:
             return "".join(together(*[lambda: ctx.sample("?").text] * 8))
 
-        with restless(), Client(self.server, mode="legacy",
-                                sampling_handler=lambda messages, params: "!") as client:
+        with restless(), Client(
+                self.server, mode="legacy",
+                sampling_handler=lambda messages, params: "!") as client:
             for _ in range(20):
                 self.assertEqual(client.call_tool("poll").text, "!" * 8)
 
-    def test_fifty_threads_get_their_own_answers(self):  # F18
-        # Fails when two threads may write at once (the long words do not fit a pipe, so
-        # lines would mix), or may take the same id.
+    def test_each_of_fifty_threads_receives_its_own_results(self):
+        """Fails if two threads may write at once, or may take the same id.  The long
+        words do not fit into a pipe, so the lines of two writers would be mixed."""
         with Client(self.server) as client:
             def work(thread):
                 for call in range(60):
@@ -8897,62 +8936,62 @@ class TestRaces(unittest.TestCase):
             self.assertEqual(together(*[lambda thread=thread: work(thread)
                                         for thread in range(50)]), [None] * 50)
 
-    def test_cancel_against_answer_has_one_winner(self):
-        # Fails (an InvalidStateError on stderr, two callbacks) when an answer does not
-        # make sure, in one step, that its future has not been cancelled.
+    def test_a_call_is_either_cancelled_or_has_a_result(self):
+        """Fails (an InvalidStateError on stderr, two callbacks) if the check that the
+        future is not cancelled and the setting of its result are two steps."""
         def race(client, turn):
             ended = []
             call = client.submit_tool("echo", {"word": str(turn)})
             call.add_done_callback(ended.append)
             if turn % 3:
                 together(call.cancel)
-            won = call.cancel()
+            accepted = call.cancel()
             soon(lambda: ended == [call])
-            if won or call.cancelled():
+            if accepted or call.cancelled():
                 self.assertTrue(call.cancelled())
             else:
                 self.assertEqual(call.result().text, str(turn))
 
-        with quiet() as said, Client(self.server) as client:
+        with quiet() as stderr, Client(self.server) as client:
             for turn in range(300):
                 race(client, turn)
             self.assertEqual(client.call_tool("echo", {"word": "alive"}).text, "alive")
-        self.assertEqual(said.getvalue(), "")
+        self.assertEqual(stderr.getvalue(), "")
 
-    def test_answer_against_timeout_has_one_winner(self):
-        # Fails when a timeout does not pop the call: the late answer then meets a
-        # future that is already done, or is given to the caller as well.
+    def test_a_call_either_times_out_or_has_a_result(self):
+        """Fails if a timeout does not remove the request from the table: the late
+        response then finds a future that is done, or is returned as well."""
         with Client(self.server) as client:
-            client.call_tool("echo", {"word": "warm"})
+            client.call_tool("echo", {"word": "first"})
 
             def work(thread):
                 for turn in range(60):
                     word = f"{thread}/{turn}"
                     try:
-                        got = client.call_tool("echo", {"word": word},
-                                               timeout=turn * 1e-4 + 1e-5).text
+                        text = client.call_tool("echo", {"word": word},
+                                                timeout=turn * 1e-4 + 1e-5).text
                     except RequestTimeout:
                         continue
-                    if got != word:
-                        return got
+                    if text != word:
+                        return text
 
             self.assertEqual(together(*[lambda thread=thread: work(thread)
                                         for thread in range(4)]), [None] * 4)
             self.assertEqual(client.call_tool("echo", {"word": "alive"}).text, "alive")
 
-    def test_close_against_everything(self):
-        # Fails (an error of another kind, a thread that hangs) when some verb forgets
-        # that the connection may end under it.
-        def until_closed(started, act):
+    def test_close_while_other_threads_use_every_method(self):
+        """Fails (another exception, a thread that hangs) if a method does not expect
+        that the connection may be closed at any moment."""
+        def repeat_until_closed(started, use):
             started.wait(PATIENCE)
             with contextlib.suppress(ConnectionClosed):
                 while True:
                     with contextlib.suppress(concurrent.futures.CancelledError):
-                        act()
+                        use()
 
-        def battle(turn):
+        def race(turn):
             client = Client(everything(drain_seconds=0.01)[0],
-                            message_handler=lambda note: None).connect()
+                            message_handler=lambda notification: None).connect()
             started = threading.Barrier(9)
 
             def close():
@@ -8965,38 +9004,39 @@ class TestRaces(unittest.TestCase):
                 call.cancel()
                 call.result(PATIENCE)
 
-            acts = [client.list_tools, client.ping, cancel,
+            uses = [client.list_tools, client.ping, cancel,
                     lambda: client.call_tool("add", {"a": 1}),
                     lambda: client.submit_tool("add", {"a": 1}).result(PATIENCE),
                     lambda: client.subscribe("note://x"),
                     lambda: client.read_resource("note://x")]
             return together(close, close, *[
-                lambda act=act: until_closed(started, act) for act in acts])
+                lambda use=use: repeat_until_closed(started, use) for use in uses])
 
         for turn in range(15):
-            self.assertEqual(battle(turn), [None] * 9)
+            self.assertEqual(race(turn), [None] * 9)
 
-    def test_close_against_submit_leaves_no_call_behind(self):
-        # Fails (a call that waits for ever) when a call can enter the table after close
-        # has emptied it: the look at "closed" and the entry must share a lock.
-        def storm(client, calls):
+    def test_close_while_other_threads_submit_leaves_no_call_pending(self):
+        """Fails (a call never ends) if a call can be added to the table after `close`
+        has emptied it: the check of "closed" and the addition must share a lock."""
+        def submit(client, calls):
             while not (calls and calls[-1].done() and calls[-1].exception()):
                 calls.append(client.submit_tool("echo", {"word": ""}))
 
-        def battle(client):
-            calls = [[] for _ in range(4)]
-            together(*[lambda mine=mine: storm(client, mine) for mine in calls],
+        def race(client):
+            calls_of_threads = [[] for _ in range(4)]
+            together(*[lambda calls=calls: submit(client, calls)
+                       for calls in calls_of_threads],
                      lambda: (time.sleep(0.005), client.close()))
-            for mine in calls:
-                for call in mine:
-                    error = call.exception(PATIENCE)
-                    self.assertIsInstance(error, (type(None), ConnectionClosed))
+            for call in itertools.chain(*calls_of_threads):
+                error = call.exception(PATIENCE)
+                self.assertIsInstance(error, (type(None), ConnectionClosed))
 
         for _ in range(5):
-            battle(Client(self.server).connect())
+            race(Client(self.server).connect())
 
     def test_one_thread_reads_for_a_client(self):
-        # Fails when a caller reads for itself, or reading is handed over.
+        """Fails if a thread that calls reads lines itself, or if reading passes from
+        one thread to another."""
         readers = collections.defaultdict(set)
 
         def next_line(lines, next=mcp_min.LineReader.next):
@@ -9009,23 +9049,23 @@ class TestRaces(unittest.TestCase):
                         self.server, mode=mode) as client:
                 together(*[lambda client=client: [
                     client.call_tool("echo", {"word": "a"}) for _ in range(50)]] * 4)
-                ours = readers[client._session.connection._lines]
-                self.assertEqual([thread.name for thread in ours], ["mcp reader"])
+                threads = readers[client._session.connection._lines]
+                self.assertEqual([thread.name for thread in threads], ["mcp reader"])
 
-    def test_a_future_s_callback_may_call_the_client(self):
-        # Fails (a call that times out) when it runs on the thread that reads.
-        got = gate("the second answer")
+    def test_a_done_callback_may_call_the_client(self):
+        """Fails (the second call times out) if it runs on the reading thread."""
+        received = gate("the second result")
 
-        def again(call):
+        def call_again(call):
             self.assertEqual(client.call_tool("echo", {"word": "b"}).text, "b")
-            got.set()
+            received.set()
 
         with Client(self.server) as client:
-            client.submit_tool("echo", {"word": "a"}).add_done_callback(again)
-            got.wait()
+            client.submit_tool("echo", {"word": "a"}).add_done_callback(call_again)
+            received.wait()
 
-    def test_two_threads_closing_both_return(self):
-        # Fails when both reap the process, or both close the same descriptor.
+    def test_close_returns_in_every_thread_that_calls_it(self):
+        """Fails if two threads wait for the process, or close the same descriptor."""
         for _ in range(20):
             client = Client(self.server).connect()
             self.assertEqual(together(*[client.close] * 4), [None] * 4)
@@ -9033,20 +9073,21 @@ class TestRaces(unittest.TestCase):
         self.assertEqual(together(*[client.close] * 4), [None] * 4)
         self.assertEqual(client.exit_code, 0)
 
-    def test_many_threads_after_a_death_start_one_process(self):
-        # Fails when "is it dead? then start" is not one step under a lock.
+    def test_many_threads_restart_an_ended_server_once(self):
+        """Fails if the check for the end of the server and the restart are not one step
+        under a lock."""
         story = Story(self)
         with Client(fake(story, call="die(1)"), mode="legacy", auto_restart=True,
                     stderr=None) as client:
             raised(client.call_tool, "f")
-            got = together(*[lambda: client.request("fake/fence")["fence"]] * 8)
-            self.assertEqual(got, [True] * 8)
+            results = together(*[lambda: client.request("fake/fence")["fence"]] * 8)
+            self.assertEqual(results, [True] * 8)
         self.assertEqual(str(story).count("+"), 2)
 
-    def test_list_change_against_listen(self):
-        # Fails (an update that never comes, a RuntimeError while fanning out) when the
-        # set of listeners is walked without the lock under which it changes.
-        def battle(session):
+    def test_notifications_are_sent_while_listeners_come_and_go(self):
+        """Fails (a missing update, a RuntimeError in the loop) if the set of listeners
+        is read without the lock under which it changes."""
+        def race(session):
             client, stop = session.client, threading.Event()
 
             def touch(uri):
@@ -9069,16 +9110,16 @@ class TestRaces(unittest.TestCase):
                     stop.set()
 
             self.assertEqual(together(listen, grow, lambda: touch("note://x"), *[
-                lambda: touch("note://nobody")] * 3), [None] * 6)
+                lambda: touch("note://unknown")] * 3), [None] * 6)
             self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
 
         for mode in ("legacy", "modern"):
-            with self.subTest(mode), Session(mode) as session:
-                battle(session)
+            with self.subTest(mode), quiet(), Session(mode) as session:
+                race(session)
 
 
 # ======================================================================================
-# Conformance: every message of ours against the schema of its revision
+# Conformance: every message of mcp_min against the schema of its revision
 # ======================================================================================
 
 NO_SKIP = os.environ.get("MCP_MIN_NO_SKIP") == "1"
@@ -9087,128 +9128,148 @@ SCHEMAS = os.environ.get("MCP_MIN_SCHEMAS") or os.path.join(
 
 
 def missing(test, what, always=False):
-    """Skip, saying so; where CI has installed everything, fail instead."""
+    """Skip the test; but fail it where CI has installed everything."""
     if NO_SKIP and not always:
         test.fail(what + " is missing, and MCP_MIN_NO_SKIP=1 says it must not be")
     test.skipTest(what + " is missing")
 
 
-class Conform:
-    """The official schema of one revision, as a judge of single messages."""
+class MessageValidator:
+    """Validates single messages with the official schema of one revision.
+
+    `count` holds how many messages were valid for each name of the schema.
+    """
 
     def __init__(self, revision, jsonschema):
         path = os.path.join(SCHEMAS, revision, "schema.json")
         with open(path, encoding="utf-8") as file:
             self.schema = json.load(file)
-        self.where = "$defs" if "$defs" in self.schema else "definitions"
-        self.defs = self.schema[self.where]
-        self.kind = (jsonschema.Draft202012Validator if self.where == "$defs"
-                     else jsonschema.Draft7Validator)
+        self.defs_key = "$defs" if "$defs" in self.schema else "definitions"
+        self.defs = self.schema[self.defs_key]
+        self.draft = (jsonschema.Draft202012Validator if self.defs_key == "$defs"
+                      else jsonschema.Draft7Validator)
         self.by_method = {}
-        for name, one in self.defs.items():
-            method = one.get("properties", {}).get("method", {}).get("const")
+        for name in self.defs:
+            method = self.method_of(name)
             if method and name != "ClientNotification":
                 self.by_method[method] = name
-        self.asked = {}
-        self.judged = collections.Counter()
+        self.requests = {}  # (sender, id): method
+        self.count = collections.Counter()
 
-    def fits(self, name, value):
-        schema = {**self.schema, "$ref": f"#/{self.where}/{name}"}
-        if self.where == "definitions":
+    def method_of(self, name):
+        return self.defs[name].get("properties", {}).get("method", {}).get("const")
+
+    def validate(self, name, value):
+        schema = {**self.schema, "$ref": f"#/{self.defs_key}/{name}"}
+        if self.defs_key == "definitions":
             schema = {"$schema": self.schema["$schema"], "definitions": self.defs,
                       "allOf": [{"$ref": "#/definitions/" + name}]}
         problems = "; ".join(
             "/".join(map(str, error.absolute_path)) + ": " + error.message
-            for error in self.kind(schema).iter_errors(value))
+            for error in self.draft(schema).iter_errors(value))
         if problems:
             raise AssertionError(
                 f"not a {name}: {problems[:2000]}\n{json.dumps(value)[:2000]}")
-        self.judged[name] += 1
+        self.count[name] += 1
 
     def result_of(self, method):
         name = self.by_method[method].replace("Request", "Result")
         return name if name in self.defs else "EmptyResult"
 
-    def judge(self, sender, message):
-        """One message by ``sender``; an answer is judged by what it answers."""
-        other = "<" if sender == ">" else ">"
+    def check(self, sender, message):
+        """Validate a message of ``sender`` (">" or "<"), or each message of a batch."""
         if isinstance(message, list):
-            for one in message:
-                self.judge(sender, one)
+            for part in message:
+                self.check(sender, part)
         elif "method" in message:
-            if "id" in message:
-                self.asked[sender, message["id"]] = message["method"]
-                self.fits("JSONRPCRequest", message)
-            else:
-                self.fits("JSONRPCNotification", message)
-            if message["method"] in self.by_method:
-                self.fits(self.by_method[message["method"]], message)
-                self.allowed(sender, message["method"])
-            elif not message["method"].startswith(("acme/", "fake/")):
-                raise AssertionError(f"{message['method']} is not of this revision")
+            self.check_method(sender, message)
         elif "error" in message:
-            if message.get("id") is not None:         # the known exception
-                name = "JSONRPCError" if "JSONRPCError" in self.defs else \
-                    "JSONRPCErrorResponse"
-                self.fits(name, message)
-                named = {-32021: "MissingRequiredClientCapabilityError",
-                         -32022: "UnsupportedProtocolVersionError"}.get(
-                             message["error"]["code"])
-                if named in self.defs:
-                    self.fits(named, message)
+            self.check_error(message)
         else:
-            name = "JSONRPCResponse" if "JSONRPCError" in self.defs else \
-                "JSONRPCResultResponse"
-            self.fits(name, message)
-            method = self.asked[other, message["id"]]
-            if message["result"].get("resultType") == "input_required":
-                self.fits("InputRequiredResult", message["result"])
-            elif method in self.by_method:
-                self.fits(self.result_of(method), message["result"])
+            self.check_result("<" if sender == ">" else ">", message)
 
-    def allowed(self, sender, method):
-        """May this side send this method at all?"""
+    def check_method(self, sender, message):
+        """Validate a request or a notification."""
+        method = message["method"]
+        if "id" in message:
+            self.requests[sender, message["id"]] = method
+            self.validate("JSONRPCRequest", message)
+        else:
+            self.validate("JSONRPCNotification", message)
+        if method in self.by_method:
+            self.validate(self.by_method[method], message)
+            self.check_direction(sender, method)
+        elif not method.startswith(("acme/", "fake/")):
+            raise AssertionError(f"{method} is not of this revision")
+
+    def check_error(self, message):
+        if message.get("id") is None:
+            return  # JSON-RPC requires null for an unknown id; the schemas forbid it
+        self.validate("JSONRPCError" if "JSONRPCError" in self.defs else
+                      "JSONRPCErrorResponse", message)
+        name = {-32021: "MissingRequiredClientCapabilityError",
+                -32022: "UnsupportedProtocolVersionError"}.get(
+                    message["error"]["code"])
+        if name in self.defs:
+            self.validate(name, message)
+
+    def check_result(self, receiver, message):
+        """Validate a response by the request of ``receiver`` that it belongs to."""
+        self.validate("JSONRPCResponse" if "JSONRPCError" in self.defs else
+                      "JSONRPCResultResponse", message)
+        method = self.requests[receiver, message["id"]]
+        if message["result"].get("resultType") == "input_required":
+            self.validate("InputRequiredResult", message["result"])
+        elif method in self.by_method:
+            self.validate(self.result_of(method), message["result"])
+
+    def check_direction(self, sender, method):
+        """Fail if this side may not send this method."""
         unions = [name for name in (
             ("ClientRequest", "ClientNotification") if sender == ">" else
             ("ServerRequest", "ServerNotification")) if name in self.defs]
-        refs = []
+        allowed = []
         for name in unions:
-            for one in self.defs[name].get("anyOf", [self.defs[name]]):
-                refs.append(one["$ref"].rpartition("/")[2] if "$ref" in one else name)
-        consts = [self.defs[ref].get("properties", {}).get("method", {}).get("const")
-                  for ref in refs]
-        if method not in consts:
+            for schema in self.defs[name].get("anyOf", [self.defs[name]]):
+                allowed.append(self.method_of(
+                    schema["$ref"].rpartition("/")[2] if "$ref" in schema else name))
+        if method not in allowed:
             raise AssertionError(f"{sender} sends {method}")
 
 
-SINCE = {  # the features that are younger than the oldest revision
+SINCE = {  # the first revision of the features that the oldest revision does not have
     "elicitation, twice, and once()": "2025-06-18", "a prompt that asks": "2025-06-18",
     "a resource that asks": "2025-06-18", "several questions at once": "2025-06-18",
     "tools/call, blocks": "2025-06-18", "elicitation, url": "2025-11-25",
     "tools/call, bad arguments": "2025-11-25"}
 
+INVALID_REQUESTS = [  # sent to see that the responses with errors are valid
+    ("tools/call", {"name": 7}), ("resources/read", {}),
+    ("logging/setLevel", {"level": "loud"}),
+    ("completion/complete", {"ref": {"type": "ref/odd"}})]
 
-def walk(client, session, revision):
-    """Everything a client of this revision can do, once."""
-    for feature, act, _ in FEATURES:
-        if revision >= SINCE.get(feature, ""):
-            act(session)
-        for heard in (session.effects, session.notes, session.logs, session.progress,
-                      session.asked):
-            del heard[:]
+
+def use_everything(client, session, revision):
+    """Use every feature that a client of this revision has, and send the requests of
+    INVALID_REQUESTS."""
+    for name, use, _ in FEATURES:
+        if revision >= SINCE.get(name, ""):
+            use(session)
+        for record in (session.effects, session.notes, session.logs, session.progress,
+                       session.asked):
+            del record[:]
     client.set_roots([{"uri": "file:///b"}])
     if revision >= "2025-06-18":
         session.name = None
         client.call_tool("pay", {"amount": 1})
     client.complete("note://{name}", "name", "x", context={"a": "b"})
-    for wrong in (("tools/call", {"name": 7}), ("tools/list", {"cursor": "none"}),
-                  ("resources/read", {}), ("logging/setLevel", {"level": "loud"}),
-                  ("completion/complete", {"ref": {"type": "ref/odd"}})):
-        raised(client.request, *wrong)
+    raised(client.request, "tools/list", {"cursor": "none"})
+    for method, params in INVALID_REQUESTS:
+        raised(client.request, method, params)
 
 
 class TestConformance(unittest.TestCase):
-    """Every message that our side sends is valid in the revision it is sent in."""
+    """Every message that mcp_min sends is valid in the revision of its session."""
 
     @classmethod
     def setUpClass(cls):
@@ -9224,25 +9285,23 @@ class TestConformance(unittest.TestCase):
         if not os.path.isdir(SCHEMAS):
             missing(self, "the folder of schemas (MCP_MIN_SCHEMAS)", always=True)
 
-    def judge(self, revision, lines):
-        judge = Conform(revision, self.jsonschema)
+    def check(self, revision, lines):
+        """Validate what a Relay has recorded; return the number of each message."""
+        validator = MessageValidator(revision, self.jsonschema)
         for sender, line in lines:
             message = json.loads(line)
-            if not self.on_purpose(sender, message):
-                judge.judge(sender, message)
-        return judge.judged
+            if sender == "<" or not self.is_invalid_on_purpose(message):
+                validator.check(sender, message)
+        return validator.count
 
     @staticmethod
-    def on_purpose(sender, message):
-        """The mistakes that `walk` makes to see the errors for them."""
-        params = message.get("params") or {} if isinstance(message, dict) else {}
-        if sender == ">" and message.get("method") in (
-                "tools/call", "tools/list", "resources/read", "logging/setLevel",
-                "completion/complete"):
-            return params.get("name") == 7 or params.get("level") == "loud" or (
-                params.get("ref", {}).get("type") == "ref/odd") or (
-                    message["method"] == "resources/read" and "uri" not in params)
-        return False
+    def is_invalid_on_purpose(message):
+        """Is this a request of INVALID_REQUESTS?"""
+        if not isinstance(message, dict):
+            return False
+        params = {key: value for key, value in message.get("params", {}).items()
+                  if key != "_meta"}
+        return (message.get("method"), params) in INVALID_REQUESTS
 
     def record(self, mode, options=(), **server_options):
         server, effects = everything(**server_options)
@@ -9252,47 +9311,48 @@ class TestConformance(unittest.TestCase):
             with session:
                 if mode != "auto":
                     self.assertEqual(session.client.protocol_version, mode)
-                walk(session.client, session, MODERN if mode == "auto" else mode)
+                use_everything(session.client, session,
+                               MODERN if mode == "auto" else mode)
             return relay.lines
 
     def test_a_full_session_of_every_revision(self):
-        def play(revision):
-            judged = self.judge(revision, self.record(revision))
-            self.assertGreater(sum(judged.values()), 150)
+        def check(revision):
+            count = self.check(revision, self.record(revision))
+            self.assertGreater(sum(count.values()), 150)
             for name in ("CallToolRequest", "CallToolResult",
                          "ProgressNotification", "CancelledNotification",
                          "LoggingMessageNotification",
                          "ToolListChangedNotification", "CompleteResult",
                          "ResourceUpdatedNotification", "GetPromptResult"):
-                self.assertIn(name, judged)
+                self.assertIn(name, count)
 
-        at_once(self, play, [[revision] for revision in (*LEGACY, MODERN)])
+        at_once(self, check, [[revision] for revision in (*LEGACY, MODERN)])
 
     def test_auto_mode_is_the_modern_revision(self):
-        judged = self.judge(MODERN, self.record("auto"))
-        self.assertIn("DiscoverResult", judged)
-        self.assertIn("InputRequiredResult", judged)
-        self.assertIn("SubscriptionsListenRequest", judged)
+        count = self.check(MODERN, self.record("auto"))
+        self.assertIn("DiscoverResult", count)
+        self.assertIn("InputRequiredResult", count)
+        self.assertIn("SubscriptionsListenRequest", count)
 
     def test_paged_and_cached_lists(self):
-        def play(revision):
-            judged = self.judge(revision, self.record(
+        def check(revision):
+            count = self.check(revision, self.record(
                 revision, page_size=2, cache_ttl=60, cache_scope="public"))
-            self.assertIn("ListToolsResult", judged)
+            self.assertIn("ListToolsResult", count)
 
-        at_once(self, play, [[LATEST], [MODERN]])
+        at_once(self, check, [[LATEST], [MODERN]])
 
-    def test_a_client_that_can_do_nothing(self):
+    def test_a_client_without_capabilities(self):
         for revision in (LATEST, MODERN):
             server, _ = everything()
             with Relay(server) as relay, Client(relay.streams, mode=revision) as client:
                 for tool in ("pay", "recite", "where", "visit", "several"):
                     raised(client.call_tool, tool, {"amount": 1})
-            judged = self.judge(revision, relay.lines)
+            count = self.check(revision, relay.lines)
             if revision == MODERN:
-                self.assertIn("MissingRequiredClientCapabilityError", judged)
+                self.assertIn("MissingRequiredClientCapabilityError", count)
 
-    def test_a_question_that_the_revision_does_not_know_is_not_sent(self):
+    def test_a_question_that_the_revision_does_not_have_is_not_sent(self):
         for revision in LEGACY:
             for tool in ("pay", "visit"):
                 with self.subTest(revision=revision, tool=tool):
@@ -9301,18 +9361,18 @@ class TestConformance(unittest.TestCase):
                             revision, server, target=relay.streams) as session:
                         raised(session.client.call_tool, tool, {"amount": 1}
                                if tool == "pay" else {})
-                    self.judge(revision, relay.lines)
+                    self.check(revision, relay.lines)
 
     def test_the_probe_and_the_fallback(self):
         with Client(fake()) as client:
-            seen = client.request("fake/seen")["seen"]
-        judge = Conform(MODERN, self.jsonschema)
-        judge.judge(">", seen[0])
-        self.assertIn("DiscoverRequest", judge.judged)
-        judge = Conform(LATEST, self.jsonschema)
-        for message in seen[1:]:
-            judge.judge(">", message)
-        self.assertIn("InitializeRequest", judge.judged)
+            probe, *others = client.request("fake/seen")["seen"]
+        validator = MessageValidator(MODERN, self.jsonschema)
+        validator.check(">", probe)
+        self.assertIn("DiscoverRequest", validator.count)
+        validator = MessageValidator(LATEST, self.jsonschema)
+        for message in others:
+            validator.check(">", message)
+        self.assertIn("InitializeRequest", validator.count)
 
 
 # ======================================================================================

@@ -1312,7 +1312,8 @@ class OutgoingRequests:
             if self._closed or request.future.done():
                 return False
             self._parked.add(request)
-            request.state, request.deadline = "parked", request.last_deadline
+            request.state = "parked"
+            self._set_deadline(request, request.last_deadline)
             return True
 
     def remove(self, request: OutgoingRequest) -> bool:
@@ -1381,7 +1382,10 @@ class OutgoingRequests:
 
     def _restart(self, request: OutgoingRequest) -> None:
         """Give a request its whole timeout again, but not beyond its last deadline."""
-        deadline = min(request.last_deadline, time.monotonic() + request.timeout)
+        self._set_deadline(request, min(request.last_deadline,
+                                        time.monotonic() + request.timeout))
+
+    def _set_deadline(self, request: OutgoingRequest, deadline: float) -> None:
         request.deadline = deadline
         if self._wakes_at is None and deadline < float("inf"):
             self._wakes_at = deadline

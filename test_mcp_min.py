@@ -1965,6 +1965,23 @@ class Test5Connection(unittest.TestCase):
         writer.close()
 
 
+    def test_the_timer_wakes_for_a_request_that_is_parked_while_it_sleeps(self):
+        """Fails (the request never expires) if `park` does not wake the timer, which
+        found nothing to wait for between the response and the next round."""
+        expired = threading.Event()
+        requests = mcp_min.OutgoingRequests(
+            mcp_min.Outbox(io.BytesIO(), False, print), lambda *_: expired.set())
+        request = mcp_min.OutgoingRequest("tools/call", None, None, None, cap=0.2)
+        requests.add(request, 1, b"{}\n")
+        requests.pop(1)
+        with requests._lock:
+            requests._earlier.notify()
+        soon(lambda: requests._wakes_at == float("inf"), "the timer sleeps")
+        self.assertTrue(requests.park(request))
+        self.assertTrue(expired.wait(PATIENCE))
+        requests.close()
+
+
 class Test5Amounts(unittest.TestCase):
     """What one end may make the other keep is bounded."""
 

@@ -1,19 +1,19 @@
-"""The tests of mcp_min: ``python3 test_mcp_min.py``, nothing but the standard library.
+"""The tests of mcp_min: ``python3 test_mcp_min.py``, with the standard library alone.
 
-A test is a transcript wherever it can be one.  `play` reads it: ``>`` is what the
-client sends, ``<`` is the line that must come back next, and after the last line
-nothing more may come.  No test sleeps to prove an absence: it sends one more request, a
-*fence*, and requires its answer to be the next line.
+Most tests are transcripts, which `play` reads: ``>`` is a line that the client sends,
+``<`` is the message that must come next, and after the last line nothing more may come.
+No test sleeps to prove that nothing comes: it sends one more request, a *fence*, and
+requires that the next message is the response to it.
 
-* Classes carry the numbers of the sections of mcp_min.py.
-* ``@clause(page, words)`` names the sentence of the specification that a test proves;
-  with ``MCP_SPEC=docs/specification`` one test checks that it stands in its page.
-* A label such as ``A7`` or ``B17`` is a row of the list of hostile inputs covered here.
-* ``MCP_MIN_FUZZ=SECONDS`` fuzzes for longer, ``MCP_MIN_SEED=N`` repeats a run.
+* The classes carry the numbers of the sections of mcp_min.py.
+* ``@clause(page, quote)`` names the sentence of the specification that a test proves;
+  with ``MCP_SPEC=docs/specification`` one test checks that the page contains it.
+* ``MCP_MIN_FUZZ=SECONDS`` makes the fuzz tests run longer, ``MCP_MIN_SEED=N`` repeats
+  a run of them.
 """
 # ruff: noqa: UP006, UP007, UP017, UP031, UP035, UP045, PYI061, PLW1510
-# (Formatting by %, because transcripts are full of braces; the old spellings of hints
-# are under test, and they are what the oldest Python reads.)
+# (Strings are formatted with %, because transcripts are full of braces.  The old
+# spellings of type hints are tested, and Python 3.9 reads only these.)
 
 import ast
 import asyncio
@@ -99,67 +99,72 @@ from mcp_min import (
 )
 
 # ======================================================================================
-# Helpers: what they let a test say
+# Helpers: waiting, raw connections, transcripts
 # ======================================================================================
 
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 LATEST, MODERN = LEGACY[-1], "2026-07-28"
-KEY = "io.modelcontextprotocol/"
-ABLE = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
-TESTER = {"name": "tester", "version": "1"}
-PATIENCE = 10  # seconds until a test gives up waiting for what must come
+KEY = "io.modelcontextprotocol/"  # prefix of the specification's own keys of `_meta`
+CLIENT_INFO = {"name": "tester", "version": "1"}
+ALL_CAPABILITIES = {
+    "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+MODERN_META = {  # what every request of the stateless revision carries
+    KEY + "protocolVersion": MODERN, KEY + "clientInfo": CLIENT_INFO,
+    KEY + "clientCapabilities": ALL_CAPABILITIES}
+PATIENCE = 10  # seconds after which a test stops waiting, and fails
 
-CLAUSES = []  # (page, words) of every @clause
+CLAUSES = []  # (page, quote) of every @clause
 
 
-UNIX = unittest.skipIf(os.name == "nt", "of Unix: signals, modes, line ends, what a pipe holds")
+UNIX = unittest.skipIf(
+    os.name == "nt", "Unix only: signals, file modes, line ends, the size of a pipe")
 
 
-def clause(page, words):
+def clause(page, quote):
     """Record which sentence of the specification the decorated test proves."""
-    CLAUSES.append((page, words))
+    CLAUSES.append((page, quote))
     return lambda test: test
 
 
 def gate(name):
-    """A named event: `wait()` says who kept us waiting, instead of hanging."""
+    """A named event.  Its `wait()` fails with that name, where another would hang."""
     event = threading.Event()
     wait = event.wait
 
-    def patient(timeout=PATIENCE):
+    def wait_or_fail(timeout=PATIENCE):
         assert wait(timeout), "%s: not within %s s" % (name, timeout)
         return True
 
-    event.wait = patient
+    event.wait = wait_or_fail
     return event
 
 
 @contextlib.contextmanager
 def restless(seconds=1e-6):
-    """Threads change places at every opportunity, so that a race has its chance."""
-    before = sys.getswitchinterval()
-    if sys.implementation.name == "pypy":  # where a change of places costs more
+    """Make threads switch as often as possible, so that a race is likely to show."""
+    normal = sys.getswitchinterval()
+    if sys.implementation.name == "pypy":  # where a switch costs more
         seconds = 1e-4
     sys.setswitchinterval(seconds)
     try:
         yield
     finally:
-        sys.setswitchinterval(before)
+        sys.setswitchinterval(normal)
 
 
-def soon(wanted, what="what must come"):
-    """Wait until ``wanted()`` is true, and return it."""
-    until = time.monotonic() + PATIENCE
+def soon(condition, what="the condition"):
+    """Wait until ``condition()`` is true, and return its value."""
+    deadline = time.monotonic() + PATIENCE
     while True:
-        got = wanted()
-        if got:
-            return got
-        assert time.monotonic() < until, f"{what}: not within {PATIENCE} s"
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE} s"
         time.sleep(0.002)
 
 
 def together(*jobs):
-    """Run each job in a thread of its own; return what each returned or raised."""
+    """Run each job in its own thread; return what each returned or raised."""
     outcomes = [None] * len(jobs)
 
     def run(number, job):
@@ -168,8 +173,8 @@ def together(*jobs):
         except BaseException as error:  # noqa: BLE001
             outcomes[number] = error
 
-    threads = [threading.Thread(target=run, args=pair, daemon=True)
-               for pair in enumerate(jobs)]
+    threads = [threading.Thread(target=run, args=numbered, daemon=True)
+               for numbered in enumerate(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -178,10 +183,10 @@ def together(*jobs):
     return outcomes
 
 
-def at_once(test, play, rows):
-    """Play every row, all of them at the same time: most of that is waiting.  A row is
-    what ``play`` is given; the first of it names the subtest."""
-    outcomes = together(*[functools.partial(play, *row) for row in rows])
+def at_once(test, run, rows):
+    """Call ``run(*row)`` for all rows at the same time, because most of the time is
+    spent waiting.  Each row is a subtest; its first value names it."""
+    outcomes = together(*[functools.partial(run, *row) for row in rows])
     for row, outcome in zip(rows, outcomes):
         with test.subTest(row[0]):
             if isinstance(outcome, BaseException):
@@ -189,7 +194,7 @@ def at_once(test, play, rows):
 
 
 def raised(job, *args, **kwargs):
-    """The exception of ``job(…)``, or None."""
+    """The exception that ``job(*args, **kwargs)`` raises, or None."""
     try:
         job(*args, **kwargs)
     except Exception as error:  # noqa: BLE001
@@ -198,103 +203,109 @@ def raised(job, *args, **kwargs):
 
 
 def quiet():
-    """What is said on stderr goes here (``as said``), not to the terminal."""
+    """Collect what is written to stderr, instead of showing it."""
     return contextlib.redirect_stderr(io.StringIO())
 
 
 def checked(line):
-    """The message in one line from our side, which must be flawless: ASCII, strict
-    JSON, a known shape, one newline at the end."""
-    def refuse(word):
-        raise AssertionError("%s is not JSON" % word)
+    """Parse one line that mcp_min wrote, and check its form: ASCII, strict JSON, a
+    known kind of message, one newline at the end."""
+    def refuse(constant):
+        raise AssertionError("%s is not JSON" % constant)
 
-    assert line.endswith(b"\n") and b"\r" not in line, "ragged end: %r" % line[-80:]
+    assert line.endswith(b"\n") and b"\r" not in line, "bad line end: %r" % line[-80:]
     message = json.loads(line.decode("ascii"), parse_constant=refuse)
-    for one in message if isinstance(message, list) else [message]:
-        shape = sorted(set(one) - {"jsonrpc", "params"})
-        assert one["jsonrpc"] == "2.0" and shape in (
+    for part in message if isinstance(message, list) else [message]:
+        shape = sorted(set(part) - {"jsonrpc", "params"})
+        assert part["jsonrpc"] == "2.0" and shape in (
             ["id", "result"], ["error", "id"], ["method"], ["id", "method"]), line
-        if "error" in one:
-            assert type(one["error"]["code"]) is int, line
-            assert type(one["error"]["message"]) is str, line
+        if "error" in part:
+            assert type(part["error"]["code"]) is int, line
+            assert type(part["error"]["message"]) is str, line
     return message
 
 
 class Wire:
-    """The raw end of a connection: bytes go out, checked messages come in."""
+    """A raw connection to mcp_min: a test sends bytes, and receives parsed messages."""
 
-    def __init__(self, out, into):
-        self._out, self._inbox, self._fences = out, queue.Queue(), 0
-        self._pump = threading.Thread(target=self._read, args=(into,), daemon=True)
-        self._pump.start()
+    def __init__(self, writer, reader):
+        self._writer, self._inbox, self._fences = writer, queue.Queue(), 0
+        self._thread = threading.Thread(target=self._read, args=(reader,), daemon=True)
+        self._thread.start()
 
-    def _read(self, into):
-        with into:
-            for line in into:
+    def _read(self, reader):
+        with reader:
+            for line in reader:
                 self._inbox.put(line)
         self._inbox.put(b"")
 
     def send(self, *messages):
-        """Write each: a dict or list as one line of JSON, bytes exactly as they are."""
+        """Write messages: a dict or list as one line of JSON, bytes as they are."""
         for message in messages:
             if not isinstance(message, bytes):
                 message = json.dumps(message).encode() + b"\n"
-            self._out.write(message)
-        self._out.flush()
+            self._writer.write(message)
+        self._writer.flush()
 
     def recv(self, timeout=PATIENCE):
         """The next message, or None at the end of the stream."""
         try:
             line = self._inbox.get(timeout=timeout)
         except queue.Empty:
-            raise AssertionError("nothing came for %s s" % timeout) from None
+            raise AssertionError("no message within %s s" % timeout) from None
         if not line:
-            self._inbox.put(line)    # the end stays the end
+            self._inbox.put(line)    # for the next call
             return None
         return checked(line)
 
     def fence(self):
-        """Nothing was said: the answer to a ping sent now is the very next line."""
+        """Check that nothing was sent: the response to a ping must come next."""
         self._fences += 1
         fence = "fence %d" % self._fences
         self.send({"jsonrpc": "2.0", "id": fence, "method": "ping"})
-        answer = self.recv()
-        assert answer == {"jsonrpc": "2.0", "id": fence, "result": {}}, \
-            "before the fence came %r" % (answer,)
+        response = self.recv()
+        assert response == {"jsonrpc": "2.0", "id": fence, "result": {}}, \
+            "before the fence came %r" % (response,)
 
     def say(self, line, era=None):
-        """Send what one transcript line stands for (see `play`)."""
+        """Send the message that one transcript line stands for (see `play`)."""
         self.send(message(line, era == "modern"))
 
     def ask(self, line, era=None):
-        """The same, and return the answer, which must be the very next message."""
+        """Send a request as `say` does; return the next message, which responds."""
         self.say(line, era)
         return self.recv()
 
+    def close_sending(self):
+        """Close the sending side: mcp_min reads the end of input."""
+        self._writer.close()
+
     def hang_up(self):
-        """Close our sending side and return every message that still comes."""
+        """Close the sending side and return every message that still comes."""
         with contextlib.suppress(OSError):
-            self._out.close()
+            self.close_sending()
         return list(iter(self.recv, None))
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exc):
-        left = self.hang_up()
-        self._pump.join(PATIENCE)
-        assert exc[0] or not left, "unexpected at the end: %r" % (left,)
+        remaining = self.hang_up()
+        self._thread.join(PATIENCE)
+        assert exc[0] or not remaining, "unexpected at the end: %r" % (remaining,)
 
 
-class _InThread(Wire):
+class ServingWire(Wire):
+    """A connection to a server that a thread of the test serves over two pipes."""
+
     def __init__(self, server):
-        theirs, ours = os.pipe()
-        mine, yours = os.pipe()
+        server_reads, client_writes = os.pipe()
+        client_reads, server_writes = os.pipe()
         self.failure = None
-        streams = os.fdopen(theirs, "rb"), os.fdopen(yours, "wb")
-        self._thread = threading.Thread(target=self._serve, args=(server, *streams))
-        self._thread.start()
-        super().__init__(os.fdopen(ours, "wb"), os.fdopen(mine, "rb"))
+        self._serving = threading.Thread(target=self._serve, args=(
+            server, os.fdopen(server_reads, "rb"), os.fdopen(server_writes, "wb")))
+        self._serving.start()
+        super().__init__(os.fdopen(client_writes, "wb"), os.fdopen(client_reads, "rb"))
 
     def _serve(self, server, reader, writer):
         try:
@@ -310,19 +321,19 @@ class _InThread(Wire):
         try:
             super().__exit__(*exc)
         finally:
-            self._thread.join(PATIENCE)
-            assert not self._thread.is_alive(), "serve() did not return"
+            self._serving.join(PATIENCE)
+            assert not self._serving.is_alive(), "serve() did not return"
         if self.failure:
             raise self.failure
 
 
 def wire(server):
     """A connection to ``server``, which serves it in a thread over a pair of pipes."""
-    return _InThread(server)
+    return ServingWire(server)
 
 
 class process(Wire):
-    """A real server process that runs ``code``; `exit` is how it ended.
+    """A connection to a real process that runs ``code``.
 
     Interpreter ``flags`` and Popen ``options`` may be given; ``-I -S`` starts fastest.
     """
@@ -336,15 +347,16 @@ class process(Wire):
         self.child = subprocess.Popen(
             [sys.executable, *(flags or ("-I", "-S")), "-c",
              self.HEAD + textwrap.dedent(code)], **options)
-        self.pid, nothing = self.child.pid, io.BytesIO()
-        super().__init__(self.child.stdin or nothing, self.child.stdout or nothing)
+        self.pid, no_stream = self.child.pid, io.BytesIO()
+        super().__init__(self.child.stdin or no_stream, self.child.stdout or no_stream)
 
     def exit(self, timeout=PATIENCE):
-        """The exit status, once the process has ended."""
+        """Wait until the process has ended; return its exit status."""
         return self.child.wait(timeout)
 
     @property
     def stderr(self):
+        """All that the process has written to stderr so far."""
         self._stderr.seek(0)
         return self._stderr.read().decode("utf-8", "replace").replace("\r\n", "\n")
 
@@ -362,13 +374,13 @@ class process(Wire):
             self._stderr.close()
 
 
-class Word(str):
-    """A bare word of a transcript, as against a JSON string."""
+class BareWord(str):
+    """A word of a transcript without quotes, where a JSON string has them."""
 
 
-def words(text):
+def split_tokens(text):
     """``7 tools/call {"name": "x"}`` is the number 7, a bare word and an object."""
-    found, at, decode = [], 0, json.JSONDecoder().raw_decode
+    tokens, at, decode = [], 0, json.JSONDecoder().raw_decode
     while at < len(text):
         try:
             value, end = decode(text, at)
@@ -376,88 +388,97 @@ def words(text):
                 raise ValueError("2025-11-25 is a word, not the number 2025")
         except ValueError:
             end = re.compile(r"\S+").match(text, at).end()
-            value = Word(text[at:end])
-        found.append(value)
+            value = BareWord(text[at:end])
+        tokens.append(value)
         at = end + len(text[end:]) - len(text[end:].lstrip())
-    return found
+    return tokens
 
 
 def message(text, modern=False):
     """The JSON-RPC message that a transcript line stands for (see `play`)."""
-    first, *rest = parts = words(text)
-    if not isinstance(first, Word) and not rest:
+    first, *others = tokens = split_tokens(text)
+    if not isinstance(first, BareWord) and not others:
         return {"jsonrpc": "2.0", **first} if isinstance(first, dict) else first
-    made = {"jsonrpc": "2.0"}
-    if not isinstance(first, Word) or first.startswith(("$", "...")):
-        made["id"] = str(first) if isinstance(first, Word) else first
-        parts = rest
-    if parts[0] == "modern":
-        modern, parts = True, parts[1:]
-    if isinstance(parts[0], dict):
-        made["result"] = parts[0]
-    elif isinstance(parts[0], int):
-        made["error"] = {"code": parts[0]}
-        for part in parts[1:]:
-            made["error"]["message" if isinstance(part, str) else "data"] = part
+    result = {"jsonrpc": "2.0"}
+    if not isinstance(first, BareWord) or first.startswith(("$", "...")):
+        result["id"] = str(first) if isinstance(first, BareWord) else first
+        tokens = others
+    if tokens[0] == "modern":
+        modern, tokens = True, tokens[1:]
+    head, *others = tokens
+    if isinstance(head, dict):
+        result["result"] = head
+    elif isinstance(head, int):
+        result["error"] = {"code": head}
+        for part in others:
+            result["error"]["message" if isinstance(part, str) else "data"] = part
     else:
-        made["method"] = str(parts[0])
+        result["method"] = str(head)
         params = {}
-        if parts[0] == "initialize":
-            params = {"capabilities": ABLE, "clientInfo": TESTER,
-                      "protocolVersion": str(parts.pop(1)) if parts[1:] else LATEST}
-        if parts[1:] or params:
-            made["params"] = {**params, **(parts[1] if parts[1:] else {})}
-        if modern and "id" in made:
-            given = made.setdefault("params", {}).get("_meta", {})
-            made["params"] = {**made["params"], "_meta": {
-                KEY + "protocolVersion": MODERN, KEY + "clientInfo": TESTER,
-                KEY + "clientCapabilities": ABLE, **given}}
-    return made
+        if head == "initialize":
+            version = str(others.pop(0)) if others else LATEST
+            params = {"protocolVersion": version, "capabilities": ALL_CAPABILITIES,
+                      "clientInfo": CLIENT_INFO}
+        if others or params:
+            result["params"] = {**params, **(others[0] if others else {})}
+        if modern and "id" in result:
+            params = result.get("params", {})
+            result["params"] = {
+                **params, "_meta": {**MODERN_META, **params.get("_meta", {})}}
+    return result
 
 
-def fits(want, got, names, exact=False):
-    """Does ``got`` match the pattern ``want``?  `play` says what a pattern may hold."""
-    if isinstance(want, str) and want.startswith("$"):
-        return fits(names.setdefault(want, got), got, names, True)
-    if isinstance(want, str) and want.startswith("...") and want.endswith("..."):
-        return want == "..." or isinstance(got, str) and want[3:-3] in got
-    if isinstance(want, dict):
-        return isinstance(got, dict) and (not exact or want.keys() == got.keys()) and \
-            all(key in got and fits(want[key], got[key], names, exact) for key in want)
-    if isinstance(want, list):
-        if want[-1:] == ["..."]:
-            want, got = want[:-1], got[:len(want) - 1]
-        return isinstance(got, list) and len(want) == len(got) and all(
-            fits(one, other, names, exact) for one, other in zip(want, got))
-    return want == got and isinstance(want, bool) == isinstance(got, bool)
+def matches(expected, value, names, exact=False):
+    """Does ``value`` match the pattern ``expected``?  `play` lists what a pattern may
+    hold.  exact: an object may have no other members."""
+    if isinstance(expected, str) and expected.startswith("$"):
+        return matches(names.setdefault(expected, value), value, names, True)
+    if isinstance(expected, str) and expected[:3] == expected[-3:] == "...":
+        return expected == "..." or isinstance(value, str) and expected[3:-3] in value
+    if isinstance(expected, dict):
+        if not isinstance(value, dict) or exact and expected.keys() != value.keys():
+            return False
+        return all(key in value and matches(expected[key], value[key], names, exact)
+                   for key in expected)
+    if isinstance(expected, list):
+        if not isinstance(value, list):
+            return False
+        if expected[-1:] == ["..."]:
+            expected, value = expected[:-1], value[:len(expected) - 1]
+        return len(expected) == len(value) and all(
+            matches(*pair, names, exact) for pair in zip(expected, value))
+    return expected == value and isinstance(expected, bool) == isinstance(value, bool)
 
 
-def comes_back(want, got, names, exact=False):
-    """`fits`, for whole messages: the same kind of message, a batch in any order."""
-    if isinstance(want, list):
-        return isinstance(got, list) and len(want) == len(got) and all(
-            any(comes_back(one, other, names, exact) for other in got) for one in want)
-    kind = {"id", "method", "result", "error"}
-    if not isinstance(got, dict) or kind & want.keys() != kind & got.keys():
+def message_matches(expected, received, names, exact=False):
+    """`matches` for whole messages.  Both must have the same of the members id, method,
+    result and error; the messages of a batch may come in any order."""
+    if isinstance(expected, list):
+        return isinstance(received, list) and len(expected) == len(received) and all(
+            any(message_matches(pattern, element, names, exact) for element in received)
+            for pattern in expected)
+    members = {"id", "method", "result", "error"}
+    if not isinstance(received, dict) or (
+            members & expected.keys() != members & received.keys()):
         return False
-    said = dict(want)
-    words = want["error"].get("message", "$") if "error" in want else "$"
-    if not words.startswith(("$", "...")):
-        said["error"] = dict(want["error"], message="...%s..." % words)
-    if exact and "result" in want:
-        return fits(want["result"], got["result"], names, True) and want.get(
-            "id") == got.get("id")
-    return fits(said, got, names, exact)
+    if exact and "result" in expected:
+        return expected.get("id") == received.get("id") and matches(
+            expected["result"], received["result"], names, True)
+    text = expected["error"].get("message", "...") if "error" in expected else "..."
+    if not text.startswith(("$", "...")):  # part of the message is enough
+        error = {**expected["error"], "message": "...%s..." % text}
+        expected = {**expected, "error": error}
+    return matches(expected, received, names, exact)
 
 
-def substituted(value, names):
+def substitute(value, names):
     """``value`` with every ``"$name"`` in it replaced."""
     if isinstance(value, str):
         return names.get(value, value)
     if isinstance(value, list):
-        return [substituted(one, names) for one in value]
+        return [substitute(item, names) for item in value]
     if isinstance(value, dict):
-        return {key: substituted(one, names) for key, one in value.items()}
+        return {key: substitute(item, names) for key, item in value.items()}
     return value
 
 
@@ -465,115 +486,132 @@ MARKS = (">", ">>", "<", "<=", "<*", "<L", "<M", "!")
 
 
 def play(peer, script, era=None, **names):
-    """Hold the conversation ``script`` with a Server (or over an open Wire).
+    """Hold the conversation ``script`` with a Server, or over an open Wire.
 
         > 1 tools/call {"name": "f"}      the client sends a request with id 1
-        > notifications/initialized       no id: a notification
-        > $q {"action": "accept"}         the answer to the server's request $q
-        > $q -1 "no"                      an error answer
+        > notifications/initialized       without an id: a notification
+        > $q {"action": "accept"}         the response to the server's request $q
+        > $q -1 "no"                      an error response
         > {"id": 1, "method": "ping"}     a whole message ("jsonrpc" is added)
-        >> hello                          this very line, as it is
+        >> hello                          this line, unchanged
         > 1 modern tools/list             a stateless request: `_meta` is added
-        > 1 initialize 2025-03-26         a client that can do everything says hello
-        > handshake 2025-03-26            the same, its answer, and `initialized`
-        > EOF                             the client hangs up
-        < 1 {"tools": [{"name": "f"}]}    next comes a result that has what is shown
+        > 1 initialize 2025-03-26         `initialize` with all client capabilities
+        > handshake 2025-03-26            the same; its result comes; `initialized`
+        > EOF                             the client closes its sending side
+        < 1 {"tools": [{"name": "f"}]}    next comes a result with these members
         <= 1 {}                           next comes exactly this result
-        < 1 -32601 "words" {"data": 1}    next comes this error, with these words
+        < 1 -32601 "text" {"data": 1}     next comes this error, with this text
         < notifications/progress {…}      next comes this notification
-        < $q elicitation/create {…}       next comes a request, its id is $q from now
-        <* 2 {}                           neighbours marked so come in any order
-        <L / <M                           only in the handshake / the stateless era
-        < fence                           nothing comes: a ping is answered at once
+        < $q elicitation/create {…}       next comes a request, whose id is named $q
+        <* 2 {}                           adjacent lines with <* come in any order
+        <L / <M                           only in the legacy / the modern era
+        < fence                           no message comes before the result of a ping
         ! name                            call the Python function given as name=…
-        # words                           a comment; a line without a mark goes on from
-                                          the one before
+        # text                            a comment
 
-    ``"..."`` is any value (last in a list: any rest), ``"...x..."`` any text with x in
-    it, ``"$x"`` a value that is kept under this name when it is met first.  ``era``
-    "legacy" shakes hands first, "modern" adds the `_meta` to every request.  At the end
-    of the script nothing more may come: not before a fence and, with a Server, not
-    until `serve` returns.  Returns the values kept.
+    A line without a mark continues the line before it.  In a pattern, ``"..."`` is any
+    value (as the last item of a list: any further items), ``"...x..."`` is any text
+    that contains x, and ``"$x"`` is the value that first matched this name.  Names are
+    also replaced in what is sent.  With ``era`` "legacy" the handshake comes first,
+    with "modern" every request gets the `_meta`.  After the last line nothing more may
+    come: not before a fence and, with a Server, not until `serve` returns.  Returns the
+    named values.
     """
     names = {"$" + name: value for name, value in names.items()}
+    lines = script_lines(script)
+    if era == "legacy":
+        lines.insert(0, "> handshake")
+    if isinstance(peer, Wire):
+        run_script(peer, lines, era, names)
+    else:
+        with wire(peer) as client:
+            run_script(client, lines, era, names)
+    return {name[1:]: value for name, value in names.items()}
+
+
+def script_lines(script):
+    """The lines of a script without comments, each with its continuations."""
     lines = []
     for line in map(str.strip, script.splitlines()):
         if line.split(" ")[0] in MARKS:
             lines.append(line)
         elif line and not line.startswith("#"):
             lines[-1] += " " + line
-    if era == "legacy":
-        lines.insert(0, "> handshake")
-    if not isinstance(peer, Wire):
-        with wire(peer) as ours:
-            _play(ours, lines, era, names)
-    else:
-        _play(peer, lines, era, names)
-    return {name[1:]: value for name, value in names.items()}
+    return lines
 
 
-def _play(ours, lines, era, names):
-    pending, ended = [], False
-    for number, line in enumerate(lines):
+def run_script(client, lines, era, names):
+    expected = []  # of neighbouring lines: mark and pattern
+    for number, line in enumerate(lines, 1):
         mark, _, text = line.partition(" ")
-        if mark[-1:] in "LM" and mark[:1] == "<":
-            if (mark[-1] == "M") != (era == "modern"):
+        if mark in ("<L", "<M"):
+            if (mark == "<M") != (era == "modern"):
                 continue
-            mark = mark[:-1]
-        if mark == "!":
-            names["$" + text]()
-        elif mark == ">>":
-            ours.send(text.encode() + b"\n")
-        elif text == "EOF":
-            ours._out.close()
-            ended = True
-        elif mark == ">" and text.startswith("handshake"):
-            ours.send(message(text.replace("handshake", "0 initialize")))
-            answer = ours.recv()
-            assert "result" in answer, answer
-            ours.send(message("notifications/initialized"))
-        elif mark == ">":
-            ours.send(substituted(message(text, era == "modern"), names))
-        elif text == "fence":
-            ours.fence()
+            mark = "<"
+        if (mark, text) == ("<", "fence"):
+            client.fence()
+        elif mark in ("<", "<=", "<*"):
+            expected.append((mark, message(text)))
+            if mark == "<*" and lines[number:] and lines[number].startswith("<*"):
+                continue
+            receive_all(client, expected, names, "line %d\n  %s" % (number, line))
+            expected = []
         else:
-            want = message(text)
-            pending.append((mark, want))
-            following = lines[number + 1].split()[0] if lines[number + 1:] else ""
-            if mark == "<*" and following.startswith("<*"):
-                continue
-            for _ in range(len(pending)):
-                got = ours.recv()
-                for at, (mark, want) in enumerate(pending):
-                    kept = dict(names)
-                    if comes_back(want, got, kept, mark == "<="):
-                        names.update(kept)
-                        del pending[at]
-                        break
-                else:
-                    raise AssertionError("line %d\n  %s\nwanted  %s\ngot     %s" % (
-                        number + 1, line, json.dumps([one for _, one in pending]),
-                        json.dumps(got)))
-    if not ended:
-        ours.fence()
+            perform(client, mark, text, era, names)
+    if "> EOF" not in lines:
+        client.fence()
+
+
+def receive_all(client, expected, names, where):
+    """Receive a message for each (mark, pattern) of ``expected``, in any order."""
+    expected = list(expected)
+    while expected:
+        received = client.recv()
+        for row in expected:
+            mark, pattern = row
+            new_names = dict(names)
+            if message_matches(pattern, received, new_names, mark == "<="):
+                names.update(new_names)
+                expected.remove(row)
+                break
+        else:
+            raise AssertionError("%s\nexpected  %s\nreceived  %s" % (
+                where, json.dumps([pattern for _, pattern in expected]),
+                json.dumps(received)))
+
+
+def perform(client, mark, text, era, names):
+    """Act on a line of a script that expects no message."""
+    if mark == "!":
+        names["$" + text]()
+    elif mark == ">>":
+        client.send(text.encode() + b"\n")
+    elif text == "EOF":
+        client.close_sending()
+    elif text.startswith("handshake"):
+        response = client.ask(text.replace("handshake", "0 initialize"))
+        assert "result" in response, response
+        client.say("notifications/initialized")
+    else:
+        client.send(substitute(message(text, era == "modern"), names))
 
 
 def both_eras(test):
-    """Run the test once per era: it is given ``era`` and says it to `play`."""
-    def twice(self):
+    """Run the test once per era.  It takes ``era``, which it passes to `play`."""
+    def run_in_both(self):
         for era in ("legacy", "modern"):
             with self.subTest(era=era):
                 test(self, era)
-    twice.__name__, twice.__doc__ = test.__name__, test.__doc__
-    return twice
+    run_in_both.__name__, run_in_both.__doc__ = test.__name__, test.__doc__
+    return run_in_both
 
 
 # ======================================================================================
-# 3, 4  Messages, and the streams they come by
+# 3, 4  Messages, and the streams that carry them
 # ======================================================================================
 
 def zoo(**options):
-    """A small server, for the tests that do not care which."""
+    """A small server with tools, a prompt, a resource and a completion."""
     server = Server("zoo", version="1", **options)
 
     @server.tool
@@ -600,123 +638,120 @@ def zoo(**options):
 
 
 def line(id, method, **params):
-    """One request as bytes, for the tables whose other bytes are not JSON."""
+    """A request as bytes, without the newline."""
     return b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}' % (
         id, method.encode(), json.dumps(params).encode())
 
 
-def says(id, text):
-    """A request to echo ``text``, which is put into the line raw."""
+def echo_line(id, text):
+    """A call of the tool `echo`; the bytes ``text`` stand in the line unescaped."""
     return (b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":'
             b'{"name":"echo","arguments":{"text":"%s"}}}' % (id, text))
 
 
-def nested(id, before, after, depth):
+def nested_line(id, opening, closing, depth):
+    """A call of the tool `same` whose argument is nested ``depth`` times."""
     return (b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"same",'
-            b'"arguments":{"value":{"x":' % id + before * depth + b"0" + after * depth
-            + b"}}}}")
+            b'"arguments":{"value":{"x":' % id + opening * depth + b"0"
+            + closing * depth + b"}}}}")
 
 
 PING = line(1, "ping")
-UNREADABLE = "< null -32700"
+PARSE_ERROR = "< null -32700"
 
 
 class Test3Messages(unittest.TestCase):
-    """Bytes come in, messages come out, or a refusal; and the session goes on."""
+    """Each line gets a response or an error, and the session goes on."""
 
-    # label, what is sent, what must come back (if anything).  A fence follows each.
+    # The name of the case, the bytes sent, the message expected next; without one, a
+    # fence is expected.
     LINES = (
-        ("A1 empty", b"\n", ""),
-        ("A2 blank", b"  \t \n", ""),
-        ("A2 lone CRLF", b"\r\n", ""),
-        ("A3 CRLF", PING + b"\r\n", "<= 1 {}"),
-        ("A4 CR is not an end of line", PING + b"\r" + PING + b"\n", UNREADABLE),
-        ("A6 U+2028, U+2029 and U+0085 are text",
-         says(6, "a\u2028b\u2029c\u0085d".encode()) + b"\n",
+        ("empty line", b"\n", ""),
+        ("blank line", b"  \t \n", ""),
+        ("CRLF alone", b"\r\n", ""),
+        ("CRLF ends a line", PING + b"\r\n", "<= 1 {}"),
+        ("CR does not end a line", PING + b"\r" + PING + b"\n", PARSE_ERROR),
+        ("U+2028, U+2029 and U+0085 are text",
+         echo_line(6, "a\u2028b\u2029c\u0085d".encode()) + b"\n",
          '< 6 {"content": [{"type": "text", "text": "a\\u2028b\\u2029c\\u0085d"}]}'),
-        ("A7 not UTF-8", says(3, b"\xff\xfe") + b"\n", UNREADABLE),
-        ("A8 an encoded surrogate", says(3, b"\xed\xa0\x80") + b"\n", UNREADABLE),
-        ("A8 an overlong slash", says(3, b"\xc0\xaf") + b"\n", UNREADABLE),
-        ("A9 an escaped lone surrogate", says(9, b"\\ud800") + b"\n",
+        ("not UTF-8", echo_line(3, b"\xff\xfe") + b"\n", PARSE_ERROR),
+        ("encoded surrogate", echo_line(3, b"\xed\xa0\x80") + b"\n", PARSE_ERROR),
+        ("overlong encoding", echo_line(3, b"\xc0\xaf") + b"\n", PARSE_ERROR),
+        ("escaped lone surrogate", echo_line(9, b"\\ud800") + b"\n",
          '< 9 {"content": [{"text": "\\ud800"}]}'),
-        ("A10 truncated", PING[:-1] + b"\n", UNREADABLE),
-        ("A11 two on a line", PING + PING + b"\n", UNREADABLE),
-        ("A11 trailing garbage", PING + b" x\n", UNREADABLE),
-        ("A12 a word", b"hello\n", UNREADABLE),
-        ("A12 a banner", b"Welcome to bash 5.2!\n", UNREADABLE),
-        ("A12 another framing", b"Content-Length: 52\n", UNREADABLE),
-        ("A13 NaN", line(1, "ping", x=float("nan")) + b"\n", UNREADABLE),
-        ("A13 Infinity", line(1, "ping", x=float("inf")) + b"\n", UNREADABLE),
-        ("A13 -Infinity", line(1, "ping", x=-float("inf")) + b"\n", UNREADABLE),
-        ("A15 a number of 5,000 digits",
-         line(1, "ping", x=7)[:-2] + b"7" * 4999 + b"}}\n", UNREADABLE),
-        ("A15 an id of 5,000 digits",
-         b'{"jsonrpc":"2.0","method":"ping","id":' + b"7" * 5000 + b"}\n", UNREADABLE),
-        ("A16 deep lists", b"[" * 100000 + b"\n", UNREADABLE),
-        ("A16 deep lists, closed", b"[" * 100000 + b"]" * 100000 + b"\n", UNREADABLE),
-        ("A16 deep objects", b'{"a":' * 100000 + b"\n", UNREADABLE),
-        ("A16 deep arguments", nested(1, b"[", b"]", 100000) + b"\n", UNREADABLE),
-        ("A16 deep arguments, mixed", nested(1, b'{"a":[', b"]}", 50000) + b"\n",
-         UNREADABLE),
-        ("A16 too deep behind a quoted bracket",
-         nested(1, b'{"\\"]]}":[', b"]}", 1000) + b"\n", UNREADABLE),
-        ("A17 nesting of 100", nested(17, b"[", b"]", 100) + b"\n", "< 17 {}"),
-        ("A17 brackets in a text are no nesting", says(17, b"[{" * 2000) + b"\n",
-         "< 17 {}"),
-        ("A17 nor behind an escaped quote", says(17, b'\\"' + b"[{" * 2000) + b"\n",
-         "< 17 {}"),
-        ("A18 a raw tab in a text", says(1, b"\t") + b"\n", UNREADABLE),
-        ("A18 a raw NUL in a text", says(1, b"\0") + b"\n", UNREADABLE),
-        ("A19 UTF-16", PING.decode().encode("utf-16-le") + b"\n", UNREADABLE),
-        ("A20 of duplicate keys the last wins",
+        ("truncated message", PING[:-1] + b"\n", PARSE_ERROR),
+        ("two messages on a line", PING + PING + b"\n", PARSE_ERROR),
+        ("garbage behind a message", PING + b" x\n", PARSE_ERROR),
+        ("a word", b"hello\n", PARSE_ERROR),
+        ("a banner", b"Welcome to bash 5.2!\n", PARSE_ERROR),
+        ("a header of another framing", b"Content-Length: 52\n", PARSE_ERROR),
+        ("NaN", line(1, "ping", x=float("nan")) + b"\n", PARSE_ERROR),
+        ("Infinity", line(1, "ping", x=float("inf")) + b"\n", PARSE_ERROR),
+        ("-Infinity", line(1, "ping", x=-float("inf")) + b"\n", PARSE_ERROR),
+        ("number of 5,000 digits",
+         line(1, "ping", x=7)[:-2] + b"7" * 4999 + b"}}\n", PARSE_ERROR),
+        ("id of 5,000 digits",
+         b'{"jsonrpc":"2.0","method":"ping","id":' + b"7" * 5000 + b"}\n", PARSE_ERROR),
+        ("deep lists", b"[" * 100000 + b"\n", PARSE_ERROR),
+        ("deep lists, closed", b"[" * 100000 + b"]" * 100000 + b"\n", PARSE_ERROR),
+        ("deep objects", b'{"a":' * 100000 + b"\n", PARSE_ERROR),
+        ("deep arguments", nested_line(1, b"[", b"]", 100000) + b"\n", PARSE_ERROR),
+        ("deep arguments, mixed", nested_line(1, b'{"a":[', b"]}", 50000) + b"\n",
+         PARSE_ERROR),
+        ("deep nesting behind a quoted bracket",
+         nested_line(1, b'{"\\"]]}":[', b"]}", 1000) + b"\n", PARSE_ERROR),
+        ("100 levels are allowed", nested_line(17, b"[", b"]", 100) + b"\n", "< 17 {}"),
+        ("brackets in a string are not levels",
+         echo_line(17, b"[{" * 2000) + b"\n", "< 17 {}"),
+        ("brackets behind an escaped quote are not levels",
+         echo_line(17, b'\\"' + b"[{" * 2000) + b"\n", "< 17 {}"),
+        ("unescaped tab in a string", echo_line(1, b"\t") + b"\n", PARSE_ERROR),
+        ("unescaped NUL in a string", echo_line(1, b"\0") + b"\n", PARSE_ERROR),
+        ("UTF-16", PING.decode().encode("utf-16-le") + b"\n", PARSE_ERROR),
+        ("the last of duplicate keys counts",
          b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}\n', "<= 2 {}"),
-        ("A25 single quotes", PING.replace(b'"', b"'") + b"\n", UNREADABLE),
-        ("A25 a comment", PING + b" // ping\n", UNREADABLE),
-        ("A25 a trailing comma", PING[:-1] + b",}\n", UNREADABLE),
+        ("single quotes", PING.replace(b'"', b"'") + b"\n", PARSE_ERROR),
+        ("a comment", PING + b" // ping\n", PARSE_ERROR),
+        ("trailing comma", PING[:-1] + b",}\n", PARSE_ERROR),
     )
 
-    def test_a_bad_line_is_answered_once_and_the_session_goes_on(self):
+    def test_a_malformed_line_gets_one_error_and_the_session_goes_on(self):
         for era in ("legacy", "modern"):
             with wire(zoo()) as client:
                 if era == "legacy":
                     play(client, "> handshake")
                 for label, sent, expected in self.LINES:
                     if era == "modern" and b"tools/call" in sent:
-                        meta = json.dumps(message("0 modern x")["params"]["_meta"])
                         sent = sent.replace(b'"params":{', b'"params":{"_meta":%s,'
-                                            % meta.encode())
+                                            % json.dumps(MODERN_META).encode())
                     with self.subTest(label, era=era):
                         client.send(sent)
                         play(client, expected or "< fence")
 
-    def test_a_number_too_big_for_a_float_breaks_nothing(self):
-        """A14"""
+    def test_a_number_too_big_for_a_float_gets_a_response(self):
         with quiet(), wire(zoo()) as client:
             play(client, "> handshake")
             huge = line(14, "tools/call", name="same", arguments={"value": {"x": 7}})
             client.send(huge.replace(b"7}", b"1e999}") + b"\n")
             self.assertIn(client.recv()["id"], (14, None))
 
-    def test_a_byte_order_mark_is_forgiven_at_the_start(self):
-        """A5"""
+    def test_a_byte_order_mark_at_the_start_is_ignored(self):
         with wire(zoo()) as client:
             client.send(b"\xef\xbb\xbf" + PING + b"\n")
             play(client, "<= 1 {}")
 
-    def test_deep_nesting_cannot_overflow_a_small_thread_stack(self):
-        """A16"""
+    def test_deep_nesting_does_not_overflow_a_small_thread_stack(self):
         for size in 256 * 1024, 1024 * 1024:
-            before = threading.stack_size(size)
+            normal = threading.stack_size(size)
             try:
                 with wire(zoo()) as client:
-                    client.send(nested(1, b"[", b"]", 100000) + b"\n")
+                    client.send(nested_line(1, b"[", b"]", 100000) + b"\n")
                     client.send(b"[" * 100000 + b"\n")
-                    play(client, UNREADABLE + "\n" + UNREADABLE)
+                    play(client, PARSE_ERROR + "\n" + PARSE_ERROR)
             finally:
-                threading.stack_size(before)
+                threading.stack_size(normal)
 
     def test_ten_megabytes_arrive_intact(self):
-        """A21 D10"""
         with wire(zoo()) as client:
             play(client, "> handshake")
             text = "0123456789abcde\n" * (10 << 16)
@@ -725,7 +760,6 @@ class Test3Messages(unittest.TestCase):
             self.assertEqual(client.recv()["result"]["content"][0]["text"], text)
 
     def test_a_line_that_is_too_long_is_skipped(self):
-        """A22"""
         with wire(zoo(max_message_bytes=1000)) as client:
             client.send(b"x" * 5000)
             client.send(b"x" * 5000 + b"\n")
@@ -735,76 +769,73 @@ class Test3Messages(unittest.TestCase):
             client.send(PING + b" " * 1000 + b"\n")
             play(client, "< null -32801")
 
-    def test_one_byte_at_a_time(self):
-        """A23"""
+    def test_a_message_may_arrive_one_byte_at_a_time(self):
         with wire(zoo()) as client:
             for byte in PING + b"\r\n":
                 client.send(bytes([byte]))
             play(client, "<= 1 {}")
 
-    def test_a_thousand_messages_in_one_write(self):
-        """A23"""
+    def test_a_thousand_messages_may_arrive_in_one_write(self):
         with wire(zoo()) as client:
             client.send(b"\n".join(line(n, "ping") for n in range(1000)) + b"\n")
-            answered = [client.recv()["id"] for _ in range(1000)]
-            self.assertEqual(sorted(answered), list(range(1000)))
+            ids = [client.recv()["id"] for _ in range(1000)]
+            self.assertEqual(sorted(ids), list(range(1000)))
 
     def test_the_last_line_needs_no_newline(self):
-        """A24"""
         with wire(zoo()) as client:
             client.send(PING)
             self.assertEqual(client.hang_up(), [message("1 {}")])
 
     @clause("2025-11-25/basic/transports", "**MUST NOT** contain embedded newlines")
-    def test_our_lines_are_ascii_without_a_newline_inside(self):
+    def test_text_is_escaped_so_that_a_line_is_ascii_without_a_newline(self):
         play(zoo(), r"""
             > 1 tools/call {"name": "echo", "arguments": {"text":
                 "a\nb\r\u2028\u0000é😀"}}
             < 1 {"content": [{"text": "a\nb\r\u2028\u0000é😀"}]}
             """, era="modern")
 
-    def test_any_pair_of_binary_streams_will_do(self):
-        answer = message("1 {}")
+    def test_serve_takes_streams_in_memory(self):
         written = io.BytesIO()
         zoo().serve(io.BytesIO(PING + b"\n"), written)
-        self.assertEqual(checked(written.getvalue()), answer)
+        self.assertEqual(checked(written.getvalue()), message("1 {}"))
 
-        ours, theirs = socket.socketpair()
-        with ours, theirs, theirs.makefile("rwb") as both:
-            ours.sendall(PING + b"\n")
-            ours.shutdown(socket.SHUT_WR)
-            zoo().serve(both, both)
-            self.assertEqual(checked(ours.recv(1000)), answer)
+    def test_serve_takes_one_stream_of_a_socket_for_both_directions(self):
+        client, server = socket.socketpair()
+        with client, server, server.makefile("rwb") as stream:
+            client.sendall(PING + b"\n")
+            client.shutdown(socket.SHUT_WR)
+            zoo().serve(stream, stream)
+            self.assertEqual(checked(client.recv(1000)), message("1 {}"))
 
-        into, theirs = os.pipe()
-        mine, out = os.pipe()
-        os.write(theirs, PING + b"\n")
-        os.close(theirs)
-        with open(into, "rb", 0) as reader, open(out, "wb", 0) as writer:
+    def test_serve_takes_unbuffered_pipes(self):
+        server_reads, client_writes = os.pipe()
+        client_reads, server_writes = os.pipe()
+        os.write(client_writes, PING + b"\n")
+        os.close(client_writes)
+        with open(server_reads, "rb", 0) as reader, (
+                open(server_writes, "wb", 0)) as writer:
             zoo().serve(reader, writer)
-            self.assertEqual(checked(os.read(mine, 1000)), answer)
-        os.close(mine)
+            self.assertEqual(checked(os.read(client_reads, 1000)), message("1 {}"))
+        os.close(client_reads)
 
     @unittest.skipIf(os.name == "nt", "a pipe of 4096 bytes")
-    def test_a_slow_reader_gets_every_frame_whole(self):
-        """E14"""
-        into, theirs = os.pipe()
-        mine, out = os.pipe()
-        hello = json.dumps(message("0 initialize")).encode()
-        sent = [hello, says(1, b"x" * 20000), says(2, b"y" * 3000)]
-        os.write(theirs, b"\n".join(sent))
-        os.close(theirs)
-        with open(into, "rb") as reader, open(out, "wb") as writer:
-            thread = threading.Thread(target=zoo().serve, args=(reader, writer))
-            thread.start()
-            got, ends = bytearray(), 0
-            while ends < 3:
-                got += os.read(mine, 1)
-                ends += got.endswith(b"\n")
-            thread.join()
-        os.close(mine)
-        answers = [checked(bytes(one))["result"] for one in got.splitlines(True)]
-        texts = [one["content"][0]["text"] for one in answers[1:]]
+    def test_a_slow_reader_receives_whole_lines(self):
+        server_reads, client_writes = os.pipe()
+        client_reads, server_writes = os.pipe()
+        os.write(client_writes, b"\n".join([
+            json.dumps(message("0 initialize")).encode(),
+            echo_line(1, b"x" * 20000), echo_line(2, b"y" * 3000)]))
+        os.close(client_writes)
+        with open(server_reads, "rb") as reader, open(server_writes, "wb") as writer:
+            serving = threading.Thread(target=zoo().serve, args=(reader, writer))
+            serving.start()
+            received = bytearray()
+            while received.count(b"\n") < 3:
+                received += os.read(client_reads, 1)
+            serving.join()
+        os.close(client_reads)
+        messages = [checked(bytes(row)) for row in received.splitlines(True)]
+        texts = [response["result"]["content"][0]["text"] for response in messages[1:]]
         self.assertEqual(sorted(map(len, texts)), [3000, 20000])
 
 
@@ -813,13 +844,16 @@ class Test3Messages(unittest.TestCase):
 # ======================================================================================
 
 class Test5Connection(unittest.TestCase):
-    """One end of a connection: ids, answers, cancellation, progress."""
+    """One end of a connection: ids, responses, cancellation, progress."""
 
     def waiter(self, **options):
-        """A server whose tool `wait` waits to be cancelled, and says that it was."""
+        """A server whose tool `wait` waits until it is cancelled.
+
+        The gates `began` and `cancelled` open when the tool begins to wait, and when
+        the cancellation has reached it.
+        """
         server = Server("s", **options)
-        server.seen = gate("the handler saw the cancellation")
-        server.began = gate("the handler began")
+        server.began, server.cancelled = gate("began"), gate("cancelled")
 
         @server.tool
         def wait(ctx: Context) -> str:
@@ -827,18 +861,18 @@ class Test5Connection(unittest.TestCase):
             try:
                 ctx.wait(60)
             except Cancelled:
-                for late in ctx.check_cancelled, lambda: ctx.report_progress(99):
+                for use in ctx.check_cancelled, lambda: ctx.report_progress(99):
                     try:
-                        late()
+                        use()
                     except Cancelled:
                         assert ctx.cancelled
-                server.seen.set()
+                server.cancelled.set()
                 raise
             return "was not cancelled"
         return server
 
     def holder(self, **options):
-        """A server whose tool `hold` keeps its n, in `ran`, until `go` is set."""
+        """A server whose tool `hold` puts its `n` into `ran`, and waits for `go`."""
         server = Server("s", **options)
         server.go, server.ran = gate("go"), queue.Queue()
 
@@ -851,72 +885,89 @@ class Test5Connection(unittest.TestCase):
 
     # -- the envelope ------------------------------------------------------------------
 
-    @clause("2025-11-25/basic/index", "Result responses **MUST** include the same ID")
-    @clause("2025-11-25/basic/index", "the ID **MUST NOT** be `null`")
-    def test_every_frame_with_a_readable_id_gets_exactly_one_answer(self):
-        for era in ("legacy", "modern"):
-            play(zoo(), """
-                # B4: not a message at all
-                >> 1
-                < null -32600
-                >> "x"
-                < null -32600
-                >> null
-                < null -32600
-                >> true
-                < null -32600
-                # B5
-                >> {}
-                < null -32600
-                # B6, B7: no version, or another
-                >> {"id": 99, "method": "ping"}
-                < 99 -32600
-                >> {"jsonrpc": "1.0", "id": 7, "method": "ping"}
-                < 7 -32600
-                >> {"jsonrpc": 2.0, "id": "seven", "method": "ping"}
-                < "seven" -32600
-                # B8: neither request nor answer
-                > {"id": 8}
-                < 8 -32600
-                > {"id": 8, "params": {}}
-                < 8 -32600
-                # B9
-                > {"id": 9, "method": 1}
-                < 9 -32600
-                > {"id": 9, "method": null}
-                < 9 -32600
-                > {"id": 9, "method": {}}
-                < 9 -32600
-                # B10: an empty name is a name, of nothing
-                > {"id": 10, "method": ""}
-                <L 10 -32601 {"method": ""}
-                <M 10 -32600
-                # B11, B12, B13: an id is a string or an integer
-                > {"id": null, "method": "ping"}
-                < null -32600
-                > {"id": true, "method": "ping"}
-                < null -32600
-                > {"id": 1.5, "method": "ping"}
-                < null -32600
-                > {"id": {}, "method": "ping"}
-                < null -32600
-                > {"id": [1], "method": "ping"}
-                < null -32600
-                # B19
-                > {"id": 19, "method": "ping", "params": [1]}
-                < 19 -32602
-                > {"id": 19, "method": "ping", "params": "x"}
-                < 19 -32602
-                # B21
-                > {"id": 21, "method": "ping", "lang": "en", "trace": {}}
-                <= 21 {}
-                # B22
-                > {"id": 22, "method": "ping", "result": {}}
-                < 22 -32600
-                """, era=era)
+    @both_eras
+    def test_json_that_is_not_a_message_is_refused(self, era):
+        play(zoo(), """
+            >> 1
+            < null -32600
+            >> "x"
+            < null -32600
+            >> null
+            < null -32600
+            >> true
+            < null -32600
+            >> {}
+            < null -32600
+            """, era=era)
 
-    def test_null_params_are_no_params(self):
-        """B20"""
+    @both_eras
+    def test_an_error_has_the_id_of_its_request(self, era):
+        play(zoo(), """
+            # "jsonrpc" is missing, or is another version
+            >> {"id": 99, "method": "ping"}
+            < 99 -32600
+            >> {"jsonrpc": "1.0", "id": 7, "method": "ping"}
+            < 7 -32600
+            >> {"jsonrpc": 2.0, "id": "seven", "method": "ping"}
+            < "seven" -32600
+            # neither a request nor a response
+            > {"id": 8}
+            < 8 -32600
+            > {"id": 8, "params": {}}
+            < 8 -32600
+            # both
+            > {"id": 22, "method": "ping", "result": {}}
+            < 22 -32600
+            """, era=era)
+
+    @both_eras
+    def test_a_method_must_be_a_string(self, era):
+        play(zoo(), """
+            > {"id": 9, "method": 1}
+            < 9 -32600
+            > {"id": 9, "method": null}
+            < 9 -32600
+            > {"id": 9, "method": {}}
+            < 9 -32600
+            # the empty string is an unknown method
+            > {"id": 10, "method": ""}
+            <L 10 -32601 {"method": ""}
+            <M 10 -32600
+            """, era=era)
+
+    @clause("2025-11-25/basic/index", "the ID **MUST NOT** be `null`")
+    @both_eras
+    def test_an_id_must_be_a_string_or_an_integer(self, era):
+        play(zoo(), """
+            > {"id": null, "method": "ping"}
+            < null -32600
+            > {"id": true, "method": "ping"}
+            < null -32600
+            > {"id": 1.5, "method": "ping"}
+            < null -32600
+            > {"id": {}, "method": "ping"}
+            < null -32600
+            > {"id": [1], "method": "ping"}
+            < null -32600
+            """, era=era)
+
+    @both_eras
+    def test_params_must_be_an_object(self, era):
+        play(zoo(), """
+            > {"id": 19, "method": "ping", "params": [1]}
+            < 19 -32602
+            > {"id": 19, "method": "ping", "params": "x"}
+            < 19 -32602
+            """, era=era)
+
+    @both_eras
+    def test_unknown_members_of_a_message_are_ignored(self, era):
+        play(zoo(), """
+            > {"id": 21, "method": "ping", "lang": "en", "trace": {}}
+            <= 21 {}
+            """, era=era)
+
+    def test_null_params_count_as_none(self):
         play(zoo(), """
             > {"id": 1, "method": "ping", "params": null}
             <= 1 {}
@@ -926,7 +977,6 @@ class Test5Connection(unittest.TestCase):
 
     @both_eras
     def test_an_unknown_method_is_named_in_the_error(self, era):
-        """B23 B25"""
         play(zoo(), """
             > 1 tools/fly {}
             < 1 -32601 {"method": "tools/fly"}
@@ -938,13 +988,12 @@ class Test5Connection(unittest.TestCase):
 
     @clause("2026-07-28/basic/index", "The receiver **MUST NOT** send a response.")
     @both_eras
-    def test_a_notification_is_never_answered(self, era):
-        """B24 B27"""
+    def test_a_notification_gets_no_response(self, era):
         calls = []
         server = zoo()
         server.add_tool(lambda: calls.append(1), name="touch")
         play(server, """
-            > notifications/unheard/of {"x": 1}
+            > notifications/unknown {"x": 1}
             > {"method": "notifications/initialized", "params": 7}
             > {"method": "notifications/initialized", "params": [1]}
             > {"method": "notifications/progress", "params": {"progressToken": {}}}
@@ -957,8 +1006,7 @@ class Test5Connection(unittest.TestCase):
         self.assertEqual(calls, [])
 
     @both_eras
-    def test_an_answer_to_nothing_is_ignored(self, era):
-        """B26"""
+    def test_a_response_to_no_request_is_ignored(self, era):
         play(zoo(), """
             > {"id": 5, "result": {}}
             > {"id": "fence 1", "result": {"x": 1}}
@@ -969,19 +1017,20 @@ class Test5Connection(unittest.TestCase):
 
     # -- ids ---------------------------------------------------------------------------
 
-    def test_an_id_comes_back_as_it_was(self):
-        """B14 B15"""
+    @clause("2025-11-25/basic/index", "Result responses **MUST** include the same ID")
+    def test_a_response_has_the_id_of_its_request(self):
         ids = ["", "1", -1, 0, 9007199254740993, 10 ** 30, " 7 ", "007", "1_0",
                "é\u2028😀", "x" * 10000, 1.0, -3.0]
         with wire(zoo()) as client:
             for id in ids:
-                got = client.ask(json.dumps(id) + " ping")["id"]
-                self.assertEqual((got, isinstance(got, str)), (id, isinstance(id, str)))
+                received = client.ask(json.dumps(id) + " ping")["id"]
+                self.assertEqual(received, id)
+                self.assertEqual(isinstance(received, str), isinstance(id, str))
 
     @both_eras
-    def test_ids_of_different_types_differ(self, era):
-        """B16: `1` and `"1"`, and other strings that look like numbers, are in flight
-        at once; cancelling one leaves the others."""
+    def test_a_number_and_a_string_are_different_ids(self, era):
+        """`1`, `"1"` and other strings that look like numbers are in flight together;
+        the cancellation of one does not affect the others."""
         server, go = Server("s"), gate("go")
 
         @server.tool
@@ -1010,8 +1059,8 @@ class Test5Connection(unittest.TestCase):
             " has issued and not yet received a response for.")
     @both_eras
     def test_an_id_in_flight_cannot_be_used_again(self, era):
-        """B17. Without the look at the table of requests in flight, both would be
-        answered."""
+        """Fails (each request gets a result) if the table of requests in flight is not
+        checked."""
         server = self.holder()
         play(server, """
             > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
@@ -1027,8 +1076,7 @@ class Test5Connection(unittest.TestCase):
         self.assertEqual(list(server.ran.queue), [1])
 
     @both_eras
-    def test_the_first_of_two_with_one_id_can_still_be_cancelled(self, era):
-        """B17"""
+    def test_a_refused_duplicate_leaves_the_first_request_in_flight(self, era):
         server = self.waiter()
         play(server, """
             > 1 tools/call {"name": "wait"}
@@ -1036,13 +1084,12 @@ class Test5Connection(unittest.TestCase):
             > 1 tools/call {"name": "wait"}
             < 1 -32600
             > notifications/cancelled {"requestId": 1}
-            ! seen
+            ! cancelled
             < fence
-            """, era=era, began=server.began.wait, seen=server.seen.wait)
+            """, era=era, began=server.began.wait, cancelled=server.cancelled.wait)
 
     @both_eras
-    def test_an_id_may_be_used_again_once_answered(self, era):
-        """B18"""
+    def test_an_id_may_be_used_again_after_the_response(self, era):
         play(zoo(), """
             > 1 tools/list
             < 1 {"tools": "..."}
@@ -1059,11 +1106,11 @@ class Test5Connection(unittest.TestCase):
     @clause("2025-11-25/basic/transports",
             "individual JSON-RPC requests, notifications, or responses.")
     def test_other_revisions_have_no_batches(self):
-        """B1 B2 B3"""
-        for hello in ["", *("> handshake " + revision for revision in LEGACY)]:
-            if "2025-03-26" not in hello:
-                with self.subTest(hello):
-                    play(zoo(), hello + """
+        handshakes = ["> handshake " + revision for revision in LEGACY]
+        for opening in ["", *handshakes]:
+            if "2025-03-26" not in opening:
+                with self.subTest(opening):
+                    play(zoo(), opening + """
                         > []
                         < null -32600
                         > [{"jsonrpc": "2.0", "id": 1, "method": "ping"}]
@@ -1072,12 +1119,9 @@ class Test5Connection(unittest.TestCase):
                         < null -32600
                         """)
 
-    def test_a_batch_of_2025_03_26_is_answered_by_one_array(self):
-        """B1 B2 B3"""
+    def test_a_batch_of_2025_03_26_gets_one_array_of_responses(self):
         play(zoo(), """
             > handshake 2025-03-26
-            > []
-            < null -32600
             > [{"jsonrpc": "2.0", "id": 1, "method": "ping"}, {"jsonrpc": "2.0", "id":
                 "1", "method": "nope"}]
             < [{"id": 1, "result": {}}, {"id": "1", "error": {"code": -32601}}]
@@ -1087,7 +1131,13 @@ class Test5Connection(unittest.TestCase):
             > [{"jsonrpc": "2.0", "method": "notifications/x"}, {"jsonrpc": "2.0", "id":
                 2, "method": "ping"}]
             < [{"id": 2, "result": {}}]
-            # every element is its own message, good or bad
+            """)
+
+    def test_each_element_of_a_batch_is_a_message_or_gets_an_error(self):
+        play(zoo(), """
+            > handshake 2025-03-26
+            > []
+            < null -32600
             > [1, {}, {"id": 3}, {"jsonrpc": "2.0", "id": 4, "method": "ping", "params":
                 []}]
             < [{"id": null, "error": {"code": -32600}}, {"id": null, "error": {"code":
@@ -1101,9 +1151,9 @@ class Test5Connection(unittest.TestCase):
             < [{"id": 5, "result": {}}, {"id": 6, "error": {"code": -32600}}]
             """)
 
-    def test_a_batch_without_answers_writes_nothing(self):
-        # Fails where an empty write means the end, as on a datagram socket.
-        class Out(io.BytesIO):
+    def test_a_batch_without_responses_writes_nothing(self):
+        """An empty write would be the end of the stream on a datagram socket."""
+        class Writer(io.BytesIO):
             def write(self, data):
                 written.append(bytes(data))
                 return len(data)
@@ -1112,11 +1162,11 @@ class Test5Connection(unittest.TestCase):
         lines = [line(1, "initialize", protocolVersion="2025-03-26", capabilities={},
                       clientInfo={"name": "x", "version": "1"}),
                  b'[{"jsonrpc":"2.0","method":"notifications/x"}]']
-        Server("x").serve(io.BytesIO(b"\n".join(lines)), Out())
+        Server("x").serve(io.BytesIO(b"\n".join(lines)), Writer())
         self.assertNotIn(b"", written)
 
-    def test_what_a_batch_cancels_may_be_in_the_same_batch(self):
-        """Fails if the thread that reads runs the elements one after the other."""
+    def test_a_batch_may_cancel_a_request_of_its_own(self):
+        """Fails if the reading thread runs the handlers of a batch one by one."""
         play(self.waiter(), """
             > handshake 2025-03-26
             > [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name":
@@ -1127,19 +1177,19 @@ class Test5Connection(unittest.TestCase):
             < [{"id": 2, "result": {}}]
             """)
 
-    def test_a_batch_waits_for_its_slowest_and_holds_up_nobody_else(self):
-        server, go, seen = Server("s"), gate("go"), gate("cancelled")
-        both = threading.Barrier(3)
+    def test_a_batch_waits_for_its_slowest_request_and_delays_no_other_message(self):
+        server, go, cancelled = Server("s"), gate("go"), gate("cancelled")
+        both_wait = threading.Barrier(3)
 
         @server.tool
         def wait(ctx: Context) -> str:
             try:
                 ctx.wait(0)
-                both.wait(PATIENCE)
+                both_wait.wait(PATIENCE)
                 go.wait()
                 ctx.check_cancelled()
             except Cancelled:
-                seen.set()
+                cancelled.set()
                 raise
             return "done"
 
@@ -1149,19 +1199,19 @@ class Test5Connection(unittest.TestCase):
             > handshake 2025-03-26
             > [%s, %s, {"jsonrpc": "2.0", "id": 3, "method": "ping"}]
             < fence
-            ! both
+            ! both_wait
             > 1 ping
             < 1 -32600
             > notifications/cancelled {"requestId": 2}
             < fence
             ! go
-            ! seen
+            ! cancelled
             < [{"id": 1, "result": {"content": [{"text": "done"}]}}, {"id": 3, "result":
                 {}}]
-            """ % (call % 1, call % 2), go=go.set, seen=seen.wait,
-             both=lambda: both.wait(PATIENCE))
+            """ % (call % 1, call % 2), go=go.set, cancelled=cancelled.wait,
+             both_wait=lambda: both_wait.wait(PATIENCE))
 
-    def test_a_batch_whose_every_request_was_cancelled_is_not_answered(self):
+    def test_a_batch_whose_requests_are_all_cancelled_gets_no_response(self):
         server = self.waiter()
         play(server, """
             > handshake 2025-03-26
@@ -1170,11 +1220,11 @@ class Test5Connection(unittest.TestCase):
             ! began
             > [{"jsonrpc": "2.0", "method": "notifications/cancelled", "params":
                 {"requestId": 1}}]
-            ! seen
-            """, began=server.began.wait, seen=server.seen.wait)
+            ! cancelled
+            """, began=server.began.wait, cancelled=server.cancelled.wait)
 
-    def test_a_batch_may_carry_a_request_of_the_stateless_revision(self):
-        meta = json.dumps(message("0 modern x")["params"]["_meta"])
+    def test_a_batch_may_contain_stateless_requests(self):
+        meta = json.dumps(MODERN_META)
         play(zoo(), """
             > handshake 2025-03-26
             > [{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta":
@@ -1184,8 +1234,9 @@ class Test5Connection(unittest.TestCase):
                 {"code": -32601}}]
             """ % (meta, meta))
 
-    def test_a_batch_does_not_wait_for_the_end_of_a_stream(self):
-        meta = json.dumps(message("0 modern x")["params"]["_meta"])
+    def test_a_batch_cannot_open_a_stream(self):
+        """Its responses would have to wait for the end of the stream."""
+        meta = json.dumps(MODERN_META)
         play(zoo(), """
             > handshake 2025-03-26
             > [{"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params":
@@ -1201,24 +1252,22 @@ class Test5Connection(unittest.TestCase):
     @clause("2026-07-28/basic/transports/stdio",
             "**MUST NOT** send any further messages for it")
     @both_eras
-    def test_a_cancelled_request_is_never_answered(self, era):
-        """D20"""
+    def test_a_cancelled_request_gets_no_response(self, era):
         server = self.waiter()
         play(server, """
             > 7 tools/call {"name": "wait", "_meta": {"progressToken": "t"}}
             ! began
             > notifications/cancelled {"requestId": 7, "reason": "changed my mind"}
-            ! seen
+            ! cancelled
             < fence
             # the id is free again
             > 7 tools/list
             < 7 {"tools": "..."}
-            """, era=era, seen=server.seen.wait, began=server.began.wait)
+            """, era=era, cancelled=server.cancelled.wait, began=server.began.wait)
 
     @both_eras
     def test_other_spellings_of_a_cancellation_are_understood(self, era):
-        """D20. An id that is an integer may come as the same number with a fraction of
-        0."""
+        """An integer id may also come as the same number with a fraction of 0."""
         for spelling in ['cancelled {"requestId": 7}', '$/cancelRequest {"id": 7}',
                          '$/cancelRequest {"requestId": 7}',
                          'notifications/cancelled {"requestId": 7.0}']:
@@ -1229,15 +1278,14 @@ class Test5Connection(unittest.TestCase):
                     > 7 tools/call {"name": "wait"}
                     ! began
                     > {"method": "%s", "params": %s}
-                    ! seen
+                    ! cancelled
                     """ % (method, params), era=era,
-                     began=server.began.wait, seen=server.seen.wait)
+                     began=server.began.wait, cancelled=server.cancelled.wait)
 
     @clause("2025-11-25/basic/utilities/cancellation",
             "Invalid cancellation notifications **SHOULD** be ignored")
     @both_eras
-    def test_a_cancellation_of_nothing_is_ignored(self, era):
-        """D20"""
+    def test_an_invalid_cancellation_is_ignored(self, era):
         server = self.holder()
         play(server, """
             > 1 tools/call {"name": "hold", "arguments": {"n": 7}}
@@ -1263,16 +1311,15 @@ class Test5Connection(unittest.TestCase):
     @clause("2025-11-25/basic/utilities/cancellation",
             "The `initialize` request **MUST NOT** be cancelled by clients")
     def test_initialize_cannot_be_cancelled(self):
-        """D20"""
+        sent = [json.dumps(message(text)).encode() + b"\n" for text in (
+            "1 initialize", 'notifications/cancelled {"requestId": 1}')]
         with wire(zoo()) as client:
-            client.send(b"".join(json.dumps(message(one)).encode() + b"\n" for one in (
-                "1 initialize", 'notifications/cancelled {"requestId": 1}')))
+            client.send(b"".join(sent))
             play(client, '< 1 {"protocolVersion": "2025-11-25"}')
 
     @both_eras
-    def test_a_request_cancelled_while_it_queues_never_runs(self, era):
-        """D20. Fails if a worker does not look whether the id it is given is still in
-        flight."""
+    def test_a_request_that_is_cancelled_in_the_queue_never_runs(self, era):
+        """Fails if a worker does not check that its request is still in flight."""
         server = self.holder(max_workers=1)
         play(server, """
             > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
@@ -1288,8 +1335,7 @@ class Test5Connection(unittest.TestCase):
 
     @both_eras
     def test_an_async_handler_is_cancelled_too(self, era):
-        import asyncio
-        server, began, seen = Server("s"), gate("began"), gate("seen")
+        server, began, cancelled = Server("s"), gate("began"), gate("cancelled")
 
         @server.tool
         async def wait(ctx: Context):
@@ -1297,7 +1343,7 @@ class Test5Connection(unittest.TestCase):
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
-                seen.set()
+                cancelled.set()
                 raise
 
         @server.tool
@@ -1311,25 +1357,11 @@ class Test5Connection(unittest.TestCase):
             > 2 tools/call {"name": "add", "arguments": {"a": 2, "b": 3}}
             < 2 {"content": [{"text": "5"}]}
             > notifications/cancelled {"requestId": 1}
-            ! seen
-            """, era=era, began=began.wait, seen=seen.wait)
+            ! cancelled
+            """, era=era, began=began.wait, cancelled=cancelled.wait)
 
-    def test_what_an_async_handler_failed_of_is_reported_whole(self):
-        server = Server("s")
-
-        @server.tool
-        async def fail():
-            try:
-                {}["the cause"]
-            except KeyError as error:
-                raise ValueError("the fault") from error
-
-        with quiet() as stderr, Client(server) as client:
-            client.call_tool("fail", raise_on_error=False)
-        self.assertRegex(stderr.getvalue(), "(?s)the cause.*direct cause.*the fault")
-
-    def test_cancellation_cannot_be_eaten_by_except_exception(self):
-        server, began, after = Server("s"), gate("began"), []
+    def test_except_exception_does_not_catch_a_cancellation(self):
+        server, began, steps = Server("s"), gate("began"), []
 
         @server.tool
         def stubborn(ctx: Context) -> str:
@@ -1337,8 +1369,8 @@ class Test5Connection(unittest.TestCase):
                 began.set()
                 ctx.wait(60)
             except Exception:  # noqa: BLE001 - the point of the test
-                after.append("eaten")
-            after.append("went on")
+                steps.append("caught")
+            steps.append("continued")
             return "done"
 
         play(server, """
@@ -1346,56 +1378,95 @@ class Test5Connection(unittest.TestCase):
             ! began
             > notifications/cancelled {"requestId": 1}
             """, era="legacy", began=began.wait)
-        self.assertEqual(after, [])
+        self.assertEqual(steps, [])
 
-    def test_a_pool_that_was_closed_still_runs_what_comes_late(self):
-        """A response that comes while a connection closes.  Fails if no thread is left."""
-        pool, ran = mcp_min.ThreadPool("short-lived", 1), gate("the late job")
-        pool.submit(lambda: None)
-        pool.close()
-        soon(lambda: "short-lived" not in [t.name for t in threading.enumerate()])
-        self.assertTrue(pool.submit(ran.set))
-        ran.wait()
+    def test_a_handler_that_ignores_its_cancellation_sends_nothing(self):
+        server, began, go, ended = Server("s"), gate("began"), gate("go"), gate("ended")
 
-    def test_a_pool_outlives_a_time_without_threads(self):
-        """As in a container whose limit is reached.  Fails if nothing is ever run."""
-        pool, ran = mcp_min.ThreadPool("late", 1), []
-        last = gate("the last job")
-        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError):
-            self.assertFalse(pool.submit(lambda: ran.append("first")))
-        self.assertTrue(pool.submit(last.set))
-        last.wait()
-        self.assertEqual(ran, ["first"])
-        pool.close()
+        @server.tool
+        def ignore(ctx: Context) -> str:
+            began.set()
+            go.wait()
+            try:
+                ctx.report_progress(1)
+            except Cancelled:
+                ended.set()
+            return "done"
 
-    def test_an_urgent_job_waits_for_nobody_and_leaves_no_thread_behind(self):
-        """Fails if it queues behind other jobs, or if the pool stays larger."""
-        pool, go, ran = mcp_min.ThreadPool("small", 2), gate("go"), queue.Queue()
-        for name in "abc":
-            pool.submit(lambda name=name: (ran.put(name), go.wait()))
-        self.assertEqual({ran.get(timeout=PATIENCE) for _ in "ab"}, {"a", "b"})
-        pool.submit(lambda: ran.put("urgent"), urgent=True)
-        self.assertEqual(ran.get(timeout=PATIENCE), "urgent")
-        go.set()
-        self.assertEqual(ran.get(timeout=PATIENCE), "c")
-        soon(lambda: [t.name for t in threading.enumerate()].count("small") <= 2)
-        pool.close()
+        play(server, """
+            > 1 tools/call {"name": "ignore", "_meta": {"progressToken": 1}}
+            ! began
+            > notifications/cancelled {"requestId": 1}
+            < fence
+            ! go
+            ! ended
+            """, era="legacy", began=began.wait, go=go.set, ended=ended.wait)
 
-    # -- who reads ---------------------------------------------------------------------
+    @clause("2026-07-28/basic/patterns/cancellation",
+            "Both parties **MUST** handle these race conditions gracefully")
+    def test_a_cancellation_may_race_with_the_response(self):
+        """Fails if the response and the cancellation can both pop the request from the
+        table of requests in flight."""
+        server, rounds, pinged = Server("s"), 150, set()
 
-    def all_waiting(self, **options):
-        """A `waiter` with two workers, and what a client sends to fill them: five calls
-        that wait, three of them in the queue."""
+        @server.tool
+        def quick(n: int, ctx: Context) -> int:
+            ctx.wait(0)
+            return n
+
+        with restless(), wire(server) as client:
+            play(client, "> handshake")
+            for n in range(rounds):
+                client.say('%d tools/call {"name": "quick", "arguments": {"n": 1}}' % n)
+                client.say('notifications/cancelled {"requestId": %d}' % n)
+                if n % 3 == 0:   # the same id again: refused if it is still in flight
+                    client.say("%d ping" % n)
+                    pinged.add(n)
+            counts = collections.Counter(
+                response["id"] for response in client.hang_up())
+        for n in range(rounds):
+            self.assertIn(counts.pop(n, 0), (1, 2) if n in pinged else (0, 1), n)
+        self.assertEqual(counts, {})
+
+    def test_the_reason_of_a_cancellation_reaches_the_handler(self):
+        server, began, reasons = Server("s"), gate("began"), queue.Queue()
+
+        @server.tool
+        def wait(ctx: Context):
+            began.set()
+            try:
+                ctx.wait(60)
+            finally:
+                reasons.put(ctx.cancel_reason)
+
+        for reason, expected in ("changed my mind", "changed my mind"), (7, None):
+            began.clear()
+            play(server, """
+                > 1 tools/call {"name": "wait"}
+                ! began
+                > notifications/cancelled {"requestId": 1, "reason": "$reason"}
+                ! check
+                """, era="legacy", reason=reason, began=began.wait,
+                 check=lambda expected=expected: self.assertEqual(
+                     reasons.get(timeout=PATIENCE), expected))
+
+    # -- the reading thread ------------------------------------------------------------
+
+    def busy_server(self, **options):
+        """A `waiter` with two workers, and the messages that make all of them wait.
+
+        Of the five calls, three wait in the queue.
+        """
         server = self.waiter(max_workers=2, drain_seconds=0.05, **options)
         server.resource("x://y")(lambda: "")
         calls = [message('%d tools/call {"name": "wait"}' % n) for n in range(1, 6)]
         return server, [message("0 initialize 2025-03-26"),
                         message("notifications/initialized"), *calls]
 
-    def test_reading_goes_on_though_a_lock_holds_up_the_thread_that_reads(self):
-        """All workers are busy, and as many requests wait.  Fails (the ping is not
-        answered) if the next leader queues behind them."""
-        server, opening = self.all_waiting()
+    def test_reading_goes_on_while_a_lock_blocks_the_reading_thread(self):
+        """All workers are busy, and more requests wait in the queue.  Fails (the ping
+        gets no result) if the job of the next leader waits behind them."""
+        server, opening = self.busy_server()
         with wire(server) as client:
             client.send(*opening)
             server.began.wait()
@@ -1404,54 +1475,57 @@ class Test5Connection(unittest.TestCase):
                 client.say('6 resources/subscribe {"uri": "x://y"}')
                 client.fence()
                 client.say('notifications/cancelled {"requestId": 1}')
-                server.seen.wait()
+                server.cancelled.wait()
             self.assertEqual(client.recv()["id"], 6)
 
-    def test_reading_goes_on_though_the_client_does_not_read(self):
-        """The same, with a pipe that is full of answers to pings."""
-        server, opening = self.all_waiting()
+    def test_reading_goes_on_while_the_client_does_not_read(self):
+        """All workers are busy, and the pipe is full of results of pings."""
+        server, opening = self.busy_server()
         before = set(threading.enumerate())
-        (into, ours), (mine, out) = os.pipe(), os.pipe()
-        reader, writer = os.fdopen(into, "rb"), os.fdopen(out, "wb", 0)
+        server_reads, client_writes = os.pipe()
+        client_reads, server_writes = os.pipe()
+        reader = os.fdopen(server_reads, "rb")
+        writer = os.fdopen(server_writes, "wb", 0)
         serving = threading.Thread(target=server.serve, args=(reader, writer))
         serving.start()
         pings = [message("%s ping" % json.dumps("x" * 60000)) for _ in range(3)]
-        with os.fdopen(ours, "wb") as stream:
-            for one in [*opening, *pings]:
-                stream.write(json.dumps(one).encode() + b"\n")
-                stream.flush()
+        with os.fdopen(client_writes, "wb") as stream:
+            def send(*messages):
+                for sent in messages:
+                    stream.write(json.dumps(sent).encode() + b"\n")
+                    stream.flush()
+
+            send(*opening, *pings)
             server.began.wait()
-            stream.write(json.dumps(message(
-                'notifications/cancelled {"requestId": 1}')).encode() + b"\n")
-            stream.flush()
-            server.seen.wait()
-        os.close(mine)
+            send(message('notifications/cancelled {"requestId": 1}'))
+            server.cancelled.wait()
+        os.close(client_reads)
         soon(lambda: set(threading.enumerate()) <= before, "the end of all threads")
         reader.close()
         writer.close()
 
-    def test_a_leader_that_was_slow_does_not_act_on_its_successor(self):
-        """One leader is held up by a lock in the first message of a batch, the next by
-        the pipe.  Fails (the cancellation is not read) if the first, when it goes on
-        with its batch, makes the second look idle."""
-        server, opening = self.all_waiting()
+    def test_a_slow_leader_does_not_change_the_state_of_its_successor(self):
+        """A lock blocks the first leader in the first message of a batch, and the pipe
+        blocks its successor.  Fails (the cancellation is not read) if the first leader,
+        when it continues with its batch, marks the second as idle."""
+        server, opening = self.busy_server()
         entered, go = gate("the second leader writes"), gate("go")
 
-        class Slow(io.RawIOBase):
+        class SlowWriter(io.RawIOBase):
             def write(self, data):
                 if b"stuck" in bytes(data):
                     entered.set()
                     go.wait()
                 return len(data)
 
-        into, ours = os.pipe()
-        reader = os.fdopen(into, "rb")
-        serving = threading.Thread(target=server.serve, args=(reader, Slow()))
+        server_reads, client_writes = os.pipe()
+        reader = os.fdopen(server_reads, "rb")
+        serving = threading.Thread(target=server.serve, args=(reader, SlowWriter()))
         serving.start()
-        with os.fdopen(ours, "wb") as stream:
+        with os.fdopen(client_writes, "wb") as stream:
             def send(*messages):
-                for one in messages:
-                    stream.write(json.dumps(one).encode() + b"\n")
+                for sent in messages:
+                    stream.write(json.dumps(sent).encode() + b"\n")
                 stream.flush()
 
             send(*opening)
@@ -1461,52 +1535,54 @@ class Test5Connection(unittest.TestCase):
                       message("7 ping")], message('"stuck" ping'))
                 entered.wait()
             send(message('notifications/cancelled {"requestId": 1}'))
-            server.seen.wait()
+            server.cancelled.wait()
             go.set()
         serving.join(PATIENCE)
         self.assertFalse(serving.is_alive())
         reader.close()
 
     def test_a_handler_that_waits_hands_the_reading_over_at_once(self):
-        """Fails (the ping waits) if that is left to the watchdog."""
+        """Fails (the ping gets no result) if only the watchdog replaces the leader."""
         server = self.waiter()
         with mock.patch.object(mcp_min, "READER_STALL_SECONDS", 60):
             play(server, """
                 > 1 tools/call {"name": "wait"}
                 < fence
                 > notifications/cancelled {"requestId": 1}
-                ! seen
-                """, era="legacy", seen=server.seen.wait)
+                ! cancelled
+                """, era="legacy", cancelled=server.cancelled.wait)
 
     def test_a_request_that_comes_while_the_connection_closes_is_not_handled(self):
         session = mcp_min.ServerSession(zoo(), io.BytesIO(), io.BytesIO(), False)
         connection = session.connection
 
-        def last_step_before_it_enters(method):
+        def close_before_the_request_is_added(method):
             connection.close()
             return True
 
-        with mock.patch.object(session, "is_inline", last_step_before_it_enters), \
-                mock.patch.object(session, "handle") as handle:
+        with mock.patch.object(session, "handle") as handle, mock.patch.object(
+                session, "is_inline", close_before_the_request_is_added):
             connection.receive(json.dumps(message("1 ping")).encode())
         handle.assert_not_called()
 
-    def test_a_handler_waits_while_too_much_is_to_be_written(self):
-        """Fails (nobody waits for the right to write) if the queue grows without end."""
-        blocked, go, lines = gate("the first write"), gate("go"), []
+    def test_a_sender_waits_while_too_many_bytes_are_queued(self):
+        """Fails (the second thread never waits for the right to write) if the queue
+        has no limit."""
+        blocked, go, lengths = gate("the first write"), gate("go"), []
 
-        class Full(io.RawIOBase):
+        class FullPipe(io.RawIOBase):
             def write(self, data):
-                lines.append(len(data))
-                if len(lines) == 1:
+                lengths.append(len(data))
+                if len(lengths) == 1:
                     blocked.set()
                     go.wait()
                 return len(data)
 
-        outbox, entered = mcp_min.Outbox(Full(), True, lambda: None), gate("waiting")
+        waiting = gate("the second thread waits")
+        outbox = mcp_min.Outbox(FullPipe(), True, lambda: None)
         outbox.writing = mock.MagicMock(wraps=outbox.writing)
         outbox.writing.__enter__.side_effect = lambda: (
-            entered.set(), outbox.writing.acquire())
+            waiting.set(), outbox.writing.acquire())
         outbox.writing.__exit__.side_effect = lambda *_: outbox.writing.release()
 
         def send(*sizes):
@@ -1520,57 +1596,60 @@ class Test5Connection(unittest.TestCase):
         first.start()
         blocked.wait()
         second.start()
-        entered.wait()
+        waiting.wait()
         go.set()
         first.join(PATIENCE)
         second.join(PATIENCE)
-        self.assertEqual(lines, [1, mcp_min.ROOM_BYTES + 1, 2])
+        self.assertEqual(lengths, [1, mcp_min.ROOM_BYTES + 1, 2])
         outbox.close()
 
-    def test_a_busy_server_is_not_looked_at_every_2_ms(self):
-        """Fails if the watchdog does not look less often while all goes well."""
+    def test_the_watchdog_looks_less_often_while_no_leader_is_slow(self):
+        """Fails if it looks every 2 ms as long as requests come."""
         pauses, wait = set(), threading.Condition.wait
 
-        def noted(condition, timeout=None):
+        def recording_wait(condition, timeout=None):
             if threading.current_thread().name == "mcp watchdog":
                 pauses.add(timeout)
             return wait(condition, timeout)
 
-        with mock.patch.object(threading.Condition, "wait", noted), wire(zoo()) as client:
+        with mock.patch.object(threading.Condition, "wait", recording_wait), (
+                wire(zoo())) as client:
             play(client, "> handshake")
-            until = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + PATIENCE
             while mcp_min.MAX_WATCH_SECONDS not in pauses:
                 client.ask('1 tools/call {"name": "echo", "arguments": {"text": "x"}}')
-                self.assertLess(time.monotonic(), until, pauses)
+                self.assertLess(time.monotonic(), deadline, pauses)
 
-    def test_errors_and_results_of_any_make_are_answered_for(self):
-        """Fails (the session ends) if one of them leaves the place that answers."""
-        class Bare(McpError):
+    # -- results and errors ------------------------------------------------------------
+
+    def test_an_unusable_error_or_result_gets_an_error_response(self):
+        """Fails (the session ends) if its exception leaves the code that responds."""
+        class ErrorWithoutCode(McpError):
             def __init__(self, what):
                 self.what = what
 
-        class Broken(dict):
+        class BrokenMapping(dict):
             def items(self):
                 raise KeyError("no items")
 
         server = Server("s")
 
         @server.tool
-        def bare() -> str:
-            raise Bare("x")
+        def error() -> str:
+            raise ErrorWithoutCode("x")
 
         @server.tool
-        def broken():
-            return mcp_min.ToolResult("x", meta=Broken(a=1))
+        def result():
+            return mcp_min.ToolResult("x", meta=BrokenMapping(a=1))
 
         play(server, """
-            > 1 tools/call {"name": "bare"}
+            > 1 tools/call {"name": "error"}
             < 1 -32603
-            > 2 tools/call {"name": "broken"}
+            > 2 tools/call {"name": "result"}
             < 2 -32603 "The result is not JSON"
             """, era="legacy")
 
-    def test_the_structure_of_a_tool_result_may_be_any_data(self):
+    def test_the_structured_content_of_a_tool_result_may_be_a_dataclass(self):
         @dataclasses.dataclass
         class Spot:
             x: int
@@ -1582,8 +1661,8 @@ class Test5Connection(unittest.TestCase):
             < 1 {"structuredContent": {"x": 1}, "content": [{"text": "spot"}]}
             """, era="legacy")
 
-    def test_answers_and_news_pass_though_every_worker_waits(self):
-        """Fails (by hanging) if a worker is needed to hand an answer on, or to write."""
+    def test_responses_and_notifications_pass_while_every_worker_waits(self):
+        """Fails (it hangs) if a worker is needed to handle a response, or to write."""
         server = Server("s", max_workers=2)
 
         @server.tool
@@ -1605,8 +1684,8 @@ class Test5Connection(unittest.TestCase):
                 < 2 {"content": [{"text": "two"}]}
                 """, change=lambda: server.add_tool(lambda: "", name="new"))
 
-    def test_questions_fail_at_the_end_of_input_though_every_worker_waits(self):
-        """Found by fuzzing.  Fails if a worker is needed to tell those who wait."""
+    def test_questions_fail_at_the_end_of_input_while_every_worker_waits(self):
+        """Fails if a worker is needed to end the waiting of the others."""
         server = Server("s", max_workers=1, drain_seconds=60)
 
         @server.tool
@@ -1620,25 +1699,25 @@ class Test5Connection(unittest.TestCase):
                 > EOF
                 < 1 {"isError": true}
                 """, era="legacy")
-        self.assertEqual(stderr.getvalue(), "")  # nobody did anything wrong
+        self.assertEqual(stderr.getvalue(), "")  # this is not an error
 
-    def test_a_writer_that_is_no_file_may_return_nothing(self):
-        """Fails (nothing more is answered) if that means that it would block."""
+    def test_a_writer_that_is_not_a_file_may_return_none(self):
+        """Fails (nothing more is written) if None is taken for "would block"."""
         written = []
         writer = mock.Mock(spec=["write", "flush"])
         writer.write.side_effect = lambda data: written.append(bytes(data))
         ping = b'{"jsonrpc":"2.0","id":%d,"method":"ping"}\n'
         zoo().serve(io.BytesIO(ping % 1 + ping % 2), writer)
-        answer = b'{"jsonrpc":"2.0","id":%d,"result":{}}\n'
-        self.assertEqual(written, [answer % 1, answer % 2])
+        pong = b'{"jsonrpc":"2.0","id":%d,"result":{}}\n'
+        self.assertEqual(written, [pong % 1, pong % 2])
 
-    def test_a_drain_without_end_loses_no_answer(self):
+    def test_a_drain_without_limit_loses_no_response(self):
         server = Server("s", drain_seconds=math.inf)
 
         @server.tool
         def late(ctx: Context) -> str:
             ctx.incoming.connection.eof.wait(PATIENCE)
-            time.sleep(0.02)  # in which those who do not wait are gone
+            time.sleep(0.02)  # a server that does not wait ends meanwhile
             return "late"
 
         play(server, """
@@ -1647,8 +1726,8 @@ class Test5Connection(unittest.TestCase):
             < 1 {"content": [{"text": "late"}]}
             """, era="legacy")
 
-    def test_a_request_keeps_the_session_it_came_in(self):
-        """Fails if it is served by the terms of when it runs."""
+    def test_a_queued_request_belongs_to_the_session_in_which_it_came(self):
+        """Fails if the revision at the time when it runs decides how it is handled."""
         server = self.holder(max_workers=1)
         play(server, """
             > handshake 2025-06-18
@@ -1662,77 +1741,19 @@ class Test5Connection(unittest.TestCase):
             <* 2 -32602
             """, ran=server.ran.get, go=server.go.set)
 
-    def test_a_handler_that_ignores_its_cancellation_is_silent_all_the_same(self):
-        server, began, go, ended = Server("s"), gate("began"), gate("go"), gate("ended")
+    def test_the_error_of_an_async_handler_is_logged_with_its_cause(self):
+        server = Server("s")
 
         @server.tool
-        def deaf(ctx: Context) -> str:
-            began.set()
-            go.wait()
+        async def fail():
             try:
-                ctx.report_progress(1)
-            except Cancelled:
-                ended.set()
-            return "done"
+                {}["the cause"]
+            except KeyError as error:
+                raise ValueError("the fault") from error
 
-        play(server, """
-            > 1 tools/call {"name": "deaf", "_meta": {"progressToken": 1}}
-            ! began
-            > notifications/cancelled {"requestId": 1}
-            < fence
-            ! go
-            ! ended
-            """, era="legacy", began=began.wait, go=go.set, ended=ended.wait)
-
-    @clause("2026-07-28/basic/patterns/cancellation",
-            "Both parties **MUST** handle these race conditions gracefully")
-    def test_cancellation_races_the_answer(self):
-        """D20. Fails if the table of requests in flight can be popped twice, by the
-        answer and by the cancellation: one id would be answered and reported as
-        cancelled."""
-        server, rounds, pinged = Server("s"), 150, set()
-
-        @server.tool
-        def quick(n: int, ctx: Context) -> int:
-            ctx.wait(0)
-            return n
-
-        with restless(), wire(server) as client:
-            play(client, "> handshake")
-            for n in range(rounds):
-                client.say('%d tools/call {"name": "quick", "arguments": {"n": 1}}' % n)
-                client.say('notifications/cancelled {"requestId": %d}' % n)
-                if n % 3 == 0:   # the same id again: refused if it is still in flight
-                    client.say("%d ping" % n)
-                    pinged.add(n)
-            answers = client.hang_up()
-        tally = {}
-        for answer in answers:
-            tally[answer["id"]] = tally.get(answer["id"], 0) + 1
-        for n in range(rounds):
-            self.assertIn(tally.pop(n, 0), (1, 2) if n in pinged else (0, 1), n)
-        self.assertEqual(tally, {})
-
-    def test_the_reason_of_a_cancellation_reaches_the_handler(self):
-        server, began, reasons = Server("s"), gate("began"), queue.Queue()
-
-        @server.tool
-        def wait(ctx: Context):
-            began.set()
-            try:
-                ctx.wait(60)
-            finally:
-                reasons.put(ctx.cancel_reason)
-
-        for reason, seen in ("changed my mind", "changed my mind"), (7, None):
-            began.clear()
-            play(server, """
-                > 1 tools/call {"name": "wait"}
-                ! began
-                > notifications/cancelled {"requestId": 1, "reason": "$reason"}
-                ! seen
-                """, era="legacy", reason=reason, began=began.wait,
-                 seen=lambda seen=seen: self.assertEqual(reasons.get(), seen))
+        with quiet() as stderr, Client(server) as client:
+            client.call_tool("fail", raise_on_error=False)
+        self.assertRegex(stderr.getvalue(), "(?s)the cause.*direct cause.*the fault")
 
     # -- progress ----------------------------------------------------------------------
 
@@ -1740,7 +1761,6 @@ class Test5Connection(unittest.TestCase):
             "Progress tokens **MUST** be a string or integer value")
     @both_eras
     def test_progress_needs_a_token_that_is_a_string_or_an_integer(self, era):
-        """D13"""
         server = Server("s")
 
         @server.tool
@@ -1777,8 +1797,7 @@ class Test5Connection(unittest.TestCase):
             "The `progress` value **MUST** increase with each notification, even if "
             "the total is unknown.")
     @both_eras
-    def test_progress_only_goes_forward(self, era):
-        """D13"""
+    def test_progress_that_does_not_increase_is_dropped(self, era):
         server = Server("s")
 
         @server.tool
@@ -1798,10 +1817,10 @@ class Test5Connection(unittest.TestCase):
 
     @clause("2026-07-28/basic/patterns/progress",
             "Progress notifications **MUST** stop after completion")
-    def test_progress_goes_forward_and_ends_with_the_answer_whoever_reports(self):
-        """D13.  Three threads report in a hurry while the handler returns.  Fails if
-        progress is compared, or queued, outside of the lock that proves the request to
-        be in flight."""
+    def test_progress_of_several_threads_increases_until_the_response(self):
+        """Three threads report progress while the handler returns.  Fails if the
+        progress is compared, or queued, outside of the lock under which the request is
+        known to be in flight."""
         server, rounds, reporters = Server("s"), 30, []
 
         @server.tool
@@ -1821,31 +1840,48 @@ class Test5Connection(unittest.TestCase):
             for _ in range(30):
                 running.acquire()
 
-        answered, last = set(), {}
+        finished, last = set(), {}
         with restless(), wire(server) as client:
             play(client, "> handshake")
             for n in range(rounds):
                 client.say('%d tools/call {"name": "work", '
                            '"_meta": {"progressToken": %d}}' % (n, n))
-            while len(answered) < rounds:
-                got = client.recv()
-                if "id" in got:
-                    answered.add(got["id"])
+            while len(finished) < rounds:
+                received = client.recv()
+                if "id" in received:
+                    finished.add(received["id"])
                     continue
-                token, progress = map(got["params"].get, ("progressToken", "progress"))
-                self.assertNotIn(token, answered)
+                params = received["params"]
+                token, progress = params["progressToken"], params["progress"]
+                self.assertNotIn(token, finished)
                 self.assertGreater(progress, last.get(token, 0))
                 last[token] = progress
             for reporter in reporters:
                 reporter.join()
 
     @both_eras
-    def test_track_reports_as_it_yields_and_stops_when_cancelled(self, era):
-        server, began, seen, items = Server("s"), gate("began"), gate("seen"), []
+    def test_track_reports_progress_of_its_items(self, era):
+        server, steps = Server("s"), []
 
         @server.tool
         def copy(ctx: Context) -> list:
             return list(ctx.track("abc", message="copying"))
+
+        with wire(server) as client:
+            if era == "legacy":
+                play(client, "> handshake")
+            client.say('1 tools/call {"name": "copy", "_meta": {"progressToken": 1}}',
+                       era)
+            while "id" not in (received := client.recv()):
+                steps.append(received["params"]["progress"])
+                self.assertEqual(received["params"]["total"], 3)
+        text = received["result"]["content"][0]["text"]
+        self.assertEqual(json.loads(text), ["a", "b", "c"])
+        self.assertEqual(steps, sorted(set(steps)))
+
+    @both_eras
+    def test_track_stops_when_the_request_is_cancelled(self, era):
+        server, began, stopped = Server("s"), gate("began"), gate("stopped")
 
         @server.tool
         def forever(ctx: Context):
@@ -1853,34 +1889,53 @@ class Test5Connection(unittest.TestCase):
                 for item in ctx.track(iter(int, 1)):
                     began.set()
             finally:
-                seen.set()
+                stopped.set()
 
-        with wire(server) as client:
-            if era == "legacy":
-                play(client, "> handshake")
-            client.say('1 tools/call {"name": "copy", "_meta": {"progressToken": 1}}',
-                       era)
-            for got in iter(client.recv, None):
-                if "id" in got:
-                    break
-                items.append(got["params"]["progress"])
-                self.assertEqual(got["params"]["total"], 3)
-            text = got["result"]["content"][0]["text"]
-            self.assertEqual(json.loads(text), ["a", "b", "c"])
-            self.assertEqual(items, sorted(set(items)))
-            play(client, """
-                > 2 tools/call {"name": "forever"}
-                ! began
-                > notifications/cancelled {"requestId": 2}
-                ! seen
-                """, era="modern" if era == "modern" else None,
-                 began=began.wait, seen=seen.wait)
+        play(server, """
+            > 2 tools/call {"name": "forever"}
+            ! began
+            > notifications/cancelled {"requestId": 2}
+            ! stopped
+            """, era=era, began=began.wait, stopped=stopped.wait)
 
     # -- threads -----------------------------------------------------------------------
 
-    def test_a_ping_is_answered_while_every_tool_is_busy(self):
-        """D12. 32 calls meet at a barrier: they cannot pass it unless all of them run
-        at once, and it opens only when a ping has been answered meanwhile."""
+    def test_a_closed_pool_runs_a_job_that_is_submitted_later(self):
+        """A late response is such a job.  Fails if no thread is left to run it."""
+        pool, ran = mcp_min.ThreadPool("short-lived", 1), gate("the late job")
+        pool.submit(lambda: None)
+        pool.close()
+        soon(lambda: "short-lived" not in [t.name for t in threading.enumerate()])
+        self.assertTrue(pool.submit(ran.set))
+        ran.wait()
+
+    def test_a_pool_works_again_after_threads_could_not_be_started(self):
+        """As in a container at its limit of threads.  Fails if a job never runs."""
+        pool, ran = mcp_min.ThreadPool("late", 1), []
+        last = gate("the last job")
+        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError):
+            self.assertFalse(pool.submit(lambda: ran.append("first")))
+        self.assertTrue(pool.submit(last.set))
+        last.wait()
+        self.assertEqual(ran, ["first"])
+        pool.close()
+
+    def test_an_urgent_job_runs_at_once_and_the_pool_shrinks_again(self):
+        """Fails if the job queues behind others, or if the extra thread stays."""
+        pool, go, ran = mcp_min.ThreadPool("small", 2), gate("go"), queue.Queue()
+        for name in "abc":
+            pool.submit(lambda name=name: (ran.put(name), go.wait()))
+        self.assertEqual({ran.get(timeout=PATIENCE) for _ in "ab"}, {"a", "b"})
+        pool.submit(lambda: ran.put("urgent"), urgent=True)
+        self.assertEqual(ran.get(timeout=PATIENCE), "urgent")
+        go.set()
+        self.assertEqual(ran.get(timeout=PATIENCE), "c")
+        soon(lambda: [t.name for t in threading.enumerate()].count("small") <= 2)
+        pool.close()
+
+    def test_32_tools_run_at_once_and_a_ping_is_handled_meanwhile(self):
+        """The tools meet at a barrier.  It opens only when all of them run, and when
+        the result of a ping has come."""
         server, barrier = Server("s"), threading.Barrier(33)
 
         @server.tool
@@ -1895,12 +1950,12 @@ class Test5Connection(unittest.TestCase):
                            % (n, n))
             client.fence()
             barrier.wait(PATIENCE)
-            texts = {got["id"]: got["result"]["content"][0]["text"]
-                     for got in (client.recv() for _ in range(32))}
+            responses = [client.recv() for _ in range(32)]
+        texts = {response["id"]: response["result"]["content"][0]["text"]
+                 for response in responses}
         self.assertEqual(texts, {n: str(n) for n in range(32)})
 
-    def test_ten_thousand_requests_are_answered_by_few_threads(self):
-        """D12 G11"""
+    def test_ten_thousand_requests_need_few_threads(self):
         server, threads = Server("s", max_workers=8), set()
         before = threading.active_count()
 
@@ -1909,17 +1964,17 @@ class Test5Connection(unittest.TestCase):
             threads.add(threading.active_count())
             return n
 
+        texts = {}
         with wire(server) as client:
             play(client, "> handshake")
-            answers = []
             for first in range(0, 10000, 1000):  # more at once are refused
                 client.send(b"".join(
                     line(n, "tools/call", name="count", arguments={"n": n}) + b"\n"
                     for n in range(first, first + 1000)))
-                answers += [client.recv() for _ in range(1000)]
-        self.assertEqual(sorted(answer["id"] for answer in answers), list(range(10000)))
-        self.assertTrue(all(answer["result"]["content"][0]["text"] == str(answer["id"])
-                            for answer in answers))
+                for _ in range(1000):
+                    response = client.recv()
+                    texts[response["id"]] = response["result"]["content"][0]["text"]
+        self.assertEqual(texts, {n: str(n) for n in range(10000)})
         self.assertLess(max(threads) - before, 16)
 
     def test_beyond_max_workers_requests_queue_and_reading_goes_on(self):
@@ -1938,29 +1993,29 @@ class Test5Connection(unittest.TestCase):
             self.assertEqual({client.recv()["id"] for _ in range(10)}, set(range(10)))
 
     @UNIX
-    def test_a_client_that_stops_reading_stops_nobody_else(self):
+    def test_a_client_that_stops_reading_stops_no_other_connection(self):
         server = zoo()
-        into, theirs = os.pipe()
-        mine, out = os.pipe()
-        reader, writer = os.fdopen(into, "rb"), os.fdopen(out, "wb")
-        deaf = threading.Thread(target=server.serve, args=(reader, writer))
-        deaf.start()
-        flood = json.dumps(message("0 initialize")).encode() + b"\n" + b"".join(
-            says(n, b"x" * 1000) + b"\n" for n in range(1, 1000))
-        sender = threading.Thread(
-            target=lambda: (os.write(theirs, flood), os.close(theirs)))
-        sender.start()
-        select.select([mine], [], [], PATIENCE)
+        server_reads, client_writes = os.pipe()
+        client_reads, server_writes = os.pipe()
+        reader, writer = os.fdopen(server_reads, "rb"), os.fdopen(server_writes, "wb")
+        serving = threading.Thread(target=server.serve, args=(reader, writer))
+        serving.start()
+        sent = json.dumps(message("0 initialize")).encode() + b"\n" + b"".join(
+            echo_line(n, b"x" * 1000) + b"\n" for n in range(1, 1000))
+        sending = threading.Thread(
+            target=lambda: (os.write(client_writes, sent), os.close(client_writes)))
+        sending.start()
+        select.select([client_reads], [], [], PATIENCE)
         play(server, """
             > 1 tools/call {"name": "echo", "arguments": {"text": "still here"}}
             < 1 {"content": [{"text": "still here"}]}
             """, era="legacy")
-        with open(mine, "rb") as answers:
-            ids = {checked(answers.readline())["id"] for _ in range(1000)}
+        with open(client_reads, "rb") as responses:
+            ids = {checked(responses.readline())["id"] for _ in range(1000)}
             self.assertEqual(ids, set(range(1000)))
-            sender.join(PATIENCE)
-            deaf.join(PATIENCE)
-        self.assertFalse(deaf.is_alive())
+            sending.join(PATIENCE)
+            serving.join(PATIENCE)
+        self.assertFalse(serving.is_alive())
         reader.close()
         writer.close()
 
@@ -1983,16 +2038,17 @@ class Test5Connection(unittest.TestCase):
 
 
 class Test5Amounts(unittest.TestCase):
-    """What one end may make the other keep is bounded."""
+    """What one end can make the other end keep in memory is limited."""
 
     def hold(self, **options):
+        """A server whose tool `hold` waits for the gate, which is also returned."""
         server, go = Server("s", drain_seconds=0.05, **options), gate("go")
         server.tool(lambda: go.wait() and "", name="hold")
         self.addCleanup(go.set)
         return server, go
 
     def test_over_1000_requests_at_once_are_refused(self):
-        """But a ping is answered, a cancellation and an answer are taken."""
+        """A ping and a cancellation are still handled."""
         server, go = self.hold(max_workers=2)
         with wire(server) as client:
             play(client, "> handshake")
@@ -2005,11 +2061,11 @@ class Test5Amounts(unittest.TestCase):
             client.say('1001 tools/call {"name": "hold"}')
             client.fence()
             go.set()
-            got = {client.recv()["id"] for _ in range(1000)}
-            self.assertEqual(got, {*range(1002)} - {5, refused["id"]})
+            ids = {client.recv()["id"] for _ in range(1000)}
+            self.assertEqual(ids, {*range(1002)} - {5, refused["id"]})
 
     def test_requests_of_many_bytes_at_once_are_refused(self):
-        """A single one may be larger."""
+        """A single request may be larger."""
         server, go = self.hold()
         server.tool(lambda text: text, name="echo")
         with wire(server) as client, mock.patch.object(
@@ -2026,8 +2082,8 @@ class Test5Amounts(unittest.TestCase):
                 < 9 {"isError": false}
                 """.replace("LONG", "x" * 20000))
 
-    def test_lines_that_take_long_get_few_more_threads(self):
-        """Fails (a thread for each) if every leader that is busy is replaced."""
+    def test_slow_leaders_get_only_a_few_successors(self):
+        """Fails (with a thread for each line) if every busy leader is replaced."""
         server, go = self.hold(max_workers=2)
         stuck = mock.patch.object(mcp_min.IncomingRequests, "add",
                                   lambda *_: go.wait() and False)
@@ -2039,35 +2095,34 @@ class Test5Amounts(unittest.TestCase):
             self.assertLess(threading.active_count() - before, 15)
             go.set()
 
-    def test_ids_and_tokens_over_64_kib_are_none(self):
+    def test_an_id_or_a_token_over_64_kib_is_invalid(self):
         server = Server("s")
 
         @server.tool
         def work(ctx: Context):
             ctx.report_progress(1)
 
-        fits, long = "i" * 65536, "i" * 65537
         play(server, """
-            > {"id": "FITS", "method": "ping"}
-            < FITS {}
-            > {"id": "LONG", "method": "ping"}
+            > {"id": "$fits", "method": "ping"}
+            < $fits {}
+            > {"id": "$long", "method": "ping"}
             < null -32600 "at most 65536 characters"
-            > 1 tools/call {"name": "work", "_meta": {"progressToken": "LONG"}}
+            > 1 tools/call {"name": "work", "_meta": {"progressToken": "$long"}}
             < 1 {"isError": false}
-            """.replace("LONG", long).replace('"FITS"', json.dumps(fits)).replace(
-                "FITS", json.dumps(fits)), era="legacy")
+            """, era="legacy", fits="i" * 65536, long="i" * 65537)
 
-    def test_batches_over_100_are_refused(self):
-        for size, answer in (100, "<= [%s]"), (101, '< null -32600 "over 100 messages"'):
-            pings = ['{"jsonrpc":"2.0","id":%d,"method":"ping"}' % n for n in range(size)]
-            answers = ['{"id":%d,"result":{}}' % n for n in range(size)]
-            play(zoo(), "> handshake 2025-03-26\n> [%s]\n%s" % (
-                ",".join(pings), answer.replace("%s", ",".join(answers))))
+    def test_batches_over_100_messages_are_refused(self):
+        pings = [message("%d ping" % n) for n in range(101)]
+        results = [message("%d {}" % n) for n in range(100)]
+        with wire(zoo()) as client:
+            play(client, "> handshake 2025-03-26")
+            client.send(pings[:100])
+            self.assertCountEqual(client.recv(), results)
+            client.send(pings)
+            play(client, '< null -32600 "over 100 messages"')
 
-    def test_over_100_streams_and_10000_subscriptions_are_refused(self):
-        server = zoo()
-        uris = json.dumps([f"zoo://{n}" for n in range(10001)])
-        with wire(server) as client:
+    def test_over_100_streams_are_refused(self):
+        with wire(zoo()) as client:
             for n in range(100):
                 client.ask('%d modern subscriptions/listen {"notifications": {}}' % n)
             play(client, """
@@ -2076,14 +2131,19 @@ class Test5Amounts(unittest.TestCase):
                 > notifications/cancelled {"requestId": 7}
                 > 101 modern subscriptions/listen {"notifications": {}}
                 < notifications/subscriptions/acknowledged
-                > notifications/cancelled {"requestId": 8}
-                > 102 modern subscriptions/listen {"notifications": {
-                    "resourceSubscriptions": %s}}
-                < 102 -32603 "Over 10000 subscriptions"
-                """ % uris)
-            self.assertEqual(len(client.hang_up()), 99)
+                """)
+            self.assertEqual(len(client.hang_up()), 100)
+
+    def test_over_10000_subscriptions_of_a_stream_are_refused(self):
+        play(zoo(), """
+            > 1 modern subscriptions/listen {"notifications": {
+                "resourceSubscriptions": "$uris"}}
+            < 1 -32603 "Over 10000 subscriptions"
+            """, uris=[f"zoo://{n}" for n in range(10001)])
+
+    def test_the_subscriptions_of_a_session_are_limited(self):
         with mock.patch.object(mcp_min, "MAX_SUBSCRIPTIONS", 1):
-            play(server, """
+            play(zoo(), """
                 > 1 resources/subscribe {"uri": "zoo://1"}
                 < 1 {}
                 > 2 resources/subscribe {"uri": "zoo://1"}
@@ -2092,138 +2152,173 @@ class Test5Amounts(unittest.TestCase):
                 < 3 -32603 "Over 1 subscriptions"
                 """, era="legacy")
 
-    def test_a_client_that_never_reads_is_hung_up_on(self):
-        """Fails (the server keeps answers to pings for ever) without a bound."""
-        (into, ours), (mine, out) = os.pipe(), os.pipe()
-        reader, writer = os.fdopen(into, "rb"), os.fdopen(out, "wb", 0)
+    def test_the_connection_of_a_client_that_never_reads_is_closed(self):
+        """Fails (the server keeps all results of pings) if there is no limit."""
+        server_reads, client_writes = os.pipe()
+        client_reads, server_writes = os.pipe()
+        reader = os.fdopen(server_reads, "rb")
+        writer = os.fdopen(server_writes, "wb", 0)
         before = set(threading.enumerate())
+        ping = b'{"jsonrpc":"2.0","id":"%s","method":"ping"}\n' % (b"i" * 60000)
+
+        def send():
+            with contextlib.suppress(BrokenPipeError):
+                while True:
+                    os.write(client_writes, ping)
+
         with mock.patch.object(mcp_min, "MAX_UNREAD_BYTES", 1 << 20):
             serving = threading.Thread(target=zoo().serve, args=(reader, writer))
             serving.start()
-            ping = b'{"jsonrpc":"2.0","id":"%s","method":"ping"}\n' % (b"i" * 60000)
-
-            def send():
-                with contextlib.suppress(BrokenPipeError):
-                    while True:
-                        os.write(ours, ping)
-
             sending = threading.Thread(target=send)
             sending.start()
             serving.join(PATIENCE)
             self.assertFalse(serving.is_alive())
         reader.close()
         sending.join(PATIENCE)
-        os.close(mine)
-        os.close(ours)
+        os.close(client_reads)
+        os.close(client_writes)
         soon(lambda: set(threading.enumerate()) <= before, "the end of all threads")
         writer.close()
 
-    def test_an_http_request_is_hung_up_on(self):
-        """So a web page cannot call tools.  Fails if the body is still run."""
-        ran = []
+    def test_an_http_request_closes_the_connection(self):
+        """A web page must not call tools.  Fails if the body is still handled."""
+        called = []
         server = Server("s")
-        server.tool(lambda: ran.append(1), name="run")
-        call = json.dumps(message('1 tools/call {"name": "run"}', True)).encode()
+        server.tool(lambda: called.append(1), name="run")
+        call = json.dumps(message('1 modern tools/call {"name": "run"}')).encode()
         with wire(server) as client:
             with contextlib.suppress(OSError):
-                client.send(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n" + call + b"\n")
+                client.send(b"POST / HTTP/1.1\r\nHost: x\r\n\r\n" + call + b"\n")
             self.assertIsNone(client.recv())
+        self.assertEqual(called, [])
+
+    def test_an_http_request_line_over_the_limit_closes_the_connection(self):
         with wire(Server("s", max_message_bytes=100)) as client:
             with contextlib.suppress(OSError):
                 client.send(b"GET /%s HTTP/1.1\r\nHost: x\r\n" % (b"x" * 200))
             self.assertIsNone(client.recv())
-        self.assertEqual(ran, [])
 
-    @unittest.skipUnless(sys.platform == "linux" and sys.implementation.name == "cpython",
-                         "reads /proc; PyPy collects later")
-    def test_floods_leave_memory_where_it_was(self):
-        """Each kind of message, in each direction, as fast as it can be sent, from an
-        end that reads nothing.  Fails (hundreds of MB) if something is kept for each.
+    SMALL_LIMITS = """
+        mcp_min.MAX_UNREAD_BYTES = mcp_min.MAX_REQUEST_BYTES = 1 << 20
+        mcp_min.MAX_CALLBACK_BYTES = 1 << 20
         """
-        server = """
-            server = Server("s", max_workers=4, drain_seconds=0.01)
-            server.tool(lambda: time.sleep(60), name="sleep")
-            server.tool(lambda: "x" * 1000, name="echo")
-            server.method("notifications/x")(lambda params: time.sleep(60))
-            server.run()
-            """
-        client = """
-            handler = lambda *params: time.sleep(60)
-            mcp_min.Client(
-                (os.fdopen(0, "rb"), os.fdopen(1, "wb", 0)), mode="2025-11-25",
-                elicitation_handler=handler, sampling_handler=handler,
-                log_handler=handler, message_handler=handler).connect()
-            time.sleep(60)
-            """
-        big, number = "x" * 60000, itertools.count(2)
+    FLOODED_SERVER = SMALL_LIMITS + """
+        server = Server("s", max_workers=4, drain_seconds=0.01)
+        server.tool(lambda: time.sleep(60), name="sleep")
+        server.tool(lambda: "x" * 1000, name="echo")
+        server.method("notifications/x")(lambda params: time.sleep(60))
+        server.run()
+        """
+    FLOODED_CLIENT = SMALL_LIMITS + """
+        handler = lambda *params: time.sleep(60)
+        mcp_min.Client(
+            (os.fdopen(0, "rb"), os.fdopen(1, "wb", 0)), mode="2025-11-25",
+            elicitation_handler=handler, sampling_handler=handler,
+            log_handler=handler, message_handler=handler).connect()
+        time.sleep(60)
+        """
+    TO_SERVER = "1 initialize 2025-11-25"
+    TO_CLIENT = """1 {"protocolVersion": "2025-11-25", "capabilities": {},
+        "serverInfo": {"name": "s", "version": "1"}}"""
+
+    def send_flood(self, child, method, params, make_id):
+        """Send a message over and over: 50 MB, or 10,000 messages, but for 5 s at most
+        and only while the process runs."""
+        pipe, sent, deadline = child.stdin.fileno(), 0, time.monotonic() + 5
+        os.set_blocking(pipe, False)
+        for _ in range(10000):
+            id = {"id": make_id()} if make_id else {}
+            unsent = json.dumps(
+                {"jsonrpc": "2.0", **id, "method": method, "params": params}
+            ).encode() + b"\n"
+            while unsent:
+                if sent > 50e6 or time.monotonic() > deadline:
+                    return
+                select.select([], [pipe], [], 0.1)
+                try:
+                    count = os.write(pipe, unsent)
+                except BlockingIOError:
+                    continue
+                except BrokenPipeError:
+                    return
+                sent, unsent = sent + count, unsent[count:]
+
+    def peak_megabytes(self, code, opening, *flood):
+        """The peak of the memory of a process that was flooded; 0 if it has ended."""
+        program = process.HEAD + textwrap.dedent(code)
+        with subprocess.Popen([sys.executable, "-I", "-S", "-c", program],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL) as child:
+            line = json.dumps(message(opening)).encode() + b"\n"
+            os.write(child.stdin.fileno(), line)
+            child.stdout.readline()
+            self.send_flood(child, *flood)
+            with open(f"/proc/{child.pid}/status") as status:
+                peak = re.search(r"VmHWM:\s+(\d+)", status.read())
+            child.kill()
+            return int(peak[1]) // 1024 if peak else 0
+
+    @unittest.skipUnless(
+        sys.platform == "linux" and sys.implementation.name == "cpython",
+        "reads /proc; PyPy frees memory later")
+    def test_a_flood_of_messages_does_not_fill_the_memory(self):
+        """Each kind of message, in each direction, as fast as it can be sent, from an
+        end that reads nothing.  Fails (with over 60 MB) if the messages are kept."""
+        big, numbers = "x" * 60000, itertools.count(2)
         question = {"message": big, "requestedSchema": {
             "type": "object", "properties": {"x": {"type": "string"}}}}
         sampling = {"maxTokens": 1, "messages": [
             {"role": "user", "content": {"type": "text", "text": big}}]}
-        floods = [
-            (server, "ping", {}, big), (server, "tools/call", {"name": "echo"}, 0),
-            (server, "tools/call", {"name": "sleep"}, 0), (server, big, {}, 0),
-            (server, "notifications/x", {"x": big}, None),
-            (server, "notifications/cancelled", {"requestId": big}, None),
-            (client, "ping", {}, big), (client, "elicitation/create", question, 0),
-            (client, "sampling/createMessage", sampling, 0), (client, big, {}, 0),
-            (client, "notifications/message", {"level": "error", "data": big}, None),
-            (client, "notifications/tools/list_changed", {"x": big}, None),
-            (client, "notifications/progress", {"progressToken": 1, "progress": 1}, None)]
 
-        def flood(code, method, params, key):
-            opening = message("1 initialize 2025-11-25") if code is server else {
-                "jsonrpc": "2.0", "id": 1, "result": {
-                    "protocolVersion": "2025-11-25", "capabilities": {},
-                    "serverInfo": {"name": "s", "version": "1"}}}
-            text = {"jsonrpc": "2.0", "method": method, "params": params}
-            with subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c",
-                     process.HEAD + textwrap.dedent(code)],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL) as child:
-                into, sent, until = child.stdin.fileno(), 0, time.monotonic() + 0.8
-                os.write(into, json.dumps(opening).encode() + b"\n")
-                child.stdout.readline()
-                os.set_blocking(into, False)
-                while time.monotonic() < until and sent < 200e6 and child.poll() is None:
-                    if key is not None:
-                        text["id"] = f"{next(number)}{key}" if key else next(number)
-                    left = json.dumps(text).encode() + b"\n"
-                    while left and time.monotonic() < until:
-                        try:
-                            done = os.write(into, left)
-                            sent, left = sent + done, left[done:]
-                        except BlockingIOError:
-                            time.sleep(0.001)
-                        except BrokenPipeError:
-                            break
-                peak = 0
-                if child.poll() is None:
-                    with open(f"/proc/{child.pid}/status") as status:
-                        peak = int(re.search(r"VmHWM:\s+(\d+)", status.read())[1]) // 1024
-                child.kill()
-            self.assertLess(peak, 160, (code is server, method[:40]))
+        def number():
+            return next(numbers)
 
-        at_once(self, flood, floods)
+        def long_id():
+            return f"{next(numbers)}{big}"
+
+        to_server = [
+            ("ping, long ids", "ping", {}, long_id),
+            ("tool with a result", "tools/call", {"name": "echo"}, number),
+            ("tool that waits", "tools/call", {"name": "sleep"}, number),
+            ("unknown method", big, {}, number),
+            ("notification with a handler", "notifications/x", {"x": big}, None),
+            ("cancellation", "notifications/cancelled", {"requestId": big}, None)]
+        to_client = [
+            ("ping, long ids", "ping", {}, long_id),
+            ("elicitation", "elicitation/create", question, number),
+            ("sampling", "sampling/createMessage", sampling, number),
+            ("unknown method", big, {}, number),
+            ("log message", "notifications/message", {"level": "error", "data": big},
+             None),
+            ("list change", "notifications/tools/list_changed", {"x": big}, None),
+            ("progress", "notifications/progress", {"progressToken": 1, "progress": 1},
+             None)]
+
+        def check(name, *flood):
+            self.assertLess(self.peak_megabytes(*flood), 48, name)
+
+        at_once(self, check, [
+            *(("to a server: " + name, self.FLOODED_SERVER, self.TO_SERVER, *flood)
+              for name, *flood in to_server),
+            *(("to a client: " + name, self.FLOODED_CLIENT, self.TO_CLIENT, *flood)
+              for name, *flood in to_client)])
 
 
 # ======================================================================================
-# 7  Revisions: the server's side of them
+# 7  Revisions: the server's part
 # ======================================================================================
 
 class Test7Handshake(unittest.TestCase):
-    """The revisions that open with `initialize`."""
+    """The revisions in which a session begins with `initialize`."""
 
     @clause("2025-11-25/basic/lifecycle", "it **MUST** respond with the same version")
-    def test_each_handshake_revision_is_spoken(self):
-        """C1 C7 C8"""
+    def test_each_handshake_revision_is_supported(self):
         for revision in LEGACY:
             play(zoo(), """
                 > 1 initialize %s
                 < 1 {"protocolVersion": "%s", "serverInfo": {"name": "zoo", "version":
                     "1"}}
-                # nobody waits for `initialized`
+                # the server does not wait for `initialized`
                 > 2 tools/call {"name": "echo", "arguments": {"text": "hi"}}
                 < 2 {"content": [{"type": "text", "text": "hi"}]}
                 > notifications/initialized
@@ -2235,8 +2330,7 @@ class Test7Handshake(unittest.TestCase):
             "Otherwise, the server **MUST** respond with another protocol version it "
             "supports. This **SHOULD** be the _latest_ version supported by the "
             "server.")
-    def test_any_other_version_is_answered_with_our_latest(self):
-        """C2 C3"""
+    def test_for_any_other_version_the_server_offers_its_latest(self):
         for version in "1999-01-01", "9999-99-99", MODERN, "2025-11-25 ", "latest", "":
             with self.subTest(version):
                 play(zoo(), """
@@ -2244,8 +2338,7 @@ class Test7Handshake(unittest.TestCase):
                     < 1 {"protocolVersion": "2025-11-25"}
                     """ % version)
 
-    def test_initialize_without_what_it_needs_is_refused_and_may_be_sent_again(self):
-        """C4"""
+    def test_an_invalid_initialize_is_refused_and_may_be_sent_again(self):
         play(zoo(), """
             > {"id": 1, "method": "initialize"}
             < 1 -32602 "protocolVersion"
@@ -2268,8 +2361,7 @@ class Test7Handshake(unittest.TestCase):
             < 9 {"tools": "..."}
             """)
 
-    def test_a_second_initialize_is_answered_afresh_and_disturbs_nobody(self):
-        """C5"""
+    def test_a_second_initialize_does_not_change_requests_in_flight(self):
         server, go = Server("s"), gate("go")
 
         @server.tool
@@ -2292,8 +2384,7 @@ class Test7Handshake(unittest.TestCase):
     @clause("2025-11-25/basic/lifecycle",
             "The initialization phase **MUST** be the first interaction between "
             "client and server.")
-    def test_before_initialize_only_a_ping_is_answered(self):
-        """C6 C7"""
+    def test_before_initialize_only_a_ping_gets_a_result(self):
         play(zoo(), """
             > 1 ping
             <= 1 {}
@@ -2316,13 +2407,13 @@ class Test7Handshake(unittest.TestCase):
             < 9 -32600 "initialize"
             """)
 
-    def test_the_server_introduces_itself(self):
+    def test_initialize_and_discover_describe_the_server(self):
         icons = [{"src": "data:,x", "mimeType": "image/png", "sizes": ["any"]}]
         server = Server("s", version="1.2", title="The S", description="Does s.",
                         icons=icons, website_url="https://example.com",
                         instructions="Be kind.",
                         capabilities={"experimental": {"x": {}}})
-        names = play(server, """
+        received = play(server, """
             > 1 initialize 2025-11-25
             <= 1 {"protocolVersion": "2025-11-25", "capabilities": "$capabilities",
                 "serverInfo": "$info", "instructions": "Be kind."}
@@ -2330,15 +2421,15 @@ class Test7Handshake(unittest.TestCase):
             < 2 {"instructions": "Be kind.", "_meta":
                 {"io.modelcontextprotocol/serverInfo": "$info"}}
             """)
-        self.assertEqual(names["info"], {
+        self.assertEqual(received["info"], {
             "name": "s", "version": "1.2", "title": "The S", "description": "Does s.",
             "icons": icons, "websiteUrl": "https://example.com"})
-        self.assertEqual(names["capabilities"],
+        self.assertEqual(received["capabilities"],
                          {"logging": {}, "experimental": {"x": {}}})
 
     @clause("2025-11-25/basic/lifecycle",
             "Only use capabilities that were successfully negotiated")
-    def test_capabilities_are_what_is_registered_when_the_client_asks(self):
+    def test_capabilities_follow_from_what_is_registered_at_the_time(self):
         server = Server("s")
         script = """
             > 1 initialize 2025-11-25
@@ -2356,35 +2447,36 @@ class Test7Handshake(unittest.TestCase):
             server.add_prompt(lambda: "p", name="p")
             server.completion("p", "x")(lambda value: [])
 
-        names = play(server, script, register=register)
-        self.assertEqual(names["before"], {"logging": {}})
-        self.assertEqual(names["after"], {
+        received = play(server, script, register=register)
+        self.assertEqual(received["before"], {"logging": {}})
+        self.assertEqual(received["after"], {
             "logging": {}, "completions": {}, "tools": {"listChanged": True},
             "resources": {"listChanged": True, "subscribe": True},
             "prompts": {"listChanged": True}})
-        self.assertEqual(names["modern"], names["after"])
+        self.assertEqual(received["modern"], received["after"])
 
-    def test_what_is_said_to_be_missing_is_neither_advertised_nor_served(self):
+    def test_a_capability_that_is_switched_off_is_neither_declared_nor_served(self):
         server = Server("s", capabilities={"resources": {"subscribe": False}})
         server.resource("x://y")(lambda: "")
         play(server, """
             > 0 initialize
-            < 0 {"capabilities": {"logging": {}, "resources": "$told"}}
+            < 0 {"capabilities": {"logging": {}, "resources": "$declared"}}
             > 1 resources/subscribe {"uri": "x://y"}
             < 1 -32601
             ! update
             < fence
             > 2 modern subscriptions/listen {"notifications": {
                 "resourceSubscriptions": ["x://y"], "resourcesListChanged": true}}
-            < notifications/subscriptions/acknowledged {"notifications": "$agreed"}
+            < notifications/subscriptions/acknowledged {"notifications": "$accepted"}
             > notifications/cancelled {"requestId": 2}
-            """, told={"listChanged": True}, agreed={"resourcesListChanged": True},
+            """, declared={"listChanged": True},
+             accepted={"resourcesListChanged": True},
              update=lambda: server.notify_resource_updated("x://y"))
 
     @clause("2025-11-25/server/utilities/completion",
             "Method not found: `-32601` (Capability not supported)")
     @both_eras
-    def test_a_feature_that_is_not_advertised_is_not_there(self, era):
+    def test_methods_of_a_capability_that_is_not_declared_are_unknown(self, era):
         play(Server("empty"), """
             > 1 tools/list
             < 1 -32601
@@ -2407,8 +2499,7 @@ class Test7Handshake(unittest.TestCase):
             < 9 -32601
             """, era=era)
 
-    def test_results_of_the_handshake_era_carry_nothing_new(self):
-        """C22"""
+    def test_results_of_the_handshake_era_have_no_members_of_the_stateless_era(self):
         play(zoo(page_size=1), """
             > 1 tools/list
             <= 1 {"tools": "...", "nextCursor": "$next"}
@@ -2440,16 +2531,16 @@ class Test7Handshake(unittest.TestCase):
 
 
 class Test7Stateless(unittest.TestCase):
-    """The revision that carries everything in each request."""
+    """The revision in which each request carries all that it needs."""
 
     @clause("2026-07-28/server/discover", "Servers **MUST** implement it.")
-    def test_discover(self):
-        """C9"""
+    def test_discover_describes_the_server(self):
         play(zoo(instructions="Feed them."), """
             > 1 modern server/discover
             <= 1 {"resultType": "complete", "supportedVersions": ["2026-07-28"],
-                "capabilities": "$able", "instructions": "Feed them.", "ttlMs": 0,
-                "cacheScope": "$scope", "_meta": {"io.modelcontextprotocol/serverInfo":
+                "capabilities": "$capabilities", "instructions": "Feed them.",
+                "ttlMs": 0, "cacheScope": "$scope", "_meta":
+                {"io.modelcontextprotocol/serverInfo":
                 {"name": "zoo", "version": "1"}}}
             """)
 
@@ -2457,8 +2548,7 @@ class Test7Stateless(unittest.TestCase):
             "The `result` **MUST** include a `resultType` field to indicate the type "
             "of the result.")
     @clause("2026-07-28/server/utilities/caching", "`ttlMs`")
-    def test_results_say_what_they_are_and_how_long_they_keep(self):
-        """C22"""
+    def test_results_have_their_type_and_how_long_they_may_be_cached(self):
         play(zoo(cache_ttl=1.5, cache_scope="private", page_size=1), """
             > 1 tools/list
             < 1 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private",
@@ -2477,7 +2567,7 @@ class Test7Stateless(unittest.TestCase):
                 "contents": "..."}
             > 7 server/discover
             < 7 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private"}
-            # the others have nothing to keep
+            # other results may not be cached
             > 8 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
             < 8 {"resultType": "complete", "_meta":
                 {"io.modelcontextprotocol/serverInfo": {"name": "zoo"}}}
@@ -2493,8 +2583,7 @@ class Test7Stateless(unittest.TestCase):
 
     @clause("2026-07-28/basic/versioning",
             "it **MUST** respond with an [`UnsupportedProtocolVersionError`]")
-    def test_an_unsupported_version_is_refused_with_the_supported_ones(self):
-        """C10 C12"""
+    def test_the_error_for_an_unsupported_version_lists_the_supported_versions(self):
         for version in "2099-01-01", "2025-11-25", "", "2026-07-28 ":
             play(zoo(), """
                 > 1 modern tools/list {"_meta":
@@ -2510,8 +2599,7 @@ class Test7Stateless(unittest.TestCase):
     @clause("2026-07-28/basic/index",
             "A request missing any required field is malformed; the server **MUST** "
             "reject it with JSON-RPC error code `-32602` (Invalid params).")
-    def test_what_is_wrong_with_the_metadata_is_named(self):
-        """C11 C12"""
+    def test_the_error_names_the_invalid_metadata(self):
         play(zoo(), """
             > 1 tools/list {"_meta": {"io.modelcontextprotocol/protocolVersion":
                 "2026-07-28"}}
@@ -2535,7 +2623,7 @@ class Test7Stateless(unittest.TestCase):
             < 7 -32602 "io.modelcontextprotocol/logLevel"
             > 8 modern tools/list {"_meta": {"io.modelcontextprotocol/logLevel": 7}}
             < 8 -32602 "io.modelcontextprotocol/logLevel"
-            # who the client is may stay unsaid
+            # clientInfo is optional
             > 9 tools/list {"_meta": {"io.modelcontextprotocol/protocolVersion":
                 "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}
             < 9 {"resultType": "complete"}
@@ -2546,20 +2634,18 @@ class Test7Stateless(unittest.TestCase):
             < 11 {"protocolVersion": "2025-11-25"}
             """)
 
-    def test_metadata_that_is_no_object_harms_nobody(self):
-        """C12"""
+    def test_metadata_that_is_not_an_object_gets_a_response(self):
         with wire(zoo()) as client:
-            for broken in None, 7, "x", [], True:
-                got = client.ask('1 tools/list {"_meta": %s}' % json.dumps(broken))
-                self.assertIn(got["error"]["code"], (-32600, -32602))
+            for meta in None, 7, "x", [], True:
+                response = client.ask('1 tools/list {"_meta": %s}' % json.dumps(meta))
+                self.assertIn(response["error"]["code"], (-32600, -32602))
             play(client, "> handshake")
-            for broken in None, 7, "x", [], True:
+            for meta in None, 7, "x", [], True:
                 client.ask('1 tools/call {"name": "echo", "arguments": {"text": "x"}, '
-                           '"_meta": %s}' % json.dumps(broken))
+                           '"_meta": %s}' % json.dumps(meta))
                 client.fence()
 
-    def test_methods_of_the_handshake_era_are_gone(self):
-        """C7 C13 C16"""
+    def test_methods_of_the_handshake_era_are_unknown(self):
         play(zoo(), """
             > 1 modern initialize 2025-11-25
             < 1 -32601 {"method": "initialize"}
@@ -2580,7 +2666,6 @@ class Test7Stateless(unittest.TestCase):
             """)
 
     def test_methods_of_the_stateless_era_need_its_metadata(self):
-        """C16"""
         play(zoo(), """
             > 1 subscriptions/listen {"notifications": {"toolsListChanged": true}}
             < 1 -32601
@@ -2594,42 +2679,41 @@ class Test7Stateless(unittest.TestCase):
     @clause("2026-07-28/basic/index",
             "Servers **MUST NOT** rely on prior requests over the same connection to "
             "establish context")
-    def test_both_eras_interleave_on_one_pipe(self):
-        """C14 C15 C10"""
+    def test_one_connection_may_carry_requests_of_both_eras(self):
         server = Server("s")
 
         @server.tool
-        def who(ctx: Context) -> dict:
+        def describe(ctx: Context) -> dict:
             return {"version": ctx.protocol_version, "client": ctx.client_info,
-                    "able": sorted(ctx.client_capabilities)}
+                    "capabilities": sorted(ctx.client_capabilities)}
 
         play(server, """
             > 1 modern server/discover
             < 1 {"supportedVersions": ["2026-07-28"]}
-            > 2 tools/call {"name": "who"}
+            > 2 tools/call {"name": "describe"}
             < 2 -32600 "initialize"
             > 3 initialize 2025-06-18 {"capabilities": {"roots": {}}}
             < 3 {"protocolVersion": "2025-06-18"}
-            > 4 modern tools/call {"name": "who", "_meta":
+            > 4 modern tools/call {"name": "describe", "_meta":
                 {"io.modelcontextprotocol/clientInfo": {"name": "another", "version":
                 "2"}}}
             < 4 {"resultType": "complete", "structuredContent": {"version":
-                "2026-07-28", "client": {"name": "another"}, "able": ["elicitation",
-                "roots", "sampling"]}}
-            > 5 tools/call {"name": "who"}
+                "2026-07-28", "client": {"name": "another"}, "capabilities":
+                ["elicitation", "roots", "sampling"]}}
+            > 5 tools/call {"name": "describe"}
             <= 5 {"content": "...", "isError": false, "structuredContent": {"version":
-                "2025-06-18",
-                "client": {"name": "tester", "version": "1"}, "able": ["roots"]}}
-            > 6 modern tools/call {"name": "who", "_meta":
+                "2025-06-18", "client": {"name": "tester", "version": "1"},
+                "capabilities": ["roots"]}}
+            > 6 modern tools/call {"name": "describe", "_meta":
                 {"io.modelcontextprotocol/clientCapabilities": {}}}
-            < 6 {"structuredContent": {"able": []}}
+            < 6 {"structuredContent": {"capabilities": []}}
             > 7 ping
             <= 7 {}
             > 8 modern ping
             < 8 -32601
             """)
 
-    def test_trace_context_reaches_the_handler_untouched(self):
+    def test_trace_context_reaches_the_handler_unchanged(self):
         server = Server("s")
 
         @server.tool
@@ -2646,27 +2730,27 @@ class Test7Stateless(unittest.TestCase):
     @clause("2026-07-28/basic/transports/stdio",
             "The server **MUST NOT** write JSON-RPC _requests_ to `stdout`.")
     def test_the_server_never_writes_a_request(self):
-        """C17 C18"""
+        """Every message is the response to the call, whatever the client can do."""
         server = Server("s")
 
         @server.tool
-        def nosy(ctx: Context) -> str:
-            ctx.info("unasked for")
-            for ask in (lambda: ctx.elicit("Name?", str), lambda: ctx.sample("Hi"),
-                        lambda: ctx.elicit_url("Go", "https://x.io"), ctx.list_roots):
+        def ask(ctx: Context) -> str:
+            ctx.info("this log was not requested")
+            for question in (
+                    lambda: ctx.elicit("Name?", str), lambda: ctx.sample("Hi"),
+                    lambda: ctx.elicit_url("Go", "https://x.io"), ctx.list_roots):
                 with contextlib.suppress(Exception):
-                    ask()
-            return "asked nothing"
+                    question()
+            return "done"
 
-        answers = []
         with wire(server) as client:
-            for able in {}, {"roots": {}}, {"sampling": {}}, ABLE:
-                answers.append(client.ask(
-                    '1 modern tools/call {"name": "nosy", "_meta": {'
+            for capabilities in {}, {"roots": {}}, {"sampling": {}}, ALL_CAPABILITIES:
+                response = client.ask(
+                    '1 modern tools/call {"name": "ask", "_meta": {'
                     '"io.modelcontextprotocol/clientCapabilities": %s}}'
-                    % json.dumps(able)))
-        self.assertTrue(all(sorted(got)[:2] in (["error", "id"], ["id", "jsonrpc"])
-                            for got in answers), answers)
+                    % json.dumps(capabilities))
+                self.assertNotIn("method", response)
+                self.assertEqual(response["id"], 1)
 
     # -- subscriptions/listen ----------------------------------------------------------
 
@@ -2676,8 +2760,7 @@ class Test7Stateless(unittest.TestCase):
     @clause("2026-07-28/basic/patterns/subscriptions",
             "The server **MUST NOT** send notification types the client has not "
             "explicitly requested.")
-    def test_listening(self):
-        """C21"""
+    def test_each_stream_gets_the_notifications_that_it_requested(self):
         server = zoo()
         play(server, """
             > 1 subscriptions/listen {"notifications": {"toolsListChanged": true,
@@ -2705,20 +2788,11 @@ class Test7Stateless(unittest.TestCase):
             ! sign
             < notifications/resources/updated {"uri": "zoo://sign", "_meta":
                 {"io.modelcontextprotocol/subscriptionId": 1}}
-            ! other_uri
+            ! third_uri
             < fence
-            # the same id cannot be used while it listens
-            > 1 tools/list
-            < 1 -32600
-            # cancelled by the client: silence
-            > notifications/cancelled {"requestId": 1}
-            < fence
-            ! tool_gone
-            < fence
-            > 1 tools/list
-            < 1 {"resultType": "complete"}
-            # ended by the server: a final result for those that are left
+            # at the end of input each stream gets its result
             > EOF
+            <* 1 {}
             <* "1" {"resultType": "complete", "_meta":
                 {"io.modelcontextprotocol/subscriptionId": "1"}}
             <* 3 {"resultType": "complete", "_meta":
@@ -2728,24 +2802,42 @@ class Test7Stateless(unittest.TestCase):
              prompt=lambda: server.add_prompt(lambda: "x", name="late"),
              resource=lambda: server.add_resource("zoo://late", lambda: "x"),
              sign=lambda: server.notify_resource_updated("zoo://sign"),
-             other_uri=lambda: server.notify_resource_updated("zoo://third"),
-             tool_gone=lambda: server.remove_tool("late"))
+             third_uri=lambda: server.notify_resource_updated("zoo://third"))
+
+    def test_a_cancelled_stream_gets_nothing_more_and_its_id_is_free(self):
+        server = zoo()
+        play(server, """
+            > 1 subscriptions/listen {"notifications": {"toolsListChanged": true}}
+            < notifications/subscriptions/acknowledged
+            > 2 subscriptions/listen {"notifications": {}}
+            < notifications/subscriptions/acknowledged
+            > 1 tools/list
+            < 1 -32600
+            > notifications/cancelled {"requestId": 1}
+            < fence
+            ! change
+            < fence
+            > 1 tools/list
+            < 1 {"resultType": "complete"}
+            > EOF
+            < 2 {"resultType": "complete"}
+            """, era="modern", change=lambda: server.remove_tool("echo"))
 
     @clause("2026-07-28/basic/patterns/subscriptions",
             "Notification types the server does not support are omitted.")
-    def test_only_what_is_supported_is_acknowledged(self):
+    def test_only_supported_notifications_are_acknowledged(self):
         server = Server("s")
         server.add_tool(lambda: None, name="t")
-        names = play(server, """
+        received = play(server, """
             > 1 subscriptions/listen {"notifications": {"toolsListChanged": true,
                 "promptsListChanged": true, "resourcesListChanged": true,
                 "resourceSubscriptions": ["x://y"], "moonPhase": true}}
-            < notifications/subscriptions/acknowledged {"notifications": "$agreed"}
+            < notifications/subscriptions/acknowledged {"notifications": "$accepted"}
             > notifications/cancelled {"requestId": 1}
             """, era="modern")
-        self.assertEqual(names["agreed"], {"toolsListChanged": True})
+        self.assertEqual(received["accepted"], {"toolsListChanged": True})
 
-    def test_a_filter_of_the_wrong_shape_is_refused(self):
+    def test_an_invalid_filter_of_notifications_is_refused(self):
         play(zoo(), """
             > 1 subscriptions/listen
             < 1 -32602 "notifications"
@@ -2761,23 +2853,23 @@ class Test7Stateless(unittest.TestCase):
             """, era="modern")
 
     def test_a_stream_that_opens_at_the_end_of_input_is_ended_too(self):
-        """Found by fuzzing.  Fails if a stream is only ended by whoever reads the end,
-        who may have looked before it was registered."""
-        free = gate("the second request")
+        """Fails if only the thread that reads the end of input ends the streams: it may
+        have looked for them before this one was registered."""
+        go = gate("the second request may run")
 
-        class Hesitant(Server):
+        class SlowServer(Server):
             def dispatch(self, *request):
-                free.wait()
+                go.wait()
                 return super().dispatch(*request)
 
-        server = Hesitant("s", drain_seconds=60)
+        server = SlowServer("s", drain_seconds=60)
         server.tool(lambda: "", name="t")
-        free.set()
+        go.set()
         play(server, """
             > 1 modern subscriptions/listen {"notifications":
                 {"toolsListChanged": true}}
             < notifications/subscriptions/acknowledged {}
-            ! hesitate
+            ! block
             > 2 modern subscriptions/listen {"notifications":
                 {"toolsListChanged": true}}
             > EOF
@@ -2785,10 +2877,10 @@ class Test7Stateless(unittest.TestCase):
             ! go
             < notifications/subscriptions/acknowledged {}
             < 2 {"resultType": "complete"}
-            """, hesitate=free.clear, go=free.set)
+            """, block=go.clear, go=go.set)
 
-    def test_streams_are_forgotten_with_their_connection(self):
-        """Fails (a server that grows with every client) if only a cancellation does."""
+    def test_the_end_of_a_connection_removes_its_streams(self):
+        """Fails (the server grows with every client) if only a cancellation does."""
         server = Server("s")
         server.tool(lambda: "", name="t")
         for _ in range(3):
@@ -2801,7 +2893,7 @@ class Test7Stateless(unittest.TestCase):
                 """)
         self.assertEqual(list(server.listeners), [])
 
-    def test_a_stream_costs_no_thread(self):
+    def test_a_stream_needs_no_thread(self):
         server = zoo(max_workers=1)
         with wire(server) as client:
             before = threading.active_count()
@@ -2810,27 +2902,27 @@ class Test7Stateless(unittest.TestCase):
                            '{"toolsListChanged": true}}' % n)
             self.assertLess(threading.active_count() - before, 4)
             server.remove_tool("echo")
-            tags = {client.recv()["params"]["_meta"][KEY + "subscriptionId"]
-                    for _ in range(100)}
-            self.assertEqual(tags, set(range(100)))
+            ids = {client.recv()["params"]["_meta"][KEY + "subscriptionId"]
+                   for _ in range(100)}
+            self.assertEqual(ids, set(range(100)))
             client.fence()
-            self.assertEqual({got["id"] for got in client.hang_up()}, set(range(100)))
+            self.assertEqual({response["id"] for response in client.hang_up()}, ids)
 
-    def test_no_change_slips_in_before_the_acknowledgement(self):
-        """Tools come and go while streams are opened and cancelled. Fails if a stream
-        is registered and acknowledged under two locks, or a cancelled stream is not
-        popped."""
+    def test_no_notification_comes_before_the_acknowledgement(self):
+        """Tools are added and removed while streams are opened and cancelled.  Fails if
+        a stream is registered and acknowledged under two locks, or if a cancelled
+        stream is not removed."""
         server, stop = zoo(), threading.Event()
 
-        def churn():
+        def change():
             while not stop.is_set():
-                server.add_tool(lambda: None, name="blink")
-                server.remove_tool("blink")
+                server.add_tool(lambda: None, name="new")
+                server.remove_tool("new")
 
-        churner = threading.Thread(target=churn)
+        changing = threading.Thread(target=change)
         state = {}
         with restless(), wire(server) as client:
-            churner.start()
+            changing.start()
             try:
                 for n in range(100):
                     client.say('%d modern subscriptions/listen {"notifications": '
@@ -2839,18 +2931,20 @@ class Test7Stateless(unittest.TestCase):
                     client.say('"after %d" ping' % n)
             finally:
                 stop.set()
-                churner.join()
-            for got in client.hang_up():
-                if "id" in got:   # the ping: from here on the stream is cancelled
-                    state[int(got["id"][6:])] = "cancelled"
+                changing.join()
+            for received in client.hang_up():
+                if "id" in received:   # the ping: from here on the stream is cancelled
+                    state[int(received["id"][6:])] = "cancelled"
                     continue
-                n = got["params"]["_meta"][KEY + "subscriptionId"]
-                acknowledged = got["method"].endswith("acknowledged")
-                self.assertEqual(state.get(n), None if acknowledged else "open", got)
+                n = received["params"]["_meta"][KEY + "subscriptionId"]
+                expected = "open"
+                if received["method"].endswith("acknowledged"):
+                    expected = None
+                self.assertEqual(state.get(n), expected, received)
                 state[n] = "open"
         self.assertEqual(state, dict.fromkeys(range(100), "cancelled"))
 
-    # -- messages nobody asked for -----------------------------------------------------
+    # -- notifications of changes ------------------------------------------------------
 
     def test_list_changes_reach_initialized_sessions_and_streams(self):
         server = zoo()
@@ -2870,7 +2964,7 @@ class Test7Stateless(unittest.TestCase):
             > notifications/cancelled {"requestId": 2}
             """, change=lambda: server.add_tool(lambda: None, name="late"))
 
-    def test_nothing_unsolicited_comes_before_initialized(self):
+    def test_no_notification_comes_before_initialized(self):
         server = zoo()
 
         def change():
@@ -2890,11 +2984,11 @@ class Test7Stateless(unittest.TestCase):
                 """, change=change,
                  sign=lambda: server.notify_resource_updated("zoo://sign"))
             client.say("notifications/initialized")
-            for late in client.hang_up():
-                self.assertEqual(late["method"], "notifications/resources/updated")
+            for received in client.hang_up():
+                self.assertEqual(received["method"], "notifications/resources/updated")
 
-    def test_what_waits_for_initialized_waits_once(self):
-        """Fails (a server that grows with every change) if each is kept."""
+    def test_an_update_is_kept_once_until_initialized(self):
+        """Fails (the server grows with every change) if each update is kept."""
         server = zoo()
         with wire(server) as client:
             play(client, """
@@ -2911,20 +3005,20 @@ class Test7Stateless(unittest.TestCase):
                 < fence
                 """)
 
-    def test_a_list_that_was_not_advertised_changes_silently(self):
-        change = "notifications/tools/list_changed"
-        promised = {"tools": {"listChanged": True}}
-        for capabilities, expected in ({}, []), (promised, [change]):
+    def test_a_change_of_a_list_is_sent_only_if_that_was_declared(self):
+        declared = {"tools": {"listChanged": True}}
+        for capabilities, expected in (
+                ({}, []), (declared, ["notifications/tools/list_changed"])):
             server = Server("s", capabilities=capabilities)
             with wire(server) as client:
                 play(client, "> handshake")
                 client.fence()
                 server.add_tool(lambda: None, name="first")
-                told = [got["method"] for got in client.hang_up()]
-                self.assertEqual(told, expected)
+                received = [notification["method"] for notification in client.hang_up()]
+                self.assertEqual(received, expected)
 
     @clause("2025-11-25/server/resources", "notifications/resources/updated")
-    def test_updates_reach_subscribers_only(self):
+    def test_updates_reach_only_subscribers(self):
         server = zoo()
         with wire(server) as other:
             play(other, "> handshake")
@@ -2956,6 +3050,7 @@ class Test7Stateless(unittest.TestCase):
     # -- log messages ------------------------------------------------------------------
 
     def logger(self):
+        """A server whose tool `talk` logs once at every level, and once as `db`."""
         server = Server("s")
 
         @server.tool
@@ -2968,7 +3063,7 @@ class Test7Stateless(unittest.TestCase):
 
     @clause("2025-11-25/server/utilities/logging",
             "Invalid log level: `-32602` (Invalid params)")
-    def test_log_levels_of_a_session(self):
+    def test_a_session_sets_its_log_level(self):
         play(self.logger(), """
             > 1 tools/call {"name": "talk"}
             < notifications/message {"level": "info", "data": "to info"}
@@ -3011,10 +3106,9 @@ class Test7Stateless(unittest.TestCase):
     @clause("2026-07-28/server/utilities/logging",
             "The server **MUST NOT** emit `notifications/message` for a request that "
             "does not include this field.")
-    def test_stateless_requests_ask_for_their_own_log(self):
-        """C18"""
+    def test_each_stateless_request_sets_its_own_log_level(self):
         play(self.logger(), """
-            # the level of a session is none of their business
+            # the level of a session does not apply to stateless requests
             > handshake
             > 1 logging/setLevel {"level": "debug"}
             <= 1 {}

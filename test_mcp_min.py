@@ -10969,7 +10969,8 @@ class Test9UriTemplate(unittest.TestCase):
 
     def test_a_malformed_or_unsupported_template_is_refused(self):
         for text in ("a{", "a}", "{}", "{a", "{a}}", "{{a}}", "{a:3}", "{!a}", "{a b}",
-                     "{1a}", "{a}/{a}", "{a,}", "{a,a}", "{ä}", "{#a}", "{.a}", "{;a}"):
+                     "{1a}", "{a}/{a}", "{a,}", "{a,a}", "{ä}", "{#a}", "{.a}",
+                     "{;a}"):
             with self.subTest(text), self.assertRaises(ValueError):
                 UriTemplate(text)
 
@@ -12524,8 +12525,9 @@ class TestHouse(unittest.TestCase):
     def test_a_name_of_the_command_line_begins_with_cli(self):
         _, start, end = next(span for span in self.sections.values()
                              if span[0] == "Command line")
-        functions = [node.name for node in self.tree.body
-                     if isinstance(node, ast.FunctionDef) and start <= node.lineno < end]
+        functions = [
+            node.name for node in self.tree.body
+            if isinstance(node, ast.FunctionDef) and start <= node.lineno < end]
         self.assertEqual([name for name in functions if not name.startswith("cli_")],
                          ["demo_server", "main"])
 
@@ -12599,13 +12601,13 @@ class TestHouse(unittest.TestCase):
 # Running them
 # ======================================================================================
 
-BESIDE = (  # what waits for processes, in processes of their own
+BESIDE = (  # classes that wait for processes run in two processes beside the others
     ("Test11Faults", "Test11Probe", "Test6Stdio"),
     ("Test11Process", "Test13CommandLine", "TestReadme", "Test10Lifespan"))
 
 
 class Parts(unittest.TestSuite):
-    """All tests; those of BESIDE beside the others."""
+    """All tests, in three processes, see BESIDE."""
 
     def run(self, result, debug=False):
         parts = {classes: [] for classes in ((), *BESIDE)}
@@ -12618,39 +12620,41 @@ class Parts(unittest.TestSuite):
             child = os.fork()
             if child == 0:
                 os.close(reader)
-                tell_outcome(unittest.TestSuite(parts[classes]), writer)
+                run_and_report(unittest.TestSuite(parts[classes]), writer)
             os.close(writer)
             children.append((child, reader))
         try:
             unittest.TestSuite(parts[()]).run(result)
         finally:
             for child, reader in children:
-                with open(reader, encoding="utf-8") as told:
-                    add_outcome(result, told.read())
+                with open(reader, encoding="utf-8") as report:
+                    add_report(result, report.read())
                 os.waitpid(child, 0)
         return result
 
 
-def tell_outcome(tests, writer):
-    """Run tests, write what came of them, and end this process."""
+def run_and_report(tests, writer):
+    """Run tests, write their outcomes as JSON, and end this process."""
     try:
         result = unittest.TestResult()
         tests.run(result)
-        with open(writer, "w", encoding="utf-8") as told:
+        with open(writer, "w", encoding="utf-8") as report:
             json.dump([result.testsRun, *(
-                [[str(test), text] for test, text in outcomes]
-                for outcomes in (result.failures, result.errors, result.skipped))], told)
+                [[str(test), text] for test, text in outcomes] for outcomes in (
+                    result.failures, result.errors, result.skipped))], report)
     finally:
         os._exit(0)
 
 
-def add_outcome(result, told):
-    count, *outcomes = json.loads(told or '[1, [], [["its process", "has died"]], []]')
+def add_report(result, report):
+    """Add the outcomes of another process to a result."""
+    count, *outcomes = json.loads(
+        report or '[1, [], [["a part of the tests", "its process has died"]], []]')
     result.testsRun += count
     lists = result.failures, result.errors, result.skipped
-    for into, found in zip(lists, outcomes):
-        into += [(unittest.FunctionTestCase(print, description=name), text)
-                 for name, text in found]
+    for outcomes_of_kind, reported in zip(lists, outcomes):
+        outcomes_of_kind += [(unittest.FunctionTestCase(print, description=name), text)
+                             for name, text in reported]
 
 
 def load_tests(loader, tests, pattern):

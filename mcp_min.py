@@ -18,13 +18,13 @@ Copy this file into your project; it needs Python 3.9 or newer and nothing else.
         print(client.call_tool("forecast", {"city": "Oslo"}).text)
 
 `python3 mcp_min.py demo` shows a session line by line, `serve` is that server for a
-host's configuration, `-h` lists the rest.  Licence (MIT) and changes stand at the
+host's configuration, `-h` lists the others.  Licence (MIT) and changes are at the
 end of the file.
 
 The file is read from top to bottom; no section uses names of a later one:
 
     1  Vocabulary    the facts of the specification, as tables
-    2  Errors        what is raised, and what travels
+    2  Errors        exceptions, and the error objects of JSON-RPC
     3  Messages      JSON-RPC: bytes <-> messages, ids, responses
     4  Threads, streams, diagnostics   a thread pool, lines of a stream, the trace
     5  Connection    one end of a connection: ids, cancellation, progress, reading
@@ -40,28 +40,35 @@ The file is read from top to bottom; no section uses names of a later one:
 Two ways to read it.  To learn the protocol: sections 1, 3, 7, 10 and 11 (3,500 lines).
 To find out what a connection waits for: sections 4, 5 and 6 (2,000 lines).
 
-Two eras share the pipe.  Up to 2025-11-25 a connection opens with the `initialize`
-handshake, and both ends may send requests ("legacy").  From 2026-07-28 on each request
-carries all it needs in `_meta`, and the server sends no requests: it answers "input
-required", and the client calls again ("modern").  Handlers are the same in both.
+There are two eras of the protocol.  In the legacy era, up to 2025-11-25, a connection
+opens with a handshake (`initialize`), and both ends may send requests.  In the modern
+era, from 2026-07-28 on, each request carries all that it needs in `_meta`, and the
+server sends no requests: its result says "input required", and the client sends its
+request again with the answers.  User code is the same in both.
 
 Names.  `__all__` lists what is public.  In a class, a leading underscore marks what
-only its own methods and those of its subclasses use.  Elsewhere there are none.
+only its own methods and those of its subclasses use.  Names of modules have none.
 
-Threads.  Each connection has one reading thread at a time.  It never waits for user
-code: a server's reading thread runs short handlers itself, but when one takes longer
-than 2 ms another thread reads on (SharedReading).  The thread that sends a message also
-writes it (Outbox).  Everything public may be called from any thread.
+Docstrings.  "ValueError: the name is empty" means: raises ValueError if the name is
+empty.  "(server/tools)" is a page of the specification.
 
-Locks.  Each lock guards one thing, which is written where it is made.  A thread that
-holds one of these takes only those below it:
+Threads.  User code never stops the reading of a connection: a server's reading thread
+may run a handler itself, but when that takes longer than 2 to 16 ms another thread
+reads on (SharedReading).  The thread that sends a message also writes it (Outbox).
+Everything public may be called from any thread.
 
-    Client._lock, Server.lock, IncomingRequests.lock, Batch._lock, Outbox._lock,
-    ThreadPool._changed
+Locks.  The comment at each lock says what it guards.  A thread that holds one takes
+only locks that come after it here; those that are not here are held alone:
+
+    streams_taken, ClientSession._ending, Client._lock, AsyncRuntime._lifespan_lock,
+    AsyncRuntime._lock, Server.lock, IncomingRequests.lock, Batch._lock,
+    ModernClientPolicy._lock, OutgoingRequests._lock, SharedReading._lock,
+    Process._lock, Outbox.writing, Outbox._lock, Trace._lock, writing_stderr,
+    ThreadPool._lock
 """
 # ruff: noqa: BLE001, ISC004, RUF022, RUF023, SIM905
-# (Broad `except` clauses are deliberate; lists are in order of meaning; long strings
-# are concatenated implicitly.)
+# (Broad `except` clauses are deliberate; lists are grouped by topic; long strings are
+# concatenated implicitly.)
 from __future__ import annotations
 
 import atexit
@@ -79,7 +86,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property, lru_cache, partial, partialmethod
 
-TYPE_CHECKING = False  # as in `typing`, which takes some ms to import
+TYPE_CHECKING = False  # as in `typing`, which takes a few ms to import
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
     from concurrent.futures import Future
@@ -87,7 +94,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
     F = TypeVar("F", bound=Callable[..., Any])
-    Problem = tuple[tuple[Any, ...], str, str]
+    Mismatch = tuple[tuple[Any, ...], str, str]
     Line = bytes | bytearray
     Handler = Callable[..., Any]
     Json = dict[str, Any]
@@ -111,17 +118,18 @@ __all__ = [
 ]
 
 # -- 1. Vocabulary ---------------------------------------------------------------------
-# Every fact copied from the specification stands here, once, as data.  Pages are those
-# of modelcontextprotocol.io/specification/REVISION.
+# The tables of the specification, as data.  Pages are those of
+# modelcontextprotocol.io/specification/REVISION.
 
 
 # One dated revision.  modern: it is stateless.  batches: it allows arrays of messages.
 # bad_arguments_are_results: bad arguments of a tool are a result with `isError`, not an
-# error.  elicits: the modes of elicitation.
-Revision = namedtuple("Revision", "modern batches bad_arguments_are_results elicits")
+# error.  elicitation_modes: separated by a space.
+Revision = namedtuple(
+    "Revision", "modern batches bad_arguments_are_results elicitation_modes")
 REVISIONS = {
     "2024-11-05": Revision(False, False, False, ""),
-    "2025-03-26": Revision(False, True,  False, ""),          # basic: "MUST support"
+    "2025-03-26": Revision(False, True,  False, ""),  # basic: batches "MUST" be taken
     "2025-06-18": Revision(False, False, False, "form"),
     "2025-11-25": Revision(False, False, True,  "form url"),  # changelog: SEP-1303
     "2026-07-28": Revision(True,  False, True,  "form url"),
@@ -129,42 +137,45 @@ REVISIONS = {
 LEGACY_VERSIONS = [date for date, row in REVISIONS.items() if not row.modern]
 MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
-HANDSHAKE = "legacy"                              # any revision with a handshake
+LEGACY_MODE = "legacy"
 
-# A request that a server answers.  capability: the server must have declared it; after
-# a dot comes a key in it that must be true.  list_key: the key of the list in its
-# result, if it is paged.  cached: its result carries caching hints.  asks: its handler
-# may ask the client in the modern era ("input required").  inline: the reading thread
-# handles it before it reads the next line, and outside any middleware, because it
-# changes how that line is understood, or takes no time.  since, until: the first and
-# the last revision that has it.
+# A request that a server answers.  capability: the server must have declared it; "a.b"
+# is capability a with a true field b.  list_key: the key of the list in its result, if
+# it is paged.  cacheable: its result carries caching hints.  asks: its handler may ask
+# the client in the modern era ("input required").  inline: the reading thread handles
+# the request itself, without middleware, before it reads the next line: either the
+# request changes how that line is read, or it takes no time.  since, until: the first
+# and the last revision that has it.
 #
-# A new revision is a row above, the newest of its era last.  A new method is a row
-# here, a function under @handles (section 10) and a verb of Client (section 11).  A new
-# request to the client is a row in the three tables that follow, a verb of Context
-# (section 10) and one of ANSWER_FUNCTIONS (section 11).
-Method = namedtuple("Method", "capability list_key asks cached inline since until",
-                    defaults=("", "", False, False, False, "", "9999"))
-HANDSHAKE_ONLY = {"until": LEGACY_VERSIONS[-1]}
-STATELESS_ONLY = {"since": MODERN_VERSIONS[0]}
+# To add a revision, add a row above, the newest of its era last.  To add a method, add
+# a row here with its `since`, a function under @handles (section 10) and a method of
+# Client (section 11).  If it needs a new capability, the server must declare that: add
+# it to CAPABILITIES and CHANGES if it has a row there, and to Registrations._offered
+# where a function is registered.  To add a request to the client, add a row in the
+# three tables that follow, a method of Context (section 10) and one of ANSWER_FUNCTIONS
+# (section 11).
+Method = namedtuple("Method", "capability list_key cacheable asks inline since until",
+                    defaults=("", "", False, False, False, "", "9999"))  # no last one
+LEGACY_ONLY = {"until": LEGACY_VERSIONS[-1]}
+MODERN_ONLY = {"since": MODERN_VERSIONS[0]}
 METHODS = {
-    "initialize":               Method(inline=True, **HANDSHAKE_ONLY),
-    "ping":                     Method(inline=True, **HANDSHAKE_ONLY),
-    "server/discover":          Method(inline=True, cached=True, **STATELESS_ONLY),
-    "tools/list":               Method("tools", "tools", cached=True),
+    "initialize":               Method(inline=True, **LEGACY_ONLY),
+    "ping":                     Method(inline=True, **LEGACY_ONLY),
+    "server/discover":          Method(inline=True, cacheable=True, **MODERN_ONLY),
+    "tools/list":               Method("tools", "tools", cacheable=True),
     "tools/call":               Method("tools", asks=True),
-    "resources/list":           Method("resources", "resources", cached=True),
-    "resources/templates/list": Method("resources", "resourceTemplates", cached=True),
-    "resources/read":           Method("resources", asks=True, cached=True),
+    "resources/list":           Method("resources", "resources", cacheable=True),
+    "resources/templates/list": Method("resources", "resourceTemplates", cacheable=True),
+    "resources/read":           Method("resources", asks=True, cacheable=True),
     "resources/subscribe":      Method("resources.subscribe", inline=True,
-                                       **HANDSHAKE_ONLY),
+                                       **LEGACY_ONLY),
     "resources/unsubscribe":    Method("resources.subscribe", inline=True,
-                                       **HANDSHAKE_ONLY),
-    "prompts/list":             Method("prompts", "prompts", cached=True),
+                                       **LEGACY_ONLY),
+    "prompts/list":             Method("prompts", "prompts", cacheable=True),
     "prompts/get":              Method("prompts", asks=True),
     "completion/complete":      Method("completions"),
-    "logging/setLevel":         Method("logging", inline=True, **HANDSHAKE_ONLY),
-    "subscriptions/listen":     Method(inline=True, **STATELESS_ONLY),
+    "logging/setLevel":         Method("logging", inline=True, **LEGACY_ONLY),
+    "subscriptions/listen":     Method(inline=True, **MODERN_ONLY),
 }
 
 # The requests that a server may send to its client, each with the capability that the
@@ -188,8 +199,8 @@ ANSWER_SCHEMAS: Json = {
         "roots": {"type": "array", "items": {"type": "object"}}}},
 }
 
-# capability -> (the notification that its lists have changed, its key in the filter of
-# subscriptions/listen)
+# capability -> (the notification that its lists have changed, the capability's key in
+# the filter of subscriptions/listen)
 CHANGES = {
     "tools":     ("notifications/tools/list_changed", "toolsListChanged"),
     "prompts":   ("notifications/prompts/list_changed", "promptsListChanged"),
@@ -211,7 +222,7 @@ CAPABILITIES = {
     "resources": {"listChanged": True, "subscribe": True},
 }
 
-# Spellings that other implementations and JSON-RPC's relatives use.  We understand
+# Spellings of other implementations and of the Language Server Protocol.  We understand
 # them, and never send them: alias -> (notification, {parameter there: parameter here})
 ALIASES: dict[str, tuple[str, dict[str, str]]] = {
     **{name.partition("/")[2]: (name, {}) for name in (
@@ -221,13 +232,13 @@ ALIASES: dict[str, tuple[str, dict[str, str]]] = {
     "$/progress":      (PROGRESS, {"token": "progressToken", "value": "progress"}),
 }
 
-META = "io.modelcontextprotocol/"
-META_VERSION = META + "protocolVersion"
-META_CLIENT = META + "clientInfo"
-META_CAPABILITIES = META + "clientCapabilities"
-META_LOG_LEVEL = META + "logLevel"
-META_SERVER = META + "serverInfo"
-META_SUBSCRIPTION = META + "subscriptionId"
+META_PREFIX = "io.modelcontextprotocol/"
+META_VERSION = META_PREFIX + "protocolVersion"
+META_CLIENT = META_PREFIX + "clientInfo"
+META_CAPABILITIES = META_PREFIX + "clientCapabilities"
+META_LOG_LEVEL = META_PREFIX + "logLevel"
+META_SERVER = META_PREFIX + "serverInfo"
+META_SUBSCRIPTION = META_PREFIX + "subscriptionId"
 
 WRAPS_RESULT = "x-fastmcp-wrap-result"        # in a schema of {"result": …}
 WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # in the `_meta` of such a result
@@ -246,11 +257,11 @@ PARSE_ERROR = -32700          # the line is not JSON
 INVALID_REQUEST = -32600      # JSON, but not a message; or not at this time
 METHOD_NOT_FOUND = -32601     # unknown, not in this era, or its capability not declared
 INVALID_PARAMS = -32602       # also: unknown tool, prompt; resource in the modern era
-INTERNAL_ERROR = -32603       # a handler other than a tool's failed; a bad response
+INTERNAL_ERROR = -32603       # a handler failed, except a tool's; a bad response
 RESOURCE_NOT_FOUND = -32002   # in the modern era it is sent as INVALID_PARAMS
 MISSING_CAPABILITY = -32021   # modern: the client did not declare what is needed
 UNSUPPORTED_VERSION = -32022  # modern: `data` lists what we do support
-MODERN_CODES = (-32020, MISSING_CAPABILITY, UNSUPPORTED_VERSION)  # that era alone has
+MODERN_CODES = (-32020, MISSING_CAPABILITY, UNSUPPORTED_VERSION)  # no others have them
 URL_REQUIRED = -32042         # 2025-11-25 only: the user must visit a URL first
 REQUEST_CANCELLED = -32800    # from LSP: the code of our Cancelled, never sent
 CONTENT_TOO_LARGE = -32801    # our own: a line is longer than max_message_bytes
@@ -259,16 +270,17 @@ RESERVED_CODES = range(-32099, -32019)  # basic: "reserved for the MCP specifica
 
 
 # -- 2. Errors -------------------------------------------------------------------------
-# Two families.  Callers and handlers may catch what derives from Exception.  What ends
-# a handler for reasons of ours derives from BaseException, so that the handler's own
-# `except Exception` does not catch it.
+# Two families.  Callers and handlers may catch what derives from Exception.  Exceptions
+# by which this library stops a handler (Cancelled, Unwind, Stopped) derive from
+# BaseException, so that the handler's own `except Exception` does not catch them.
 
 
 class McpError(Exception):
     """A JSON-RPC error in either direction: handlers raise it, callers catch it.
 
-    code: int, see the constants.  message: str.  data: any JSON, or None.  Or code is
-    an object that has all three.  TypeError: the code is no int (basic, "Responses").
+    code: int, see the constants; or an object that has all three attributes.  message:
+    str.  data: any JSON, or None.  TypeError: the code is not an int (basic,
+    "Responses").
     """
 
     # Defaults for subclasses that do not call __init__.
@@ -370,21 +382,22 @@ def escape_control(text: str) -> str:
 
 
 # -- 3. Messages -----------------------------------------------------------------------
-# A message is one line.  We read UTF-8 and write ASCII, because ASCII has no code page,
-# no U+2028, no lone surrogate and no line break inside a message.
+# A message is one line.  We read UTF-8 and write ASCII, which survives every encoding
+# of a pipe, and has no U+2028 and no lone surrogate.
 
 
 def refuse_constant(name: str) -> NoReturn:
+    """For NaN and Infinity, which Python's parser would take."""
     raise ValueError(f"{name} is not JSON")
 
 
-to_json_text = json.JSONEncoder(  # a cycle is a RecursionError
+to_json_text = json.JSONEncoder(  # RecursionError: an object contains itself
     separators=(",", ":"), allow_nan=False, check_circular=False).encode
-parse_json = json.JSONDecoder(parse_constant=refuse_constant).raw_decode
+parse_json_prefix = json.JSONDecoder(parse_constant=refuse_constant).raw_decode
 # An unterminated string matches too, so that the pattern cannot backtrack.
 STRING_PATTERN = rb'"[^"\\]*(?:\\.[^"\\]*)*"?'
-MAX_DEPTH = 200  # brackets within each other on a line, unless a server says otherwise
-MAX_ID = 1 << 16  # characters of an id or a progress token: we keep and return them
+MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
+MAX_ID = 1 << 16  # characters of an id or a token, because we store and return them
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
@@ -407,18 +420,19 @@ def decode(line: Line, max_depth: int) -> Any:
     try:
         text = line.decode("utf-8").strip(" \t\r")
         # JSONDecoder.decode would spend a third of its time on whitespace.
-        message, end = parse_json(text)
+        message, end = parse_json_prefix(text)
         if end == len(text):
             return message
         reason = f"extra data after {end} characters"
     except (ValueError, RecursionError) as error:
-        unreadable = isinstance(error, UnicodeDecodeError)
-        reason = "not UTF-8" if unreadable else str(error)[:100]
+        bad_encoding = isinstance(error, UnicodeDecodeError)
+        reason = "not UTF-8" if bad_encoding else str(error)[:100]
     raise McpError(PARSE_ERROR, f"Parse error: {reason}; expected one JSON message "
                    "on each line")
 
 
 def depth_of(line: Line) -> int:
+    """How deep brackets are nested in a line, outside of strings."""
     from itertools import accumulate
 
     bare = re.sub(STRING_PATTERN, b"", line, flags=re.DOTALL)
@@ -431,7 +445,7 @@ def as_object(value: Any) -> Json:
     return value if type(value) is dict else {}
 
 
-def read_id(value: Any) -> int | str | None:
+def valid_id(value: Any) -> int | str | None:
     """Return a request id or progress token, 1.0 as 1; None for anything else."""
     if type(value) is int or type(value) is str and len(value) <= MAX_ID:
         return value
@@ -446,7 +460,7 @@ def classify(message: Any) -> str:
     if type(message) is not dict:
         problem = "expected a JSON object"
     elif "method" not in message and ("result" in message or "error" in message):
-        return "response"  # the call that waits for it reports what is wrong with it
+        return "response"  # parse_response checks it later
     elif message.get("jsonrpc") != "2.0":
         problem = '"jsonrpc" must be "2.0"'
     elif type(message.get("method")) is not str:
@@ -455,7 +469,7 @@ def classify(message: Any) -> str:
         problem = "both a request and a response"
     elif "id" not in message:
         return "notification"
-    elif read_id(message["id"]) is not None:
+    elif valid_id(message["id"]) is not None:
         return "request"
     else:
         problem = f'"id" must be an integer, or a string of at most {MAX_ID} characters'
@@ -463,7 +477,7 @@ def classify(message: Any) -> str:
 
 
 def parse_response(message: Json) -> Json:
-    """Return the result of a response, or raise its error; McpError if malformed."""
+    """Return the result of a response.  McpError: its error, or it is malformed."""
     error = message.get("error")
     if message.get("jsonrpc") != "2.0":
         problem = '"jsonrpc" is not "2.0"'
@@ -479,8 +493,8 @@ def parse_response(message: Json) -> Json:
 
 
 # -- 4. Threads, streams, diagnostics --------------------------------------------------
-# The parts that a connection is built from.  All threads are daemons, and none is
-# joined at exit, because a handler that never ends must not keep the process alive.
+# The parts that a connection is built from, and what it reports to stderr.  All threads
+# are daemons, so that a handler that never ends does not keep the process alive.
 
 
 class Stopped(SystemExit):
@@ -488,7 +502,7 @@ class Stopped(SystemExit):
 
 
 def start_thread(name: str, run: Callable[[], Any]) -> bool:
-    """Start a thread; False if that is impossible, as from 3.12 on at exit."""
+    """Start a thread; False if none can be started, as at exit since Python 3.12."""
     try:
         threading.Thread(target=run, name=name, daemon=True).start()
     except RuntimeError:
@@ -499,29 +513,32 @@ def start_thread(name: str, run: Callable[[], Any]) -> bool:
 class ThreadPool:
     """Threads that run jobs in order; they are started when needed, at most `limit`.
 
-    With limit 1 it is a serial executor.  An urgent job goes before all others; if no
-    thread is idle it gets one beyond the limit, and the next thread that has finished a
-    job ends.  (A ThreadPoolExecutor would not do: the interpreter joins its threads.)
+    With limit 1 it is a serial executor.  An urgent job goes first: if no thread is
+    idle an extra one is started for it, and the next thread that finishes a job ends.
+    (A ThreadPoolExecutor would not do: the interpreter joins its threads at exit.)
     """
+
+    EXTRA_THREADS = 8  # so many of them at most, see can_grow
 
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
         self._limit = limit
         self._lock = threading.Lock()  # guards the rest
-        self._changed = threading.Condition(self._lock)  # notified: a job, or closed
+        self._changed = threading.Condition(self._lock)  # a job was added, or closed
         self._jobs: deque[tuple[Callable[[], Any], int]] = deque()  # urgent ones first
-        self._urgent = 0                 # how many of them
-        self.bytes = 0                   # of memory that the waiting jobs hold
+        self._urgent = 0                 # number of urgent jobs in _jobs
+        self.bytes = 0                   # bytes of memory that the jobs in _jobs hold
         self._members: set[int] = set()  # identities of the threads
-        self._threads = 0                # started, and not ended
-        self._idle = 0
+        self._threads = 0                # number of threads
+        self._idle = 0                   # number of threads that wait for a job
         self._closed = False
 
     def submit(self, job: Callable[[], Any], urgent: bool = False,
                size: int = 0) -> bool:
-        """Have a thread run the job.  size: the bytes of memory it holds.
+        """Let a thread run the job.  size: the bytes of memory that the job holds.
 
-        False if no thread can be started; then the job has run here, unless urgent.
+        False if there is no thread and none can be started: then a normal job has run
+        here, and an urgent one is dropped.
         """
         with self._lock:
             self.bytes += size
@@ -541,21 +558,21 @@ class ThreadPool:
             self._threads -= 1
             if self._threads:
                 return True
-            self._jobs.pop()
+            self._take_job()
         if not urgent:
             job()
         return False
 
     def can_grow(self) -> bool:
-        """Are there few threads beyond the limit?"""
-        return self._threads < self._limit + 8
+        """May another extra thread be started?"""
+        return self._threads < self._limit + self.EXTRA_THREADS
 
     def load(self) -> int:
         """How many jobs run or wait."""
         with self._lock:
             return self._threads - self._idle + len(self._jobs)
 
-    def inside(self) -> bool:
+    def is_own_thread(self) -> bool:
         """Is the calling thread one of these?"""
         return threading.get_ident() in self._members
 
@@ -574,7 +591,7 @@ class ThreadPool:
             try:
                 job()
             except BaseException:
-                log_exception("mcp_min: a callback failed")
+                log_exception(f"mcp_min: a job of the {self._name} thread failed")
 
     def _next(self) -> Callable[[], Any] | None:
         with self._lock:
@@ -584,20 +601,23 @@ class ThreadPool:
             self._idle -= 1
             surplus = self._threads > self._limit and not self._closed
             if self._urgent or self._jobs and not surplus:
-                self._urgent = max(0, self._urgent - 1)
-                job, size = self._jobs.popleft()
-                self.bytes -= size
-                return job
+                return self._take_job()
             self._threads -= 1
             self._members.discard(threading.get_ident())
             return None
+
+    def _take_job(self) -> Callable[[], Any]:  # the caller holds _lock
+        self._urgent = max(0, self._urgent - 1)
+        job, size = self._jobs.popleft()
+        self.bytes -= size
+        return job
 
 
 class LineReader:
     """Reads the lines of a binary stream, for one thread at a time.
 
-    Each byte is looked at once, wherever the chunks end.  What a line has beyond
-    `limit` bytes is dropped as it arrives.
+    Each byte is looked at once, even if a line arrives in many chunks.  What a line has
+    beyond `limit` bytes is dropped as it arrives.
     """
 
     def __init__(self, stream: Any, limit: int) -> None:
@@ -665,7 +685,10 @@ def make_poll(stream: Any, event: str) -> Callable[[float | None], bool]:
 
 
 def can_hang_up(stream: Any) -> bool:
-    """Does the end of this stream mean that the other end has gone?  Not of a file."""
+    """Does the end of this stream mean that the other end has closed?
+
+    False for a regular file and for one in memory, which simply end.
+    """
     try:
         return not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (AttributeError, OSError, ValueError):  # a BytesIO
@@ -711,11 +734,16 @@ def warn(text: str, patience: float = 0.0) -> None:
         write_stderr(text, patience)
 
 
+writing_stderr = threading.Lock()  # keeps the texts of two threads apart
+
+
 def write_stderr(text: str, patience: float | None) -> None:
+    """Write to stderr; patience: see `warn`, None: wait as long as it takes."""
     try:
         can_write = poll_for_writing(sys.stderr)
         with writing_stderr:
-            for start in range(0, len(text), 1000):  # a pipe takes 4096 bytes or none
+            # A pipe that is ready takes 4096 bytes: 1000 characters in UTF-8.
+            for start in range(0, len(text), 1000):
                 if not can_write(patience):
                     break
                 sys.stderr.write(text[start:start + 1000])
@@ -724,14 +752,11 @@ def write_stderr(text: str, patience: float | None) -> None:
         pass  # there is no stderr, or it is closed
 
 
-writing_stderr = threading.Lock()  # keeps the texts of two threads apart
-
-
 class Trace:
     """Shows each line with its time: > goes to the server, < to the client.
 
-    MCP_MIN_TRACE=stderr or =/some/file turns it on.  A response is shown with the
-    method of its request and the milliseconds since then.
+    The variable MCP_MIN_TRACE turns it on: "stderr", or the name of a file.  A response
+    is shown with the method of its request and the milliseconds since then.
     """
 
     def __init__(self, write: Callable[[str], Any],
@@ -770,9 +795,10 @@ class Trace:
     def _note(self, arrow: str, line: Line) -> str:
         try:
             message = decode(line, MAX_DEPTH)
-            key = read_id(message["id"])
+            key = valid_id(message["id"])
             if "method" in message:
-                # So many were cancelled, or the other end fills our memory.
+                # Requests without a response: they were cancelled, or the other end
+                # wants to fill our memory.
                 if len(self._requests) > 10000 or len(str(key)) > 1000:
                     self._requests.clear()
                 self._requests[arrow, key] = message["method"], time.perf_counter()
@@ -780,42 +806,57 @@ class Trace:
             method, start = self._requests.pop(("<" if arrow == ">" else ">", key))
             return f"  # {method} {(time.perf_counter() - start) * 1000:.1f} ms"
         except McpError:
-            return "  # no message" if line.strip() else ""
+            return "  # not a message" if line.strip() else ""
         except (KeyError, TypeError):
             return ""
 
 
 # -- 5. Connection ---------------------------------------------------------------------
-# One end of a JSON-RPC connection, and its parts.  Each part has one rule and one lock:
+# One end of a JSON-RPC connection, and its parts, each with one rule:
 #
 #   Outbox            lines to be written: the thread that sends a line also writes it
+#   Batch             collects the responses to an array of messages
+#   StuckHandlers     warns of handlers that do not end when they are cancelled
 #   IncomingRequests  the other end's requests that were not answered yet, by id
 #   OutgoingRequests  our requests that wait for a response, by id; their deadlines
 #   ReadingThread     on a client: one thread reads
 #   SharedReading     on a server: a thread that a handler keeps busy is replaced
-#   ThreadPool        runs handlers (section 4)
+#   ReadingHere       on a server that cannot start threads
+#   ThreadPool        runs handlers (section 4); or CallingThread, without a pool
+#   ConnectionOwner   the callbacks of a connection
+#
+# The path of a request through a Connection:
+#
+#   next_line         the reading thread reads a line
+#   receive           it parses the line, and routes each message in it (_route)
+#   _accept           the request enters the table of incoming requests
+#   Reading.handle    chooses the thread for its handler
+#   run_handler       calls the owner's `handle`, and responds with its outcome
+#   IncomingRequests.send   queues the response, if the request is still active
 #
 # A response, a cancellation, a timeout and the end of the connection race for a
-# request.  Each tries to remove its id from the table; the one that does acts on it.
+# request.  The one that removes the request's id from its table acts on the request;
+# the others do nothing.
 
 NO_RESPONSE_YET: Any = object()  # returned by a handler whose response is sent later
-ROOM_BYTES = 1 << 20          # queued bytes above which a sending handler waits
-MAX_UNREAD_BYTES = 64 << 20   # queued bytes above which we close: nobody reads
-MAX_CALLBACKS = 10000         # above so many waiting callbacks, notifications of the
-MAX_CALLBACK_BYTES = 4 << 20  # other end are dropped; or above so many bytes of them
-MAX_REQUESTS = 1000           # of the other end that we work on at once
-MAX_REQUEST_BYTES = 16 << 20  # of the lines of these; a single one may have more
-MAX_BATCH = 100               # messages in an array
-READER_STALL_SECONDS = 0.002  # a leader that is busy for so long is replaced
-MAX_WATCH_SECONDS = 0.016     # the longest pause between two looks at a busy leader
+
+HIGH_WATER_BYTES = 1 << 20    # with more bytes in the queue, a sending handler waits
+MAX_UNREAD_BYTES = 64 << 20   # with more in it we close: the other end does not read
+LINE_OVERHEAD = 100           # bytes of memory of a queued line besides its text
+# Notifications of the other end are dropped while more callbacks wait, or more bytes.
+MAX_CALLBACKS = 10000
+MAX_CALLBACK_BYTES = 4 << 20
+MAX_REQUESTS = 1000           # of the other end that are active at once
+MAX_REQUEST_BYTES = 16 << 20  # bytes of their lines, if there are several
+MAX_BATCH = 100               # messages in an array, or questions in a result
 
 
 class Outbox:
     """The lines that go to the other end, in order; one thread writes at a time.
 
     A thread that has queued a line also writes it, with all that other threads have
-    queued, so that no thread needs to be woken.  If another thread is writing, that one
-    writes the line too, because it looks at the queue again after releasing `writing`.
+    queued, so that no thread needs to be woken.  If another thread holds `writing`, it
+    will write our line too, because it looks at the queue again after releasing that.
 
     may_block: whether a sender may block in a full pipe.  A server's handlers may: the
     client sets their pace.  A client's callers may not, because they have timeouts to
@@ -828,30 +869,30 @@ class Outbox:
         self._may_block = may_block
         self._can_write: Any = None       # made when it is needed
         self._on_failure = on_failure     # called when the other end does not read
-        self.show: Callable[[bytes], Any] | None = None  # called with all bytes
+        self.on_write: Callable[[bytes], Any] | None = None  # for the trace
         self._writer = ThreadPool("mcp writer", 1)
         self.writing = threading.Lock()   # held by the thread that writes
         self._lock = threading.Lock()     # guards the rest
         self._lines: list[bytes] = []
-        self._size = 0                    # bytes in these
+        self._size = 0                    # bytes in _lines
         self._closed = False
-        self.total = 0                    # bytes that were ever queued
-        self.read_to = 0                  # of these, bytes that were surely read
+        self.queued_total = 0             # bytes that were ever queued
+        self.read_total = 0               # of these, bytes that were certainly read
 
     def put(self, line: bytes) -> None:
         """Queue a line for the next `flush`; do nothing if it is empty."""
         if line:
             with self._lock:
-                if self._size + 100 * len(self._lines) > MAX_UNREAD_BYTES:
+                if self._size + LINE_OVERHEAD * len(self._lines) > MAX_UNREAD_BYTES:
                     self._writer.submit(self._on_failure, urgent=True)
                 elif not self._closed:
                     self._lines.append(line)
                     self._size += len(line)
-                    self.total += len(line)
+                    self.queued_total += len(line)
 
     def wait_for_room(self) -> None:
-        """Wait while over ROOM_BYTES are queued, and write meanwhile."""
-        while self._may_block and self._size > ROOM_BYTES:
+        """Wait while over HIGH_WATER_BYTES are queued, and write meanwhile."""
+        while self._may_block and self._size > HIGH_WATER_BYTES:
             with self.writing:
                 self._write_queued(may_block=True)
 
@@ -867,7 +908,7 @@ class Outbox:
                     return self.flush_later()
         except BaseException:
             # Ctrl-C may have left half a line written, or the lock held.  We cannot
-            # tell the latter from another thread that writes, so close in either case.
+            # tell whether we hold it or another thread does, so close in either case.
             if self.writing.locked():
                 self._writer.submit(self._on_failure)
             raise
@@ -924,11 +965,11 @@ class Outbox:
         # cannot be polled, but we know that it has room for 4096 unread bytes.
         if self._can_write:
             return self._size <= 4096 and self._can_write(0)
-        return self.total - self.read_to <= 4096
+        return self.queued_total - self.read_total <= 4096
 
     def _write(self, data: bytes) -> None:
-        if self.show:
-            self.show(data)
+        if self.on_write:
+            self.on_write(data)
         rest: Any = data
         while (written := self._stream.write(rest)) != len(rest):
             if written is not None:
@@ -944,7 +985,8 @@ class Batch:
     """The responses to an array of messages; the last one sends them all as an array.
 
     It stands in for an Outbox: `put` takes one line for each message of the array, b""
-    for a message that has no response.  See basic of 2025-03-26, "Batching".
+    for a message that has no response (an Outbox ignores that).  See basic of
+    2025-03-26, "Batching".
     """
 
     def __init__(self, outbox: Outbox, size: int) -> None:
@@ -974,7 +1016,9 @@ class StuckHandlers:
         self._watching = False         # a thread runs _watch
         self._stuck: list[IncomingRequest] = []  # reported; only _watch uses it
         self._closed = threading.Event()
-        self.close = self._closed.set  # the connection calls it
+
+    def close(self) -> None:
+        self._closed.set()
 
     def add(self, request: IncomingRequest) -> None:
         """Watch a request that was cancelled while its handler ran."""
@@ -1004,10 +1048,10 @@ class StuckHandlers:
             frame = frame.f_back  # out of a function of ours that the handler called
         while frame.f_back and frame.f_back.f_code.co_filename != this_file:
             frame = frame.f_back  # to the handler itself
-        warn(f"mcp_min: {request.label()} was cancelled {STUCK_SECONDS:g} s ago, and "
+        warn(f"mcp_min: {request.label} was cancelled {STUCK_SECONDS:g} s ago, and "
              f"is still at {frame.f_code.co_filename}:{frame.f_lineno}\n")
         if len(self._stuck) == self._limit:
-            names = ", ".join(sorted({one.label() for one in self._stuck}))
+            names = ", ".join(sorted({one.label for one in self._stuck}))
             warn(f"mcp_min: all {self._limit} workers run calls that nobody waits for: "
                  f"{names}\n")
 
@@ -1015,12 +1059,13 @@ class StuckHandlers:
 class IncomingRequest:
     """A request of the other end, until it is answered or cancelled.
 
-    id, method, params: as received.  token: the progress token, or None.  session: the
-    owner's session when the request came.  sink: the outbox or the batch that takes its
-    response.  inline: the reading thread handles it.  reader: the identity of the
-    reading thread while that runs the handler, else None.  cancelled: True once the
-    cancellation, or the end of the connection, has been read; cancel_reason: the reason
-    that the client gave, or None.  size: bytes of its line.
+    id, method, params: as received.  token: the progress token, or None.  size: bytes
+    of its line.  session: the owner's session when the request came.  sink: the outbox
+    or the batch that takes its response.  inline: the reading thread handles it.
+    cancelled: True once the cancellation, or the end of the connection, has been read;
+    cancel_reason: the reason that the client gave, or None.  hooks: called when it is
+    cancelled.  progress: the highest that was reported.  thread: the identity of the
+    thread that runs its handler; reader: the same if that is the reading thread.
     """
 
     __slots__ = ("connection", "id", "method", "params", "token", "cancelled",
@@ -1031,11 +1076,11 @@ class IncomingRequest:
                  size: int = 0) -> None:
         self.connection = connection
         self.size = size
-        self.id, self.method = read_id(message["id"]), message["method"]
+        self.id, self.method = valid_id(message["id"]), message["method"]
         params = message.get("params")
         self.params: Json = {} if params is None else params
         meta = self.params.get("_meta") if type(self.params) is dict else None
-        self.token = read_id(meta.get("progressToken")) if type(meta) is dict else None
+        self.token = valid_id(meta.get("progressToken")) if type(meta) is dict else None
         self.cancelled = False
         self.cancel_reason: str | None = None
         self.session = connection.owner.session
@@ -1043,10 +1088,11 @@ class IncomingRequest:
         self.in_batch = sink is not connection.outbox
         self.inline = False
         self.reader: int | None = None
-        self.hooks: tuple[Callable[[], Any], ...] = ()  # run on cancellation
-        self.progress = float("-inf")  # the highest that was reported
-        self.thread: int | None = None  # the identity of the thread of its handler
+        self.hooks: tuple[Callable[[], Any], ...] = ()
+        self.progress = float("-inf")
+        self.thread: int | None = None
 
+    @property
     def label(self) -> str:
         """Its name in warnings."""
         name = self.params.get("name") or self.params.get("uri")
@@ -1055,7 +1101,7 @@ class IncomingRequest:
     def notify(self, method: str, params: Json, later: bool = False) -> None:
         """Send a notification about this request, unless that has ended.
 
-        later: the writer thread writes it, because the caller holds a lock.
+        later: the writer thread writes it, not this one, which holds a lock.
         """
         line = encode(notification(method, params))
         self.connection.requests_in.send(self, line, later=later)
@@ -1098,20 +1144,21 @@ class IncomingRequest:
 class IncomingRequests:
     """The requests of the other end that have not ended, by id.
 
-    Each line about a request is queued under the lock under which its id was found in
-    the table.  So nothing about it is queued after its id has left the table: progress
-    cannot follow the response, and a cancelled request stays silent.  (A line that was
-    queued before is still sent.)
+    A line about a request is queued under the same lock under which the request was
+    found in the table.  So nothing about it is queued after it has left the table:
+    progress cannot follow the response, and a cancelled request stays silent.  (A line
+    that was queued before is still sent.)  The table is searched for the request
+    itself, because the other end may use an id again.
     """
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self.lock = threading.Lock()  # guards the rest, and hooks, progress, cancelled
         self._active: dict[Any, IncomingRequest] = {}
-        self._bytes = 0               # of their lines
+        self._bytes = 0               # bytes of the lines of active requests
         self._closed = False
         self._draining = False        # the other end has closed: no more will come
-        self._fewer = threading.Condition(self.lock)  # notified: one less, draining
+        self._fewer = threading.Condition(self.lock)  # one was removed, while draining
 
     def add(self, request: IncomingRequest) -> bool:
         """Add a request; False once closed.  McpError: too many, or its id in use."""
@@ -1120,7 +1167,7 @@ class IncomingRequests:
                 return False
             too_many = len(self._active) >= MAX_REQUESTS or (
                 self._bytes + request.size > MAX_REQUEST_BYTES and self._active)
-            if too_many and not request.inline:
+            if too_many and not request.inline:  # which ends at once, and holds nothing
                 raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
                                f"{MAX_REQUEST_BYTES} bytes of them, at once")
             if self._active.setdefault(request.id, request) is not request:
@@ -1136,7 +1183,7 @@ class IncomingRequests:
         progress: the progress in the line, which is dropped unless that increases.
         last: the line is the response.  later: see `notify`.
         """
-        if not (later or request.inline):
+        if not (later or request.inline):  # the reading thread must not wait
             self._outbox.wait_for_room()
         with self.lock:
             if self._active.get(request.id) is not request:
@@ -1153,20 +1200,22 @@ class IncomingRequests:
         else:
             self._outbox.flush()
 
-    def cancel(self, key: Any, reason: Any = None) -> bool:
+    def cancel(self, request_id: Any, reason: Any = None) -> bool:
         """End a request without a response; False if no active one has this id."""
         with self.lock:
-            request = self._active.get(key)
+            request = self._active.get(request_id)
             if request is None:
                 return False
-            self._remove(key)
+            self._remove(request_id)
             request.cancel_reason = reason if isinstance(reason, str) else None
             request.cancelled = True
-            request.sink.put(b"")
-        for hook in request.hooks:
+            request.sink.put(b"")  # a batch counts it
+        if request.in_batch:
+            self._outbox.flush_later()
+        for hook in request.hooks:  # no more are added once it is cancelled
             hook()
         if request.thread:
-            request.connection.stuck.add(request)
+            request.connection.stuck_handlers.add(request)
         return True
 
     def drain(self, seconds: float) -> None:
@@ -1179,12 +1228,12 @@ class IncomingRequests:
         """Cancel all, and add no more."""
         with self.lock:
             self._closed = True
-            keys = list(self._active)
-        for key in keys:
-            self.cancel(key)
+            request_ids = list(self._active)
+        for request_id in request_ids:
+            self.cancel(request_id)
 
-    def _remove(self, key: Any) -> None:  # lock is held
-        self._bytes -= self._active.pop(key).size
+    def _remove(self, request_id: Any) -> None:  # lock is held
+        self._bytes -= self._active.pop(request_id).size
         if self._draining:
             self._fewer.notify_all()
 
@@ -1213,32 +1262,35 @@ class OutgoingRequest:
     future: a concurrent.futures.Future of the result as received.  The reading thread
     sets it; the thread that waits for it reads and checks the result.
 
-    more: called by the reading thread with (request, result); True if that was not the
+    on_result(request, result): called by the reading thread; True if that was not the
     last result, and the request goes on.  on_progress(progress, total, message): called
-    on the callback thread.  cap: seconds that it may take, whatever progress comes.
+    on the callback thread.  timeout: seconds without a response or progress.
+    max_timeout: seconds that it may take, whatever progress comes.
 
-    state: "new"; "sent" while it waits for a response; "parked" between two rounds,
-    while the user is asked; "done".
+    state: "new"; "sent" while it waits for a response; "done" when that has come, or it
+    was given up; "parked" between two rounds, while the user is asked.
     """
 
-    __slots__ = ("id", "method", "label", "state", "future", "more", "on_progress",
-                 "timeout", "last_deadline", "deadline", "progress", "unreported",
-                 "by_callback", "sent_to", "stderr_from")
+    __slots__ = ("id", "method", "label", "state", "future", "on_result", "on_progress",
+                 "timeout", "max_timeout", "last_deadline", "deadline", "progress",
+                 "unreported", "by_callback", "queued_total", "stderr_from")
 
-    def __init__(self, method: str, more: Any, on_progress: Any, timeout: float | None,
-                 cap: float | None) -> None:
+    def __init__(self, method: str, on_result: Any = None, on_progress: Any = None,
+                 timeout: float | None = None, max_timeout: float | None = None,
+                 ) -> None:
         self.id = 0
         self.method, self.state = method, "new"
         self.label = method       # its name in errors
         self.future: Future[Json] = future_class()()
-        self.more, self.on_progress = more, on_progress
+        self.on_result, self.on_progress = on_result, on_progress
         self.timeout = float("inf") if timeout is None else timeout
-        self.last_deadline = float("inf") if cap is None else time.monotonic() + cap
+        self.max_timeout = float("inf") if max_timeout is None else max_timeout
+        self.last_deadline = time.monotonic() + self.max_timeout
         self.deadline = self.last_deadline
         self.progress = float("-inf")  # the highest that came
-        self.unreported = 0       # progress that came, but on_progress was not called
-        self.by_callback = False  # sent by a callback, so it cannot wait for callbacks
-        self.sent_to = 0          # Outbox.total when it was queued
+        self.unreported = 0       # number of reports that wait for on_progress
+        self.by_callback = False  # sent from the callback thread, which must not wait
+        self.queued_total = 0     # Outbox.queued_total when it was queued
         self.stderr_from = 0      # bytes that the server had written to stderr by then
 
     def finish(self, result: Any = None, error: BaseException | None = None) -> None:
@@ -1270,14 +1322,14 @@ class OutgoingRequests:
         self._questions: set[IncomingRequest] = set()  # that our user is answering
         self._closed = False
         self._wakes_at: float | None = None  # None: there is no timer thread yet
-        self._earlier = threading.Condition(self._lock)  # notified: wake earlier
+        self._earlier = threading.Condition(self._lock)  # there is an earlier deadline
 
     def new_id(self) -> int:
         with self._lock:
             self._last_id += 1
             return self._last_id
 
-    def add(self, request: OutgoingRequest, key: int, line: bytes) -> bool:
+    def add(self, request: OutgoingRequest, request_id: int, line: bytes) -> bool:
         """Add a new or parked request under an id, and queue its line.
 
         False: it has an outcome already, or the connection is closed.
@@ -1286,27 +1338,29 @@ class OutgoingRequests:
             if self._closed or request.state == "done":
                 return False
             self._parked.discard(request)
-            self._sent[key] = request
-            request.id, request.state = key, "sent"
+            self._sent[request_id] = request
+            request.id, request.state = request_id, "sent"
             self._restart(request)
             self._outbox.put(line)  # under the lock: a cancellation must come after it
-            request.sent_to = self._outbox.total
+            request.queued_total = self._outbox.queued_total
             return True
 
-    def pop(self, key: Any) -> OutgoingRequest | None:
+    def pop(self, request_id: Any) -> OutgoingRequest | None:
         """Remove the request that was sent under an id: its response has come."""
         with self._lock:
-            request = self._find(key)
+            request = self._find(request_id)
             if request:
                 self._take_out(request)
-                self._outbox.read_to = max(self._outbox.read_to, request.sent_to)
+                self._outbox.read_total = max(
+                    self._outbox.read_total, request.queued_total)
             return request
 
     def park(self, request: OutgoingRequest) -> bool:
-        """Keep a request until it is sent again, in the next round; False as for `add`.
+        """Keep a request until it is sent again, in the next round.
 
-        No id on the wire names it meanwhile, but it can be cancelled, and it fails at
-        its last deadline or with the connection.
+        Meanwhile it has no id, but it can be cancelled, and it fails at its last
+        deadline or with the connection.  False: it has an outcome already, or the
+        connection is closed.
         """
         with self._lock:
             if self._closed or request.future.done():
@@ -1337,7 +1391,7 @@ class OutgoingRequests:
             request.unreported += change
 
     def suspend(self, question: IncomingRequest) -> None:
-        """Suspend timeouts, not last deadlines: the other end waits for our user."""
+        """Suspend all timeouts, but no last deadline: the server waits for our user."""
         with self._lock:
             self._questions.add(question)
 
@@ -1361,17 +1415,17 @@ class OutgoingRequests:
     def _run_timer(self) -> None:
         while not self._closed:
             with self._lock:
-                overdue = self._take_overdue()
+                overdue = self._wait_for_overdue()
             for request, sent in overdue.items():
                 self._expire(request, sent)
 
     # The callers of the methods below hold _lock.
 
-    def _find(self, key: Any) -> OutgoingRequest | None:
+    def _find(self, request_id: Any) -> OutgoingRequest | None:
         # Some servers return id 1 as "1".  The slice bounds int() on hostile input.
-        if type(key) is str and key.isdecimal() and str(int(key[:20])) == key:
-            key = int(key)
-        return self._sent.get(read_id(key))
+        if type(request_id) is str and request_id.isdecimal() and str(int(request_id[:20])) == request_id:
+            request_id = int(request_id)
+        return self._sent.get(valid_id(request_id))
 
     def _take_out(self, request: OutgoingRequest) -> None:
         if request.state == "sent":
@@ -1393,10 +1447,10 @@ class OutgoingRequests:
         elif self._wakes_at is not None and deadline < self._wakes_at:
             self._earlier.notify()
 
-    def _take_overdue(self) -> dict[OutgoingRequest, bool]:
-        """Remove the requests whose time is up; if there are none, wait.
+    def _wait_for_overdue(self) -> dict[OutgoingRequest, bool]:
+        """Remove the requests whose time is up, or wait if there are none.
 
-        Returns for each whether it was waiting for a response.
+        Returns {request: was it waiting for a response?}.
         """
         now = time.monotonic()
         deadlines = {
@@ -1413,9 +1467,10 @@ class OutgoingRequests:
 
 
 class CallingThread:
-    """Takes the place of a thread pool: the thread that serves runs the jobs in order.
+    """Takes the place of a thread pool: jobs run in order on the serving thread.
 
-    See the `threaded` option of Server.serve.
+    That is the thread that has called serve(threaded=False).  Jobs that wait when it is
+    closed are dropped, because their requests are cancelled.
     """
 
     def __init__(self) -> None:
@@ -1444,46 +1499,53 @@ class CallingThread:
                 job()
 
 
-class ReadingThread:
-    """One thread that reads until the end, and runs no user code.
-
-    Clients use it, and servers whose handlers run on the thread that serves.
-    """
+class Reading:
+    """Reads the lines of a connection, and starts the handlers of requests."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def start(self) -> bool:
         """Begin to read; False if no thread can be started."""
+        raise NotImplementedError
+
+    def handle(self, request: IncomingRequest) -> None:
+        """Run the handler of a request, here or on another thread."""
+        connection = self._connection
+        if request.inline:
+            connection.run_handler(request)
+        else:
+            connection.pool.submit(partial(connection.run_handler, request))
+
+    def hand_over_reading(self, request: IncomingRequest) -> None:
+        """Let another thread read if this request's handler, which will wait, must."""
+
+    def read_until(self, future: Future[Any]) -> None:
+        """Read until the future has a result, if no other thread reads meanwhile."""
+
+    def close(self) -> None:
+        """End the threads that do not end with the stream."""
+
+
+class ReadingThread(Reading):
+    """One thread that reads until the end, and runs no handlers but inline ones.
+
+    Clients use it, and servers whose handlers run on the serving thread.
+    """
+
+    def start(self) -> bool:
         return start_thread("mcp reader", self._read)
 
     def _read(self) -> None:
         while (line := self._connection.next_line()) is not None:
             self._connection.receive(line)
 
-    def run(self, request: IncomingRequest) -> None:
-        """Handle a request: here if it is `inline`, or else in the pool."""
-        connection = self._connection
-        if request.inline:
-            connection.dispatch(request)
-        else:
-            connection.pool.submit(partial(connection.dispatch, request))
 
-    def hand_over(self, request: IncomingRequest) -> None:
-        """Do nothing: handlers that may wait run on other threads."""
-
-    def wait_for(self, future: Future[Any]) -> None:
-        """Do nothing: the caller can simply wait for the future."""
-
-    def close(self) -> None:
-        """Do nothing: the thread ends with the stream."""
-
-
-class ReadingHere(ReadingThread):
-    """Reads on the thread that serves, where no thread can be started.
+class ReadingHere(Reading):
+    """Reads on the serving thread, where no other can be started.
 
     It runs one request after the other.  Those that come while a handler waits for its
-    client run when the handler has ended.
+    client run when that handler has ended.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -1496,25 +1558,30 @@ class ReadingHere(ReadingThread):
         while (line := self._connection.next_line()) is not None:
             self._connection.receive(line)
             while self._waiting:
-                self.run(self._waiting.popleft())
+                self.handle(self._waiting.popleft())
 
-    def run(self, request: IncomingRequest) -> None:
+    def handle(self, request: IncomingRequest) -> None:
         if self._busy and not request.inline:
-            return self._waiting.append(request)
-        before, self._busy = self._busy, True
+            self._waiting.append(request)
+            return
+        was_busy = self._busy
+        self._busy = True
         try:
-            self._connection.dispatch(request)
+            self._connection.run_handler(request)
         finally:
-            self._busy = before
+            self._busy = was_busy
 
-    def wait_for(self, future: Future[Any]) -> None:
-        """Read until the future has a result; without threads nothing times out."""
+    def read_until(self, future: Future[Any]) -> None:
         while not future.done() and (line := self._connection.next_line()) is not None:
             self._connection.receive(line)
 
 
-class SharedReading:
-    """A server's reader: threads of the pool take turns (leader and followers).
+READER_STALL_SECONDS = 0.002  # a leader that is busy for longer is replaced
+MAX_WATCH_SECONDS = 0.016     # the longest pause between two looks at a busy leader
+
+
+class SharedReading(Reading):
+    """A server's reading: threads of the pool take turns (leader and followers).
 
     The leader is the thread that reads; `_leader` is its identity.  When no other
     request runs, the leader runs the handler of a request itself, and is `_busy` until
@@ -1522,13 +1589,14 @@ class SharedReading:
     time of a short call.)
 
     A leader that is busy for long is replaced.  A handler that is about to wait calls
-    `hand_over`.  For everything else (a long handler, a lock, a full pipe) there is the
-    watchdog thread: it replaces a leader that has been busy with one request for
-    READER_STALL_SECONDS.  The new leader is an urgent job of the pool, so it does not
-    wait behind other jobs.  The old leader is not interrupted; when its handler has
-    ended it sees that `_leader` is another thread, leaves `_lead`, and goes on as an
-    ordinary thread of the pool.  A leader that is not busy is never replaced.  So two
-    threads never read at once, and a notification is acted on before the next line.
+    `hand_over_reading`.  For everything else (a long handler, a lock, a full pipe)
+    there is the watchdog thread: it replaces a leader that has been busy with one
+    request for READER_STALL_SECONDS.  The new leader is an urgent job of the pool, so
+    it does not wait behind other jobs.  The old leader is not interrupted; when its
+    handler has ended it sees that `_leader` is another thread, leaves `_lead`, and goes
+    on as an ordinary thread of the pool.  A leader that is not busy is never replaced.
+    So two threads never read at once, and a notification is acted on before the next
+    line.
 
     To wake the watchdog for each request would cost as much as to hand the request
     over.  So it looks after 2 ms, then doubles the pause (up to 16 ms) as long as all
@@ -1536,28 +1604,30 @@ class SharedReading:
     """
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._lock = threading.Lock()    # guards the rest
         self._leader: int | None = None  # None: the new leader has not begun yet
         self._busy = False
         self._since = 0.0                # when it began the request it runs
-        self._requests = 0               # that leaders have run
+        self._requests_run = 0           # number of requests that leaders have run
         self._closed = False
-        self._watching: bool | None = None  # the watchdog; None: it was never started
-        self._wake = threading.Condition(self._lock)  # notified: watch, or closed
+        self._watchdog_started = False
+        self._watchdog_awake = False
+        self._wake = threading.Condition(self._lock)  # the watchdog must wake, or end
 
     def start(self) -> bool:
-        """Begin to read; False if no thread can be started."""
         with self._lock:
             return self._replace()
 
-    def run(self, request: IncomingRequest) -> None:
-        """Handle a request, here or in the pool.
+    def handle(self, request: IncomingRequest) -> None:
+        """Run the handler of a request, here or on another thread of the pool.
 
-        It runs here if it is `inline`, or if no other thread of the pool is at work
-        except the leader; but not from a batch, whose next message would have to wait.
+        It runs here if it is `inline`, or if the pool has nothing to do besides
+        reading; but not from a batch, whose next message would have to wait.
         """
         connection, me = self._connection, threading.get_ident()
+        # The threads of the pool that read: this one, and the new leader if this one
+        # was replaced while it worked on the line (of a batch).
         readers = 1 if self._leader == me else 2
         if request.inline or (
                 connection.pool.load() == readers and not request.in_batch):
@@ -1565,28 +1635,23 @@ class SharedReading:
             with self._lock:
                 if self._leader == me:
                     self._busy, self._since = True, time.monotonic()
-                    self._requests += 1
-                    if not self._watching:
-                        self._watch()
-            connection.dispatch(request)
+                    self._requests_run += 1
+                    if not self._watchdog_awake:
+                        self._wake_watchdog()
+            connection.run_handler(request)
             with self._lock:
                 if self._leader == me:
                     self._busy = False
             request.reader = None
         else:
-            connection.pool.submit(partial(connection.dispatch, request))
+            connection.pool.submit(partial(connection.run_handler, request))
 
-    def hand_over(self, request: IncomingRequest) -> None:
-        """Replace the leader if it runs this request, whose handler will wait."""
+    def hand_over_reading(self, request: IncomingRequest) -> None:
         with self._lock:
             if self._busy and self._leader == request.reader:
                 self._replace()
 
-    def wait_for(self, future: Future[Any]) -> None:
-        """Do nothing: another thread reads meanwhile."""
-
     def close(self) -> None:
-        """End the watchdog."""
         with self._lock:
             self._closed = True
             self._wake.notify()
@@ -1608,35 +1673,36 @@ class SharedReading:
         self._leader, self._busy = None, False
         return bool(self._connection.pool.submit(self._lead, urgent=True))
 
-    def _watch(self) -> None:
-        if self._watching is None:
-            start_thread("mcp watchdog", self._watchdog)
-        elif not self._watching:
+    def _wake_watchdog(self) -> None:
+        self._watchdog_awake = True
+        if self._watchdog_started:
             self._wake.notify()
-        self._watching = True
+        else:
+            self._watchdog_started = True
+            start_thread("mcp watchdog", self._watchdog)
 
     def _watchdog(self) -> None:
         pause = READER_STALL_SECONDS
         with self._lock:
             while not self._closed:
-                requests = self._requests
+                requests_run = self._requests_run
                 self._wake.wait(pause)
                 pause = min(2 * pause, MAX_WATCH_SECONDS)
                 busy = time.monotonic() - self._since if self._busy else 0.0
                 if busy >= READER_STALL_SECONDS and self._connection.pool.can_grow():
                     self._replace()
                     pause = READER_STALL_SECONDS
-                elif requests == self._requests:
-                    self._watching = False
-                    self._wake.wait_for(lambda: self._watching or self._closed)
+                elif requests_run == self._requests_run:
+                    self._watchdog_awake = False
+                    self._wake.wait_for(lambda: self._watchdog_awake or self._closed)
                     pause = READER_STALL_SECONDS
 
 
 class ConnectionOwner:
-    """What a connection calls of its end: a ServerSession or a ClientSession.
+    """The callbacks of a connection, of a ServerSession or a ClientSession.
 
-    The reading thread calls these methods, so they must not block, except `handle`.
-    session: noted in each request when it comes, because the next line may change it.
+    The reading thread calls them, so they must not block, except `handle`.  session:
+    each request keeps the value of its time, because the next line may change it.
     """
 
     session: Any = None
@@ -1659,7 +1725,7 @@ class ConnectionOwner:
         """
 
     def handle_garbage(self, line: Line) -> None:
-        """Note a line that is no message.  Clients only: a server sends an error."""
+        """Note a line that is not a message; clients only: a server sends an error."""
 
     def allows_batches(self) -> bool:
         """Are arrays of messages allowed at present?"""
@@ -1681,14 +1747,21 @@ class ConnectionOwner:
         return RequestTimeout(reason)
 
 
+def looks_like_http(line: Line, is_cut: bool) -> bool:
+    """Is this the first line of an HTTP request?  is_cut: its end is missing."""
+    return bool(re.match(rb"[A-Z]+ (\S+ HTTP/\d" + (rb"|\S*$)" if is_cut else rb")"),
+                         line))
+
+
 class Connection:
     """One end of a JSON-RPC connection over two binary streams.
 
     It knows two notifications, cancelled and progress, and that `initialize` is never
     cancelled.  All other methods are the owner's.
 
-    responds: whether it answers requests of the other end.  A client of the stateless
-    revision answers none.
+    responds: whether requests of the other end are answered; a modern client answers
+    none.  drain_seconds: time for running handlers when the other end has closed.
+    `eof` is set when that has closed, `closed` when we have, `done` after both.
     """
 
     responds = True
@@ -1700,10 +1773,11 @@ class Connection:
                  max_depth: int = MAX_DEPTH) -> None:
         self.owner, self._is_server = owner, is_server
         self._max_depth = max_depth
-        self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds if (
-            own_reader or can_hang_up(reader)) else float("inf"))
+        if not (own_reader or can_hang_up(reader)):
+            drain_seconds = threading.TIMEOUT_MAX  # a file just ends: answer all of it
+        self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self._lines = LineReader(reader, max_message_bytes)
-        self._own_reader = reader if own_reader else None  # closed at its end
+        self._reader_to_close = reader if own_reader else None
         self.outbox = Outbox(writer, is_server, self.close)
         self.requests_in = IncomingRequests(self.outbox)
         self.requests_out = OutgoingRequests(self.outbox, self._expire)
@@ -1712,15 +1786,14 @@ class Connection:
         self.pool: Any = (
             ThreadPool("mcp worker", limit) if threaded else CallingThread())
         self.callbacks = ThreadPool("mcp callbacks", 1)
-        self.stuck = StuckHandlers(max_workers)
+        self.stuck_handlers = StuckHandlers(max_workers)
         self.reading: Any = (
             SharedReading(self) if is_server and threaded else ReadingThread(self))
         self.trace: Trace | None = None
-        self._started = False           # a thread reads
         self._lock = threading.Lock()   # guards the next
         self.closed = False
-        self.eof = threading.Event()    # set when all has been read
-        self.done = threading.Event()   # set when closed, and all parts have been told
+        self.eof = threading.Event()
+        self.done = threading.Event()
 
     def start(self) -> bool:
         """Begin to read on another thread; False if no thread can be started.
@@ -1732,18 +1805,20 @@ class Connection:
         try:
             if target and not self.trace:
                 self.trace = Trace.to(target)
-            self.outbox.show = partial(self.trace.show, arrow) if self.trace else None
-        finally:
-            self._started = self.reading.start()  # it reads on even after close()
-        return self._started
+            if self.trace:
+                self.outbox.on_write = partial(self.trace.show, arrow)
+        finally:  # also without a trace, because close() waits for the end of input
+            started: bool = self.reading.start()
+        return started
 
-    def run_here(self, reads: bool) -> None:
-        """Run handlers on this thread until closed, and read here too if `reads`.
+    def run_here(self, also_read: bool) -> None:
+        """Run handlers on this thread until closed, and read here too if `also_read`.
 
         Ctrl-C in a handler closes the connection and is raised here.
         """
-        if reads:
-            self.threaded, self.reading = False, ReadingHere(self)
+        if also_read:
+            self.threaded = False
+            self.reading = ReadingHere(self)
             self.reading.read()
         else:
             self.pool.run()
@@ -1759,30 +1834,28 @@ class Connection:
         self.outbox.put(encode(message))
         self.outbox.flush()
 
-    def request(self, method: str, params: Json | None = None, *, more: Any = None,
-                on_progress: Any = None, timeout: float | None = None,
-                cap: float | None = None, token: bool = False) -> OutgoingRequest:
-        """Send a request; returns before the response comes.
-
-        more, on_progress, cap: see OutgoingRequest.  timeout: seconds without a
-        response or progress.  token: let the other end report progress.
-        """
-        request = OutgoingRequest(method, more, on_progress, timeout, cap)
-        self.send_request(request, params, token)
+    def request(self, method: str, params: Json | None = None,
+                **options: Any) -> OutgoingRequest:
+        """Send an OutgoingRequest with these options, and return it at once."""
+        request = OutgoingRequest(method, **options)
+        self.send_request(request, params)
         return request
 
     def send_request(self, request: OutgoingRequest, params: Json | None,
-                     token: bool = False) -> None:
-        """Send a request, or send it again, under a new id."""
-        key = self.requests_out.new_id()
+                     with_token: bool = False) -> None:
+        """Send a request, or send it again, under a new id.
+
+        with_token: let the other end report progress.
+        """
+        request_id = self.requests_out.new_id()
         if request.on_progress:
-            request.by_callback = self.callbacks.inside()
-        if token:
-            meta = {**((params or {}).get("_meta") or {}), "progressToken": key}
+            request.by_callback = self.callbacks.is_own_thread()
+        if with_token:
+            meta = {**((params or {}).get("_meta") or {}), "progressToken": request_id}
             params = {**(params or {}), "_meta": meta}
-        message: Json = {"jsonrpc": "2.0", "id": key, "method": request.method}
+        message: Json = {"jsonrpc": "2.0", "id": request_id, "method": request.method}
         line = encode(message if params is None else {**message, "params": params})
-        if self.requests_out.add(request, key, line):
+        if self.requests_out.add(request, request_id, line):
             self.outbox.flush()
         elif not request.future.done():
             request.finish(error=self.owner.closed_error())
@@ -1790,29 +1863,29 @@ class Connection:
     def call(self, request: OutgoingRequest, params: Json | None) -> Json:
         """Send a request and wait for its result.  Ctrl-C meanwhile cancels it."""
         try:
-            self.send_request(request, params, token=True)
+            self.send_request(request, params, with_token=True)
             return wait_for(request.future)  # type: ignore[no-any-return]
         except BaseException:
-            self.cancel(request)  # does nothing if it has failed
+            self.cancel(request)  # does nothing if it has an outcome
             raise
 
     def cancel(self, request: OutgoingRequest) -> None:
         """Give a request up and notify the other end, unless it has its outcome."""
         if request.future.cancel() and self.requests_out.remove(request):
-            self._send_cancelled(request, "cancelled")
+            self._queue_cancelled(request, "cancelled")
             self.outbox.flush()
 
     def _expire(self, request: OutgoingRequest, sent: bool) -> None:
         if sent:
-            self._send_cancelled(request, "timed out")
+            self._queue_cancelled(request, "timed out")
             self.outbox.flush_later()  # the timer must not wait
         reason = f"no response or progress within {request.timeout} s"
         if time.monotonic() >= request.last_deadline:
-            reason = "no response within max_timeout"
+            reason = f"no response within {request.max_timeout:g} s (max_timeout)"
         request.finish(error=self.owner.timeout_error(
             f"{request.label}: {reason}", request.stderr_from))
 
-    def _send_cancelled(self, request: OutgoingRequest, reason: str) -> None:
+    def _queue_cancelled(self, request: OutgoingRequest, reason: str) -> None:
         if request.method != "initialize":  # basic/lifecycle: MUST NOT be cancelled
             self.outbox.put(encode(notification(CANCELLED, {
                 "requestId": request.id, "reason": reason})))
@@ -1824,9 +1897,9 @@ class Connection:
         line = self._lines.next()
         if line is None:
             self._on_eof()
-        # After close() we read a stream of our own to its end: the other end must not
-        # block in a full pipe, and the end shows that it has gone.
-        return None if self.closed and self._own_reader is None else line
+        # After close() we read a stream that is ours to its end: the other end must not
+        # block in a full pipe, and the end shows that it has closed.
+        return None if self.closed and self._reader_to_close is None else line
 
     def receive(self, line: Line) -> None:
         """Act on a line."""
@@ -1849,7 +1922,8 @@ class Connection:
             raise McpError(CONTENT_TOO_LARGE, text)
         message = decode(line, self._max_depth)
         if type(message) is not list:
-            return self._route(message, line, self.outbox)
+            self._route(message, line, self.outbox)
+            return
         if not (message and self.owner.allows_batches()):
             raise McpError(INVALID_REQUEST, "Invalid request: no batches here")
         if len(message) > MAX_BATCH:
@@ -1861,14 +1935,16 @@ class Connection:
 
     def _route(self, message: Any, line: Line, sink: Any) -> None:
         try:
-            form = classify(message)
-            if form == "request":
-                return self._accept(IncomingRequest(self, message, sink, len(line)))
+            message_type = classify(message)
+            if message_type == "request":
+                self._accept(IncomingRequest(self, message, sink, len(line)))
+                return
         except McpError as error:
             if self._is_server or type(message) is not dict or "method" in message:
-                return self._send_error(message, error, line, sink)
-            form = "response"  # perhaps; then the call that waits reports the error
-        if form == "response":
+                self._send_error(message, error, line, sink)
+                return
+            message_type = "response"  # a malformed one: parse_response will report it
+        if message_type == "response":
             self._handle_response(message, line)
         else:
             self._handle_notification(message, len(line))
@@ -1880,17 +1956,17 @@ class Connection:
                     sink: Any) -> None:
         """Answer a message that cannot be accepted.
 
-        A client answers with nothing: two ends could answer each other without end.
+        A client sends nothing: two clients could send errors to each other for ever.
         """
         response = b""
-        cut = rb"|\S*$" if len(line) > self._lines.limit else b""
-        if self._is_server and re.match(rb"[A-Z]+ (\S+ HTTP/\d%s)" % cut, line):
-            return self.close()  # a browser sends to our port: run nothing of it
-        if self._is_server:  # id null is JSON-RPC 2.0, though not in MCP's schemas
-            key = read_id(as_object(message).get("id"))
-            response = encode({"jsonrpc": "2.0", "id": key, "error": error.to_json()})
-        else:
+        if not self._is_server:
             self.owner.handle_garbage(line)
+        elif looks_like_http(line, len(line) > self._lines.limit):
+            self.close()  # a web page sends to a port that somebody serves: run nothing
+            return
+        else:  # id null is JSON-RPC 2.0, though not in MCP's schemas
+            response = encode({"jsonrpc": "2.0", "error": error.to_json(),
+                               "id": valid_id(as_object(message).get("id"))})
         sink.put(response)
         self.outbox.flush_later()  # a full pipe must not keep us from reading
 
@@ -1909,17 +1985,18 @@ class Connection:
         try:
             result = parse_response(message)
         except McpError as error:
-            return request.finish(error=error)
-        if not (request.more and request.more(request, result)):
+            request.finish(error=error)
+            return
+        if not (request.on_result and request.on_result(request, result)):
             request.finish(result)
 
     def _handle_notification(self, message: Json, size: int) -> None:
-        method, renamed = ALIASES.get(message["method"], (message["method"], {}))
-        params = {renamed.get(key, key): value
+        method, names = ALIASES.get(message["method"], (message["method"], {}))
+        params = {names.get(key, key): value
                   for key, value in as_object(message.get("params")).items()}
         if method == CANCELLED and self.requests_in.cancel(
-                read_id(params.get("requestId")), params.get("reason")):
-            return
+                valid_id(params.get("requestId")), params.get("reason")):
+            return  # otherwise it may end a subscription, which the owner knows
         if method == PROGRESS:
             self._handle_progress(params, size)
         self.owner.handle_notification(method, params, size)
@@ -1936,7 +2013,8 @@ class Connection:
 
     def _report_progress(self, request: OutgoingRequest, params: Json) -> None:
         try:
-            request.on_progress(*map(params.get, ("progress", "total", "message")))
+            request.on_progress(params.get("progress"), params.get("total"),
+                                params.get("message"))
         finally:
             self.requests_out.count_unreported(request, -1)
 
@@ -1948,13 +2026,13 @@ class Connection:
     # -- serving
 
     def _accept(self, request: IncomingRequest) -> None:
-        """Add a request to the table and handle it; McpError if its id is in use."""
+        """Add a request to the table and handle it; McpError as IncomingRequests.add."""
         request.inline = self.owner.is_inline(request.method)
         if self.responds and self.requests_in.add(request):
-            self.reading.run(request)
+            self.reading.handle(request)
 
-    def dispatch(self, request: IncomingRequest, handle: Any = None) -> None:
-        """Call the handler of a request and send its result, or what it raises."""
+    def run_handler(self, request: IncomingRequest, handle: Any = None) -> None:
+        """Call a request's handler (`handle`, or the owner's) and send its outcome."""
         if request.cancelled:
             return
         request.thread = threading.get_ident()
@@ -1976,7 +2054,8 @@ class Connection:
             if result is not NO_RESPONSE_YET:
                 request.respond(result=result)
         finally:
-            if request.thread == threading.get_ident():  # not if its coroutine goes on
+            # If an `async def` handler goes on, its coroutine has set another thread.
+            if request.thread == threading.get_ident():
                 request.thread = None
 
     # -- ending
@@ -1986,15 +2065,15 @@ class Connection:
         return self.eof.is_set() and isinstance(error, ConnectionClosed)
 
     def _on_eof(self) -> None:
-        """The other end has closed: give running handlers some time, then close."""
-        if self._own_reader:
-            self._own_reader.close()
+        """The other end has closed: wait for running handlers for a time, then close."""
+        if self._reader_to_close:
+            self._reader_to_close.close()
         self.eof.set()
         self._fail_requests()
         self.owner.on_eof()
-        end = time.monotonic() + self._drain_seconds
+        deadline = time.monotonic() + self._drain_seconds
         self.requests_in.drain(self._drain_seconds)
-        self.outbox.wait_until_written(end - time.monotonic())
+        self.outbox.wait_until_written(deadline - time.monotonic())
         self.close()
 
     def _fail_requests(self) -> None:
@@ -2003,7 +2082,7 @@ class Connection:
             request.finish(error=self.owner.closed_error())
 
     def close_if_idle(self) -> bool:
-        """Close if all received data has been processed and a thread waits for more."""
+        """Close if all received data has been processed; True if it is closed now."""
         if self._lines.waiting:
             self.close()
         return self.closed
@@ -2018,7 +2097,7 @@ class Connection:
         self.requests_in.close()
         self._fail_requests()
         self.reading.close()
-        for part in self.pool, self.callbacks, self.stuck:
+        for part in self.pool, self.callbacks, self.stuck_handlers:
             part.close()
         if self.trace:
             self.trace.close()
@@ -2027,32 +2106,33 @@ class Connection:
 
 # -- 6. Stdio --------------------------------------------------------------------------
 # A stray print, a C library or a child process that writes to fd 1 would corrupt the
-# messages, and a child that reads fd 0 would take some.  So a server duplicates both
-# descriptors before anything else runs, and uses the duplicates; 0 then leads to the
-# null device and 1 to stderr.  We read and write them unbuffered: a thread inside
-# sys.stdin at exit would abort the interpreter.
+# messages, and a child that reads fd 0 would take some of them.  So a server duplicates
+# both descriptors before it reads the first message, and uses the duplicates; 0 then
+# leads to the null device and 1 to stderr.  We read and write them unbuffered: a thread
+# inside sys.stdin at exit would abort the interpreter.
 
 
 class AtStart:
-    """The default of `stderr=`: what sys.stderr is when the process starts."""
+    """The default of `stderr=`: sys.stderr at the time when the server is started."""
 
     def __repr__(self) -> str:
         return "sys.stderr"
 
 
 AT_START: Any = AtStart()
-MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that wait to be passed on
+MAX_STDERR_BYTES = 1 << 20  # bytes of a server's stderr that we keep until passed on
 
-streams_taken = threading.Lock()  # held while a server of this process uses them
+streams_taken = threading.Lock()  # held while a server uses stdin and stdout
 private_files: set[Any] = set()  # files that a forked child must not keep open
 
 
-def keep_private(*files: Any) -> None:
+def close_in_forked_children(*files: Any) -> None:
     """Close these files in forked children.
 
     A pipe that a child also holds does not end when we close it.
     """
-    if not private_files and hasattr(os, "register_at_fork"):  # twice is harmless
+    # To register twice is harmless, because a file can be closed twice.
+    if not private_files and hasattr(os, "register_at_fork"):
         os.register_at_fork(
             after_in_child=lambda: [file.close() for file in private_files])
     private_files.update(files)
@@ -2078,13 +2158,13 @@ class StandardStreams:
             # not return 2, where others write.
             null = os.open(os.devnull, os.O_RDWR)
             # One duplicate of fd 0 to read from, one to restore it.
-            self._stdin, reader, self._writer = files = [
-                open(os.dup(fd), mode, buffering=0)  # noqa: SIM115
-                for fd, mode in ((0, "rb"), (0, "rb"), (1, "wb"))]
+            files = [open(os.dup(fd), mode, buffering=0)  # noqa: SIM115
+                     for fd, mode in ((0, "rb"), (0, "rb"), (1, "wb"))]
         except BaseException:
             streams_taken.release()
             raise
-        keep_private(*files)
+        close_in_forked_children(*files)
+        self._stdin, reader, self._writer = files
         os.dup2(null, 0)
         os.dup2(2, 1)
         if null > 2:
@@ -2094,7 +2174,7 @@ class StandardStreams:
 
     def __exit__(self, *exc: object) -> None:
         self._flush()
-        for fd, file in enumerate((self._stdin, self._writer)):
+        for fd, file in (0, self._stdin), (1, self._writer):
             os.dup2(file.fileno(), fd)
             file.close()
         streams_taken.release()
@@ -2116,7 +2196,11 @@ def stdio_server() -> StandardStreams:
 
 
 class Signals:
-    """While a server runs, SIGTERM ends it with status 143, Ctrl-C with 130."""
+    """While a server runs, SIGTERM ends it with status 143, Ctrl-C with 130.
+
+    Handlers that were there are restored at the end; one of the application for Ctrl-C
+    stays in place.
+    """
 
     def __enter__(self) -> None:
         import signal
@@ -2148,14 +2232,16 @@ SAFE_VARIABLES = (
 
 
 def child_environment(extra: dict[str, str] | None, inherit: bool) -> dict[str, str]:
+    """The environment of a server: the safe variables, or all, and `extra`."""
     kept = {key: value for key, value in os.environ.items() if inherit or (
-        key in SAFE_VARIABLES and not value.startswith("()"))}  # Shellshock
-    if os.name == "nt":  # where Path and PATH are one
+        # Not the functions of bash, which a shell would run (Shellshock).
+        key in SAFE_VARIABLES and not value.startswith("()"))}
+    if os.name == "nt":  # Path and PATH are the same there
         extra = {key.upper(): value for key, value in (extra or {}).items()}
     return {**kept, **(extra or {})}
 
 
-def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
+def resolve_command(target: Any, env: dict[str, str] | None, cwd: str | None,
                ) -> tuple[list[str], dict[str, str] | None, str | None]:
     """The argv, the extra environment and the directory of a program to start."""
     def text(value: Any) -> str:  # configurations also hold numbers
@@ -2167,7 +2253,7 @@ def command_of(target: Any, env: dict[str, str] | None, cwd: str | None,
                          'start a proxy, such as ["mcp-proxy", URL]')
     if isinstance(target, dict):
         if type(target.get("command")) is not str:
-            raise ValueError(f"an entry of {[*target]} has no command")
+            raise ValueError(f"an entry needs a command; it has {[*target]}")
         argv = [target["command"], *map(text, target.get("args") or ())]
         entry_env = {key: text(value)
                      for key, value in (target.get("env") or {}).items()}
@@ -2203,7 +2289,7 @@ def start_process(argv: list[str], env: dict[str, str], cwd: str | None,
     import subprocess
 
     argv = windows_argv(argv, env) if os.name == "nt" else argv
-    flags = (getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)  # 0 but for Windows
+    flags = (getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)  # 0 except on Windows
              | getattr(subprocess, "CREATE_NO_WINDOW", 0))
     try:
         return subprocess.Popen(  # never a shell
@@ -2236,7 +2322,7 @@ class WindowsJob:
         self._kernel.CloseHandle(self._job)
 
 
-def text_sink(stderr: Any) -> Callable[[str], Any] | None:
+def stderr_writer(stderr: Any) -> Callable[[str], Any] | None:
     """The function for the text of a `stderr=` option."""
     stream = sys.stderr if stderr is AT_START else stderr
     if stream is None or callable(stream):
@@ -2244,30 +2330,29 @@ def text_sink(stderr: Any) -> Callable[[str], Any] | None:
     return partial(print, end="", file=stream, flush=True)
 
 
-def pipe() -> tuple[Any, Any]:
+def pipe_streams() -> tuple[Any, Any]:
     reader, writer = os.pipe()
     return open(reader, "rb", buffering=0), open(writer, "wb", buffering=0)
 
 
-class Streams:
-    """A server that is not a process of ours: just a reader and a writer.
+class StreamPair:
+    """In place of a Process: a server that we did not start, with its two streams.
 
-    ends: it closes its side when it reads the end of ours.  The methods are those of
-    Process.
+    closes_too: it closes its side when we have closed ours.
     """
 
     stderr_tail, stderr_total, exit_code = "", 0, None
 
-    def __init__(self, reader: Any, writer: Any, ends: bool = False) -> None:
-        self.reader, self.writer, self._ends = reader, writer, ends
+    def __init__(self, reader: Any, writer: Any, closes_too: bool = False) -> None:
+        self.reader, self.writer, self._closes_too = reader, writer, closes_too
 
     def watch(self, eof: threading.Event, close_if_idle: Callable[[], bool]) -> None:
         pass  # there is no process that could end before its streams
 
-    def release(self, pass_on: bool) -> None:
+    def release(self, keep_earlier: bool) -> None:
         pass  # there is no stderr
 
-    def last_words(self) -> tuple[int | None, str]:
+    def exit_report(self) -> tuple[int | None, str]:
         return None, ""
 
     def stderr_since(self, total: int) -> str:
@@ -2275,11 +2360,11 @@ class Streams:
 
     def close(self, eof: threading.Event, writing: threading.Lock) -> None:
         """Close our side, and wait for the end of theirs."""
-        if self._ends:
+        if self._closes_too:
             self._close_writer()
         else:  # a buffered stream cannot be closed while a thread is inside it
             start_thread("mcp closing", self._close_writer)
-        eof.wait(2 if self._ends else 0.1)
+        eof.wait(2 if self._closes_too else 0.1)
 
     def _close_writer(self) -> None:
         try:
@@ -2288,33 +2373,34 @@ class Streams:
             pass
 
 
-def as_lines(stderr: bytes) -> str:
-    return stderr.decode("utf-8", "replace").replace("\r\n", "\n")  # as on Windows
+def decode_stderr(stderr: bytes) -> str:
+    # Processes on Windows write \r\n.
+    return stderr.decode("utf-8", "replace").replace("\r\n", "\n")
 
 
 class Process:
-    """A server process: its streams, its stderr, its end.
+    """A server process: its streams, its stderr, how it is ended.
 
-    Its stderr is always read, because the server would block in a full pipe.  `pass_on`
-    is called with whole lines as str, on a thread of its own: it may block, and if it
-    raises it is not called again.  Before `release` nothing is passed on.
+    Its stderr is always read, because the server would block in a full pipe.
+    `stderr_sink` is called with whole lines as str, on a thread of its own: it may
+    block, and if it raises it is not called again.  It is not called before `release`.
     """
 
     PATIENCE = 2.0  # seconds for each step of close()
 
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str | None,
-                 pass_on: Callable[[str], Any] | None) -> None:
+                 stderr_sink: Callable[[str], Any] | None) -> None:
         self._popen = start_process(argv, env, cwd)
         self._job = WindowsJob(self._popen) if os.name == "nt" else None
         self.reader, self.writer = self._popen.stdout, self._popen.stdin
-        keep_private(self.reader, self.writer)
+        close_in_forked_children(self.reader, self.writer)
         self._tail = b""                # of stderr; only _read_stderr sets these two
         self.stderr_total = 0           # bytes of stderr that were read
         self._stderr_read = threading.Event()  # set when all of it was read
         self._ended = threading.Event()  # set when the process has ended
-        self._give_up_at = 0.0          # the time when last_words stops waiting
-        self._pass_on = pass_on
-        self._passing = ThreadPool("mcp stderr", 1)
+        self._report_deadline = 0.0     # when exit_report stops waiting
+        self._sink = stderr_sink
+        self._sink_thread = ThreadPool("mcp stderr sink", 1)
         self._lock = threading.Lock()   # guards the rest
         self._waiting = b""             # whole lines that were not passed on yet
         self._held = True               # until `release`
@@ -2327,64 +2413,65 @@ class Process:
                 self._tail = (self._tail + chunk)[-8192:]
                 self.stderr_total += len(chunk)
                 lines, newline, rest = (rest + chunk).rpartition(b"\n")
+                complete = lines + newline
                 if len(rest) > 65536:
-                    newline, rest = newline + rest, b""
-                self._queue(lines + newline)
+                    complete, rest = complete + rest, b""
+                self._queue(complete)
         self._queue(rest)
         self._stderr_read.set()
-        self._passing.close()
+        self._sink_thread.close()
 
     def _queue(self, lines: bytes) -> None:
         with self._lock:
             self._waiting += lines
             if len(self._waiting) > MAX_STDERR_BYTES:  # drop the oldest lines
                 self._waiting = self._waiting[-MAX_STDERR_BYTES:].partition(b"\n")[2]
-            if self._held or self._passing.load() > 1:
+            if self._held or self._sink_thread.load() > 1:  # a job takes these too
                 return
-        self._passing.submit(self._pass_waiting)
+        self._sink_thread.submit(self._pass_on)
 
-    def _pass_waiting(self) -> None:
+    def _pass_on(self) -> None:
         with self._lock:
             lines, self._waiting = self._waiting, b""
         try:
-            if lines and self._pass_on:
-                self._pass_on(as_lines(lines))
+            if lines and self._sink:
+                self._sink(decode_stderr(lines))
         except Exception:
-            self._pass_on = None
+            self._sink = None
             raise  # reported by the pool
 
-    def release(self, pass_on: bool) -> None:
-        """Pass stderr on from now on, and also what came before if `pass_on`."""
-        if not pass_on:
+    def release(self, keep_earlier: bool) -> None:
+        """Pass stderr on from now on, and also what came before if `keep_earlier`."""
+        if not keep_earlier:
             self._catch_up()
         with self._lock:
             self._held = False
-            if not pass_on:
+            if not keep_earlier:
                 self._waiting = b""
-        self._passing.submit(self._pass_waiting)
-        self._wait_until_passed()
+        self._sink_thread.submit(self._pass_on)
+        self._wait_for_sink()
 
-    def _wait_until_passed(self) -> None:
-        """Wait for a moment, so that it is seen before what is written next."""
-        passed = threading.Event()
-        self._passing.submit(passed.set)
-        passed.wait(0.2)
+    def _wait_for_sink(self) -> None:
+        """Wait for a moment, so that stderr is shown before our own next output."""
+        done = threading.Event()
+        self._sink_thread.submit(done.set)
+        done.wait(0.2)
 
     def _catch_up(self) -> None:
         """Wait for a moment until the pipe of stderr is empty."""
-        end = time.monotonic() + 0.2
+        deadline = time.monotonic() + 0.2
         try:
             can_read = make_poll(self._popen.stderr, "r")
-            while can_read(0) and time.monotonic() < end:
+            while can_read(0) and time.monotonic() < deadline:
                 time.sleep(0.001)
         except (OSError, TypeError, ValueError):
             pass  # it has ended, or we are on Windows
         time.sleep(0.001)  # for what has been read, but is not queued yet
 
     def watch(self, eof: threading.Event, close_if_idle: Callable[[], bool]) -> None:
-        """Close the connection when the process has ended, though its stdout has not.
+        """Close the connection when the process has ended, but its stdout has not.
 
-        A child of the process may hold that open.  close_if_idle: see Connection.
+        A child of the process may hold stdout open.  close_if_idle: see Connection.
         """
         def wait() -> None:
             self._popen.wait()
@@ -2396,26 +2483,27 @@ class Process:
 
     @property
     def stderr_tail(self) -> str:
-        return as_lines(self._tail)
+        return decode_stderr(self._tail)
 
     def stderr_since(self, total: int) -> str:
         """What came after the first `total` bytes, as far as it is kept."""
-        return as_lines(self._tail[-(self.stderr_total - total):]
+        return decode_stderr(self._tail[-(self.stderr_total - total):]
                         if self.stderr_total > total else b"")
 
     @property
     def exit_code(self) -> int | None:
         return self._popen.poll()  # type: ignore[no-any-return]
 
-    def last_words(self) -> tuple[int | None, str]:
+    def exit_report(self) -> tuple[int | None, str]:
         """The exit code and the stderr of a process that has closed its stdout.
 
-        Waits 0.5 s for each; a second call does not wait again.
+        Waits for each, a quarter of PATIENCE; a second call does not wait again.
         """
         now, patience = time.monotonic(), self.PATIENCE / 4
-        end = self._give_up_at = self._give_up_at or now + patience
-        if self._ended.wait(max(0.0, end - now)):
-            self._stderr_read.wait(max(0.0, end + patience - time.monotonic()))
+        self._report_deadline = self._report_deadline or now + patience
+        deadline = self._report_deadline
+        if self._ended.wait(max(0.0, deadline - now)):
+            self._stderr_read.wait(max(0.0, deadline + patience - time.monotonic()))
         return self.exit_code, self.stderr_tail
 
     def close(self, eof: threading.Event, writing: threading.Lock) -> None:
@@ -2427,7 +2515,7 @@ class Process:
         try:
             self._close_stdin(writing, self.PATIENCE / 2)
             for number in (15, 9):  # SIGTERM, SIGKILL
-                # While its stdout is open a process of its group is still alive.
+                # While its stdout is open, probably a process of its group still runs.
                 if eof.wait(self.PATIENCE) and self._ended.wait(self.PATIENCE):
                     break
                 self._signal(number)
@@ -2435,10 +2523,10 @@ class Process:
         except BaseException:  # Ctrl-C while waiting
             self._signal(9)
             raise
-        self._close_stdin(writing, self.PATIENCE)
+        self._close_stdin(writing, self.PATIENCE)  # if a thread was stuck in a write
         # A grandchild may keep stderr open; the thread that reads it is a daemon.
         self._stderr_read.wait(0.2)
-        self._wait_until_passed()
+        self._wait_for_sink()
 
     def _close_stdin(self, writing: threading.Lock, seconds: float) -> None:
         # Not while a thread writes: if it is stuck in a full pipe the signals free it.
@@ -2459,24 +2547,24 @@ class Process:
 
 
 # -- 7. Revisions ----------------------------------------------------------------------
-# All that differs between the revisions, on both ends.  "Modern" and "legacy" are the
-# words of the specification (basic/versioning).  What differs is the *policy* of an
-# era: on a server an object for each connection (legacy) or request (modern), on a
-# client an object for each connection.  The two classes of each end have the same
-# methods in the same order; where this table has a/b, the left class has a.
+# What differs between the eras, on both ends, is the *policy* of an era.  ("Modern" and
+# "legacy" are the words of the specification, see basic/versioning.)  A server has one
+# for each connection (legacy) or for each request (modern), a client one for each
+# connection.  The methods of this table stand in the same order in both classes.
 #
 #   on a server       LegacySession                     ModernRequest
 #   made from         `initialize`, per connection      `_meta`, per request
 #   validate_request  needs `initialize` first          needs `_meta`; restores state
-#   describe_server   result of `initialize`            result of `server/discover`
+#   describe_server   agrees on the session; result     result of `server/discover`
+#                     of `initialize`
 #   finalize          wraps structured content          resultType, serverInfo, caching
 #   translate         leaves errors as they are         knows other error codes
-#   ask               sends requests and waits          ends the handler, which runs
-#                                                       again with the answers
-#   steps (`once`)    kept while the handler runs       kept in requestState
-#   on_initialized/   changes are sent after the        changes in the filter are sent
-#   listen            notification `initialized`        on a stream
-#   end               does nothing                      ends the stream with a result
+#   ask               sends requests and waits; raises  ends the handler, which runs
+#                     McpError if the client cannot     again with the answers
+#   step_results      (of `once`) end with the handler  are kept in requestState
+#   on_initialized    sends notifications from then on  -
+#   listen            -                                 sends what the client lists
+#   end_stream        -                                 ends the stream with a result
 #
 #   on a client       LegacyClientPolicy                ModernClientPolicy
 #   responds          to requests of the server         never
@@ -2487,9 +2575,9 @@ class Process:
 #   check             accepts every result              needs resultType "complete"
 #   subscribe         resources/subscribe               subscriptions/listen
 #   set_level         logging/setLevel                  add_meta sends it from then on
-#   roots_changed     sends a notification              does nothing: the server asks
-#                                                       for roots in each request
-#   read_notification passes all on                     removes tags of streams
+#   roots_changed     sends a notification              -, as the server asks for roots
+#                                                       in each request
+#   filter_notification   passes all on                 removes subscription ids
 
 PROBE_SECONDS = 5.0     # how long to wait for an answer to `server/discover`
 STATE_SECONDS = 900     # how long a requestState can be used
@@ -2502,43 +2590,51 @@ MAX_SUBSCRIPTIONS = 10_000  # resources that a connection has subscribed to
 
 
 def undeclared_text(missing: Json, version: str) -> str:
-    """Say why these capabilities of the client cannot be used."""
-    if "elicitation" in missing and version and not REVISIONS[version].elicits:
+    """Say why these capabilities of the client cannot be used.
+
+    version: "" before the handshake.
+    """
+    if "elicitation" in missing and version and not REVISIONS[version].elicitation_modes:
         return f"Revision {version} has no elicitation"
     return "The client did not declare the capability: " + ", ".join(missing)
 
 
-def usable_capabilities(declared: Json, version: str) -> Json:
+def capabilities_in_revision(declared: Json, version: str) -> Json:
     """Remove from a client's capabilities what the revision does not have."""
     return {name: value for name, value in declared.items()
-            if name != "elicitation" or REVISIONS[version].elicits}
+            if name != "elicitation" or REVISIONS[version].elicitation_modes}
 
 
 class Question:
-    """A request to the client.  read(answer): what the handler gets, or ValueError."""
+    """A request to the client.
+
+    read(answer) converts the answer for the handler; ValueError: it is invalid.
+    """
 
     __slots__ = ("method", "params", "read")
 
     def __init__(self, method: str, params: Json, read: Callable[[Json], Any]) -> None:
         self.method, self.params, self.read = method, params, read
 
-    def missing(self, declared: Json, version: str) -> Json:
-        """The capability it needs that is not declared, or not in this revision."""
+    def undeclared(self, declared: Json, version: str) -> Json:
+        """The capability that it needs and the client has not declared, or {}."""
         capability = CLIENT_REQUESTS[self.method]
         value = declared.get(capability)
-        detail = "tools" if self.params.get("tools") else ""
+        field = "tools" if self.params.get("tools") else ""  # sampling.tools
         if capability == "elicitation":
-            detail = "url" if self.params.get("mode") == "url" else "form"
-            # client/elicitation: an empty object is "equivalent to" form mode
-            value = {"form": {}} if value == {} else value
-        allowed = type(value) is dict and (not detail or detail in value) and (
-            capability != "elicitation" or detail in REVISIONS[version].elicits)
-        return {} if allowed else {capability: {detail: {}} if detail else {}}
+            field = "url" if self.params.get("mode") == "url" else "form"
+            if version and field not in REVISIONS[version].elicitation_modes:
+                value = None
+            elif value == {}:  # client/elicitation: "equivalent to" form mode
+                value = {"form": {}}
+        if type(value) is dict and (not field or field in value):
+            return {}
+        return {capability: {field: {}} if field else {}}
 
 
 def read_valid_answers(questions: dict[str, Question], given: Json,
                        attempts: dict[str, int]) -> tuple[Json, dict[str, int]]:
-    """Read the answers that are valid, and count how often each other was invalid.
+    """Read the valid answers, and count how often each of the others was invalid.
 
     McpError: one of them was invalid too often.
     """
@@ -2558,7 +2654,7 @@ def read_valid_answers(questions: dict[str, Question], given: Json,
 class Unwind(BaseException):
     """Ends a handler that has asked; outcome: the result "input required", or McpError.
 
-    ServerSession.handle catches it.  A BaseException, so that no tool swallows it.
+    ServerSession.handle catches it; find_unwind finds it in an exception group.
     """
 
     def __init__(self, outcome: Json | McpError) -> None:
@@ -2566,9 +2662,9 @@ class Unwind(BaseException):
         self.outcome = outcome
 
 
-def check_subscriptions(before: int, uris: Any) -> None:
-    """McpError if a connection with `before` URIs cannot have these too."""
-    if before + len(uris) > MAX_SUBSCRIPTIONS:
+def check_subscriptions(count: int, uris: Any) -> None:
+    """McpError if a connection with `count` subscriptions cannot have these too."""
+    if count + len(uris) > MAX_SUBSCRIPTIONS:
         raise McpError(INTERNAL_ERROR, f"Over {MAX_SUBSCRIPTIONS} subscriptions")
     if max(map(len, uris), default=0) > MAX_URI:
         raise invalid_params(f"a URI of over {MAX_URI} characters")
@@ -2587,15 +2683,15 @@ class ServerPolicy:
     subscribed_uris: Any = ()
     _notify: Callable[[str, Json], None]
 
-    def bad_arguments(self, problems: str) -> Exception:
-        """Bad arguments of a tool: a result with `isError`, or an error."""
+    def bad_arguments_error(self, problems: str) -> Exception:
+        """The error for bad arguments of a tool: a result with `isError`, or not."""
         as_result = REVISIONS[self.version].bad_arguments_are_results
         return ToolError(problems) if as_result else invalid_params(problems)
 
     def logs(self, level: str) -> bool:
         """Has the client asked for log messages of this level?"""
-        least = self.level
-        return least is not None and LEVELS.index(level) >= LEVELS.index(least)
+        lowest = self.level
+        return lowest is not None and LEVELS.index(level) >= LEVELS.index(lowest)
 
     def list_changed(self, capability: str) -> None:
         """Notify the client if it has subscribed.  The caller holds Server.lock."""
@@ -2607,12 +2703,15 @@ class ServerPolicy:
         if uri in self.subscribed_uris:
             self._notify(UPDATED, {"uri": uri})
 
-    def _row(self, method: str) -> Method | None:
-        """Its row in METHODS, None for the user's own; McpError: not in this era."""
+    def _check_method(self, method: str) -> Method | None:
+        """The row of a method, None for a custom one.
+
+        McpError: this revision, or this server, does not have the method.
+        """
         row = METHODS.get(method)
         if row is None:
             known = self._server.has_method(method)
-        else:
+        else:  # dates are compared as text
             known = row.since <= self.version <= row.until and (
                 not row.capability or self._server.offers(row.capability))
         if not known:
@@ -2628,9 +2727,9 @@ class ServerPolicy:
         """The capabilities that the questions need and the client did not declare."""
         undeclared: Json = {}
         for question in questions.values():
-            missing = question.missing(self.client_capabilities, self.version)
-            for capability, detail in missing.items():
-                undeclared.setdefault(capability, {}).update(detail)
+            needed = question.undeclared(self.client_capabilities, self.version)
+            for capability, fields in needed.items():
+                undeclared.setdefault(capability, {}).update(fields)
         return undeclared
 
 
@@ -2656,19 +2755,22 @@ class LegacySession(ServerPolicy):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
         if method == "initialize" and incoming.in_batch:  # basic/lifecycle: MUST NOT
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
-        self._row(method)
+        self._check_method(method)
 
     def describe_server(self, params: Json) -> Json:
-        """The result of `initialize` (basic/lifecycle)."""
+        """Agree on the session, and return the result of `initialize`.
+
+        See basic/lifecycle, "Initialization".
+        """
         version = require_type(params.get("protocolVersion"), str, "protocolVersion")
         # If we do not have the client's version we offer another, without an error.
         self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
         self.client_info = require_type(params.get("clientInfo", {}), dict,
                                         "clientInfo")
-        self.client_capabilities = usable_capabilities(require_type(
+        self.client_capabilities = capabilities_in_revision(require_type(
             params.get("capabilities", {}), dict, "capabilities"), self.version)
         result = self._description()
-        # What we declare now, the client may rely on.
+        # The client may rely on what we declare now.
         self.subscribed_lists = {
             capability for capability in CHANGES
             if result["capabilities"].get(capability, {}).get("listChanged")}
@@ -2690,23 +2792,23 @@ class LegacySession(ServerPolicy):
     def ask(self, incoming: IncomingRequest, questions: dict[str, Question],
             timeout: float | None) -> Json:
         """Send the questions and wait for valid answers; {key: what `read` returns}."""
-        missing = self._undeclared(questions)
-        if missing:
-            text = undeclared_text(missing, self.version)
-            raise McpError(INVALID_REQUEST, text, missing)
+        undeclared = self._undeclared(questions)
+        if undeclared:
+            text = undeclared_text(undeclared, self.version)
+            raise McpError(INVALID_REQUEST, text, undeclared)
         answers: Json = {}
         attempts: dict[str, int] = {}
         while len(answers) < len(questions):
-            asked: dict[str, Any] = {}
+            sent: dict[str, Any] = {}
             try:
                 for key in [key for key in questions if key not in answers]:
-                    asked[key] = self._send(incoming, questions[key], timeout)
-                for request, _ in asked.values():
-                    self.connection.reading.wait_for(request.future)
-                given = {key: {**result_of(request.future), **added}
-                         for key, (request, added) in asked.items()}
+                    sent[key] = self._send(incoming, questions[key], timeout)
+                for request, _ in sent.values():
+                    self.connection.reading.read_until(request.future)
+                given = {key: {**result_of(request.future), **our_fields}
+                         for key, (request, our_fields) in sent.items()}
             finally:  # if one fails, cancel the others
-                for request, _ in asked.values():
+                for request, _ in sent.values():
                     self.connection.cancel(request)
             valid, attempts = read_valid_answers(questions, given, attempts)
             answers.update(valid)
@@ -2714,36 +2816,41 @@ class LegacySession(ServerPolicy):
 
     def _send(self, incoming: IncomingRequest, question: Question,
               timeout: float | None) -> tuple[OutgoingRequest, Json]:
-        if incoming.cancelled:  # while we read an invalid answer, for example
+        if incoming.cancelled:  # it may have been, between two attempts
             raise Cancelled()
         by_url = question.params.get("mode") == "url"
-        added = {"elicitationId": os.urandom(8).hex()} if by_url else {}
+        our_fields = {"elicitationId": os.urandom(8).hex()} if by_url else {}
         request = self.connection.request(
-            question.method, {**question.params, **added}, cap=timeout)
+            question.method, {**question.params, **our_fields}, max_timeout=timeout)
         incoming.on_cancel(partial(self.connection.cancel, request))
-        return request, added
+        return request, our_fields
 
-    def steps(self) -> Json:
+    def step_results(self) -> Json:
         return {}  # the handler does not run again in this era
 
     def on_initialized(self) -> None:
-        """`notifications/initialized` has come: send the deferred notifications."""
+        """Send deferred notifications, and further ones at once.
+
+        The caller holds Server.lock.
+        """
         self._initialized = True
-        for message in self._deferred.values():
-            self.connection.outbox.put(encode(message))
-        self._deferred.clear()
-        self.connection.outbox.flush_later()  # the caller holds Server.lock
+        self._send_deferred()
 
     def _notify(self, method: str, params: Json) -> None:
         self._deferred[method, params.get("uri")] = notification(method, params)
         if self._initialized:
-            self.on_initialized()
+            self._send_deferred()
 
-    def end(self) -> None:
+    def _send_deferred(self) -> None:
+        for message in self._deferred.values():
+            self.connection.outbox.put(encode(message))
+        self._deferred.clear()
+        self.connection.outbox.flush_later()  # later, because Server.lock is held
+
+    def end_stream(self) -> None:
         pass  # a session ends with its connection
 
-    def batches(self) -> bool:
-        """Does the revision agreed on allow arrays of messages?"""
+    def allows_batches(self) -> bool:
         return bool(self.version) and REVISIONS[self.version].batches
 
 
@@ -2767,10 +2874,10 @@ class ModernRequest(ServerPolicy):
     def __init__(self, server: Any, incoming: IncomingRequest) -> None:
         self._server, self._incoming = server, incoming
         self.connection = incoming.connection
-        # What requestState holds: the answers so far; the results of `once`; and for
-        # each question of the last round how often its answer was invalid.
+        # What requestState holds: the answers so far; the results of `once`; and the
+        # questions of the last round, with the number of invalid answers to each.
         self._state: Json = {"answers": {}, "steps": {}, "asked": {}}
-        self._bound = ""  # what a state is valid for, see _bind
+        self._binding = ""  # the request that a state is valid for, see _bind
 
     def validate_request(self, incoming: IncomingRequest) -> None:
         params = incoming.params
@@ -2785,8 +2892,9 @@ class ModernRequest(ServerPolicy):
         self.level = meta.get(META_LOG_LEVEL)
         if self.level not in (None, *LEVELS):
             raise invalid_params(f"{META_LOG_LEVEL} must be one of {', '.join(LEVELS)}")
-        row = self._row(incoming.method)
+        row = self._check_method(incoming.method)
         if row and row.asks:
+            # A client without capabilities cannot be asked, so nothing is bound.
             if self.client_capabilities or "requestState" in params:
                 self._bind(incoming.method, params)
             self._restore(params)
@@ -2799,7 +2907,7 @@ class ModernRequest(ServerPolicy):
         meta = {**as_object(result.get("_meta")), META_SERVER: self._server.info}
         result = {"resultType": "complete", **result, "_meta": meta}
         row = METHODS.get(method)
-        if row and row.cached and result["resultType"] == "complete":
+        if row and row.cacheable and result["resultType"] == "complete":
             result.setdefault("ttlMs", int(self._server.cache_ttl * 1000))
             result.setdefault("cacheScope", self._server.cache_scope)
         return result
@@ -2824,11 +2932,11 @@ class ModernRequest(ServerPolicy):
         row = METHODS.get(incoming.method)
         if not (row and row.asks):  # basic/patterns/mrtr: "on any other", MUST NOT
             raise McpError(INVALID_REQUEST, f"{incoming.method} cannot ask the client")
-        missing = self._undeclared(questions)
-        if missing:  # as Unwind: the handler's `except Exception` must not catch it
-            text = undeclared_text(missing, self.version)
+        undeclared = self._undeclared(questions)
+        if undeclared:  # as Unwind: the handler's `except Exception` must not catch it
+            text = undeclared_text(undeclared, self.version)
             raise Unwind(McpError(MISSING_CAPABILITY, text,
-                                  {"requiredCapabilities": missing}))
+                                  {"requiredCapabilities": undeclared}))
         given = self._state["answers"]
         answers, attempts = read_valid_answers(questions, given, self._state["asked"])
         requests = {key: {"method": question.method, "params": question.params}
@@ -2839,14 +2947,14 @@ class ModernRequest(ServerPolicy):
                  "answers": {key: given[key] for key in given if key not in requests},
                  "asked": {key: attempts.get(key, 0) for key in requests}}
         raise Unwind({"resultType": "input_required", "inputRequests": requests,
-                      "requestState": self._server.signer.sign(state, self._bound)})
+                      "requestState": self._server.signer.sign(state, self._binding)})
 
     def _restore(self, params: Json) -> None:
         """Continue from the state of the last round, with the answers of this one."""
         given = require_type(params.get("inputResponses", {}), dict, "inputResponses")
         if "requestState" not in params:
             return
-        state = self._server.signer.verify(params["requestState"], self._bound)
+        state = self._server.signer.verify(params["requestState"], self._binding)
         if state is None:
             raise invalid_params("requestState is not valid for this request")
         # Answers to questions that were not asked in the last round are ignored.
@@ -2860,29 +2968,31 @@ class ModernRequest(ServerPolicy):
         """
         bound = {key: value for key, value in params.items()
                  if key not in ("_meta", "inputResponses", "requestState")}
-        self._bound = json.dumps([self._server.name, method, bound], sort_keys=True)
+        self._binding = json.dumps([self._server.name, method, bound], sort_keys=True)
 
-    def steps(self) -> Json:
+    def step_results(self) -> Json:
+        """The results of `once`; Context adds to this dict, which is then signed."""
         return self._state["steps"]  # type: ignore[no-any-return]
 
     def listen(self, params: Json) -> None:
-        """Subscribe to those of the client's notifications that we declare.
+        """Subscribe to those of the requested notifications that this server declares.
 
         See basic/patterns/subscriptions.  The caller holds Server.lock.
         """
         requested = require_type(params.get("notifications"), dict, "notifications")
-        declared, uris = self._server.capabilities(), UPDATES_WANTED
+        declared = self._server.capabilities()
         agreed: Json = {key: True for capability, (_, key) in CHANGES.items()
                         if require_type(requested.get(key, False), bool, key)
                         and declared.get(capability, {}).get("listChanged")}
         self.subscribed_lists = {
             capability for capability, row in CHANGES.items() if row[1] in agreed}
-        updates = declared.get("resources", {}).get("subscribe")
-        if require_type(requested.get(uris, []), list, uris) and updates:
-            agreed[uris] = [require_type(uri, str, uris) for uri in requested[uris]]
-            self.subscribed_uris = {*agreed[uris]}
+        uris = require_type(requested.get(UPDATES_WANTED, []), list, UPDATES_WANTED)
+        if uris and declared.get("resources", {}).get("subscribe"):
+            self.subscribed_uris = {
+                require_type(uri, str, UPDATES_WANTED) for uri in uris}
             check_subscriptions(self._server.subscriptions(self.connection),
                                 self.subscribed_uris)
+            agreed[UPDATES_WANTED] = uris
         self._notify(ACKNOWLEDGED, {"notifications": agreed})
 
     def _notify(self, method: str, params: Json) -> None:
@@ -2890,10 +3000,9 @@ class ModernRequest(ServerPolicy):
         # Later, because the caller holds Server.lock.
         self._incoming.notify(method, params, later=True)
 
-    def end(self) -> None:
-        """End the stream with a result."""
-        tag = {"_meta": {META_SUBSCRIPTION: self._incoming.id}}
-        self._incoming.respond(result=self.finalize(self._incoming.method, tag))
+    def end_stream(self) -> None:
+        result = {"_meta": {META_SUBSCRIPTION: self._incoming.id}}
+        self._incoming.respond(result=self.finalize(self._incoming.method, result))
         self._server.forget(self)
 
 
@@ -2932,7 +3041,9 @@ class StateSigner:
         return f"{body}.{hmac.new(self._secret, text, 'sha256').hexdigest()}"
 
 
-Session = LegacySession  # of a new connection, though its requests may be modern
+def first_session(server: Any, connection: Connection) -> LegacySession:
+    """The session of a new connection, even if all its requests should be modern."""
+    return LegacySession(server, connection)
 
 
 def policy_of(server: Any, session: LegacySession,
@@ -2948,6 +3059,7 @@ def policy_of(server: Any, session: LegacySession,
 
 
 def looks_modern(meta: Json, session: LegacySession) -> bool:
+    """Is this the `_meta` of a modern request, or meant to be?"""
     if META_VERSION in meta:
         return True
     # Capabilities without a version, before any handshake: the error of the modern era
@@ -2955,9 +3067,9 @@ def looks_modern(meta: Json, session: LegacySession) -> bool:
     return not session.version and META_CAPABILITIES in meta
 
 
-def seconds_to(end: float) -> float:
-    """Seconds until `end`, rounded to milliseconds for messages; at least 0.001."""
-    return max(0.001, round(end - time.monotonic(), 3))
+def seconds_until(deadline: float) -> float:
+    """Seconds until then, at least 0.001; rounded, because error messages show it."""
+    return max(0.001, round(deadline - time.monotonic(), 3))
 
 
 class ClientPolicy:
@@ -2969,16 +3081,19 @@ class ClientPolicy:
         self.server_info = as_object(info)
         self.capabilities = as_object(result.get("capabilities"))
         self.instructions: str | None = result.get("instructions")
-        self._declares = "capabilities" in result
+        self._has_capabilities = "capabilities" in result
 
-    def offers(self, method: str) -> bool:
-        """Has the server declared what a method needs, or declared nothing at all?"""
-        name, _, detail = METHODS[method].capability.partition(".")
-        if not self._declares or name == "completions" and (
+    def offers_method(self, method: str) -> bool:
+        """Has the server declared what a method needs?
+
+        True also if it needs nothing, or if we do not know the server's capabilities.
+        """
+        name, _, field = METHODS[method].capability.partition(".")
+        if not (name and self._has_capabilities) or name == "completions" and (
                 self.version < COMPLETIONS_SINCE):
             return True
         declared = self.capabilities.get(name)
-        return type(declared) is dict and (not detail or bool(declared.get(detail)))
+        return type(declared) is dict and (not field or bool(declared.get(field)))
 
 
 class LegacyClientPolicy(ClientPolicy):
@@ -2994,13 +3109,13 @@ class LegacyClientPolicy(ClientPolicy):
             raise no_common_version([version])
         super().__init__(session, version, result.get("serverInfo"), result)
 
-    def on_connected(self, end: float) -> None:
+    def on_connected(self, deadline: float) -> None:
         # Drop what the server wrote to stderr until now: if it was probed, mostly
         # tracebacks about the unknown method `server/discover`.
-        self._session.process.release(pass_on=False)
+        self._session.process.release(keep_earlier=False)
         self._session.notify(INITIALIZED)
         if self._session.client.level and "logging" in self.capabilities:
-            self.set_level(self._session.client.level, seconds_to(end))
+            self.set_level(self._session.client.level, seconds_until(deadline))
 
     def add_meta(self, params: Json | None) -> Json | None:
         return params
@@ -3020,7 +3135,7 @@ class LegacyClientPolicy(ClientPolicy):
     def roots_changed(self) -> None:
         self._session.notify(ROOTS_CHANGED)
 
-    def read_notification(self, method: str, params: Json) -> Json | None:
+    def filter_notification(self, method: str, params: Json) -> Json | None:
         return params
 
 
@@ -3043,17 +3158,17 @@ class ModernClientPolicy(ClientPolicy):
         info = as_object(result.get("_meta")).get(META_SERVER)
         super().__init__(session, version, info, result)
         self._lock = threading.Lock()        # guards the rest
-        self._streams: dict[Any, Stream] = {}  # the open ones, by id
-        self._updates: dict[str, Stream] = {}  # the open ones of resources, by URI
+        self._streams: dict[Any, Subscription] = {}  # by request id
+        self._updates: dict[str, Subscription] = {}  # those of resources, by URI
 
-    def on_connected(self, end: float) -> None:
-        self._session.process.release(pass_on=True)
+    def on_connected(self, deadline: float) -> None:
+        self._session.process.release(keep_earlier=True)
         changes = {
             key: True for capability, (_, key) in CHANGES.items()
             if as_object(self.capabilities.get(capability)).get("listChanged")}
         try:
             if changes:
-                self._listen(changes, min(1.0, seconds_to(end)))
+                self._listen(changes, min(1.0, seconds_until(deadline)))
         except McpError:
             pass  # the server has no streams after all
 
@@ -3073,13 +3188,14 @@ class ModernClientPolicy(ClientPolicy):
         requests = result.get("inputRequests")
         if type(requests) is not dict and (
                 requests is not None or type(result.get("requestState")) is not str):
-            raise invalid_response("it requires no input")
+            raise invalid_response("input required, but no inputRequests, requestState")
         questions = as_object(requests)
+        known = [*CLIENT_REQUESTS]  # a list: a method may be unhashable
         if len(questions) > MAX_BATCH or any(
-                as_object(question).get("method") not in [*CLIENT_REQUESTS]
+                as_object(question).get("method") not in known
                 or type(question.get("params", {})) is not dict
                 for question in questions.values()):
-            raise invalid_response("it asks what cannot be asked")
+            raise invalid_response("malformed, unknown or too many inputRequests")
         return questions
 
     def subscribe(self, uri: str, seconds: float) -> None:
@@ -3096,7 +3212,7 @@ class ModernClientPolicy(ClientPolicy):
     def unsubscribe(self, uri: str, seconds: float) -> None:
         self._replace(uri, None)
 
-    def _replace(self, uri: str, stream: Stream | None) -> None:
+    def _replace(self, uri: str, stream: Subscription | None) -> None:
         """Get the updates of a resource from this stream, or from none."""
         with self._lock:
             before = self._updates.pop(uri, None)
@@ -3105,16 +3221,17 @@ class ModernClientPolicy(ClientPolicy):
         if before:
             self._session.connection.cancel(before.request)
 
-    def _listen(self, requested: Json, seconds: float) -> tuple[Stream, Json | None]:
+    def _listen(self, requested: Json,
+                seconds: float) -> tuple[Subscription, Json | None]:
         """Open a stream; return it, and what its acknowledgement agrees to.
 
-        That is None if no acknowledgement came in time.
+        The second value is None if no acknowledgement came in time.
         """
         from concurrent.futures import wait
 
         params = self.add_meta({"notifications": requested})
         with self._lock:  # the acknowledgement may come at once
-            stream = Stream(self._session.connection.request(
+            stream = Subscription(self._session.connection.request(
                 "subscriptions/listen", params), requested)
             self._streams[stream.request.id] = stream
         future = stream.request.future
@@ -3125,10 +3242,10 @@ class ModernClientPolicy(ClientPolicy):
             return stream, stream.agreed.result()
         if future.done():
             future.result()  # raises the server's error
-            return stream, {}
+            return stream, {}  # it has ended without an acknowledgement
         return stream, None
 
-    def _ended(self, stream: Stream) -> None:
+    def _ended(self, stream: Subscription) -> None:
         """A stream has ended; notify the client if the server has ended it."""
         connection = self._session.connection
         with self._lock:
@@ -3148,18 +3265,18 @@ class ModernClientPolicy(ClientPolicy):
     def roots_changed(self) -> None:
         pass  # the server asks for roots in each request
 
-    def read_notification(self, method: str, params: Json) -> Json | None:
+    def filter_notification(self, method: str, params: Json) -> Json | None:
         """The parameters for the client's handlers; None if it is not for them."""
         meta = as_object(params.get("_meta"))
-        ends = method == CANCELLED  # basic/patterns/cancellation: only of a stream
-        if META_SUBSCRIPTION not in meta and not ends:
+        is_end = method == CANCELLED  # basic/patterns/cancellation: only of a stream
+        if META_SUBSCRIPTION not in meta and not is_end:
             return params
-        key = params.get("requestId") if ends else meta[META_SUBSCRIPTION]
+        stream_id = params.get("requestId") if is_end else meta[META_SUBSCRIPTION]
         with self._lock:
-            stream = self._streams.get(read_id(key))
+            stream = self._streams.get(valid_id(stream_id))
         if stream is None:
             return None  # it has ended, or was never opened
-        if ends:
+        if is_end:
             self._session.connection.requests_out.remove(stream.request)
             stream.request.finish({})
         elif method == ACKNOWLEDGED:
@@ -3172,7 +3289,7 @@ class ModernClientPolicy(ClientPolicy):
         return None
 
 
-class Stream:
+class Subscription:
     """A `subscriptions/listen` request; agreed: a future of its acknowledgement."""
 
     def __init__(self, request: OutgoingRequest, requested: Json) -> None:
@@ -3180,42 +3297,52 @@ class Stream:
         self.agreed: Future[Json] = future_class()()
 
 
-def negotiate(session: Any, mode: str, end: float) -> Any:
+def negotiate(session: Any, mode: str, deadline: float) -> Any:
     """Agree on an era and a revision by the time `end`; return the policy.
 
     See basic/transports/stdio, "Backward Compatibility": probe, and fall back on the
-    handshake unless the response is a modern one.  ConnectionClosed: the server has
-    died of the probe.  McpError: a modern server has none of our versions and no
+    handshake unless the response is a modern one.  ConnectionClosed: the server ended
+    when it was probed.  McpError: a modern server has none of our versions and no
     handshake.
     """
-    if mode in (HANDSHAKE, *LEGACY_VERSIONS):
-        session.process.release(pass_on=True)
-        return LegacyClientPolicy(session, send_initialize(session, mode, end))
+    if mode in (LEGACY_MODE, *LEGACY_VERSIONS):
+        session.process.release(keep_earlier=True)
+        return LegacyClientPolicy(session, send_initialize(session, mode, deadline))
     version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
     probe = send_discover(session, version)
     if mode != "auto":
-        return read_probe(session, probe, end, [version] if mode == version else None)
-    now = time.monotonic()  # the probe may take half of the time, for the handshake
+        usable = [version] if mode == version else MODERN_VERSIONS
+        return policy_of_probe(session, probe, deadline, usable)
+    now = time.monotonic()
+    # At most half of the time, so that some is left for the handshake.
+    probe_deadline = min(now + PROBE_SECONDS, (now + deadline) / 2)
     try:
-        return read_probe(session, probe, min(now + PROBE_SECONDS, (now + end) / 2))
+        return policy_of_probe(session, probe, probe_deadline)
     except (McpError, RequestTimeout) as refusal:
         named = versions_named(refusal)
         if getattr(refusal, "code", None) in MODERN_CODES and not any(
                 version in LEGACY_VERSIONS for version in named):
             raise
+    return fall_back(session, probe, named, deadline)
+
+
+def fall_back(session: Any, probe: OutgoingRequest, named: list[Any],
+              deadline: float) -> Any:
+    """Try the handshake, because the probe was refused or had no response.
+
+    named: the versions in the refusal.
+    """
     try:
-        result = send_initialize(session, mode, end)
+        result = send_initialize(session, "auto", deadline)
     except McpError as error:
-        # The server is modern after all if the probe has its result by now, or if the
-        # error says so.
-        late = probe.future.done() and not probe.future.exception()
-        if not late and error.code != UNSUPPORTED_VERSION:
-            raise no_common_version(named, f" ({error})") if named else error
-    else:
-        session.connection.requests_out.remove(probe)  # a late response is dropped
-        return LegacyClientPolicy(session, result)
-    probe = probe if late else send_discover(session, MODERN_VERSIONS[-1])
-    return read_probe(session, probe, end)
+        if probe.future.done() and not probe.future.exception():
+            return policy_of_probe(session, probe, deadline)  # a late result
+        if error.code == UNSUPPORTED_VERSION:
+            again = send_discover(session, MODERN_VERSIONS[-1])
+            return policy_of_probe(session, again, deadline)
+        raise no_common_version(named, f" ({error})") if named else error
+    session.connection.requests_out.remove(probe)  # a late response is dropped
+    return LegacyClientPolicy(session, result)
 
 
 def send_discover(session: Any, version: str) -> Any:
@@ -3223,11 +3350,11 @@ def send_discover(session: Any, version: str) -> Any:
     return session.connection.request("server/discover", params)
 
 
-def peek_result(session: Any, request: OutgoingRequest, end: float) -> Json:
-    """The result of a request; RequestTimeout at the time `end`, but it goes on."""
+def result_before(session: Any, request: OutgoingRequest, deadline: float) -> Json:
+    """Wait for a result until the deadline; RequestTimeout, but the request goes on."""
     from concurrent.futures import wait
 
-    seconds = seconds_to(end)
+    seconds = seconds_until(deadline)
     wait([request.future], min(seconds, threading.TIMEOUT_MAX))
     if request.future.done():
         return check_complete(request.future.result())
@@ -3235,14 +3362,15 @@ def peek_result(session: Any, request: OutgoingRequest, end: float) -> Json:
     raise session.timeout_error(text)
 
 
-def read_probe(session: Any, probe: OutgoingRequest, end: float,
-                usable: list[str] | None = None) -> ModernClientPolicy:
+def policy_of_probe(session: Any, probe: OutgoingRequest, deadline: float,
+                     usable: Iterable[str] = MODERN_VERSIONS) -> ModernClientPolicy:
     """The policy for a server that has answered the probe.
 
-    usable: the versions to choose from.  McpError, RequestTimeout: it is not modern.
+    usable: the versions to choose from.  McpError, RequestTimeout: the server is not
+    modern, or has no common version.
     """
     try:
-        result = peek_result(session, probe, end)
+        result = result_before(session, probe, deadline)
         supported = result.get("supportedVersions")
         if type(supported) is not list:
             raise invalid_response("no list of supportedVersions")
@@ -3250,12 +3378,12 @@ def read_probe(session: Any, probe: OutgoingRequest, end: float,
         supported, result = versions_named(error), {}
         if error.code != UNSUPPORTED_VERSION:
             raise
-    shared = [version for version in usable or MODERN_VERSIONS if version in supported]
+    shared = [version for version in usable if version in supported]
     if not shared:  # it may name handshake revisions
         raise no_common_version(supported)
     if not result:  # it is modern, but refused this version: discover with another
         try:
-            result = peek_result(session, send_discover(session, shared[-1]), end)
+            result = result_before(session, send_discover(session, shared[-1]), deadline)
         except McpError:
             pass  # it refuses again; other requests may work
     return ModernClientPolicy(session, shared[-1], result)
@@ -3275,14 +3403,14 @@ def no_common_version(supported: Any, reason: str = "") -> McpError:
         "supported": supported, "requested": known})
 
 
-def send_initialize(session: Any, mode: str, end: float) -> Json:
+def send_initialize(session: Any, mode: str, deadline: float) -> Json:
     capabilities = dict(session.client.declared)
     if "roots" in capabilities:
         capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
     request = session.connection.request("initialize", {
         "protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
         "capabilities": capabilities, "clientInfo": session.client.info,
-    }, timeout=seconds_to(end))
+    }, timeout=seconds_until(deadline))
     return wait_for(request.future)  # type: ignore[no-any-return]
 
 
@@ -3638,7 +3766,7 @@ class TooMuchWork(SchemaError):
 class ValidationError(ValueError):
     """A value does not match its schema.  problems: a readable line for each error."""
 
-    def __init__(self, errors: list[Problem], count: int = 0) -> None:
+    def __init__(self, errors: list[Mismatch], count: int = 0) -> None:
         self.problems = [
             problem_line(path, text) for path, text, _ in errors[:MAX_PROBLEMS]]
         if count > MAX_PROBLEMS:
@@ -3954,7 +4082,7 @@ class Evaluation:
         work.spend(1)
         self.validator, self.path, self.work = validator, path, work
         self.scope = (*scope, validator.bases.get(id(schema), scope[-1]))
-        self.errors: list[Problem] = []  # of each: its path, its text, what is expected
+        self.errors: list[Mismatch] = []  # of each: its path, its text, what is expected
         self.failures = 0
         self.repairs: list[tuple[Any, Any]] = []
         self.evaluated: set[Any] = set()
@@ -3995,7 +4123,7 @@ class Evaluation:
         return Evaluation(self.validator, schema, value, (*self.path, *key),
                            self.scope, self.work).run()
 
-    def take_errors(self, other: Evaluation) -> None:
+    def add_errors(self, other: Evaluation) -> None:
         self.failures += other.failures
         self.errors += other.errors[:MAX_PROBLEMS - len(self.errors)]
         self.repairs += other.repairs
@@ -4004,7 +4132,7 @@ class Evaluation:
         """Apply schemas to the same value."""
         for schema in schemas:
             other = self.apply(schema, self.value)
-            self.take_errors(other)
+            self.add_errors(other)
             if not other.failures:
                 self.evaluated |= other.evaluated
             if other.result is not self.value:
@@ -4016,7 +4144,7 @@ class Evaluation:
         for key in schemas:
             other = self.apply(schemas[key], self.value[key], key)
             self.evaluated.add(key)
-            self.take_errors(other)
+            self.add_errors(other)
             if other.result is not self.value[key]:
                 made[key] = other.result
         if made and isinstance(self.value, dict):
@@ -4104,7 +4232,7 @@ class Evaluation:
         for name in self.value if "propertyNames" in keywords else ():
             other = self.apply(keywords["propertyNames"], name, name)
             other.repairs = []  # a name cannot be replaced
-            self.take_errors(other)
+            self.add_errors(other)
         properties = keywords.get("properties", {})
         self.work.spend(len(properties) * LOOK_COST)
         self.apply_to_parts({name: schema for name, schema in properties.items()
@@ -4176,13 +4304,13 @@ class Evaluation:
         branches = [self.apply(schema, self.value) for schema in schemas]
         matching = [branch for branch in branches if not branch.failures]
         if not matching:
-            return self.take_errors_of_best(branches)
+            return self.add_errors_of_best(branches)
         self.evaluated.update(*(branch.evaluated for branch in matching))
         if matching[0].result is not self.value:
             self.result = matching[0].result
         self.require(len(matching) <= most, "one alternative to fit", len(matching))
 
-    def take_errors_of_best(self, branches: list[Evaluation]) -> None:
+    def add_errors_of_best(self, branches: list[Evaluation]) -> None:
         """No branch matches: note the errors of the best one, or what all expect.
 
         A branch that fails in parts of the value is better than one that fails by type.
@@ -4196,7 +4324,7 @@ class Evaluation:
             else:
                 others.append(branch)
         if others:
-            self.take_errors(min(others, key=lambda branch: branch.failures))
+            self.add_errors(min(others, key=lambda branch: branch.failures))
         else:
             self.refuse_type(types, " or ".join(all_expected))
 
@@ -4252,21 +4380,21 @@ def map_of(item: Any) -> Json:
     return {"type": "object", "additionalProperties": item}
 
 
-ANY_SCHEMA = {"$ref": "#"}
+SUBSCHEMA = {"$ref": "#"}
 TEXT_SCHEMA = {"type": "string"}
 NUMBER_SCHEMA = {"type": "number"}
 PATTERN_SCHEMA = Schema(TEXT_SCHEMA, compile_pattern)
 TYPE_SCHEMA = {"enum": ["null", "boolean", "integer", "number", "string", "array",
                         "object"]}
 KEYWORDS: Any = (  # the schema of its value, and the keyword
-    (ANY_SCHEMA, "not if then else contains additionalItems unevaluatedItems "
+    (SUBSCHEMA, "not if then else contains additionalItems unevaluatedItems "
               "propertyNames additionalProperties unevaluatedProperties"),
-    (list_of(ANY_SCHEMA), "allOf anyOf oneOf prefixItems"),
-    ({"anyOf": [ANY_SCHEMA, list_of(ANY_SCHEMA)]}, "items"),
-    (map_of(ANY_SCHEMA), "properties dependentSchemas $defs definitions"),
-    ({**map_of(ANY_SCHEMA), "propertyNames": PATTERN_SCHEMA}, "patternProperties"),
+    (list_of(SUBSCHEMA), "allOf anyOf oneOf prefixItems"),
+    ({"anyOf": [SUBSCHEMA, list_of(SUBSCHEMA)]}, "items"),
+    (map_of(SUBSCHEMA), "properties dependentSchemas $defs definitions"),
+    ({**map_of(SUBSCHEMA), "propertyNames": PATTERN_SCHEMA}, "patternProperties"),
     (map_of(list_of(TEXT_SCHEMA)), "dependentRequired"),
-    (map_of({"anyOf": [ANY_SCHEMA, list_of(TEXT_SCHEMA)]}), "dependencies"),
+    (map_of({"anyOf": [SUBSCHEMA, list_of(TEXT_SCHEMA)]}), "dependencies"),
     (TEXT_SCHEMA, "$ref $dynamicRef $id $anchor $dynamicAnchor"),
     (PATTERN_SCHEMA, "pattern"),
     (NUMBER_SCHEMA, "maximum exclusiveMaximum minimum exclusiveMinimum"),
@@ -4338,8 +4466,8 @@ def qualified_name(thing: Any) -> str:
 
 
 def enum_schema(members: Iterable[Any]) -> Schema:
-    by_value = {hashable(jsonable(member)): member for member in members}
-    values = [*map(jsonable, by_value.values())]
+    by_value = {hashable(to_json_data(member)): member for member in members}
+    values = [*map(to_json_data, by_value.values())]
     types = {json_types(value).split()[0] for value in values}
     common = {"type": types.pop()} if len(types) == 1 else {}
     return Schema({**common, "enum": values}, lambda value: by_value[hashable(value)])
@@ -4375,7 +4503,7 @@ def inner_schema(args: Any, read: Any) -> Schema:
 
 # The schema of each generic type: a function of its arguments, and of the function that
 # makes the schemas of those.
-HINT_READERS: dict[str, Callable[[Any, Any], Schema]] = {
+GENERIC_SCHEMAS: dict[str, Callable[[Any, Any], Schema]] = {
     "typing.Any":                  lambda args, read: SIMPLE_SCHEMAS[object],
     "typing.Union":                union_schema,
     "typing.Literal":              lambda args, read: enum_schema(args),
@@ -4412,7 +4540,7 @@ def schema_of_hint(hint: Any, output: bool = False,
     read = partial(schema_of_hint, output=output, trail=(*trail, hint))
     if hasattr(hint, "__metadata__"):
         return annotated_schema(read(hint.__origin__), hint.__metadata__)
-    reader = HINT_READERS.get(qualified_name(hint))
+    reader = GENERIC_SCHEMAS.get(qualified_name(hint))
     if reader:
         return reader(getattr(hint, "__args__", ()), read)
     if isinstance(hint, type):
@@ -4594,7 +4722,7 @@ def field_schema(node: Schema, default: Any) -> Schema:
     if default is None:
         return optional_schema(node)
     try:
-        return node.plus({"default": jsonable(default)})
+        return node.plus({"default": to_json_data(default)})
     except (TypeError, ValueError):  # the default has no JSON form
         return node
 
@@ -4669,7 +4797,7 @@ def without_bars(hint: Any) -> Any:
 # Results.  A return hint becomes an output schema, and results are validated with it.
 
 
-class Output:
+class OutputSchema:
     """The output schema of a tool, or None, and the validation of results with it."""
 
     def __init__(self, schema: Json | None, wrapped: bool = False,
@@ -4693,7 +4821,7 @@ class Output:
             return [str(error)]
 
 
-def output_of(hint: Any) -> tuple[Any, bool]:
+def output_schema_of(hint: Any) -> tuple[Any, bool]:
     """The output schema of a return hint, and whether it describes {"result": …}.
 
     None for text, content blocks, Any, and what has no schema.
@@ -4719,7 +4847,7 @@ def structured_schema(schema: Json) -> tuple[Json, bool]:
 MAX_INT_BITS = 14_284  # 4,300 digits: Python does not write longer integers
 
 
-def jsonable(value: Any, depth: int = 0) -> Any:
+def to_json_data(value: Any, depth: int = 0) -> Any:
     """Convert a value to JSON data.
 
     A dataclass or NamedTuple becomes an object, an Enum its value, a set an array,
@@ -4729,7 +4857,7 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     if depth > MAX_NESTING:
         raise ValueError(f"nested over {MAX_NESTING} levels, or a part of itself")
     if isinstance(value, enum.Enum):
-        return jsonable(value.value, depth + 1)
+        return to_json_data(value.value, depth + 1)
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, (int, float)):
@@ -4754,13 +4882,13 @@ def jsonable(value: Any, depth: int = 0) -> Any:
 
 def part_as_json(key: Any, item: Any, depth: int) -> Any:
     try:
-        return jsonable(item, depth + 1)
+        return to_json_data(item, depth + 1)
     except TypeError as error:
         raise TypeError(f"{key}: {error}") from None
 
 
 def json_key(key: Any) -> str:
-    text = jsonable(key)
+    text = to_json_data(key)
     return text if isinstance(text, str) else json.dumps(text)
 
 
@@ -5110,7 +5238,7 @@ class Context:
 
     loop_thread = 0  # the identity of the thread that runs its `async def` handler
     _asked: AbstractSet[Any] = frozenset()   # the keys of its questions
-    _awaitables: tuple[Awaited, ...] = ()    # those that must have been awaited
+    _awaitables: tuple[PendingCall, ...] = ()    # those that must have been awaited
 
     if TYPE_CHECKING:  # see section 12
         request_context: Any
@@ -5121,9 +5249,9 @@ class Context:
         return cls  # Context[ServerSession, AppContext] of the official SDK
 
     def __init__(self, server: Server, incoming: IncomingRequest, policy: Any,
-                 responder: ServerSession | None = None) -> None:
+                 server_session: ServerSession | None = None) -> None:
         self.server, self.incoming, self.policy = server, incoming, policy
-        self.responder = responder  # it can respond later; None for a notification
+        self.server_session = server_session  # it can respond later; None for a notification
 
     request_id = property(lambda self: self.incoming.id,
                           doc="The id of the request, as received.")
@@ -5139,14 +5267,14 @@ class Context:
                          doc="True once the request was cancelled or the client left.")
     cancel_reason = property(lambda self: self.incoming.cancel_reason,
                              doc="The reason that the client gave for it, or None.")
-    lifespan_context = property(lambda self: self.server.handlers.context,
+    lifespan_context = property(lambda self: self.server.async_runtime.context,
                                 doc="The value that the server's `lifespan` yielded.")
 
-    def _awaited(self, run: Callable[[], T]) -> T:
+    def _call_or_awaitable(self, run: Callable[[], T]) -> T:
         """Return what `run` returns; in an `async def` handler an awaitable of it."""
         if self.loop_thread != threading.get_ident():
             return run()
-        self._awaitables += (Awaited(run),)
+        self._awaitables += (PendingCall(run),)
         return self._awaitables[-1]  # type: ignore[return-value]
 
     def check_awaited(self) -> None:
@@ -5162,16 +5290,16 @@ class Context:
 
     def wait(self, seconds: float) -> None:
         """Sleep for some seconds; raise Cancelled when the request is cancelled."""
-        return self._awaited(partial(self._wait, seconds))
+        return self._call_or_awaitable(partial(self._wait, seconds))
 
     def _wait(self, seconds: float) -> None:
-        self.incoming.connection.reading.hand_over(self.incoming)
+        self.incoming.connection.reading.hand_over_reading(self.incoming)
         self._cancelled.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
         self.check_cancelled()
 
     @cached_property
-    def _steps(self) -> Json:  # the results of `once`
-        return self.policy.steps()  # type: ignore[no-any-return]
+    def _step_results(self) -> Json:  # the results of `once`
+        return self.policy.step_results()  # type: ignore[no-any-return]
 
     @cached_property
     def _cancelled(self) -> threading.Event:  # one for all waits: hooks stay
@@ -5221,7 +5349,7 @@ class Context:
         if self.policy.logs(level):
             self.incoming.notify(LOG_MESSAGE, {
                 "level": level, **wire_fields(logger=logger_name),
-                "data": jsonable(data)})
+                "data": to_json_data(data)})
         return DONE
 
     debug, info = partialmethod(log, "debug"), partialmethod(log, "info")
@@ -5313,11 +5441,11 @@ class Context:
             if self._asked & questions.keys():
                 raise ValueError(f"asked before in this request: {[*questions]}")
             self._asked |= questions.keys()
-        return self._awaited(partial(self._wait_for, questions, timeout, pick))
+        return self._call_or_awaitable(partial(self._ask_policy, questions, timeout, pick))
 
-    def _wait_for(self, questions: dict[Any, Question], timeout: float | None,
+    def _ask_policy(self, questions: dict[Any, Question], timeout: float | None,
                   pick: Callable[[Json], T]) -> T:
-        self.incoming.connection.reading.hand_over(self.incoming)
+        self.incoming.connection.reading.hand_over_reading(self.incoming)
         return pick(self.policy.ask(self.incoming, questions, timeout))
 
     def once(self, key: str, run: Callable[[], Any]) -> Any:
@@ -5328,21 +5456,21 @@ class Context:
         result has no JSON form, and so cannot be kept.  In an `async def` handler `run`
         may be `async def` too.
         """
-        return self._awaited(partial(self._once, key, run))
+        return self._call_or_awaitable(partial(self._once, key, run))
 
     def _once(self, key: str, run: Callable[[], Any]) -> Any:
         self.check_cancelled()
-        if key not in self._steps:
-            value = self.server.finished(self, run())
-            self._steps[key] = json.loads(encode(jsonable(value)))
-        return self._steps[key]
+        if key not in self._step_results:
+            value = self.server.await_if_needed(self, run())
+            self._step_results[key] = json.loads(encode(to_json_data(value)))
+        return self._step_results[key]
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read a resource of this server.  McpError: there is none with this URI."""
-        return self._awaited(partial(self.server.read, self, uri))
+        return self._call_or_awaitable(partial(self.server.read, self, uri))
 
 
-class Done:
+class AwaitableNone:
     """An awaitable of None, for methods that may be awaited but need not be."""
 
     def __await__(self) -> Generator[Any, Any, None]:
@@ -5352,7 +5480,7 @@ class Done:
         return False
 
 
-DONE: Awaitable[None] = Done()
+DONE: Awaitable[None] = AwaitableNone()
 
 
 NOT_AWAITED = (
@@ -5360,7 +5488,7 @@ NOT_AWAITED = (
     "so for sample, list_roots, ask, read_resource, once and wait")
 
 
-class Awaited:
+class PendingCall:
     """The awaitable that an `async def` handler gets from a blocking Context method.
 
     A thread of its own runs the method, so that the event loop is not blocked.
@@ -5464,8 +5592,8 @@ class Form:
 
 
 def name_of(fn: Any) -> str:
-    for inside in ("func", "__func__"):  # of a partial, of a static method
-        fn = getattr(fn, inside, fn)
+    for is_own_thread in ("func", "__func__"):  # of a partial, of a static method
+        fn = getattr(fn, is_own_thread, fn)
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
@@ -5489,12 +5617,12 @@ def check_tool_name(name: str) -> str:
     return name
 
 
-def json_text(data: Any) -> str:
+def write_json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
 
-def as_text(value: Any) -> str:
-    return value if is_text(value) else json_text(jsonable(value))
+def to_text(value: Any) -> str:
+    return value if is_text(value) else write_json(to_json_data(value))
 
 
 class Registration:
@@ -5518,7 +5646,7 @@ class Registration:
         self.key = key
         self.serial = 0  # its number in the Registry
         # Converted now, so that the TypeError comes now.
-        self.options: Json = jsonable(wire_fields(**options))
+        self.options: Json = to_json_data(wire_fields(**options))
         self.signature = Signature(fn, Context, schema=schema)
 
     @cached_property
@@ -5549,12 +5677,12 @@ class Tool(Registration):
         check_object(input_schema, "input_schema")
         super().__init__(check_tool_name(name or name_of(fn)), fn, options,
                          input_schema)
-        self._output = Output(None)
+        self._output = OutputSchema(None)
         if output_schema is not None:
             Validator(output_schema)
-            self._output = Output(*structured_schema(output_schema))
+            self._output = OutputSchema(*structured_schema(output_schema))
         elif structured_output:
-            self._output = Output(*output_of(self.signature.returns))
+            self._output = OutputSchema(*output_schema_of(self.signature.returns))
 
     def own_fields(self) -> Json:
         return wire_fields(input_schema=self.signature.schema,
@@ -5567,13 +5695,13 @@ class Tool(Registration):
             return {"content": [{"type": "text", "text": str(value)}], "isError": False}
         parts = value if type(value) in (list, tuple) else [value]
         if isinstance(value, ToolResult):
-            data = jsonable(value.structured_content)
+            data = to_json_data(value.structured_content)
             result = ToolResult.of({**value, **wire_fields(structuredContent=data)})
             result.setdefault("isError", False)  # clients read it by key
         elif value is None and schema is None:
             result = ToolResult()
         elif any(isinstance(part, Block) for part in parts):
-            result = ToolResult([part if isinstance(part, Block) else as_text(part)
+            result = ToolResult([part if isinstance(part, Block) else to_text(part)
                                  for part in parts])
         else:
             result = self._structured(value)
@@ -5585,8 +5713,8 @@ class Tool(Registration):
         return result
 
     def _structured(self, value: Any) -> ToolResult:
-        data = jsonable(value)
-        text = value if is_text(value) else json_text(data)
+        data = to_json_data(value)
+        text = value if is_text(value) else write_json(data)
         if type(data) is dict and not self._output.wrapped:
             return ToolResult(text, data)
         return ToolResult(text, {"result": data}, meta=WRAPPED)
@@ -5647,7 +5775,7 @@ class Resource(Registration):
             return ResourceContents(data=bytes(value), uri=uri,
                                     mime_type=mime_type or "application/octet-stream")
         default = "text/plain" if is_text(value) else "application/json"
-        return ResourceContents(as_text(value), uri=uri, mime_type=mime_type or default)
+        return ResourceContents(to_text(value), uri=uri, mime_type=mime_type or default)
 
 
 class Registry:
@@ -5702,7 +5830,7 @@ class Registry:
 LIFESPAN_SECONDS = 5.0  # that leaving a lifespan, or cancelling all tasks, may take
 
 
-class AsyncHandlers:
+class AsyncRuntime:
     """The event loop of all `async def` handlers of a server, and its lifespan.
 
     Each connection is served in a `with` block: the first enters the lifespan, the last
@@ -5713,7 +5841,7 @@ class AsyncHandlers:
 
     def __init__(self, server: Server, lifespan: Any, on_caller: bool) -> None:
         self._server, self._lifespan, self.on_caller = server, lifespan, on_caller
-        self._changing = threading.Lock()  # guards the next two, and is held meanwhile
+        self._lifespan_lock = threading.Lock()  # guards the next two, and is held meanwhile
         self._connections = 0
         self._leave: Callable[[], Any] | None = None
         self.context: Any = {}             # the value that the lifespan yielded
@@ -5723,13 +5851,13 @@ class AsyncHandlers:
         self._ended = threading.Event()    # set when the loop has been closed
 
     def __enter__(self) -> None:
-        with self._changing:
+        with self._lifespan_lock:
             if not self._connections and self._lifespan:
                 self._enter_lifespan()
             self._connections += 1
 
     def __exit__(self, *exc: object) -> None:
-        with self._changing:
+        with self._lifespan_lock:
             self._connections -= 1
             if self._connections:
                 return
@@ -5789,11 +5917,11 @@ class AsyncHandlers:
         """Run a coroutine on the thread of the loop; returns a future at once."""
         import asyncio
 
-        return asyncio.run_coroutine_threadsafe(coroutine, self._running())
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop_with_thread())
 
     def wait(self, coroutine: Any) -> Any:
         """Run a coroutine, wait for it, and return its result."""
-        if not self.on_caller and self._running():
+        if not self.on_caller and self._loop_with_thread():
             return self.submit(coroutine).result()
         import asyncio
 
@@ -5801,7 +5929,7 @@ class AsyncHandlers:
             self._loop = self._loop or asyncio.new_event_loop()
             return self._loop.run_until_complete(coroutine)
 
-    def _running(self) -> Any:
+    def _loop_with_thread(self) -> Any:
         import asyncio
 
         with self._lock:
@@ -5849,14 +5977,14 @@ class AsyncHandlers:
 
 
 @lru_cache(maxsize=1)
-def context_of_task() -> Any:
+def task_context() -> Any:
     """A ContextVar that holds the Context of an `async def` handler."""
     from contextvars import ContextVar  # which asyncio has imported
 
     return ContextVar("mcp_min", default=None)
 
 
-async def run_async(ctx: Context, coroutine: Any) -> tuple[Any, BaseException | None]:
+async def run_coroutine(ctx: Context, coroutine: Any) -> tuple[Any, BaseException | None]:
     """Run the coroutine of a handler; return (its result, None) or (None, its error).
 
     The error is not raised here, because a SystemExit in a task would end the loop.
@@ -5874,7 +6002,7 @@ async def run_async(ctx: Context, coroutine: Any) -> tuple[Any, BaseException | 
             pass  # the loop was just closed, so the task has ended
 
     ctx.incoming.on_cancel(cancel)
-    context_of_task().set(ctx)
+    task_context().set(ctx)
     try:
         value = await coroutine
         ctx.check_awaited()
@@ -5888,7 +6016,7 @@ async def run_async(ctx: Context, coroutine: Any) -> tuple[Any, BaseException | 
         ctx.loop_thread, ctx.incoming.thread = before, None
 
 
-def result_of_async(outcome: Callable[[], tuple[Any, BaseException | None]]) -> Any:
+def unpack_outcome(outcome: Callable[[], tuple[Any, BaseException | None]]) -> Any:
     value, error = outcome()
     if error:
         raise error
@@ -5921,7 +6049,7 @@ def run_on_host_thread(run_handler: Any, run: Callable[[], Any],
             run_into(future, run)
 
     incoming.on_cancel(future.cancel)
-    incoming.connection.reading.hand_over(incoming)
+    incoming.connection.reading.hand_over_reading(incoming)
     run_handler(job)
     return result_of(future)
 
@@ -5933,13 +6061,13 @@ def decorator(add: Callable[..., Any], first: Any, options: Json) -> Any:
     return add(first, **options)
 
 
-HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
+METHOD_HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
 
 
 def handles(*methods: str) -> Callable[[Any], Any]:
     """Add a function to the dispatch table as the handler of these methods."""
     def add(function: Any) -> Any:
-        HANDLERS.update(dict.fromkeys(methods, function))
+        METHOD_HANDLERS.update(dict.fromkeys(methods, function))
         return function
     return add
 
@@ -5993,7 +6121,7 @@ class Registrations:
         self._complete_any: Any = None
         self._replaced: set[str] = set()  # keys that were warned of
         self._methods: dict[str, Signature] = {}
-        self.listeners: set[Any] = set()  # policies that are notified of changes
+        self.subscribers: set[Any] = set()  # policies that are notified of changes
         self._offered = {"logging", *more_capabilities}  # capabilities; only grows
 
     if TYPE_CHECKING:
@@ -6148,18 +6276,18 @@ class Registrations:
             self._list_changed(capability)
 
     def _list_changed(self, capability: str) -> None:  # the caller holds lock
-        for listener in self.listeners:
+        for listener in self.subscribers:
             listener.list_changed(capability)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Notify the clients that have subscribed to this URI that it has changed."""
         with self.lock:
-            for listener in self.listeners:
+            for listener in self.subscribers:
                 listener.resource_updated(uri)
 
     def subscriptions(self, connection: Connection) -> int:  # the caller holds lock
         """How many resources the other end of a connection has subscribed to."""
-        return sum(len(listener.subscribed_uris) for listener in self.listeners
+        return sum(len(listener.subscribed_uris) for listener in self.subscribers
                    if listener.connection is connection)
 
     # -- what is offered
@@ -6241,14 +6369,14 @@ class Server(Registrations):
         self.instructions = instructions
         self.ignored = others
         self.info = wire_fields(
-            name=name, version=self.version, title=title, icons=jsonable(icons),
+            name=name, version=self.version, title=title, icons=to_json_data(icons),
             description=description, website_url=website_url)
         self.page_size = page_size
         self.signer = StateSigner(state_secret)
         self.cache_ttl, self.cache_scope = cache_ttl, cache_scope
         self.mask_errors, self.strict_input = mask_errors, strict_input
         self._run_handler = run_handler
-        self.handlers = AsyncHandlers(self, lifespan, on_caller=run_handler is not None)
+        self.async_runtime = AsyncRuntime(self, lifespan, on_caller=run_handler is not None)
         self.limits: Json = {
             "max_workers": max_workers, "max_message_bytes": max_message_bytes,
             "max_depth": max_depth, "drain_seconds": drain_seconds}
@@ -6284,13 +6412,13 @@ class Server(Registrations):
 
         check_transport(transport)
         ignore_options("run_async()", ignored)
-        self.handlers.adopt(asyncio.get_running_loop())
+        self.async_runtime.adopt(asyncio.get_running_loop())
         done: Future[None] = Future()
         with Signals(), StandardStreams() as (reader, writer):
             session = ServerSession(self, reader, writer, own_reader=True)
 
             def serve() -> None:
-                with self.handlers:
+                with self.async_runtime:
                     session.run()
 
             if not start_thread("mcp server", partial(run_into, done, serve)):
@@ -6312,8 +6440,8 @@ class Server(Registrations):
         while other threads read, answer pings and so on.  If no thread can be started,
         the calling thread does all of that.  own_reader: close the reader at its end.
         """
-        self.handlers.on_caller = self.handlers.on_caller or not threaded
-        with self.handlers:
+        self.async_runtime.on_caller = self.async_runtime.on_caller or not threaded
+        with self.async_runtime:
             ServerSession(self, reader, writer, own_reader, threaded).run()
 
     def dispatch(self, ctx: Context, method: str, params: Json, depth: int = 0) -> Json:
@@ -6321,7 +6449,7 @@ class Server(Registrations):
         method_called = ctx.incoming.method  # a middleware cannot change it
         row = METHODS.get(method_called)
         if depth == len(self._middleware) or row and row.inline:
-            return HANDLERS.get(method_called, Server.call_custom)(self, ctx, params)
+            return METHOD_HANDLERS.get(method_called, Server.call_custom)(self, ctx, params)
         layer = self._middleware[depth]
         result = layer(ctx, method, params, partial(self.dispatch, depth=depth + 1))
         if not isinstance(result, dict):
@@ -6337,7 +6465,7 @@ class Server(Registrations):
         return self._respond(ctx, signature, arguments, self._custom_result, None)
 
     def _custom_result(self, ctx: Context, _: Any, run: Any, *args: Any) -> Json:
-        value = jsonable(run(*args))
+        value = to_json_data(run(*args))
         return value if type(value) is dict else wire_fields(result=value)
 
     def _respond(self, ctx: Context, signature: Signature, arguments: Json,
@@ -6349,24 +6477,24 @@ class Server(Registrations):
         NO_RESPONSE_YET, and a thread of the pool responds when it has ended.
         """
         call = self._call, ctx, signature, arguments, tool
-        if not (signature.is_async and ctx.responder) or self._middleware or (
-                self.handlers.on_caller or not ctx.incoming.connection.threaded):
+        if not (signature.is_async and ctx.server_session) or self._middleware or (
+                self.async_runtime.on_caller or not ctx.incoming.connection.threaded):
             return finish(ctx, entry, *call)
         try:
-            coroutine = run_async(ctx, self._call(ctx, signature, arguments, tool,
+            coroutine = run_coroutine(ctx, self._call(ctx, signature, arguments, tool,
                                                   wait=False))
         except BaseException:  # the arguments are invalid: the same again, to respond
             return finish(ctx, entry, *call)
-        future = self.handlers.submit(coroutine)
-        ctx.responder.respond_later(ctx, future, partial(
-            finish, ctx, entry, result_of_async, future.result))
+        future = self.async_runtime.submit(coroutine)
+        ctx.server_session.respond_later(ctx, future, partial(
+            finish, ctx, entry, unpack_outcome, future.result))
         return NO_RESPONSE_YET  # type: ignore[no-any-return]
 
-    def finished(self, ctx: Context, value: Any) -> Any:
+    def await_if_needed(self, ctx: Context, value: Any) -> Any:
         """Return the value that a handler returned; wait for it if it is awaitable."""
         if not hasattr(value, "__await__"):
             return value
-        return result_of_async(partial(self.handlers.wait, run_async(ctx, value)))
+        return unpack_outcome(partial(self.async_runtime.wait, run_coroutine(ctx, value)))
 
     def _call(self, ctx: Context, signature: Signature, arguments: Json,
               tool: bool = False, wait: bool = True) -> Any:
@@ -6378,16 +6506,16 @@ class Server(Registrations):
         try:
             kwargs = signature.bind(arguments, tool and self.strict_input)
         except ValidationError as error:
-            refuse = ctx.policy.bad_arguments if tool else invalid_params
+            refuse = ctx.policy.bad_arguments_error if tool else invalid_params
             raise refuse(str(error)) from None
         if signature.context:
             kwargs[signature.context] = ctx
         if self._run_handler is None:
             value = signature.call(kwargs)
-            return self.finished(ctx, value) if (
+            return self.await_if_needed(ctx, value) if (
                 wait and hasattr(value, "__await__")) else value
         return run_on_host_thread(
-            self._run_handler, lambda: self.finished(ctx, signature.call(kwargs)),
+            self._run_handler, lambda: self.await_if_needed(ctx, signature.call(kwargs)),
             ctx.incoming)
 
     def error_text(self, error: BaseException) -> str:
@@ -6410,21 +6538,21 @@ class Server(Registrations):
         if ctx.incoming.in_batch:  # the other responses would wait for its end
             raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
         with self.lock:  # no change may come between acknowledging and adding
-            streams = [listener for listener in self.listeners
+            streams = [listener for listener in self.subscribers
                        if listener.connection is stream.connection]
             if len(streams) >= MAX_STREAMS:
                 raise McpError(INTERNAL_ERROR, f"Over {MAX_STREAMS} streams")
             stream.listen(params)
-            self.listeners.add(stream)
+            self.subscribers.add(stream)
         ctx.incoming.on_cancel(partial(self.forget, stream))
         if stream.connection.eof.is_set():  # `on_eof` may have missed it
-            stream.end()
+            stream.end_stream()
         return NO_RESPONSE_YET
 
     def forget(self, listener: Any) -> None:
         """Stop notifying a session or stream of changes."""
         with self.lock:
-            self.listeners.discard(listener)
+            self.subscribers.discard(listener)
 
     @handles("logging/setLevel")
     def _set_level(self, ctx: Context, params: Json) -> Json:
@@ -6529,7 +6657,7 @@ class Server(Registrations):
         context = object_in(object_in(params, "context"), "arguments")
         completions = self._completions(ctx, key, name, value, context) or ()
         completions = [completions] if is_text(completions) else completions
-        values = [as_text(jsonable(completion)) for completion in completions]
+        values = [to_text(to_json_data(completion)) for completion in completions]
         return {"completion": {
             "values": values[:MAX_COMPLETIONS], "total": len(values),
             "hasMore": len(values) > MAX_COMPLETIONS}}
@@ -6544,7 +6672,7 @@ class Server(Registrations):
                 if parameter in completer.node["properties"]})
         if self._complete_any:
             ref = object_in(ctx.incoming.params, "ref")
-            result = self.finished(ctx, self._complete_any(
+            result = self.await_if_needed(ctx, self._complete_any(
                 Fields.of(ref), Fields.of({"name": name, "value": value}),
                 Fields.of({"arguments": context})))
             return result["values"] if isinstance(result, dict) else result
@@ -6555,7 +6683,7 @@ class Server(Registrations):
                                  {"ref": key})
         # In the client's spelling: `true`; null is sent by leaving the argument out.
         choices = entry.choices().get(name, ())
-        texts = [as_text(choice) for choice in choices if choice is not None]
+        texts = [to_text(choice) for choice in choices if choice is not None]
         return [text for text in texts if text.startswith(value)]
 
 
@@ -6572,14 +6700,14 @@ class ServerSession(ConnectionOwner):
         self.connection = Connection(
             self, reader, writer, is_server=True, own_reader=own_reader,
             threaded=threaded, **server.limits)
-        self.session: Any = Session(server, self.connection)
+        self.session: Any = first_session(server, self.connection)
 
     def run(self) -> None:
         """Serve until the other end hangs up."""
         try:
             started = self.connection.start()
             if not (started and self.connection.threaded):
-                self.connection.run_here(reads=not started)
+                self.connection.run_here(also_read=not started)
             # In steps: on Windows no signal interrupts a wait, and elsewhere a signal
             # may come just before it.
             while not self.connection.done.wait(0.5):
@@ -6589,7 +6717,7 @@ class ServerSession(ConnectionOwner):
             self._server.forget(self.session)
 
     def allows_batches(self) -> bool:
-        return self.session.batches()  # type: ignore[no-any-return]
+        return self.session.allows_batches()  # type: ignore[no-any-return]
 
     def is_inline(self, method: str) -> bool:
         row = METHODS.get(method)  # an unknown method is refused at once
@@ -6599,7 +6727,7 @@ class ServerSession(ConnectionOwner):
                       finish: Callable[[], Json]) -> None:
         """Respond on a thread of the pool when the handler's coroutine has ended."""
         connection = self.connection
-        job = partial(connection.dispatch, ctx.incoming,
+        job = partial(connection.run_handler, ctx.incoming,
                       partial(self.handle, ctx=ctx, finish=finish))
         future.add_done_callback(lambda _: connection.pool.submit(job))
 
@@ -6633,8 +6761,8 @@ class ServerSession(ConnectionOwner):
     def replace_session(self, session: Any) -> None:
         """Notify this session of changes, instead of the one before."""
         with self._server.lock:
-            self._server.listeners.discard(self.session)
-            self._server.listeners.add(session)
+            self._server.subscribers.discard(self.session)
+            self._server.subscribers.add(session)
             self.session = session
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
@@ -6660,10 +6788,10 @@ class ServerSession(ConnectionOwner):
     def on_eof(self) -> None:
         """End the streams, each with a result."""
         with self._server.lock:
-            listeners = [listener for listener in self._server.listeners
+            subscribers = [listener for listener in self._server.subscribers
                          if listener.connection is self.connection]
-        for listener in listeners:
-            listener.end()
+        for listener in subscribers:
+            listener.end_stream()
 
     def error_text(self, error: BaseException) -> str:
         return self._server.error_text(error)
@@ -6696,8 +6824,8 @@ class ClientSession(ConnectionOwner):
     the server is started again, the Client gets a new ClientSession.
     """
 
-    def __init__(self, client: ClientConnection,
-                 process: Process | Streams) -> None:
+    def __init__(self, client: ClientBase,
+                 process: Process | StreamPair) -> None:
         self.client, self.process = client, process
         self.connection = Connection(self, process.reader, process.writer,
                                      is_server=False, own_reader=True, max_workers=64)
@@ -6742,7 +6870,7 @@ class ClientSession(ConnectionOwner):
                timeout: float | None, progress_handler: Handler | None) -> Future[T]:
         """Send a request; return a future of what `read` returns for its result."""
         request = self.new_request(method, params, timeout, progress_handler)
-        self.connection.send_request(request, self.policy.add_meta(params), token=True)
+        self.connection.send_request(request, self.policy.add_meta(params), with_token=True)
         return self._future(request, read)
 
     def _future(self, request: OutgoingRequest, read: Callable[[Json], T]) -> Future[T]:
@@ -6811,7 +6939,7 @@ class ClientSession(ConnectionOwner):
         self.garbage.append(line[:500])
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
-        for_handlers = (self.policy.read_notification(method, params)
+        for_handlers = (self.policy.filter_notification(method, params)
                         if self.policy else params)
         if for_handlers is not None and not self.connection.crowded():
             self.client.call_handlers(self.connection.callbacks, method, for_handlers,
@@ -6827,7 +6955,7 @@ class ClientSession(ConnectionOwner):
         if self._closed:
             return ConnectionClosed("The client is closed", self.process.exit_code,
                                     self.process.stderr_tail)
-        code, stderr = self.process.last_words()
+        code, stderr = self.process.exit_report()
         ending = "" if code is None else f" (exit code {code})"
         if code == 0 and self.policy is None:
             ending += ": did it call server.run()?  Or try: mcp_min.py run FILE.py"
@@ -6861,7 +6989,7 @@ def require_sync(*handlers: Any) -> None:
                             "client are plain functions, which may block")
 
 
-class ClientConnection:
+class ClientBase:
     """The half of `Client` that connects, and answers the server's requests."""
 
     server_info: Json = {}               # noqa: RUF012 - its name and version
@@ -6905,7 +7033,7 @@ class ClientConnection:
         self._session: ClientSession | None = None
         self._closed = False
         self._subscribed: dict[str, None] = {}  # URIs, in order
-        self._outputs: dict[str, Output] = {}   # of the tools listed last
+        self._outputs: dict[str, OutputSchema] = {}   # of the tools listed last
 
     # -- connecting
 
@@ -6957,10 +7085,10 @@ class ClientConnection:
             raise RuntimeError("a client needs threads, and none can be started")
         if self._session:  # it is dead, but processes and pipes of it may be left
             self._session.close()
-        end = time.monotonic() + self.timeout
+        deadline = time.monotonic() + self.timeout
         session = self._launch()
         try:
-            self._connect(session, self._mode, end)
+            self._connect(session, self._mode, deadline)
         except RequestTimeout as error:
             raise RequestTimeout(f"connecting took over {self.timeout:g} s: "
                                  f"{error}") from None
@@ -6971,35 +7099,35 @@ class ClientConnection:
                 raise
             session = self._launch()
             try:
-                self._connect(session, HANDSHAKE, end)
+                self._connect(session, LEGACY_MODE, deadline)
             except Exception as error:
                 raise error from None  # not "during handling of" the first one
         finally:
             # If connecting failed, the held stderr shows why.
-            session.process.release(pass_on=True)
+            session.process.release(keep_earlier=True)
 
-    def _connect(self, session: ClientSession, mode: str, end: float) -> None:
+    def _connect(self, session: ClientSession, mode: str, deadline: float) -> None:
         self._session = session
         try:
             if self._closed:  # by another thread, before it could see this session
                 raise ConnectionClosed("The client is closed")
             session.connection.start()
-            session.policy = policy = negotiate(session, mode, end)
+            session.policy = policy = negotiate(session, mode, deadline)
             session.connection.responds = policy.responds
             self.server_info = policy.server_info
             self.server_capabilities = policy.capabilities
             self.instructions = policy.instructions
             self.protocol_version = policy.version
-            policy.on_connected(end)
-            self._subscribe_again(policy, end)
+            policy.on_connected(deadline)
+            self._subscribe_again(policy, deadline)
         except BaseException:
             session.close()
             raise
 
-    def _subscribe_again(self, policy: Any, end: float) -> None:
+    def _subscribe_again(self, policy: Any, deadline: float) -> None:
         for uri in list(self._subscribed):  # of the process before this one
             try:
-                policy.subscribe(uri, seconds_to(end))
+                policy.subscribe(uri, seconds_until(deadline))
             except (McpError, RequestTimeout) as error:  # connecting has succeeded
                 self._subscribed.pop(uri, None)
                 warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
@@ -7009,20 +7137,20 @@ class ClientConnection:
         if hasattr(target, "serve"):
             return self._serve_here(target)
         if type(target) is tuple and len(target) == 2 and hasattr(target[1], "write"):
-            return ClientSession(self, Streams(*target))
-        argv, env, cwd = command_of(target, self._env, self._cwd)
+            return ClientSession(self, StreamPair(*target))
+        argv, env, cwd = resolve_command(target, self._env, self._cwd)
         env = child_environment(env, self._inherit_env)
-        return ClientSession(self, Process(argv, env, cwd, text_sink(self._stderr)))
+        return ClientSession(self, Process(argv, env, cwd, stderr_writer(self._stderr)))
 
     def _serve_here(self, server: Any) -> ClientSession:
-        (reader, their_writer), (their_reader, writer) = pipe(), pipe()
+        (reader, their_writer), (their_reader, writer) = pipe_streams(), pipe_streams()
 
         def serve() -> None:
             with their_writer:
                 server.serve(their_reader, their_writer, own_reader=True)
 
         start_thread("mcp server", serve)
-        return ClientSession(self, Streams(reader, writer, ends=True))
+        return ClientSession(self, StreamPair(reader, writer, closes_too=True))
 
     def _connected(self) -> ClientSession:
         session = self._session
@@ -7073,7 +7201,7 @@ class ClientConnection:
 
     def _session_for(self, method: str) -> ClientSession:
         session = self._connected()
-        if not session.policy.offers(method):
+        if not session.policy.offers_method(method):
             raise McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
                            {"method": method})
         return session
@@ -7123,7 +7251,7 @@ class ClientConnection:
     def answer(self, method: str, params: Json, version: str) -> Json:
         """Answer a question of the server; called by the library."""
         key = CLIENT_REQUESTS.get(method)
-        modes = REVISIONS[version].elicits
+        modes = REVISIONS[version].elicitation_modes
         if key == "elicitation" and modes and key in self.declared:
             key = str(params.get("mode", "form"))
             if key not in self.declared["elicitation"] or key not in modes:
@@ -7134,7 +7262,7 @@ class ClientConnection:
         return answer
 
 
-class Client(ClientConnection):
+class Client(ClientBase):
     """A client of a server process, of two streams, or of a Server in this process.
 
         with Client(["python3", "server.py"]) as client:
@@ -7175,10 +7303,10 @@ class Client(ClientConnection):
         ToolError: the tool has failed; with raise_on_error=False see `is_error` of the
         result.  timeout, progress_handler: see `request`.
         """
-        params, end = tool_params(name, arguments, meta), self._end(timeout)
+        params, deadline = tool_params(name, arguments, meta), self._end(timeout)
         result = self._session_for("tools/call").request(
             "tools/call", params, timeout, progress_handler)
-        return self._read_tool(name, raise_on_error, end, result)
+        return self._read_tool(name, raise_on_error, deadline, result)
 
     def _end(self, timeout: float | None) -> float:
         return time.monotonic() + (self.timeout if timeout is None else timeout)
@@ -7197,7 +7325,7 @@ class Client(ClientConnection):
         return self._session_for("tools/call").submit(
             read, "tools/call", params, timeout, progress_handler)
 
-    def _read_tool(self, name: str, raise_on_error: bool, end: float,
+    def _read_tool(self, name: str, raise_on_error: bool, deadline: float,
                    raw: Json) -> ToolResult:
         """Read the result of a tool, and validate it until `end`, or for 1 s."""
         if type(raw.get("content", [])) is not list:
@@ -7209,7 +7337,7 @@ class Client(ClientConnection):
             raise error
         if output and not result.is_error:
             result.wrapped = output.wrapped
-            seconds = max(1.0, end - time.monotonic())
+            seconds = max(1.0, deadline - time.monotonic())
             problems = "; ".join(output.problems(result.structured_content, seconds))
             if problems:  # a warning, because an exception would hide the result
                 import warnings
@@ -7255,7 +7383,7 @@ class Client(ClientConnection):
         """
         tools = self._list("tools/list", timeout)
         schemas = {str(tool.get("name")): tool.get("outputSchema") for tool in tools}
-        self._outputs = {name: Output(schema, WRAPS_RESULT in schema, foreign=True)
+        self._outputs = {name: OutputSchema(schema, WRAPS_RESULT in schema, foreign=True)
                          for name, schema in schemas.items() if type(schema) is dict}
         return tools
 
@@ -7414,7 +7542,7 @@ class MultiRoundRequest:
             request.finish(error=error)
         else:
             params = self._session.policy.add_meta(params)
-            connection.send_request(request, params, token=True)
+            connection.send_request(request, params, with_token=True)
 
     def _next_params(self, request: OutgoingRequest, result: Json) -> Json:
         """The params of the next round, with the answers and the server's state."""
@@ -7557,7 +7685,7 @@ class UrlElicitationRequiredError(McpError):
 
     def __init__(self, elicitations: list[Json], message: str | None = None) -> None:
         super().__init__(URL_REQUIRED, message or "URL elicitation required",
-                         {"elicitations": jsonable(elicitations)})
+                         {"elicitations": to_json_data(elicitations)})
 
 
 class Completion(AnyFields):
@@ -7698,7 +7826,7 @@ def without_http(*_: Any, **__: Any) -> NoReturn:
 
 def get_context() -> Context:
     """The Context of the handler that calls this.  LookupError: there is none."""
-    ctx = sys.modules.get("asyncio") and context_of_task().get()
+    ctx = sys.modules.get("asyncio") and task_context().get()
     frame: Any = sys._getframe(1)
     # A `def` handler is called by a function of this file that has the Context.
     while frame and not isinstance(ctx, Context):
@@ -8247,7 +8375,7 @@ def cli_trace(args: Any) -> int:
     """
     import signal
 
-    argv, env, cwd = command_of(cli_target(args), args.env, args.cwd)
+    argv, env, cwd = resolve_command(cli_target(args), args.env, args.cwd)
     trace = Trace.to(args.to)
     child = start_process(argv, child_environment(env, True), cwd, stderr=None,
                           bufsize=-1, creationflags=0x200 * (os.name == "nt"))

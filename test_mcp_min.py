@@ -92,9 +92,9 @@ from mcp_min import (
     ToolError,
     UriTemplate,
     ValidationError,
-    jsonable,
     load_config,
-    output_of,
+    output_schema_of,
+    to_json_data,
     validate,
 )
 
@@ -140,7 +140,7 @@ def gate(name):
 
 
 @contextlib.contextmanager
-def restless(seconds=1e-6):
+def switch_threads_often(seconds=1e-6):
     """Make threads switch as often as possible, so that a race is likely to show."""
     normal = sys.getswitchinterval()
     if sys.implementation.name == "pypy":  # where a switch costs more
@@ -152,7 +152,7 @@ def restless(seconds=1e-6):
         sys.setswitchinterval(normal)
 
 
-def soon(condition, what="the condition"):
+def wait_until(condition, what="the condition"):
     """Wait until ``condition()`` is true, and return its value."""
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -183,7 +183,7 @@ def together(*jobs):
     return outcomes
 
 
-def at_once(test, run, rows):
+def run_together(test, run, rows):
     """Call ``run(*row)`` for all rows at the same time, because most of the time is
     spent waiting.  Each row is a subtest; its first value names it."""
     outcomes = together(*[functools.partial(run, *row) for row in rows])
@@ -1414,7 +1414,7 @@ class Test5Connection(unittest.TestCase):
             ctx.wait(0)
             return n
 
-        with restless(), wire(server) as client:
+        with switch_threads_often(), wire(server) as client:
             play(client, "> handshake")
             for n in range(rounds):
                 client.say('%d tools/call {"name": "quick", "arguments": {"n": 1}}' % n)
@@ -1500,7 +1500,7 @@ class Test5Connection(unittest.TestCase):
             send(message('notifications/cancelled {"requestId": 1}'))
             server.cancelled.wait()
         os.close(client_reads)
-        soon(lambda: set(threading.enumerate()) <= before, "the end of all threads")
+        wait_until(lambda: set(threading.enumerate()) <= before, "all threads end")
         reader.close()
         writer.close()
 
@@ -1592,7 +1592,7 @@ class Test5Connection(unittest.TestCase):
                 outbox.flush()
 
         first, second = (threading.Thread(target=send, args=sizes)
-                         for sizes in ([1], [mcp_min.ROOM_BYTES + 1, 2]))
+                         for sizes in ([1], [mcp_min.HIGH_WATER_BYTES + 1, 2]))
         first.start()
         blocked.wait()
         second.start()
@@ -1600,7 +1600,7 @@ class Test5Connection(unittest.TestCase):
         go.set()
         first.join(PATIENCE)
         second.join(PATIENCE)
-        self.assertEqual(lengths, [1, mcp_min.ROOM_BYTES + 1, 2])
+        self.assertEqual(lengths, [1, mcp_min.HIGH_WATER_BYTES + 1, 2])
         outbox.close()
 
     def test_the_watchdog_looks_less_often_while_no_leader_is_slow(self):
@@ -1841,7 +1841,7 @@ class Test5Connection(unittest.TestCase):
                 running.acquire()
 
         finished, last = set(), {}
-        with restless(), wire(server) as client:
+        with switch_threads_often(), wire(server) as client:
             play(client, "> handshake")
             for n in range(rounds):
                 client.say('%d tools/call {"name": "work", '
@@ -1905,7 +1905,7 @@ class Test5Connection(unittest.TestCase):
         pool, ran = mcp_min.ThreadPool("short-lived", 1), gate("the late job")
         pool.submit(lambda: None)
         pool.close()
-        soon(lambda: "short-lived" not in [t.name for t in threading.enumerate()])
+        wait_until(lambda: "short-lived" not in [t.name for t in threading.enumerate()])
         self.assertTrue(pool.submit(ran.set))
         ran.wait()
 
@@ -1930,7 +1930,7 @@ class Test5Connection(unittest.TestCase):
         self.assertEqual(ran.get(timeout=PATIENCE), "urgent")
         go.set()
         self.assertEqual(ran.get(timeout=PATIENCE), "c")
-        soon(lambda: [t.name for t in threading.enumerate()].count("small") <= 2)
+        wait_until(lambda: [t.name for t in threading.enumerate()].count("small") <= 2)
         pool.close()
 
     def test_32_tools_run_at_once_and_a_ping_is_handled_meanwhile(self):
@@ -2026,12 +2026,12 @@ class Test5Connection(unittest.TestCase):
         expired = threading.Event()
         requests = mcp_min.OutgoingRequests(
             mcp_min.Outbox(io.BytesIO(), False, print), lambda *_: expired.set())
-        request = mcp_min.OutgoingRequest("tools/call", None, None, None, cap=0.2)
+        request = mcp_min.OutgoingRequest("tools/call", max_timeout=0.2)
         requests.add(request, 1, b"{}\n")
         requests.pop(1)
         with requests._lock:
             requests._earlier.notify()
-        soon(lambda: requests._wakes_at == float("inf"), "the timer sleeps")
+        wait_until(lambda: requests._wakes_at == float("inf"), "the timer sleeps")
         self.assertTrue(requests.park(request))
         self.assertTrue(expired.wait(PATIENCE))
         requests.close()
@@ -2177,7 +2177,7 @@ class Test5Amounts(unittest.TestCase):
         sending.join(PATIENCE)
         os.close(client_reads)
         os.close(client_writes)
-        soon(lambda: set(threading.enumerate()) <= before, "the end of all threads")
+        wait_until(lambda: set(threading.enumerate()) <= before, "all threads end")
         writer.close()
 
     def test_an_http_request_closes_the_connection(self):
@@ -2297,7 +2297,7 @@ class Test5Amounts(unittest.TestCase):
         def check(name, *flood):
             self.assertLess(self.peak_megabytes(*flood), 48, name)
 
-        at_once(self, check, [
+        run_together(self, check, [
             *(("to a server: " + name, self.FLOODED_SERVER, self.TO_SERVER, *flood)
               for name, *flood in to_server),
             *(("to a client: " + name, self.FLOODED_CLIENT, self.TO_CLIENT, *flood)
@@ -2891,7 +2891,7 @@ class Test7Stateless(unittest.TestCase):
                 > EOF
                 < 1 {"resultType": "complete"}
                 """)
-        self.assertEqual(list(server.listeners), [])
+        self.assertEqual(list(server.subscribers), [])
 
     def test_a_stream_needs_no_thread(self):
         server = zoo(max_workers=1)
@@ -2921,7 +2921,7 @@ class Test7Stateless(unittest.TestCase):
 
         changing = threading.Thread(target=change)
         state = {}
-        with restless(), wire(server) as client:
+        with switch_threads_often(), wire(server) as client:
             changing.start()
             try:
                 for n in range(100):
@@ -3949,7 +3949,7 @@ class Test10AsyncHandlers(unittest.TestCase):
         with Client(server, mode=LATEST, log_handler=lambda p: logs.append(p["data"]),
                     progress_handler=lambda *step: steps.append(step[0])) as client:
             client.call_tool("work")
-            soon(lambda: len(logs) == 3)
+            wait_until(lambda: len(logs) == 3)
         self.assertEqual((steps, logs), ([1, 2], ["one", "two", "three"]))
 
     def test_with_run_handler_coroutines_run_on_the_thread_of_the_host(self):
@@ -3976,7 +3976,7 @@ class Test10AsyncHandlers(unittest.TestCase):
                     elicitation_handler=lambda *_: {"value": True}) as client:
             calls = [client.submit_tool("where") for _ in range(3)]
             self.assertEqual([call.result().data for call in calls], [True] * 3)
-        soon(lambda: len(loops) == 5)
+        wait_until(lambda: len(loops) == 5)
         self.assertEqual(len(set(loops)), 1)
 
 
@@ -4028,7 +4028,7 @@ class Test10Diagnostics(unittest.TestCase):
                 started.get(timeout=PATIENCE)
             for call in calls:
                 call.cancel()
-            soon(lambda: stderr.getvalue().count("still at") == 2)
+            wait_until(lambda: stderr.getvalue().count("still at") == 2)
             release.set()
         report = stderr.getvalue()
         self.assertRegex(report, r"tools/call spin was cancelled 0.05 s ago, and is "
@@ -4049,7 +4049,7 @@ class Test10Diagnostics(unittest.TestCase):
             call = client.submit_tool("block")
             started.wait()
             call.cancel()
-            soon(lambda: "block was cancelled" in stderr.getvalue())
+            wait_until(lambda: "block was cancelled" in stderr.getvalue())
             release.set()
         self.assertIn("test_mcp_min.py:", stderr.getvalue())
 
@@ -4158,7 +4158,7 @@ class Test10Lifespan(unittest.TestCase):
             with Client(server) as client, Client(server) as other:
                 self.assertEqual(client.call_tool("value").data, 5)
                 self.assertEqual(other.call_tool("value").data, 5)
-            soon(lambda: len(events) % 4 == 0)
+            wait_until(lambda: len(events) % 4 == 0)
         self.assertEqual(events, ["enter", "call", "call", "leave"] * 3)
 
     def test_one_that_does_not_end_times_out(self):
@@ -4321,7 +4321,7 @@ class Test10Extras(unittest.TestCase):
             held = client.submit_tool(
                 "hold", progress_handler=lambda *step: steps.append(step))
             started.wait()
-            soon(lambda: steps)
+            wait_until(lambda: steps)
             client.list_tools() if era == MODERN else client.ping()
             queued = client.submit_tool("ask")
             held.cancel()
@@ -4392,7 +4392,7 @@ class Test10Extras(unittest.TestCase):
             > notifications/cancelled {"requestId": 1}
             < fence
             """, era="legacy", started=started.wait)
-        self.assertEqual(soon(lambda: errors), [Cancelled])
+        self.assertEqual(wait_until(lambda: errors), [Cancelled])
 
     def test_one_server_serves_several_connections(self):
         server = zoo()
@@ -4481,7 +4481,7 @@ class Test10Questions(unittest.TestCase):
             errors.append(raised(ctx.elicit, "?", str))
 
         play(server, "> notifications/acme {}")
-        self.assertIsInstance(soon(lambda: errors)[0], McpError)
+        self.assertIsInstance(wait_until(lambda: errors)[0], McpError)
 
     @clause("2025-11-25/client/elicitation", "elicitation/create")
     def test_in_a_session_the_server_asks_by_request(self):
@@ -5210,7 +5210,7 @@ class Test6Stdio(unittest.TestCase):
                 os.kill(server.pid, sig)
                 self.ended(server, status)
 
-        at_once(self, end_by, [
+        run_together(self, end_by, [
             (sig, busy, status) for busy in (False, True)
             for sig, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143))])
 
@@ -5275,7 +5275,7 @@ class Test6Stdio(unittest.TestCase):
                     < 1 {"structuredContent": {"result": 1}}
                     > 2 tools/call {"name": "hang"}
                     """)
-                soon(lambda: "begun" in server.stderr)
+                wait_until(lambda: "begun" in server.stderr)
                 server.child.send_signal(number)
                 self.assertEqual(server.exit(), status)
                 self.assertNotIn("Traceback", server.stderr)
@@ -5502,7 +5502,7 @@ class Test6Stdio(unittest.TestCase):
                 server.hang_up()
                 self.assertEqual(server.exit(), 0)
 
-        at_once(self, serve, [
+        run_together(self, serve, [
             ["server.run()"], ["server.serve(os.fdopen(0, 'rb'), os.fdopen(1, 'wb'))"]])
 
     @UNIX
@@ -5529,7 +5529,7 @@ class Test6Stdio(unittest.TestCase):
                 server.hang_up()
                 self.ended(server)
 
-        at_once(self, serve, [
+        run_together(self, serve, [
             ("-S -X utf8=0", {"PYTHONIOENCODING": "cp932", "LC_ALL": "C"}),
             ("-S", {"PYTHONIOENCODING": "cp1252:strict", "LC_ALL": "POSIX",
                     "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
@@ -6013,7 +6013,7 @@ def alive(pid):
 
 def gone(pid):
     """Wait until the process ``pid`` has ended."""
-    soon(lambda: not alive(pid), f"the end of process {pid}")
+    wait_until(lambda: not alive(pid), f"the end of process {pid}")
 
 
 def quick_probe(seconds):
@@ -6021,7 +6021,7 @@ def quick_probe(seconds):
     return mock.patch.object(mcp_min, "PROBE_SECONDS", seconds)
 
 
-def hurried():
+def short_patience():
     """Each step of ending a process takes at most 0.15 s, instead of 2."""
     return mock.patch.object(mcp_min.Process, "PATIENCE", 0.15)
 
@@ -6269,7 +6269,7 @@ def everything(**options):
     return server, effects
 
 
-def overheard(server):
+def record_methods(server):
     """The methods of all messages that the server handles from now on."""
     methods = []
 
@@ -6313,10 +6313,10 @@ class Session:
         self.asked.append((message, params.get("url")))
         return {"value": True} if "value" in schema["properties"] else self.name
 
-    def heard(self, method):
+    def received(self, method):
         """The notifications of this method received so far; waits for the first."""
-        return soon(lambda: [note for note in self.notes if note["method"] == method],
-                    method)
+        return wait_until(lambda: [note for note in self.notes
+                                   if note["method"] == method], method)
 
     def __enter__(self):
         self.client.connect()
@@ -6423,13 +6423,13 @@ class Test11Client(unittest.TestCase):
     def test_cancelling_a_call_cancels_its_handler(self):
         call, ended = self.client.submit_tool("hang"), gate("the callback")
         call.add_done_callback(lambda call: ended.set())
-        soon(lambda: self.session.effects == ["hanging"])
+        wait_until(lambda: self.session.effects == ["hanging"])
         self.assertTrue(call.cancel())
         self.assertTrue(call.cancelled())
         ended.wait()
         with self.assertRaises(concurrent.futures.CancelledError):
             call.result(PATIENCE)
-        soon(lambda: self.session.effects == ["hanging", "cancelled"])
+        wait_until(lambda: self.session.effects == ["hanging", "cancelled"])
         self.assertFalse(self.client.submit_tool("add", {"a": 1}).cancelled())
 
     def test_a_cancelled_call_counts_as_done(self):
@@ -6450,16 +6450,16 @@ class Test11Client(unittest.TestCase):
             self.client.call_tool("hang", timeout=0.05)
         self.assertIsInstance(caught.exception, RequestTimeout)
         # The handler is cancelled, or was cancelled before it began.
-        soon(lambda: self.session.effects != ["hanging"])
+        wait_until(lambda: self.session.effects != ["hanging"])
 
     def test_progress_goes_to_the_handler_of_the_call_or_of_the_client(self):
         steps = [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
         received = []
         self.client.call_tool("count", {"n": 3},
                               progress_handler=lambda *step: received.append(step))
-        soon(lambda: received == steps)
+        wait_until(lambda: received == steps)
         self.client.call_tool("count", {"n": 3})
-        soon(lambda: self.session.progress == steps)
+        wait_until(lambda: self.session.progress == steps)
         self.assertEqual(received, steps)
 
     def test_the_contents_of_a_resource_have_text_and_data(self):
@@ -6493,7 +6493,7 @@ class Test11Client(unittest.TestCase):
             lambda params: received.append(params["n"]))
         for n in range(3):
             self.client.notify("notifications/acme", {"n": n})
-        soon(lambda: received == [0, 1, 2])
+        wait_until(lambda: received == [0, 1, 2])
         self.assertEqual(raised(self.client.request, "acme/none").code, -32601)
 
     def test_callbacks_run_in_order_on_one_thread_and_may_call_the_client(self):
@@ -6505,7 +6505,7 @@ class Test11Client(unittest.TestCase):
             steps.append(progress)
 
         self.client.call_tool("count", {"n": 20}, progress_handler=on_progress)
-        soon(lambda: len(steps) == 20)
+        wait_until(lambda: len(steps) == 20)
         self.assertEqual(steps, list(range(1, 21)))
         self.assertEqual(len(threads), 1)
         self.assertNotIn(threading.get_ident(), threads)
@@ -6520,7 +6520,7 @@ class Test11Client(unittest.TestCase):
         with Client(self.session.server, message_handler=on_message, log_level="info",
                     progress_handler=lambda *step: None) as client:
             client.call_tool("tell", {"levels": ["info"]})
-            soon(lambda: results == ["counted"])
+            wait_until(lambda: results == ["counted"])
 
     def test_a_callback_that_raises_is_logged_and_the_session_continues(self):
         def broken(*arguments):
@@ -6532,7 +6532,7 @@ class Test11Client(unittest.TestCase):
             self.assertEqual(client.call_tool("count", {"n": 2}).text, "counted")
             client.call_tool("tell", {"levels": ["info"]})
             self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
-            soon(lambda: "broken callback" in stderr.getvalue())
+            wait_until(lambda: "broken callback" in stderr.getvalue())
 
     def test_properties_of_a_connected_client(self):
         client = self.client
@@ -6724,7 +6724,7 @@ class Test11Client(unittest.TestCase):
                         elicitation_handler=think) as client:
                 self.assertEqual(client.call_tool("ask").text, "yes")
 
-        at_once(self, call, [["legacy"], ["modern"]])
+        run_together(self, call, [["legacy"], ["modern"]])
 
     def test_elicitation_complete_names_the_url_question_that_has_ended(self):
         notifications, asked = queue.Queue(), []
@@ -6881,7 +6881,7 @@ class Test11Client(unittest.TestCase):
         self.assertEqual(result["messages"][0]["content"]["text"], "6")
 
     def test_a_target_that_is_not_a_stdio_server_is_refused(self):
-        for target, text in (({"cwd": "x"}, "no command"), ("https://x.org", "proxy"),
+        for target, text in (({"cwd": "x"}, "needs a command"), ("https://x.org", "proxy"),
                              ({"url": "https://x.org"}, "https://x.org is not stdio")):
             with self.assertRaisesRegex(ValueError, text):
                 Client(target).connect()
@@ -6983,7 +6983,7 @@ class Test11Client(unittest.TestCase):
 
     def test_close_fails_every_pending_call(self):
         calls = [self.client.submit_tool("hang") for _ in range(10)]
-        soon(lambda: len(self.session.effects) == 10)
+        wait_until(lambda: len(self.session.effects) == 10)
         self.client.close()
         for call in calls:
             self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
@@ -6991,7 +6991,7 @@ class Test11Client(unittest.TestCase):
     def test_results_are_not_cached(self):
         """Another process may change the list before its `ttlMs` has passed."""
         server, _ = everything(cache_ttl=60, page_size=1000)
-        requests = overheard(server)
+        requests = record_methods(server)
         with Client(server, mode="modern") as client:
             for _ in range(3):
                 client.list_tools()
@@ -7000,7 +7000,7 @@ class Test11Client(unittest.TestCase):
     def test_two_clients_of_one_server_are_independent(self):
         with Client(self.session.server, mode="legacy") as other:
             call = other.submit_tool("hang")
-            soon(lambda: self.session.effects)
+            wait_until(lambda: self.session.effects)
             self.assertEqual(self.client.call_tool("add", {"a": 1}).data, 3)
             call.cancel()
 
@@ -7034,10 +7034,10 @@ def failure(error):
 
 def outcome_of_changes(session):
     session.client.call_tool("grow", {"name": "grown"})
-    session.heard("notifications/tools/list_changed")
+    session.received("notifications/tools/list_changed")
     grown = "grown" in names(session.client.list_tools())
     session.client.call_tool("shrink", {"name": "grown"})
-    soon(lambda: len(session.heard("notifications/tools/list_changed")) == 2)
+    wait_until(lambda: len(session.received("notifications/tools/list_changed")) == 2)
     return grown, "grown" in names(session.client.list_tools())
 
 
@@ -7047,17 +7047,17 @@ def outcome_of_subscription(session):
     client.subscribe("note://x")
     client.call_tool("touch", {"uri": "note://y"})
     client.call_tool("touch", {"uri": "note://x"})
-    session.heard("notifications/resources/updated")
+    session.received("notifications/resources/updated")
     client.unsubscribe("note://x")
     client.call_tool("touch", {"uri": "note://x"})
     client.subscribe("note://z")
     client.call_tool("touch", {"uri": "note://z"})
 
     def updated():
-        updates = session.heard("notifications/resources/updated")
+        updates = session.received("notifications/resources/updated")
         return names([update["params"] for update in updates], "uri")
 
-    soon(lambda: "note://z" in updated())
+    wait_until(lambda: "note://z" in updated())
     return updated()
 
 
@@ -7066,27 +7066,27 @@ def outcome_of_logging(session):
     for level in ("debug", "warning", "emergency"):
         session.client.set_logging_level(level)
         session.client.call_tool("tell", {"levels": levels})
-    soon(lambda: len(session.logs) >= 9)
+    wait_until(lambda: len(session.logs) >= 9)
     return [level for level, _ in session.logs], session.logs[0][1]
 
 
 def outcome_of_progress(session):
     session.client.call_tool("count", {"n": 3})
-    return soon(lambda: len(session.progress) == 3 and session.progress)
+    return wait_until(lambda: len(session.progress) == 3 and session.progress)
 
 
 def outcome_of_cancelling(session):
     call = session.client.submit_tool("hang")
-    soon(lambda: session.effects == ["hanging"])
+    wait_until(lambda: session.effects == ["hanging"])
     call.cancel()
-    soon(lambda: session.effects == ["hanging", "cancelled"])
+    wait_until(lambda: session.effects == ["hanging", "cancelled"])
     return call.cancelled(), session.client.call_tool("add", {"a": 1}).data
 
 
 def outcome_of_timeout(session):
     error = raised(session.client.call_tool, "hang", timeout=0.05)
     # The handler is cancelled, or was cancelled before it began.
-    soon(lambda: session.effects != ["hanging"])
+    wait_until(lambda: session.effects != ["hanging"])
     return type(error), session.client.call_tool("add", {"a": 1}).data
 
 
@@ -7184,7 +7184,7 @@ class TestBothEras(unittest.TestCase):
                     self.assertEqual(session.client.protocol_version, version)
                     self.assertEqual(use(session), expected, name)
 
-        at_once(self, use_features, [("legacy", LATEST), ("modern", MODERN)])
+        run_together(self, use_features, [("legacy", LATEST), ("modern", MODERN)])
 
     def test_one_server_serves_clients_of_both_eras(self):
         server, _ = everything()
@@ -7197,7 +7197,7 @@ class TestBothEras(unittest.TestCase):
         for mode in ("legacy", "modern"):
             with self.subTest(mode), Session(mode) as session:
                 session.client.call_tool("tell", {"levels": ["debug", "info", "error"]})
-                soon(lambda session=session: len(session.logs) == 2)
+                wait_until(lambda session=session: len(session.logs) == 2)
                 self.assertEqual([level for level, _ in session.logs],
                                  ["info", "error"])
 
@@ -7541,7 +7541,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
             with self.assertRaises(concurrent.futures.CancelledError):
                 call.result(PATIENCE)
             cancelling.join(PATIENCE)
-        soon(lambda: self.methods_received(client)[2:-1].count("cancelled") == 1)
+        wait_until(lambda: self.methods_received(client)[2:-1].count("cancelled") == 1)
         self.assertEqual(self.methods_received(client)[:5], [
             "call", "cancelled", "call", "call", "cancelled"])
         self.assertEqual(table._sent, {})
@@ -7561,7 +7561,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
                 release.wait()
                 return []
 
-            with mock.patch.object(mcp_min.Output, "problems", problems):
+            with mock.patch.object(mcp_min.OutputSchema, "problems", problems):
                 caller = threading.Thread(target=call)
                 caller.start()
                 began.wait()
@@ -7709,7 +7709,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
                 "?", "requestedSchema": {"type": "object", "properties": {}}})
                 for n in range(20)]; text("done")""")
         client.call_tool("f")
-        refused = soon(lambda: [message for message in self.seen(client)
+        refused = wait_until(lambda: [message for message in self.seen(client)
                                 if message.get("error")][11:])
         self.assertIn("Over 8 questions", refused[0]["error"]["message"])
         self.assertLessEqual(len(asked), 8)
@@ -7733,7 +7733,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
         with mock.patch.object(mcp_min, "MAX_CALLBACK_BYTES", 1 << 20):
             client.call_tool("f")
             release.set()
-            soon(lambda: len(received) >= 10)
+            wait_until(lambda: len(received) >= 10)
             client.close()
         self.assertLess(len(received), 15)
 
@@ -7789,7 +7789,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
                            call="err('one\\r'); die(1)")
         error = raised(client.call_tool, "f")
         self.assertEqual(error.stderr, "one\n")
-        soon(lambda: received)
+        wait_until(lambda: received)
         self.assertEqual(received, ["one\n"])
 
     def test_arguments_that_a_windows_shell_would_interpret_are_refused(self):
@@ -7844,7 +7844,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
     def test_a_timeout_quotes_the_stderr_since_the_start_of_its_call(self):
         client = self.fake(options={"stderr": None}, start="err('old news')",
                            call="err('news')")
-        soon(lambda: "old news" in client.stderr_tail)
+        wait_until(lambda: "old news" in client.stderr_tail)
         text = str(raised(client.call_tool, "f", timeout=0.3))
         self.assertEqual(text.count("news"), 1)
 
@@ -7890,7 +7890,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
         client = self.fake(
             options={"mode": "legacy"}, start="tries = 0",
             call="tries += 1; os.write(1, b'Loading... ') if tries > 1 else text('ok')")
-        with hurried():
+        with short_patience():
             client.call_tool("f")
             with self.assertRaises(RequestTimeout):
                 client.call_tool("f", timeout=0.2)
@@ -7902,7 +7902,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
         for lines in ([step % 1, step % 2, DONE, step % 3], [step % 1, DONE]):
             client.call_tool("f", {"lines": lines},
                              progress_handler=lambda *step: steps.append(step))
-        soon(lambda: len(steps) == 3)
+        wait_until(lambda: len(steps) == 3)
         self.assertEqual([progress for progress, _, _ in steps], [1, 2, 1])
 
     def test_every_request_has_a_progress_token_of_its_own(self):
@@ -8094,7 +8094,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
                  for acknowledged in ("{}", "{'resourceSubscriptions': []}",
                                       "{'resourceSubscriptions': 5}",
                                       "{'resourceSubscriptions': 'note://x'}")]
-        at_once(self, subscribe, [
+        run_together(self, subscribe, [
             [{"subscribe": "error(-32601)"}],
             *[[{"discover": "modern()", "listen": listen}]
               for listen in ("error(-32601)", *other)]])
@@ -8111,7 +8111,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
     def test_a_cancellation_is_sent_once(self):
         client = self.fake(call="")
         call = client.submit_tool("f")
-        soon(lambda: any(message["method"] == "tools/call"
+        wait_until(lambda: any(message["method"] == "tools/call"
                          for message in self.seen(client)))
         self.assertTrue(call.cancel())
         call.cancel()
@@ -8125,7 +8125,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
             self.assertIsInstance(error, RequestTimeout)
             self.assertNotIn("cancelled", str(story))
 
-        at_once(self, wait, [["legacy"], ["auto"]])
+        run_together(self, wait, [["legacy"], ["auto"]])
 
     def test_progress_extends_a_timeout_up_to_max_timeout(self):
         steps = ("[(time.sleep(0.12), send(method='notifications/progress', params={"
@@ -8194,7 +8194,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
         client = self.fake(deaf="result(); time.sleep(60)")
         client.request("fake/deaf")
         call = client.submit("fake/fence", {"blob": "x" * 1_000_000})
-        with hurried():
+        with short_patience():
             self.assertEqual(together(client.close), [None])
         self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
 
@@ -8220,7 +8220,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
                 self.assertIn(selected, str(error))
                 self.assertIn(LATEST, str(error))
 
-        at_once(self, connect, rows)
+        run_together(self, connect, rows)
 
     def test_a_mode_that_is_a_date_requests_that_revision(self):
         def connect(version):
@@ -8228,7 +8228,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
                                initialize="legacy(params['protocolVersion'])")
             self.assertEqual(client.protocol_version, version)
 
-        at_once(self, connect, [[version] for version in LEGACY])
+        run_together(self, connect, [[version] for version in LEGACY])
 
     def test_a_result_that_does_not_fit_its_output_schema_keeps_its_content(self):
         tool = {"name": "f", "inputSchema": {"type": "object"},
@@ -8269,9 +8269,9 @@ class Test11Faults(FakeServers, unittest.TestCase):
                      step.replace("notifications/", ""),
                      step.replace("notifications/", "$/")):
             say(client, line, OK)
-        self.assertEqual(soon(lambda: notifications)[0]["method"],
+        self.assertEqual(wait_until(lambda: notifications)[0]["method"],
                          "notifications/tools/list_changed")
-        soon(lambda: len(steps) == 2)
+        wait_until(lambda: len(steps) == 2)
 
 
 # ======================================================================================
@@ -8409,15 +8409,15 @@ class Test11Probe(unittest.TestCase):
     def test_every_response_to_the_probe(self):
         silent = [row for row in PROBES if row[1].startswith(SILENT)]
         others = [row for row in PROBES if row not in silent]
-        with quick_probe(0.2), hurried():
-            at_once(self, self.connect_automatically, silent)
-        with hurried():
+        with quick_probe(0.2), short_patience():
+            run_together(self, self.connect_automatically, silent)
+        with short_patience():
             for first in range(0, len(others), 9):
-                at_once(self, self.connect_automatically, others[first:first + 9])
+                run_together(self, self.connect_automatically, others[first:first + 9])
 
     def test_a_pinned_mode_does_not_negotiate(self):
         with quick_probe(0.02):
-            at_once(self, self.connect, PINNED)
+            run_together(self, self.connect, PINNED)
 
     def test_one_timeout_is_the_limit_for_all_steps_of_connecting(self):
         """Fails if a later step has the whole timeout again."""
@@ -8431,8 +8431,8 @@ class Test11Probe(unittest.TestCase):
             self.assertIn("connecting took over 0.5 s: ", str(error))
             self.assertLess(float(re.findall(r"([\d.]+) s", str(error))[1]), 0.4)
 
-        with hurried():
-            at_once(self, connect, [
+        with short_patience():
+            run_together(self, connect, [
                 ("legacy", {"initialize": "time.sleep(0.15); legacy(logging={})",
                             "setLevel": ""}),
                 ("modern", {"discover": refuse})])
@@ -8445,7 +8445,7 @@ class Test11Probe(unittest.TestCase):
                              pid="err('serving'); result()"),
                         stderr=received.append) as client:
                 client.request("fake/pid")
-                soon(lambda: "serving" in "".join(received))
+                wait_until(lambda: "serving" in "".join(received))
                 self.assertIn("warning 89", client.stderr_tail)
             self.assertEqual("warning" in "".join(received), passed_on)
 
@@ -8487,7 +8487,7 @@ class Test11Process(FakeServers, unittest.TestCase):
                                      {"value": who})
                     self.assertEqual(client.protocol_version, MODERN)
 
-            at_once(self, connect, rows)
+            run_together(self, connect, rows)
 
     @UNIX
     def test_the_error_names_a_command_that_cannot_be_started(self):
@@ -8540,7 +8540,7 @@ class Test11Process(FakeServers, unittest.TestCase):
         client = self.fake(call="os.write(2, b'x' * 1000000); err('end'); text('ok')",
                            options={"stderr": None})
         self.assertEqual(client.call_tool("f").text, "ok")
-        soon(lambda: client.stderr_tail.endswith("end\n"))
+        wait_until(lambda: client.stderr_tail.endswith("end\n"))
         self.assertLessEqual(len(client.stderr_tail), 8192)
 
     def test_stderr_goes_to_a_stream_a_function_or_nowhere(self):
@@ -8551,8 +8551,8 @@ class Test11Process(FakeServers, unittest.TestCase):
                 client = self.fake({"stderr": target},
                                    call="err('one'); err('two \u00e9'); text('ok')")
                 client.call_tool("f")
-                soon(lambda: client.stderr_tail == written)
-                soon(lambda: received() == written)
+                wait_until(lambda: client.stderr_tail == written)
+                wait_until(lambda: received() == written)
                 client.close()
                 self.assertEqual(sys_stderr.getvalue(), "")
 
@@ -8576,7 +8576,7 @@ class Test11Process(FakeServers, unittest.TestCase):
                                    "[err('y' * 60000) for _ in range(20)]; text('ok')")
                 for _ in range(2):
                     self.assertEqual(client.call_tool("f").text, "ok")
-                soon(lambda: received)
+                wait_until(lambda: received)
                 release.set()
                 client.close()
         broken.assert_called_once()
@@ -8586,7 +8586,7 @@ class Test11Process(FakeServers, unittest.TestCase):
         with quiet() as sys_stderr:
             client = self.fake(call="err('hello'); text('ok')")
         client.call_tool("f")
-        soon(lambda: sys_stderr.getvalue() == "hello\n")
+        wait_until(lambda: sys_stderr.getvalue() == "hello\n")
 
     def test_sys_stderr_may_be_none(self):
         before, sys.stderr = sys.stderr, None
@@ -8621,7 +8621,7 @@ class Test11Process(FakeServers, unittest.TestCase):
             if not options.get("inherit_env"):
                 self.assertNotIn("HOSTILE", env)
 
-        at_once(self, connect, rows)
+        run_together(self, connect, rows)
 
     @UNIX
     def test_the_command_is_searched_in_the_path_of_the_child(self):
@@ -8655,7 +8655,7 @@ class Test11Process(FakeServers, unittest.TestCase):
             for call in calls:
                 self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
 
-        at_once(self, end, rows)
+        run_together(self, end, rows)
 
     def test_the_first_call_after_the_end_of_the_server_fails(self):
         client = self.fake(call="text('bye'); os._exit(4)")
@@ -8667,7 +8667,7 @@ class Test11Process(FakeServers, unittest.TestCase):
     @UNIX
     def test_a_server_that_closes_its_stdout_counts_as_ended(self):
         client = self.fake(call="os.close(1)")
-        with hurried():
+        with short_patience():
             self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
             client.close()
 
@@ -8676,7 +8676,7 @@ class Test11Process(FakeServers, unittest.TestCase):
         """Fails (after 4 s) if every call waits for the exit of the server."""
         client = self.fake(call="os.close(1); time.sleep(60)")
         calls = [client.submit_tool("f") for _ in range(100)]
-        with hurried():
+        with short_patience():
             self.assertFalse(concurrent.futures.wait(calls, 3).not_done)
             for call in calls:
                 self.assertIsInstance(call.exception(), ConnectionClosed)
@@ -8690,7 +8690,7 @@ class Test11Process(FakeServers, unittest.TestCase):
             time.sleep(0.3 if b"last result" in line else 0)  # longer than `hurried`
             return decode(line, max_depth)
 
-        with hurried(), mock.patch.object(mcp_min, "decode", decode_slowly):
+        with short_patience(), mock.patch.object(mcp_min, "decode", decode_slowly):
             client = self.fake(call="text('last result'); die(3)")
             self.assertEqual(client.call_tool("f").text, "last result")
             client.close()
@@ -8703,10 +8703,10 @@ class Test11Process(FakeServers, unittest.TestCase):
         story = Story(self)
         client = self.fake({}, story, call="note('called')")
         other = client.submit_tool("f")
-        soon(lambda: "called" in str(story))
+        wait_until(lambda: "called" in str(story))
 
         def interrupt():
-            soon(lambda: str(story).count("called") == 2)
+            wait_until(lambda: str(story).count("called") == 2)
             os.kill(os.getpid(), signal.SIGINT)
 
         watcher = threading.Thread(target=interrupt)
@@ -8741,7 +8741,7 @@ class Test11Process(FakeServers, unittest.TestCase):
     @UNIX
     def test_a_server_has_ended_even_if_its_child_keeps_its_stdout_open(self):
         """Fails, after 20 s, if only the end of its stdout counts."""
-        with hurried():
+        with short_patience():
             client = self.fake(call="import subprocess; "
                                     "subprocess.Popen(['sleep', '20']); die(7)")
             error = raised(client.call_tool, "f")
@@ -8778,10 +8778,10 @@ class Test11Process(FakeServers, unittest.TestCase):
             call.add_done_callback(
                 lambda _, other=other: errors.append(other.exception(1)))
         raised(client.call_tool, "f")
-        soon(lambda: len(errors) == 2)
+        wait_until(lambda: len(errors) == 2)
 
     def test_a_config_entry_may_hold_nulls_and_numbers(self):
-        self.assertEqual(mcp_min.command_of(
+        self.assertEqual(mcp_min.resolve_command(
             {"command": "x", "args": None, "env": None}, None, None), (["x"], {}, None))
         command, *args = fake(fence="result(port=os.environ['PORT'])")
         entry = {"command": command, "args": args, "env": {"PORT": 80}}
@@ -8825,7 +8825,7 @@ class Test11Process(FakeServers, unittest.TestCase):
                 client.subscribe("note://x")
                 raised(client.call_tool, "f")
                 client.request("fake/fence")
-                self.assertEqual(len(soon(lambda client=client: [
+                self.assertEqual(len(wait_until(lambda client=client: [
                     message for message in self.seen(client)
                     if "note://x" in json.dumps(message)])), 1)
 
@@ -8853,7 +8853,7 @@ class Test11Process(FakeServers, unittest.TestCase):
         def subscribe_and_wait(policy, *args,
                                subscribe=mcp_min.LegacyClientPolicy.subscribe):
             subscribe(policy, *args)
-            soon(client._session.is_dead)
+            wait_until(client._session.is_dead)
             if str(story).count("+") > 3:
                 raise AssertionError("started again and again")
 
@@ -8921,8 +8921,8 @@ class Test11Process(FakeServers, unittest.TestCase):
                     os.kill(pid, signal.SIGKILL)
                 gone(pid)
 
-        with hurried():
-            at_once(self, close, rows)
+        with short_patience():
+            run_together(self, close, rows)
 
     @UNIX
     def test_a_client_that_is_never_closed_does_not_delay_the_exit(self):
@@ -8938,7 +8938,7 @@ class Test11Process(FakeServers, unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, b""))
             gone(int(done.stdout))
 
-        at_once(self, end, [("the end of the program", ""),
+        run_together(self, end, [("the end of the program", ""),
                             ("closed twice by atexit", close * 2),
                             ("sys.exit", "sys.exit(0)")])
 
@@ -8975,8 +8975,8 @@ class Test11Process(FakeServers, unittest.TestCase):
             with contextlib.suppress(OSError, McpError), Client(
                     target, mode="legacy", stderr=None) as client:
                 client.call_tool("f")
-        soon(lambda: open_files() == before, "closed descriptors")
-        soon(lambda: threading.active_count() <= threads, "ended threads")
+        wait_until(lambda: open_files() == before, "closed descriptors")
+        wait_until(lambda: threading.active_count() <= threads, "ended threads")
 
 
 # ======================================================================================
@@ -8989,19 +8989,19 @@ class TestRaces(unittest.TestCase):
     def setUp(self):
         self.server = Server("echo")
         self.server.add_tool(lambda word: word, name="echo")
-        switching = restless(1e-5)
+        switching = switch_threads_often(1e-5)
         switching.__enter__()
         self.addCleanup(switching.__exit__, None, None, None)
 
     def test_threads_that_subscribe_at_once_share_one_stream(self):
         """Fails if the stream of a resource is looked up and replaced in two steps."""
         server, _ = everything()
-        with Client(server, mode="modern") as client, restless():
+        with Client(server, mode="modern") as client, switch_threads_often():
             for _ in range(100):
                 together(*[lambda: client.subscribe("note://x")] * 3)
                 client.unsubscribe("note://x")
             # One stream remains: that for changes, which was opened when connecting.
-            soon(lambda: len(server.listeners) == 1, "the end of the other streams")
+            wait_until(lambda: len(server.subscribers) == 1, "the other streams end")
 
     def test_a_tool_can_be_called_while_it_is_replaced(self):
         """Fails if the old entry is removed before the new one is added."""
@@ -9013,7 +9013,7 @@ class TestRaces(unittest.TestCase):
 
         writer = threading.Thread(target=replace)
         call = '1 tools/call {"name": "echo", "arguments": {"word": "x"}}'
-        with quiet(), restless(), wire(self.server) as client:
+        with quiet(), switch_threads_often(), wire(self.server) as client:
             writer.start()
             try:
                 for _ in range(400):
@@ -9028,7 +9028,7 @@ class TestRaces(unittest.TestCase):
         def poll(ctx: Context) -> str:
             return "".join(together(*[lambda: ctx.sample("?").text] * 8))
 
-        with restless(), Client(
+        with switch_threads_often(), Client(
                 self.server, mode="legacy",
                 sampling_handler=lambda messages, params: "!") as client:
             for _ in range(20):
@@ -9057,7 +9057,7 @@ class TestRaces(unittest.TestCase):
             if turn % 3:
                 together(call.cancel)
             accepted = call.cancel()
-            soon(lambda: ended == [call])
+            wait_until(lambda: ended == [call])
             if accepted or call.cancelled():
                 self.assertTrue(call.cancelled())
             else:
@@ -9216,7 +9216,7 @@ class TestRaces(unittest.TestCase):
                     for number in range(20):
                         client.unsubscribe(f"note://{number}")
                     client.subscribe("note://x")
-                    session.heard("notifications/resources/updated")
+                    session.received("notifications/resources/updated")
                 finally:
                     stop.set()
 
@@ -9437,7 +9437,7 @@ class TestConformance(unittest.TestCase):
                          "ResourceUpdatedNotification", "GetPromptResult"):
                 self.assertIn(name, count)
 
-        at_once(self, check, [[revision] for revision in (*LEGACY, MODERN)])
+        run_together(self, check, [[revision] for revision in (*LEGACY, MODERN)])
 
     def test_auto_mode_is_the_modern_revision(self):
         count = self.check(MODERN, self.record("auto"))
@@ -9451,7 +9451,7 @@ class TestConformance(unittest.TestCase):
                 revision, page_size=2, cache_ttl=60, cache_scope="public"))
             self.assertIn("ListToolsResult", count)
 
-        at_once(self, check, [[LATEST], [MODERN]])
+        run_together(self, check, [[LATEST], [MODERN]])
 
     def test_a_client_without_capabilities(self):
         for revision in (LATEST, MODERN):
@@ -9661,23 +9661,24 @@ server.run()
 
 def outcome_of_sdk_cancelling(session):
     call = session.client.submit_tool("hang")
-    soon(lambda: session.client.call_tool("list_events").text == "hanging")
+    wait_until(lambda: session.client.call_tool("list_events").text == "hanging")
     call.cancel()
-    return soon(lambda: "cancelled" in session.client.call_tool("list_events").text
-                and session.client.call_tool("list_events").text)
+    return wait_until(
+        lambda: "cancelled" in session.client.call_tool("list_events").text
+        and session.client.call_tool("list_events").text)
 
 
 def outcome_of_sdk_changes(session):
     before = len(session.client.list_tools())
     session.client.call_tool("grow")
-    session.heard("notifications/tools/list_changed")
+    session.received("notifications/tools/list_changed")
     return len(session.client.list_tools()) - before
 
 
 def outcome_of_sdk_updates(session):
     session.client.subscribe("note://one")
     session.client.call_tool("touch", {"uri": "note://one"})
-    return session.heard("notifications/resources/updated")[0]["params"]["uri"]
+    return session.received("notifications/resources/updated")[0]["params"]["uri"]
 
 
 # (name, what a client of mcp_min does with a server of the SDK, the expected outcome)
@@ -9703,7 +9704,7 @@ WITH_SDK_SERVER = [
      ["python"]),
     ("progress", outcome_of_progress,
      [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]),
-    ("log", lambda s: (s.client.call_tool("log").text, soon(lambda: s.logs)),
+    ("log", lambda s: (s.client.call_tool("log").text, wait_until(lambda: s.logs)),
      ("logged", [("info", {"x": 1})])),
     ("elicitation", lambda s: s.client.call_tool("greet").text, "hello Ann"),
     ("sampling", lambda s: s.client.call_tool("recite").text, "roses are red"),
@@ -10430,20 +10431,20 @@ class Test9TypeHints(unittest.TestCase):
                           Tree, Dict[int, str]]
         for hint, schema in objects:
             with self.subTest(hint=hint):
-                self.assertEqual(output_of(hint), (schema, False))
+                self.assertEqual(output_schema_of(hint), (schema, False))
         for hint, schema in wrapped:
             with self.subTest(hint=hint):
-                self.assertEqual(output_of(hint), ({
+                self.assertEqual(output_schema_of(hint), ({
                     "type": "object", "properties": {"result": schema},
                     "required": ["result"], "x-fastmcp-wrap-result": True}, True))
         for hint in without_schema:
             with self.subTest(hint=hint):
-                self.assertEqual(output_of(hint), (None, False))
+                self.assertEqual(output_schema_of(hint), (None, False))
 
     def test_a_dataclass_as_a_result_fits_its_schema(self):
         user = User("Al", Address("a"), ["t"], datetime.date(2000, 1, 2))
-        schema, _ = output_of(User)
-        self.assertEqual(validate(jsonable(user), schema), [])
+        schema, _ = output_schema_of(User)
+        self.assertEqual(validate(to_json_data(user), schema), [])
         self.assertIn("greeting", schema["properties"])
 
 
@@ -10872,8 +10873,8 @@ class Test9Jsonable(unittest.TestCase):
         ]
         for value, form in rows:
             with self.subTest(form=form):
-                self.assertEqual(jsonable(value), form)
-                json.dumps(jsonable(value), allow_nan=False)
+                self.assertEqual(to_json_data(value), form)
+                json.dumps(to_json_data(value), allow_nan=False)
 
     def test_a_value_without_a_json_form_is_refused(self):
         cycle = []
@@ -10896,7 +10897,7 @@ class Test9Jsonable(unittest.TestCase):
         for name, value, error, message in rows:
             with self.subTest(name):
                 with self.assertRaises(error) as caught:
-                    jsonable(value)
+                    to_json_data(value)
                 self.assertEqual((type(caught.exception), str(caught.exception)),
                                  (error, message))
 
@@ -10983,7 +10984,7 @@ import {mcp_min.__name__} as m
 def tool(a: str, b: int = 3, c: list[int] = [], d: dict = {{}}) -> list[str]:
     "Args:\\n  a: b"
 s = m.Signature(tool)
-s.schema, s.bind({{"a": "x", "c": ["1"]}}), m.output_of(s.returns)
+s.schema, s.bind({{"a": "x", "c": ["1"]}}), m.output_schema_of(s.returns)
 costly = "typing", "inspect", "dataclasses", "ast", "decimal", "base64", "urllib.parse"
 print(*{{*costly}} & sys.modules.keys())
 """
@@ -11273,7 +11274,7 @@ class Test12FamiliarNames(unittest.TestCase):
                     elicitation_handler=lambda *_: {"value": True}) as client:
             self.assertEqual(client.call_tool("low").data,
                              ["an answer", True, False, True, None, True])
-            soon(lambda: logs)
+            wait_until(lambda: logs)
         self.assertEqual((logs, steps), (["hi"], [1]))
 
     def test_one_function_can_complete_every_argument(self):
@@ -11463,7 +11464,7 @@ class TestImportLine(unittest.TestCase):
                                           "uriTemplate")
             received["prompts"] = [(prompt["name"], names(prompt["arguments"]))
                                    for prompt in client.list_prompts()]
-            soon(lambda: logs and steps)
+            wait_until(lambda: logs and steps)
         return {**received, "logs": logs, "steps": steps}
 
     def tools(self, client):
@@ -12129,10 +12130,11 @@ class Test13CommandLine(unittest.TestCase):
             self.assertEqual((out, status, err.count("\n")), ("", 1, 1))
             self.assertTrue(err.startswith("mcp_min: %s:2: %s" % (path, error)), err)
 
-        at_once(self, run, [("ModuleNotFoundError", "x = 1\nimport no_such_thing\n"),
-                            ("JSONDecodeError", "import json\njson.loads('x\\ny')\n"),
-                            ("OSError: no luck", "x = 1\nraise OSError('no\\nluck')\n"),
-                            ("SyntaxError", "x = 1\ndef f(:\n")])
+        run_together(self, run, [
+            ("ModuleNotFoundError", "x = 1\nimport no_such_thing\n"),
+            ("JSONDecodeError", "import json\njson.loads('x\\ny')\n"),
+            ("OSError: no luck", "x = 1\nraise OSError('no\\nluck')\n"),
+            ("SyntaxError", "x = 1\ndef f(:\n")])
 
     def test_trace_passes_all_bytes_and_the_exit_status_and_logs_each_line(self):
         log = os.path.join(self.folder, "log")
@@ -12149,7 +12151,7 @@ class Test13CommandLine(unittest.TestCase):
             lines = file.read().splitlines()
         self.assertRegex(
             lines[0],
-            r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1  # no message$')
+            r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1  # not a message$')
         self.assertEqual(len([line for line in lines if " > " in line]), 4)
         self.assertEqual(len([line for line in lines if " < " in line]), 4)
         if os.name == "posix":
@@ -12161,7 +12163,7 @@ class Test13CommandLine(unittest.TestCase):
             "trace", "--env", "C=c", "--", sys.executable, "-c", show,
             env={**os.environ, "A": "a", "B": "b"})
         self.assertEqual((out.split(), status), (["a", "b", "c"], 0))
-        self.assertRegex(err, r"^\S+ < a b c  # no message\s$")
+        self.assertRegex(err, r"^\S+ < a b c  # not a message\s$")
 
     def test_trace_reports_a_program_that_cannot_start(self):
         err = cli("trace", os.path.join(self.folder, "no-such-program"))[1]
@@ -12180,7 +12182,7 @@ class Test13CommandLine(unittest.TestCase):
                 proxy.send_signal(signal.SIGTERM)
                 self.assertEqual(proxy.wait(PATIENCE), expected)
 
-        at_once(self, end, [
+        run_together(self, end, [
             ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))", 9),
             ("pass", -signal.SIGTERM)])
 
@@ -12267,7 +12269,7 @@ class TestReadme(unittest.TestCase):
             self.assertRegex(done.stdout.decode(), "^(?s:%s)$" % pattern)
 
         shown = "".join(self.texts("console"))
-        at_once(self, run, [part.partition("\n") for part in
+        run_together(self, run, [part.partition("\n") for part in
                             re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]])
 
     def imported(self, name):
@@ -12482,7 +12484,7 @@ class TestHouse(unittest.TestCase):
         self.assertEqual(strays, [])
 
     def test_every_method_has_its_handler_and_every_handler_its_row(self):
-        self.assertEqual(set(mcp_min.HANDLERS), set(mcp_min.METHODS))
+        self.assertEqual(set(mcp_min.METHOD_HANDLERS), set(mcp_min.METHODS))
 
     def test_every_public_name_is_documented(self):
         """In whole sentences: each docstring ends its first paragraph with a stop."""

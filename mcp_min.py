@@ -37,8 +37,8 @@ The file is read from top to bottom; no section uses names of a later one:
     12 Familiar names  FastMCP's and the official SDK's spellings; may be deleted
     13 Command line  the program in this file
 
-Two ways to read it.  To learn the protocol: sections 1, 3, 7, 10 and 11 (3,500 lines).
-To find out what a connection waits for: sections 4, 5 and 6 (2,000 lines).
+Two ways to read it.  To learn the protocol: sections 1, 3, 7, 10 and 11 (3,600 lines).
+To find out what a connection waits for: sections 4, 5 and 6 (2,100 lines).
 
 There are two eras of the protocol.  In the legacy era, up to 2025-11-25, a connection
 opens with a handshake (`initialize`), and both ends may send requests.  In the modern
@@ -165,7 +165,8 @@ METHODS = {
     "tools/list":               Method("tools", "tools", cacheable=True),
     "tools/call":               Method("tools", asks=True),
     "resources/list":           Method("resources", "resources", cacheable=True),
-    "resources/templates/list": Method("resources", "resourceTemplates", cacheable=True),
+    "resources/templates/list": Method("resources", "resourceTemplates",
+                                       cacheable=True),
     "resources/read":           Method("resources", asks=True, cacheable=True),
     "resources/subscribe":      Method("resources.subscribe", inline=True,
                                        **LEGACY_ONLY),
@@ -1423,8 +1424,9 @@ class OutgoingRequests:
 
     def _find(self, request_id: Any) -> OutgoingRequest | None:
         # Some servers return id 1 as "1".  The slice bounds int() on hostile input.
-        if type(request_id) is str and request_id.isdecimal() and str(int(request_id[:20])) == request_id:
-            request_id = int(request_id)
+        if type(request_id) is str and request_id.isdecimal():
+            number = int(request_id[:20])
+            request_id = number if str(number) == request_id else request_id
         return self._sent.get(valid_id(request_id))
 
     def _take_out(self, request: OutgoingRequest) -> None:
@@ -2026,7 +2028,7 @@ class Connection:
     # -- serving
 
     def _accept(self, request: IncomingRequest) -> None:
-        """Add a request to the table and handle it; McpError as IncomingRequests.add."""
+        """Add a request and handle it; McpError: see IncomingRequests.add."""
         request.inline = self.owner.is_inline(request.method)
         if self.responds and self.requests_in.add(request):
             self.reading.handle(request)
@@ -2065,7 +2067,7 @@ class Connection:
         return self.eof.is_set() and isinstance(error, ConnectionClosed)
 
     def _on_eof(self) -> None:
-        """The other end has closed: wait for running handlers for a time, then close."""
+        """The other end has closed: wait for handlers for some time, then close."""
         if self._reader_to_close:
             self._reader_to_close.close()
         self.eof.set()
@@ -2594,7 +2596,8 @@ def undeclared_text(missing: Json, version: str) -> str:
 
     version: "" before the handshake.
     """
-    if "elicitation" in missing and version and not REVISIONS[version].elicitation_modes:
+    without = version and not REVISIONS[version].elicitation_modes
+    if "elicitation" in missing and without:
         return f"Revision {version} has no elicitation"
     return "The client did not declare the capability: " + ", ".join(missing)
 
@@ -3363,7 +3366,7 @@ def result_before(session: Any, request: OutgoingRequest, deadline: float) -> Js
 
 
 def policy_of_probe(session: Any, probe: OutgoingRequest, deadline: float,
-                     usable: Iterable[str] = MODERN_VERSIONS) -> ModernClientPolicy:
+                    usable: Iterable[str] = MODERN_VERSIONS) -> ModernClientPolicy:
     """The policy for a server that has answered the probe.
 
     usable: the versions to choose from.  McpError, RequestTimeout: the server is not
@@ -3383,7 +3386,8 @@ def policy_of_probe(session: Any, probe: OutgoingRequest, deadline: float,
         raise no_common_version(supported)
     if not result:  # it is modern, but refused this version: discover with another
         try:
-            result = result_before(session, send_discover(session, shared[-1]), deadline)
+            again = send_discover(session, shared[-1])
+            result = result_before(session, again, deadline)
         except McpError:
             pass  # it refuses again; other requests may work
     return ModernClientPolicy(session, shared[-1], result)
@@ -3419,7 +3423,7 @@ def send_initialize(session: Any, mode: str, deadline: float) -> Json:
 # attributes too.  A plain dict that a handler returns is data, not a content block.
 
 WIRE_NAMES = {"meta": "_meta", "mime_type": "mimeType", "website_url": "websiteUrl",
-               "input_schema": "inputSchema", "output_schema": "outputSchema"}
+              "input_schema": "inputSchema", "output_schema": "outputSchema"}
 
 
 def wire_fields(**fields: Any) -> Json:
@@ -3510,12 +3514,12 @@ class Text(Block):
         self._set(text=text, **fields)
 
 
-FILE_SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg",
-               b"GIF8": "image/gif", b"RIFF": "image/webp"}
-
-
 class Media(Block):
-    _field_names, _default = "type data mimeType annotations _meta", ""
+    """Images and audio: bytes with a MIME type."""
+
+    _field_names = "type data mimeType annotations _meta"
+    _default = ""
+    _signatures: dict[bytes, str] = {}  # noqa: RUF012 - patterns of the first bytes
 
     def __init__(self, data: bytes | str | None = None, *, path: Any = None,
                  mime_type: str | None = None, format: str | None = None,
@@ -3530,8 +3534,8 @@ class Media(Block):
             data = from_base64(data)
         if data is None:
             raise TypeError(f"{type(self).__name__} needs data or path")
-        guesses = (mime for start, mime in FILE_SIGNATURES.items()
-                   if data.startswith(start))
+        guesses = (mime for pattern, mime in self._signatures.items()
+                   if re.match(pattern, data, re.DOTALL))
         mime_type = mime_type or fields.pop("mimeType", None) or (
             f"{self._type}/{format}" if format else next(guesses, self._default))
         self._set(data=to_base64(data), mimeType=mime_type, **fields)
@@ -3544,6 +3548,9 @@ class Image(Media):
     """
 
     _type, _default = "image", "image/png"
+    _signatures = {  # noqa: RUF012
+        b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg",
+        b"GIF8": "image/gif", b"RIFF....WEBP": "image/webp"}
 
 
 class Audio(Media):
@@ -3617,12 +3624,14 @@ class Message(Fields):
         if len(args) == 2:
             swapped = args[0] not in ROLES and is_text(args[1]) and args[1] in ROLES
             role, content = args[::-1] if swapped else args
-            args, fields = (), {"role": role, "content": content}
-        if args:
+            fields = {**fields, "role": role, "content": content}
+        elif args:
             fields["role" if "content" in fields else "content"] = args[0]
-        role, content = fields.pop("role", "user"), fields.pop("content")
+        role, content = fields.pop("role", "user"), fields.pop("content", None)
         if fields:
             raise TypeError(f"a Message has no {', '.join(fields)}")
+        if content is None:
+            raise TypeError("a Message needs content")
         if role not in ROLES:
             raise ValueError(f'a role is "user" or "assistant", not {role!r:.60}')
         self._set(role=role, content=Text(content) if is_text(content) else content)
@@ -4068,8 +4077,8 @@ BOOLEAN_SCHEMAS: Any = {True: {}, False: {"not": {}}}
 class Evaluation:
     """One schema applied to one value.
 
-    errors: the first errors, with their paths; failures: how many there are.  repairs:
-    (path, JSON) of text whose type is wrong, but which contains JSON of a right type.
+    errors: (path, text, what is expected) of the first; failures: how many there are.
+    repairs: (path, JSON) of text of a wrong type that contains JSON of a right type.
     evaluated: the names or indices that a keyword has applied to; `unevaluated…`
     applies to the others.  result: the object that the value stands for.  scope: the
     base URIs from the document's root to here.
@@ -4082,7 +4091,7 @@ class Evaluation:
         work.spend(1)
         self.validator, self.path, self.work = validator, path, work
         self.scope = (*scope, validator.bases.get(id(schema), scope[-1]))
-        self.errors: list[Mismatch] = []  # of each: its path, its text, what is expected
+        self.errors: list[Mismatch] = []
         self.failures = 0
         self.repairs: list[tuple[Any, Any]] = []
         self.evaluated: set[Any] = set()
@@ -4121,7 +4130,7 @@ class Evaluation:
 
     def apply(self, schema: Any, value: Any, *key: Any) -> Evaluation:
         return Evaluation(self.validator, schema, value, (*self.path, *key),
-                           self.scope, self.work).run()
+                          self.scope, self.work).run()
 
     def add_errors(self, other: Evaluation) -> None:
         self.failures += other.failures
@@ -4331,7 +4340,7 @@ class Evaluation:
 
 IN_PLACE_KEYWORDS = {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef"}
 BOUNDS = (("at most", operator.le), ("at least", operator.ge),
-           ("less than", operator.lt), ("more than", operator.gt))
+          ("less than", operator.lt), ("more than", operator.gt))
 APPLIERS: Any = {  # type: what applies its keywords, and its `unevaluated…` keyword
     "integer number": (Evaluation.number, ""), "number": (Evaluation.number, ""),
     "string": (Evaluation.text, ""),
@@ -4352,7 +4361,7 @@ def is_multiple(value: Any, unit: Any) -> bool:
 
 def pattern_matches(pattern: str, text: str) -> bool:
     if len(text) > MAX_SUBJECT:
-        raise SchemaError(f"no pattern is tried on over {MAX_SUBJECT} characters")
+        raise TooMuchWork(f"no pattern is tried on over {MAX_SUBJECT} characters")
     return compile_pattern(pattern).search(text) is not None
 
 
@@ -4425,9 +4434,10 @@ def metaschema() -> Validator:
 # Hints.  Each becomes a Schema, which can also construct the object of a value.
 
 NULL_SCHEMA = Schema({"type": "null"})
-SIMPLE_SCHEMAS = {str: Schema(TEXT_SCHEMA), bool: Schema({"type": "boolean"}),
-          int: Schema({"type": "integer"}, int), float: Schema(NUMBER_SCHEMA, float),
-          object: Schema({}), None: NULL_SCHEMA, type(None): NULL_SCHEMA}
+SIMPLE_SCHEMAS = {
+    str: Schema(TEXT_SCHEMA), bool: Schema({"type": "boolean"}),
+    int: Schema({"type": "integer"}, int), float: Schema(NUMBER_SCHEMA, float),
+    object: Schema({}), None: NULL_SCHEMA, type(None): NULL_SCHEMA}
 FORMATS: Any = {  # by the names of classes, which need not be imported
     "datetime.datetime": {"format": "date-time"},
     "datetime.date":     {"format": "date"},
@@ -4650,7 +4660,7 @@ def class_schema(cls: Any, read: Any, output: bool) -> Schema:
     format = next((name for name in names if name in FORMATS), "")
     if format:
         return Schema({"type": "string", **FORMATS[format]},
-                     lambda value: parse_format(cls, str(value)))
+                      lambda value: parse_format(cls, str(value)))
     return object_schema(parts_of(cls, output), read, output,
                          make=lambda value: cls(**value))
 
@@ -5222,14 +5232,14 @@ class UriTemplate:
 class Context:
     """What a handler can find out and do about the request that it serves.
 
-    A parameter annotated `Context` gets one.  Each call that talks to the client raises
-    Cancelled once the client has cancelled the request or is gone.  Usable from any
-    thread; when the request has been answered, progress and messages are dropped.
+    A parameter annotated `Context` receives it.  Each call that talks to the client
+    raises Cancelled when the client has cancelled the request or is gone.  Usable from
+    any thread; when the request has been answered, progress and messages are dropped.
 
     Methods that ask the client (elicit, sample, list_roots, ask) block until it has
-    answered.  In the stateless revision they end the handler instead, by an exception
-    that `except Exception` does not catch, and the handler runs again from the top when
-    the answers have come.  So put side effects before a question into `once`.  There
+    answered.  In the modern era they end the handler instead, by an exception that
+    `except Exception` does not catch, and the handler runs again from the top when the
+    answers have come.  So put side effects before a question into `once`.  In that era
     only tools, prompts and resources can ask, and only on the handler's own thread.
 
     In an `async def` handler await the methods that return something: `await
@@ -5237,8 +5247,8 @@ class Context:
     """
 
     loop_thread = 0  # the identity of the thread that runs its `async def` handler
-    _asked: AbstractSet[Any] = frozenset()   # the keys of its questions
-    _awaitables: tuple[PendingCall, ...] = ()    # those that must have been awaited
+    _asked_keys: AbstractSet[Any] = frozenset()
+    _pending_calls: tuple[PendingCall, ...] = ()  # all that must have been awaited
 
     if TYPE_CHECKING:  # see section 12
         request_context: Any
@@ -5251,7 +5261,7 @@ class Context:
     def __init__(self, server: Server, incoming: IncomingRequest, policy: Any,
                  server_session: ServerSession | None = None) -> None:
         self.server, self.incoming, self.policy = server, incoming, policy
-        self.server_session = server_session  # it can respond later; None for a notification
+        self.server_session = server_session  # None for a notification
 
     request_id = property(lambda self: self.incoming.id,
                           doc="The id of the request, as received.")
@@ -5274,13 +5284,13 @@ class Context:
         """Return what `run` returns; in an `async def` handler an awaitable of it."""
         if self.loop_thread != threading.get_ident():
             return run()
-        self._awaitables += (PendingCall(run),)
-        return self._awaitables[-1]  # type: ignore[return-value]
+        self._pending_calls += (PendingCall(run),)
+        return self._pending_calls[-1]  # type: ignore[return-value]
 
     def check_awaited(self) -> None:
         """RuntimeError if the handler has ended without awaiting a result."""
-        for awaitable in self._awaitables:
-            if not awaitable.awaited:
+        for call in self._pending_calls:
+            if not call.awaited:
                 raise RuntimeError(NOT_AWAITED)
 
     def check_cancelled(self) -> None:
@@ -5294,15 +5304,16 @@ class Context:
 
     def _wait(self, seconds: float) -> None:
         self.incoming.connection.reading.hand_over_reading(self.incoming)
-        self._cancelled.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
+        self._cancel_event.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
         self.check_cancelled()
 
     @cached_property
-    def _step_results(self) -> Json:  # the results of `once`
+    def _step_results(self) -> Json:  # the policy's own dict: see step_results there
         return self.policy.step_results()  # type: ignore[no-any-return]
 
     @cached_property
-    def _cancelled(self) -> threading.Event:  # one for all waits: hooks stay
+    def _cancel_event(self) -> threading.Event:
+        # One for all waits, because a hook cannot be removed.
         event = threading.Event()
         self.incoming.on_cancel(event.set)
         return event
@@ -5325,7 +5336,7 @@ class Context:
 
     def track(self, iterable: Iterable[Any], total: float | None = None,
               message: str | None = None) -> Iterator[Any]:
-        """Yield the items, report progress every 0.1 s, and raise Cancelled between."""
+        """Yield the items, report progress every 0.1 s, and check for Cancelled."""
         if total is None:
             total = getattr(iterable, "__len__", lambda: None)()
         due = 0.0
@@ -5359,15 +5370,16 @@ class Context:
 
     def elicit(self, message: str, schema: Any = None, key: str | None = None,
                timeout: float | None = 600, *, response_type: Any = None) -> Elicited:
-        """Ask the user to fill in a form; blocks, see the class (client/elicitation).
+        """Ask the user to fill in a form; blocks, see Context (client/elicitation).
 
         schema, or response_type: a dataclass or TypedDict class; a list of choices or a
         scalar type, asked for as the property `value`; a flat JSON Schema of primitives
         and choices; or None, to ask for consent only.  ValueError: a form cannot ask
         for it.  key: the name of the question within this request; give one if the
         order of your questions may change when the handler runs again.  timeout:
-        seconds until RequestTimeout; without effect in the stateless revision.
-        McpError: the client did not declare the capability, or gave invalid answers.
+        seconds until RequestTimeout; without effect in the modern era.  McpError: the
+        client gave invalid answers, or did not declare the capability; in the modern
+        era the latter ends the handler, and the client gets the error.
         """
         form = Form(response_type if schema is None else schema)
         params = {"message": message, "requestedSchema": form.schema}
@@ -5377,8 +5389,8 @@ class Context:
                    key: str | None = None, timeout: float | None = 600) -> Elicited:
         """Ask the user to visit a URL; "accept" means that the user agreed to open it.
 
-        Blocks, and key, timeout: as `elicit`.  ValueError: not a URL.  elicitation_id:
-        ignored, because we make one.
+        Blocks; key and timeout are as in `elicit`.  ValueError: not a URL.
+        elicitation_id: ignored, because one is generated.
         """
         if not re.match(URI_START, url):
             raise ValueError(f"not a URL: {url!r:.100}")
@@ -5391,8 +5403,8 @@ class Context:
                timeout: float | None = 600, **params: Any) -> Sampled:
         """Let the client's model continue a str, a message, or a list of both.
 
-        Blocks, and key, timeout, McpError: as `elicit`.  params: further parameters of
-        the request, such as modelPreferences (client/sampling).
+        Blocks; key, timeout and McpError are as in `elicit`.  params: further
+        parameters of the request, such as modelPreferences (client/sampling).
         """
         messages = messages if type(messages) is list else [messages]
         params = {
@@ -5418,7 +5430,7 @@ class Context:
         """
         for request in requests.values():
             if request.get("method") not in CLIENT_REQUESTS:
-                raise ValueError(f"nothing to ask a client: {request}")
+                raise ValueError(f"a client cannot be asked this: {request}")
         return self._ask({key: question_for(r["method"], r.get("params") or {}, dict)
                           for key, r in requests.items()}, timeout, dict)
 
@@ -5434,17 +5446,18 @@ class Context:
              pick: Callable[[Json], T]) -> T:
         self.check_cancelled()
         with self.server.lock:  # several threads may ask at once
-            number = len(self._asked) + 1
+            number = len(self._asked_keys) + 1  # so their order matters
             questions = {
                 key or f"{CLIENT_REQUESTS[question.method]}-{number}": question
                 for key, question in questions.items()}
-            if self._asked & questions.keys():
+            if self._asked_keys & questions.keys():
                 raise ValueError(f"asked before in this request: {[*questions]}")
-            self._asked |= questions.keys()
-        return self._call_or_awaitable(partial(self._ask_policy, questions, timeout, pick))
+            self._asked_keys |= questions.keys()
+        return self._call_or_awaitable(
+            partial(self._ask_policy, questions, timeout, pick))
 
     def _ask_policy(self, questions: dict[Any, Question], timeout: float | None,
-                  pick: Callable[[Json], T]) -> T:
+                    pick: Callable[[Json], T]) -> T:
         self.incoming.connection.reading.hand_over_reading(self.incoming)
         return pick(self.policy.ask(self.incoming, questions, timeout))
 
@@ -5533,7 +5546,7 @@ def form_problem(field: Json) -> str:
     field_type, items = field.get("type"), field.get("items")
     if field_type == "array":
         choices = isinstance(items, dict) and {"enum", "anyOf"} & items.keys()
-        return "" if choices else "a list that is not one of choices"
+        return "" if choices else "a list without fixed choices"
     if field_type not in FORM_TYPES:
         return f"the type is {field_type}, not one of {', '.join(FORM_TYPES)}"
     if field_type != "string" and "enum" in field:
@@ -5613,7 +5626,7 @@ def check_tool_name(name: str) -> str:
         raise ValueError(f"tool name {name!r}: hosts take {TOOL_NAME}")
     if "." in name or len(name) > 48:
         warn(f"mcp_min: tool name {name!r}: some hosts reject dots, "
-            "or over 48 characters\n")
+             "or over 48 characters\n")
     return name
 
 
@@ -5686,7 +5699,7 @@ class Tool(Registration):
 
     def own_fields(self) -> Json:
         return wire_fields(input_schema=self.signature.schema,
-                    output_schema=self._output.schema)
+                           output_schema=self._output.schema)
 
     def result(self, value: Any) -> Json:
         """The result for what the function returned (server/tools, "Tool Result")."""
@@ -5833,30 +5846,37 @@ LIFESPAN_SECONDS = 5.0  # that leaving a lifespan, or cancelling all tasks, may 
 class AsyncRuntime:
     """The event loop of all `async def` handlers of a server, and its lifespan.
 
-    Each connection is served in a `with` block: the first enters the lifespan, the last
-    leaves it and ends the loop.  The loop runs on a thread of its own, which starts
-    with the first coroutine.  on_caller: it runs on the thread that waits for a
-    coroutine, while that waits, because handlers must run on a thread of the host.
+    The first connection enters the lifespan; the last leaves it and ends the loop,
+    which runs on a thread of its own from the first coroutine on.  on_caller: there is
+    no such thread; a thread that waits for a coroutine runs the loop meanwhile, because
+    handlers must run there.  The first connection decides this, until the last leaves.
     """
 
-    def __init__(self, server: Server, lifespan: Any, on_caller: bool) -> None:
-        self._server, self._lifespan, self.on_caller = server, lifespan, on_caller
-        self._lifespan_lock = threading.Lock()  # guards the next two, and is held meanwhile
+    def __init__(self, server: Server, lifespan: Any) -> None:
+        self._server, self._lifespan = server, lifespan
+        # Guards the next three; held while a lifespan is entered or left.
+        self._lifespan_lock = threading.Lock()
+        self.on_caller = False
         self._connections = 0
         self._leave: Callable[[], Any] | None = None
         self.context: Any = {}             # the value that the lifespan yielded
-        self._lock = threading.RLock()     # guards the next two; held by the thread
-        self._loop: Any = None             # that runs the loop if on_caller
+        # Guards the next two; held by the thread that runs the loop if on_caller.
+        self._lock = threading.RLock()
+        self._loop: Any = None
         self._adopted = False              # the loop is the application's
         self._ended = threading.Event()    # set when the loop has been closed
 
-    def __enter__(self) -> None:
+    def enter(self, on_caller: bool) -> None:
+        """A connection begins."""
         with self._lifespan_lock:
-            if not self._connections and self._lifespan:
-                self._enter_lifespan()
+            if not self._connections:
+                self.on_caller = on_caller
+                if self._lifespan:
+                    self._enter_lifespan()
             self._connections += 1
 
-    def __exit__(self, *exc: object) -> None:
+    def leave(self) -> None:
+        """A connection has ended."""
         with self._lifespan_lock:
             self._connections -= 1
             if self._connections:
@@ -5966,7 +5986,8 @@ class AsyncRuntime:
     def _close(self) -> None:
         with self._lock:
             loop, self._loop = self._loop, None
-            if not loop or self._adopted:
+            adopted, self._adopted = self._adopted, False
+            if not loop or adopted:
                 return
             if self.on_caller:
                 loop.run_until_complete(self._cancel_tasks())
@@ -5984,7 +6005,8 @@ def task_context() -> Any:
     return ContextVar("mcp_min", default=None)
 
 
-async def run_coroutine(ctx: Context, coroutine: Any) -> tuple[Any, BaseException | None]:
+async def run_coroutine(ctx: Context,
+                        coroutine: Any) -> tuple[Any, BaseException | None]:
     """Run the coroutine of a handler; return (its result, None) or (None, its error).
 
     The error is not raised here, because a SystemExit in a task would end the loop.
@@ -6016,8 +6038,8 @@ async def run_coroutine(ctx: Context, coroutine: Any) -> tuple[Any, BaseExceptio
         ctx.loop_thread, ctx.incoming.thread = before, None
 
 
-def unpack_outcome(outcome: Callable[[], tuple[Any, BaseException | None]]) -> Any:
-    value, error = outcome()
+def unpack_outcome(outcome: tuple[Any, BaseException | None]) -> Any:
+    value, error = outcome
     if error:
         raise error
     return value
@@ -6114,12 +6136,13 @@ class Registrations:
             raise TypeError("each of the capabilities must be a dict")
         self._more_capabilities = more_capabilities
         self._middleware: list[Any] = []
-        self.lock = threading.Lock()  # guards all below
+        # Guards all below, the subscriptions of a policy, and Context._asked_keys.
+        self.lock = threading.Lock()
         self._lists = {row.list_key: Registry(row)
                        for row in METHODS.values() if row.list_key}
         self._completers: dict[tuple[str, str], Signature] = {}
         self._complete_any: Any = None
-        self._replaced: set[str] = set()  # keys that were warned of
+        self._warned: set[tuple[str, str]] = set()  # what was registered again
         self._methods: dict[str, Signature] = {}
         self.subscribers: set[Any] = set()  # policies that are notified of changes
         self._offered = {"logging", *more_capabilities}  # capabilities; only grows
@@ -6252,16 +6275,18 @@ class Registrations:
     def _add(self, entry: Registration, fn: F) -> F:
         if not entry.enabled:
             return fn
-        registry = self._lists[entry.list_key]
-        if entry.key in registry.entries and entry.key not in self._replaced:
-            self._replaced.add(entry.key)
-            warn(f"mcp_min: {entry.key} is registered again: the new one counts\n")
+        registry, name = self._lists[entry.list_key], (entry.list_key, entry.key)
         with self.lock:
+            again = entry.key in registry.entries and name not in self._warned
+            if again:
+                self._warned.add(name)
             registry.add(entry)
             self._offered.add(registry.capability)
             if entry.list_key in COMPLETABLE and entry.choices():
                 self._offered.add("completions")
             self._list_changed(registry.capability)
+        if again:
+            warn(f"mcp_min: {entry.key} is registered again: the new one counts\n")
         return fn
 
     def _remove(self, list_key: str, key: str) -> None:
@@ -6329,8 +6354,7 @@ class Server(Registrations):
     drain_seconds: time for running handlers when the client hangs up.
     mask_errors: send "Internal error" instead of the texts of exceptions.
     strict_input: do not convert arguments, such as "5" for an int.
-    run_handler: called with a function without arguments, which it must call on the
-    right thread, now or later (for Blender, Tk).
+    run_handler(job): must call job() on the right thread, now or later (Blender, Tk).
     lifespan: a function of the server that returns a context manager, async or not.  It
     is entered before the first connection is served and left after the last; handlers
     get its value as `ctx.lifespan_context`.
@@ -6376,7 +6400,7 @@ class Server(Registrations):
         self.cache_ttl, self.cache_scope = cache_ttl, cache_scope
         self.mask_errors, self.strict_input = mask_errors, strict_input
         self._run_handler = run_handler
-        self.async_runtime = AsyncRuntime(self, lifespan, on_caller=run_handler is not None)
+        self.async_runtime = AsyncRuntime(self, lifespan)
         self.limits: Json = {
             "max_workers": max_workers, "max_message_bytes": max_message_bytes,
             "max_depth": max_depth, "drain_seconds": drain_seconds}
@@ -6387,9 +6411,9 @@ class Server(Registrations):
             **ignored: Any) -> None:
         """Serve over stdin and stdout; blocks until the client hangs up.
 
-        threaded: see `serve`.  Meanwhile the process prints to stderr.  Ctrl-C raises
-        SystemExit(130), SIGTERM SystemExit(143).  RuntimeError: a server of this
-        process is running.  ValueError: another transport (basic/transports/stdio).
+        While it serves, what the process prints goes to stderr.  threaded: see `serve`.
+        Ctrl-C raises SystemExit(130), SIGTERM SystemExit(143).  RuntimeError: a server
+        of this process is running.  ValueError: another transport (basic/transports).
         """
         check_transport(transport)
         ignore_options("run()", ignored)
@@ -6418,8 +6442,11 @@ class Server(Registrations):
             session = ServerSession(self, reader, writer, own_reader=True)
 
             def serve() -> None:
-                with self.async_runtime:
+                self.async_runtime.enter(self._run_handler is not None)
+                try:
                     session.run()
+                finally:
+                    self.async_runtime.leave()
 
             if not start_thread("mcp server", partial(run_into, done, serve)):
                 raise RuntimeError("no thread can be started")
@@ -6440,16 +6467,19 @@ class Server(Registrations):
         while other threads read, answer pings and so on.  If no thread can be started,
         the calling thread does all of that.  own_reader: close the reader at its end.
         """
-        self.async_runtime.on_caller = self.async_runtime.on_caller or not threaded
-        with self.async_runtime:
+        self.async_runtime.enter(self._run_handler is not None or not threaded)
+        try:
             ServerSession(self, reader, writer, own_reader, threaded).run()
+        finally:
+            self.async_runtime.leave()
 
     def dispatch(self, ctx: Context, method: str, params: Json, depth: int = 0) -> Json:
         """Call the handler of a request, through the middleware from `depth` on."""
-        method_called = ctx.incoming.method  # a middleware cannot change it
+        method_called = ctx.incoming.method  # `method` may come from a middleware
         row = METHODS.get(method_called)
         if depth == len(self._middleware) or row and row.inline:
-            return METHOD_HANDLERS.get(method_called, Server.call_custom)(self, ctx, params)
+            handler = METHOD_HANDLERS.get(method_called, Server.call_custom)
+            return handler(self, ctx, params)
         layer = self._middleware[depth]
         result = layer(ctx, method, params, partial(self.dispatch, depth=depth + 1))
         if not isinstance(result, dict):
@@ -6462,39 +6492,42 @@ class Server(Registrations):
         arguments = {key: value for key, value in params.items() if key != "_meta"}
         if list(signature.node["properties"]) == ["params"]:
             arguments = {"params": params}
-        return self._respond(ctx, signature, arguments, self._custom_result, None)
+        return self._call_user(ctx, signature, arguments, self._custom_result)
 
-    def _custom_result(self, ctx: Context, _: Any, run: Any, *args: Any) -> Json:
-        value = to_json_data(run(*args))
+    def _custom_result(self, ctx: Context, call: Callable[[], Any]) -> Json:
+        value = to_json_data(call())
         return value if type(value) is dict else wire_fields(result=value)
 
-    def _respond(self, ctx: Context, signature: Signature, arguments: Json,
-                 finish: Callable[..., Json], entry: Any, tool: bool = False) -> Json:
-        """Call a user's function, and make the result of what it returns or raises.
+    def _call_user(self, ctx: Context, signature: Signature, arguments: Json,
+                   finish: Callable[[Context, Callable[..., Any]], Json],
+                   tool: bool = False) -> Json:
+        """Call a user's function, and return the result: finish(ctx, call).
 
-        The result is finish(ctx, entry, call, *args), which calls call(*args).  An
-        `async def` function does not occupy a thread while it waits: this returns
-        NO_RESPONSE_YET, and a thread of the pool responds when it has ended.
+        `finish` makes the result of what call() returns or raises.  Unless it must run
+        on a certain thread, or inside middleware, an `async def` function does not
+        occupy a thread while it waits: then this returns NO_RESPONSE_YET, and a thread
+        of the pool calls `finish` and responds when the coroutine has ended.
         """
-        call = self._call, ctx, signature, arguments, tool
+        call = partial(self._call, ctx, signature, arguments, tool)
         if not (signature.is_async and ctx.server_session) or self._middleware or (
                 self.async_runtime.on_caller or not ctx.incoming.connection.threaded):
-            return finish(ctx, entry, *call)
+            return finish(ctx, call)
         try:
-            coroutine = run_coroutine(ctx, self._call(ctx, signature, arguments, tool,
-                                                  wait=False))
-        except BaseException:  # the arguments are invalid: the same again, to respond
-            return finish(ctx, entry, *call)
-        future = self.async_runtime.submit(coroutine)
+            value = call(wait=False)
+        except BaseException as error:
+            return finish(ctx, partial(unpack_outcome, (None, error)))
+        if not hasattr(value, "__await__"):  # a decorator has waited for it
+            return finish(ctx, lambda: value)
+        future = self.async_runtime.submit(run_coroutine(ctx, value))
         ctx.server_session.respond_later(ctx, future, partial(
-            finish, ctx, entry, unpack_outcome, future.result))
+            finish, ctx, lambda: unpack_outcome(future.result())))
         return NO_RESPONSE_YET  # type: ignore[no-any-return]
 
     def await_if_needed(self, ctx: Context, value: Any) -> Any:
         """Return the value that a handler returned; wait for it if it is awaitable."""
         if not hasattr(value, "__await__"):
             return value
-        return unpack_outcome(partial(self.async_runtime.wait, run_coroutine(ctx, value)))
+        return unpack_outcome(self.async_runtime.wait(run_coroutine(ctx, value)))
 
     def _call(self, ctx: Context, signature: Signature, arguments: Json,
               tool: bool = False, wait: bool = True) -> Any:
@@ -6515,8 +6548,8 @@ class Server(Registrations):
             return self.await_if_needed(ctx, value) if (
                 wait and hasattr(value, "__await__")) else value
         return run_on_host_thread(
-            self._run_handler, lambda: self.await_if_needed(ctx, signature.call(kwargs)),
-            ctx.incoming)
+            self._run_handler,
+            lambda: self.await_if_needed(ctx, signature.call(kwargs)), ctx.incoming)
 
     def error_text(self, error: BaseException) -> str:
         """The text of an exception for the client, or "Internal error" if masked."""
@@ -6569,12 +6602,12 @@ class Server(Registrations):
     @handles("tools/call")
     def _tools_call(self, ctx: Context, params: Json) -> Json:
         tool: Tool = self._lists["tools"].get(params, "tool")
-        return self._respond(ctx, tool.signature, object_in(params, "arguments"),
-                             self._tool_result, tool, tool=True)
+        return self._call_user(ctx, tool.signature, object_in(params, "arguments"),
+                               partial(self._tool_result, tool), tool=True)
 
-    def _tool_result(self, ctx: Context, tool: Tool, call: Any, *args: Any) -> Json:
+    def _tool_result(self, tool: Tool, ctx: Context, call: Callable[[], Any]) -> Json:
         try:
-            return tool.result(call(*args))
+            return tool.result(call())
         except (McpError, Unwind):
             raise
         except ToolError as error:
@@ -6591,13 +6624,9 @@ class Server(Registrations):
     def _resources_read(self, ctx: Context, params: Json) -> Json:
         uri = require_type(params.get("uri"), str, "uri")
         entry, arguments = self._resource_at(ctx, uri)
-        return self._respond(ctx, entry.signature, arguments, self._resource_result,
-                             (entry, uri))
-
-    def _resource_result(self, ctx: Context, entry_and_uri: Any, call: Any,
-                         *args: Any) -> Json:
-        entry, uri = entry_and_uri
-        return {"contents": entry.contents(call(*args), uri)}
+        return self._call_user(
+            ctx, entry.signature, arguments,
+            lambda ctx, call: {"contents": entry.contents(call(), uri)})
 
     def read(self, ctx: Context, uri: str) -> list[ResourceContents]:
         """Read a resource, for a handler that waits for it."""
@@ -6632,12 +6661,12 @@ class Server(Registrations):
     @handles("prompts/get")
     def _prompts_get(self, ctx: Context, params: Json) -> Json:
         prompt: Prompt = self._lists["prompts"].get(params, "prompt")
-        return self._respond(ctx, prompt.signature, object_in(params, "arguments"),
-                             self._prompt_result, prompt)
+        return self._call_user(ctx, prompt.signature, object_in(params, "arguments"),
+                               partial(self._prompt_result, prompt))
 
-    def _prompt_result(self, ctx: Context, prompt: Prompt, call: Any,
-                       *args: Any) -> Json:
-        value = call(*args)
+    def _prompt_result(self, prompt: Prompt, ctx: Context,
+                       call: Callable[[], Any]) -> Json:
+        value = call()
         values = value if type(value) in (list, tuple) else [value]
         return {**wire_fields(description=prompt.descriptor.get("description")),
                 "messages": [message_of(v) for v in values]}
@@ -6770,8 +6799,8 @@ class ServerSession(ConnectionOwner):
             with self._server.lock:
                 self.session.on_initialized()
         if self._server.has_method(method) and not self.connection.crowded():
-            # The handler of a notification gets a request that is in no table, so what
-            # is sent about it is dropped.
+            # The handler of a notification gets a request that is in no table, so that
+            # what is sent about it is dropped.  Its id is never sent.
             message = {"id": 0, "method": method, "params": params}
             request = IncomingRequest(self.connection, message, self.connection.outbox)
             ctx = Context(self._server, request, self.session)
@@ -6781,15 +6810,18 @@ class ServerSession(ConnectionOwner):
     def end(self) -> None:
         """Close; end the streams first if the client is still there, as at SIGTERM."""
         if not self.connection.closed:
-            self.on_eof()
+            self.end_streams()
             self.connection.outbox.wait_until_written(0.2)
         self.connection.close()
 
     def on_eof(self) -> None:
-        """End the streams, each with a result."""
+        self.end_streams()
+
+    def end_streams(self) -> None:
+        """End each `subscriptions/listen` request with a result."""
         with self._server.lock:
             subscribers = [listener for listener in self._server.subscribers
-                         if listener.connection is self.connection]
+                           if listener.connection is self.connection]
         for listener in subscribers:
             listener.end_stream()
 
@@ -6870,7 +6902,8 @@ class ClientSession(ConnectionOwner):
                timeout: float | None, progress_handler: Handler | None) -> Future[T]:
         """Send a request; return a future of what `read` returns for its result."""
         request = self.new_request(method, params, timeout, progress_handler)
-        self.connection.send_request(request, self.policy.add_meta(params), with_token=True)
+        self.connection.send_request(request, self.policy.add_meta(params),
+                                     with_token=True)
         return self._future(request, read)
 
     def _future(self, request: OutgoingRequest, read: Callable[[Json], T]) -> Future[T]:
@@ -6890,7 +6923,7 @@ class ClientSession(ConnectionOwner):
                     future.set_exception(error)
 
         def on_done(_: object) -> None:
-            if future.cancelled():
+            if future.cancelled():  # this notifies those who wait for it
                 finish()
             else:
                 self.connection.pool.submit(finish)
@@ -6918,7 +6951,7 @@ class ClientSession(ConnectionOwner):
             return {}
         params = require_type(request.params, dict, "params")
         if self.policy is None or request.method not in CLIENT_REQUESTS:
-            raise method_not_found(request.method)
+            raise method_not_found(request.method)  # also while it connects
         if not self._questions.acquire(blocking=False):
             raise McpError(INTERNAL_ERROR, f"Over {MAX_QUESTIONS} questions at once")
         requests = self.connection.requests_out
@@ -6926,7 +6959,8 @@ class ClientSession(ConnectionOwner):
             requests.suspend(request)
             request.on_cancel(partial(requests.resume, request))
         try:
-            return self.client.answer(request.method, params, self.policy.version)
+            return self.client.answer_question(request.method, params,
+                                               self.policy.version)
         finally:
             if request.method != "roots/list":
                 requests.resume(request)
@@ -7013,13 +7047,13 @@ class ClientBase:
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}")
         require_sync(sampling_handler, elicitation_handler, url_handler, log_handler,
-                    message_handler, progress_handler)
+                     message_handler, progress_handler)
         self._target, self._env, self._inherit_env = target, env, inherit_env
         self._cwd, self._mode, self._stderr = cwd, mode, stderr
         self.timeout = float("inf") if timeout is None else timeout
         self.max_timeout = max_timeout
         self.info = client_info or {"name": "mcp_min", "version": __version__}
-        self._handlers: Json = {}  # by the keys of ANSWER_FUNCTIONS
+        self._user_handlers: Json = {}  # by the keys of ANSWER_FUNCTIONS
         self.declared = capabilities or {}  # our capabilities
         self._add_handlers(
             form=elicitation_handler, url=url_handler, sampling=sampling_handler,
@@ -7085,26 +7119,27 @@ class ClientBase:
             raise RuntimeError("a client needs threads, and none can be started")
         if self._session:  # it is dead, but processes and pipes of it may be left
             self._session.close()
-        deadline = time.monotonic() + self.timeout
+        try:
+            self._connect_or_restart(time.monotonic() + self.timeout)
+        except BaseException as error:
+            if self._session:  # what the server has written to stderr shows why
+                self._session.process.release(keep_earlier=True)
+            if isinstance(error, RequestTimeout):
+                text = f"connecting took over {self.timeout:g} s: {error}"
+                raise RequestTimeout(text) from None
+            raise
+
+    def _connect_or_restart(self, deadline: float) -> None:
         session = self._launch()
         try:
             self._connect(session, self._mode, deadline)
-        except RequestTimeout as error:
-            raise RequestTimeout(f"connecting took over {self.timeout:g} s: "
-                                 f"{error}") from None
+            return
         except ConnectionClosed:
-            # Some servers of the handshake era end when they are probed.
+            # Some legacy servers end when they are probed: start it again.
             can_restart = isinstance(session.process, Process)
             if self._mode != "auto" or self._closed or not can_restart:
                 raise
-            session = self._launch()
-            try:
-                self._connect(session, LEGACY_MODE, deadline)
-            except Exception as error:
-                raise error from None  # not "during handling of" the first one
-        finally:
-            # If connecting failed, the held stderr shows why.
-            session.process.release(keep_earlier=True)
+        self._connect(self._launch(), LEGACY_MODE, deadline)
 
     def _connect(self, session: ClientSession, mode: str, deadline: float) -> None:
         self._session = session
@@ -7128,7 +7163,7 @@ class ClientBase:
         for uri in list(self._subscribed):  # of the process before this one
             try:
                 policy.subscribe(uri, seconds_until(deadline))
-            except (McpError, RequestTimeout) as error:  # connecting has succeeded
+            except (McpError, RequestTimeout) as error:  # it is connected nevertheless
                 self._subscribed.pop(uri, None)
                 warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
 
@@ -7214,7 +7249,7 @@ class ClientBase:
     # -- notifications of the server
 
     def call_handlers(self, callbacks: ThreadPool, method: str, params: Json,
-                         size: int = 0) -> None:
+                      size: int = 0) -> None:
         if method == LOG_MESSAGE and self.log_handler is not None:
             callbacks.submit(partial(self.log_handler, params), size=size)
         if self._message_handler is not None:
@@ -7235,30 +7270,30 @@ class ClientBase:
 
         roots: paths, file URIs, or dicts with uri and name.  ValueError: another URI.
         """
-        declared = "roots" in self._handlers
+        declared = "roots" in self._user_handlers
         self._add_handlers(roots=[*map(root_of, roots)])
         session = self._session
         if declared and session and session.policy and not session.connection.closed:
             session.policy.roots_changed()
 
     def _add_handlers(self, **handlers: Any) -> None:
-        self._handlers = {**self._handlers, **wire_fields(**handlers)}
-        for key in self._handlers:
+        self._user_handlers = {**self._user_handlers, **wire_fields(**handlers)}
+        for key in self._user_handlers:
             for name, details in CLIENT_CAPABILITIES[key].items():
                 self.declared = {
                     **self.declared, name: {**details, **self.declared.get(name, {})}}
 
-    def answer(self, method: str, params: Json, version: str) -> Json:
-        """Answer a question of the server; called by the library."""
+    def answer_question(self, method: str, params: Json, version: str) -> Json:
+        """Answer a question of the server; the library calls this."""
         key = CLIENT_REQUESTS.get(method)
         modes = REVISIONS[version].elicitation_modes
         if key == "elicitation" and modes and key in self.declared:
             key = str(params.get("mode", "form"))
             if key not in self.declared["elicitation"] or key not in modes:
                 raise invalid_params(f"The client did not declare the mode {key:.60}")
-        if key not in self._handlers:
+        if key not in self._user_handlers:
             raise method_not_found(method)
-        answer: Json = ANSWER_FUNCTIONS[key](self._handlers[key], params)
+        answer: Json = ANSWER_FUNCTIONS[key](self._user_handlers[key], params)
         return answer
 
 
@@ -7283,8 +7318,7 @@ class Client(ClientBase):
     None to decline, or Elicited.
     url_handler(message, url, params) -> True if the user agreed to open it.
     roots: a list, see `set_roots`.
-    A capability is declared exactly if its handler is given.
-    capabilities: merged into those that are declared.
+    capabilities: declared besides those of the handlers that are given.
     log_handler(params), message_handler(notification), progress_handler(progress,
     total, message): called in order on a thread of their own, where they may use the
     client.
@@ -7327,7 +7361,7 @@ class Client(ClientBase):
 
     def _read_tool(self, name: str, raise_on_error: bool, deadline: float,
                    raw: Json) -> ToolResult:
-        """Read the result of a tool, and validate it until `end`, or for 1 s."""
+        """Read the result of a tool; validate it until the deadline, or for 1 s."""
         if type(raw.get("content", [])) is not list:
             raise invalid_response('"content" is not a list')
         result, output = ToolResult.of(raw), self._outputs.get(name)
@@ -7383,8 +7417,9 @@ class Client(ClientBase):
         """
         tools = self._list("tools/list", timeout)
         schemas = {str(tool.get("name")): tool.get("outputSchema") for tool in tools}
-        self._outputs = {name: OutputSchema(schema, WRAPS_RESULT in schema, foreign=True)
-                         for name, schema in schemas.items() if type(schema) is dict}
+        self._outputs = {
+            name: OutputSchema(schema, WRAPS_RESULT in schema, foreign=True)
+            for name, schema in schemas.items() if type(schema) is dict}
         return tools
 
     def list_resources(self, *, timeout: float | None = None) -> list[Json]:
@@ -7416,7 +7451,7 @@ class Client(ClientBase):
     def complete(self, ref: str | Json, argument: str, value: str,
                  context: dict[str, str] | None = None, *,
                  timeout: float | None = None) -> Json:
-        """Complete an argument; a dict of `values`, `total`, `hasMore`.
+        """Complete an argument; return a dict of `values`, `total`, `hasMore`.
 
         ref: the name of a prompt, a URI template, or a dict as in the protocol.  value:
         the text so far.  context: the other arguments (server/utilities/completion).
@@ -7498,7 +7533,7 @@ def answer_sampling(handler: Handler, params: Json) -> Json:
         "model": "unknown", "stopReason": "endTurn"}
 
 
-ANSWER_FUNCTIONS: dict[Any, Any] = {  # called with the user's handler and the params
+ANSWER_FUNCTIONS: dict[Any, Any] = {  # of (the user's handler or roots, the params)
     "form":     answer_form,
     "url":      answer_url,
     "sampling": answer_sampling,
@@ -7516,7 +7551,7 @@ class MultiRoundRequest:
         self._session, self._params = session, params
         self._rounds = 0
         self._pause = 0.0         # between rounds that ask for nothing
-        self._give_up_at = 0.0    # the end of these rounds
+        self._deadline = 0.0      # when these rounds must end
 
     def more(self, request: OutgoingRequest, result: Json) -> bool:
         """If the result needs input, go on in the pool: the user may take long."""
@@ -7533,7 +7568,7 @@ class MultiRoundRequest:
         connection = self._session.connection
         try:
             params = self._next_params(request, result)
-            encode(params)  # raises what the handler's answer does wrong
+            encode(params)  # raises an error if an answer is not JSON
         except BaseException as error:
             if not isinstance(error, (McpError, RequestTimeout)):  # of a user's handler
                 log_exception(f"mcp_min: answering {request.method} failed")
@@ -7557,7 +7592,8 @@ class MultiRoundRequest:
             self._pause = 0.0
         if self._rounds > MAX_ROUNDS:
             raise invalid_response(f"asked {self._rounds} times in a row for input")
-        answer, version = self._session.client.answer, self._session.policy.version
+        answer = self._session.client.answer_question
+        version = self._session.policy.version
         answers = {key: answer(question["method"], question.get("params") or {},
                                version)
                    for key, question in questions.items()}
@@ -7571,13 +7607,13 @@ class MultiRoundRequest:
 
         now = time.monotonic()
         if not self._pause:
-            self._give_up_at = now + request.timeout
-        if now >= self._give_up_at:
+            self._deadline = now + request.timeout
+        if now >= self._deadline:
             raise self._session.timeout_error(
                 f"{request.method}: input required, but none asked for, for "
                 f"{request.timeout} s")
         self._pause = 2 * self._pause or EMPTY_ROUND_SECONDS
-        wait([request.future], min(self._pause, self._give_up_at - now))
+        wait([request.future], min(self._pause, self._deadline - now))
 
 
 def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
@@ -7621,9 +7657,9 @@ def load_config(path: Any) -> dict[str, Json]:
 
 
 # -- 12. Familiar names ----------------------------------------------------------------
-# The names of FastMCP and of the official SDK.  With them a stdio server that was
-# written for those runs when its imports name this file.  Nothing above needs this
-# section, so it can be deleted.
+# The names of FastMCP and of the official SDK.  A stdio server that was written for
+# them works when it imports these names from this file.  Nothing above needs this
+# section, so it can be deleted; but their options are known above too.
 
 FastMCP = Server
 MCPServer = Server
@@ -7656,28 +7692,21 @@ class AnyFields(Fields):
         return super().__getattr__(name) if known else None
 
 
-class ToolAnnotations(AnyFields):
-    """title, readOnlyHint, destructiveHint, idempotentHint, openWorldHint."""
-
-
-class Annotations(AnyFields):
-    """audience, priority, lastModified."""
-
-
-class Icon(AnyFields):
-    """src, mimeType, sizes."""
-
-
-class ErrorData(AnyFields):
-    """code, message, data: what McpError takes."""
-
-
-class Root(AnyFields):
-    """uri, name."""
-
-
-class ElicitRequestURLParams(AnyFields):
-    """mode, message, url, elicitationId."""
+ToolAnnotations = AnyFields
+Annotations = AnyFields
+Icon = AnyFields
+ErrorData = AnyFields
+Root = AnyFields
+ElicitRequestURLParams = AnyFields
+Completion = AnyFields
+CompletionArgument = AnyFields
+CompletionContext = AnyFields
+ModelPreferences = AnyFields
+ModelHint = AnyFields
+ClientCapabilities = AnyFields
+SamplingCapability = AnyFields
+RootsCapability = AnyFields
+Implementation = AnyFields
 
 
 class UrlElicitationRequiredError(McpError):
@@ -7687,19 +7716,6 @@ class UrlElicitationRequiredError(McpError):
         super().__init__(URL_REQUIRED, message or "URL elicitation required",
                          {"elicitations": to_json_data(elicitations)})
 
-
-class Completion(AnyFields):
-    """values, total, hasMore: a function of `@mcp.completion()` returns this."""
-
-
-CompletionArgument = AnyFields
-CompletionContext = AnyFields
-ModelPreferences = AnyFields
-ModelHint = AnyFields
-ClientCapabilities = AnyFields
-SamplingCapability = AnyFields
-RootsCapability = AnyFields
-Implementation = AnyFields
 
 
 class UserMessage(Message):
@@ -7717,7 +7733,7 @@ class AssistantMessage(Message):
 
 
 class KnownByField(type):
-    """The type of classes for `isinstance` and `match`, which look at one field."""
+    """A metaclass: `isinstance` and `match` compare one field."""
 
     def __instancecheck__(cls, value: Any) -> bool:
         name, expected = cls.field  # type: ignore[attr-defined]
@@ -7751,9 +7767,10 @@ class FamiliarSession:
         self._ctx = ctx
         self.elicit = self.elicit_form = ctx.elicit
         self.elicit_url = ctx.elicit_url
-        self.client_params = AnyFields(clientInfo=AnyFields.of(ctx.client_info),
-                                  capabilities=AnyFields.of(ctx.client_capabilities),
-                                  protocolVersion=ctx.protocol_version)
+        self.client_params = AnyFields(
+            clientInfo=AnyFields.of(ctx.client_info),
+            capabilities=AnyFields.of(ctx.client_capabilities),
+            protocolVersion=ctx.protocol_version)
 
     def send_elicit_complete(self, elicitation_id: str) -> Awaitable[None]:
         return self._ctx.notify("notifications/elicitation/complete",

@@ -343,6 +343,21 @@ class Cancelled(BaseException):
     code = REQUEST_CANCELLED
 
 
+class Unwind(BaseException):
+    """Ends a handler that has asked; outcome: the result "input required", or McpError.
+
+    ServerSession.handle catches it; find_unwind finds it in an exception group.
+    """
+
+    def __init__(self, outcome: Json | McpError) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+class Stopped(SystemExit):
+    """A signal has ended a server; its argument is the exit status."""
+
+
 def method_not_found(method: str) -> McpError:
     return McpError(METHOD_NOT_FOUND, "Method not found", {"method": method})
 
@@ -498,10 +513,6 @@ def parse_response(message: Json) -> Json:
 # are daemons, so that a handler that never ends does not keep the process alive.
 
 
-class Stopped(SystemExit):
-    """A signal has ended a server; its argument is the exit status."""
-
-
 def start_thread(name: str, run: Callable[[], Any]) -> bool:
     """Start a thread; False if none can be started, as at exit since Python 3.12."""
     try:
@@ -649,9 +660,13 @@ class LineReader:
             self.waiting = False
             if chunk is None:  # somebody made the descriptor non-blocking
                 make_poll(self._stream, "r")(1.0)
-            elif chunk or self._rest:  # the last line may lack its newline
-                self._split(chunk or b"\n")
-            return chunk != b"" or bool(self._complete)
+            elif chunk:
+                self._split(chunk)
+            elif self._rest:  # the last line has no newline
+                self._split(b"\n")
+            else:
+                return False
+            return True
         except (OSError, ValueError):  # the stream broke, or was closed meanwhile
             return False
 
@@ -696,7 +711,7 @@ def can_hang_up(stream: Any) -> bool:
         return False
 
 
-def poll_for_writing(stream: Any) -> Callable[[float | None], bool]:
+def make_write_poll(stream: Any) -> Callable[[float | None], bool]:
     """make_poll(stream, "w"), or a function that returns True where that fails.
 
     It fails for a file in memory and for a pipe on Windows, for example.
@@ -712,9 +727,11 @@ def log_exception(heading: str) -> None:
     import traceback
 
     error_type, error, frames = sys.exc_info()
-    first, this_file = frames, log_exception.__code__.co_filename
-    while first and first.tb_frame.f_code.co_filename == this_file:
-        first = first.tb_next  # skip our own frames, if the user's follow
+    # Skip our own frames, if the user's follow; on PyPy `partial` is Python too.
+    first = frames
+    skipped = log_exception.__code__.co_filename, sys.modules["functools"].__file__
+    while first and first.tb_frame.f_code.co_filename in skipped:
+        first = first.tb_next
     warn(f"{heading}:\n" + "".join(
         traceback.format_exception(error_type, error, first or frames)))
 
@@ -741,7 +758,7 @@ writing_stderr = threading.Lock()  # keeps the texts of two threads apart
 def write_stderr(text: str, patience: float | None) -> None:
     """Write to stderr; patience: see `warn`, None: wait as long as it takes."""
     try:
-        can_write = poll_for_writing(sys.stderr)
+        can_write = make_write_poll(sys.stderr)
         with writing_stderr:
             # A pipe that is ready takes 4096 bytes: 1000 characters in UTF-8.
             for start in range(0, len(text), 1000):
@@ -787,13 +804,13 @@ class Trace:
                 clock = time.strftime("%H:%M:%S", time.localtime(now))
                 clock += f".{int(now % 1 * 1000):03}"
                 text = escape_control(line.decode("utf-8", "backslashreplace"))
-                note = self._note(arrow, line)
+                note = self._response_note(arrow, line)
                 try:
                     self._write(f"{clock} {arrow} {text}{note}\n")
                 except (OSError, ValueError):
                     pass  # a full disk must not stop the connection
 
-    def _note(self, arrow: str, line: Line) -> str:
+    def _response_note(self, arrow: str, line: Line) -> str:
         try:
             message = decode(line, MAX_DEPTH)
             key = valid_id(message["id"])
@@ -1255,6 +1272,16 @@ def wait_for(future: Future[Any]) -> Any:
         except Exception:  # noqa: S110
             pass  # not done yet, or cancelled
     return future.result()
+
+
+def result_of(future: Future[Any]) -> Any:
+    """Wait for the result of a future; Cancelled if the future was cancelled."""
+    from concurrent.futures import CancelledError
+
+    try:
+        return wait_for(future)
+    except CancelledError:
+        raise Cancelled() from None
 
 
 class OutgoingRequest:
@@ -1726,7 +1753,7 @@ class ConnectionOwner:
         size: bytes of its line.
         """
 
-    def handle_garbage(self, line: Line) -> None:
+    def handle_stray_line(self, line: Line) -> None:
         """Note a line that is not a message; clients only: a server sends an error."""
 
     def allows_batches(self) -> bool:
@@ -1962,7 +1989,7 @@ class Connection:
         """
         response = b""
         if not self._is_server:
-            self.owner.handle_garbage(line)
+            self.owner.handle_stray_line(line)
         elif looks_like_http(line, len(line) > self._lines.limit):
             self.close()  # a web page sends to a port that somebody serves: run nothing
             return
@@ -1980,7 +2007,7 @@ class Connection:
         elif request:
             self._finish(request, message)
         elif message.get("id") is None and not self._is_server:
-            self.owner.handle_garbage(line)
+            self.owner.handle_stray_line(line)
         # Otherwise its id is unknown, it is late, or it is a second response.
 
     def _finish(self, request: OutgoingRequest, message: Json) -> None:
@@ -2048,7 +2075,7 @@ class Connection:
                 raise
             if request.cancelled:
                 return  # nobody waits, and the error follows from the cancellation
-            if not self.is_hang_up(error):
+            if not self.follows_from_eof(error):
                 log_exception(f"mcp_min: {request.method} failed")
             text = self.owner.error_text(error)
             request.respond(error=McpError(INTERNAL_ERROR, text).to_json())
@@ -2062,7 +2089,7 @@ class Connection:
 
     # -- ending
 
-    def is_hang_up(self, error: BaseException) -> bool:
+    def follows_from_eof(self, error: BaseException) -> bool:
         """Does this error only say that the other end closed while we waited for it?"""
         return self.eof.is_set() and isinstance(error, ConnectionClosed)
 
@@ -2654,17 +2681,6 @@ def read_valid_answers(questions: dict[str, Question], given: Json,
     return answers, attempts
 
 
-class Unwind(BaseException):
-    """Ends a handler that has asked; outcome: the result "input required", or McpError.
-
-    ServerSession.handle catches it; find_unwind finds it in an exception group.
-    """
-
-    def __init__(self, outcome: Json | McpError) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
-
-
 def check_subscriptions(count: int, uris: Any) -> None:
     """McpError if a connection with `count` subscriptions cannot have these too."""
     if count + len(uris) > MAX_SUBSCRIPTIONS:
@@ -2855,16 +2871,6 @@ class LegacySession(ServerPolicy):
 
     def allows_batches(self) -> bool:
         return bool(self.version) and REVISIONS[self.version].batches
-
-
-def result_of(future: Future[Any]) -> Any:
-    """Wait for the result of a future; Cancelled if the future was cancelled."""
-    from concurrent.futures import CancelledError
-
-    try:
-        return wait_for(future)
-    except CancelledError:
-        raise Cancelled() from None
 
 
 class ModernRequest(ServerPolicy):
@@ -4231,7 +4237,7 @@ class Evaluation:
             self.evaluated.update(matching)
             least = keywords.get("minContains", 1)
             most = keywords.get("maxContains", size)
-            expected = f"{least} to {most} items of a certain kind"
+            expected = f"{least} to {most} items that match `contains`"
             self.require(least <= len(matching) <= most, expected, len(matching))
 
     def object(self, keywords: Any) -> None:
@@ -6094,7 +6100,7 @@ def handles(*methods: str) -> Callable[[Any], Any]:
     return add
 
 
-def object_in(params: Json, key: str) -> Json:
+def object_field(params: Json, key: str) -> Json:
     """The object under a key, {} if there is none; McpError(-32602): no object."""
     value = params.get(key)
     result: Json = {} if value is None else require_type(value, dict, key)
@@ -6602,7 +6608,7 @@ class Server(Registrations):
     @handles("tools/call")
     def _tools_call(self, ctx: Context, params: Json) -> Json:
         tool: Tool = self._lists["tools"].get(params, "tool")
-        return self._call_user(ctx, tool.signature, object_in(params, "arguments"),
+        return self._call_user(ctx, tool.signature, object_field(params, "arguments"),
                                partial(self._tool_result, tool), tool=True)
 
     def _tool_result(self, tool: Tool, ctx: Context, call: Callable[[], Any]) -> Json:
@@ -6616,7 +6622,7 @@ class Server(Registrations):
             ctx.check_cancelled()  # an error after the cancellation follows from it
             if ctx.incoming.connection.is_stop(error):
                 raise
-            if not ctx.incoming.connection.is_hang_up(error):
+            if not ctx.incoming.connection.follows_from_eof(error):
                 log_exception(f"mcp_min: tool {tool.key} failed")
             return ToolResult(self.error_text(error), is_error=True)
 
@@ -6661,7 +6667,7 @@ class Server(Registrations):
     @handles("prompts/get")
     def _prompts_get(self, ctx: Context, params: Json) -> Json:
         prompt: Prompt = self._lists["prompts"].get(params, "prompt")
-        return self._call_user(ctx, prompt.signature, object_in(params, "arguments"),
+        return self._call_user(ctx, prompt.signature, object_field(params, "arguments"),
                                partial(self._prompt_result, prompt))
 
     def _prompt_result(self, prompt: Prompt, ctx: Context,
@@ -6673,7 +6679,7 @@ class Server(Registrations):
 
     @handles("completion/complete")
     def _complete(self, ctx: Context, params: Json) -> Json:
-        ref, argument = object_in(params, "ref"), object_in(params, "argument")
+        ref, argument = object_field(params, "ref"), object_field(params, "argument")
         if ref.get("type") not in ("ref/prompt", "ref/resource"):
             raise invalid_params('"ref" must be of type ref/prompt or ref/resource')
         key_field = "name" if ref["type"] == "ref/prompt" else "uri"
@@ -6683,7 +6689,7 @@ class Server(Registrations):
                         .values() if entry.template.match(key) is not None), key)
         name = require_type(argument.get("name"), str, "name")
         value = require_type(argument.get("value"), str, "value")
-        context = object_in(object_in(params, "context"), "arguments")
+        context = object_field(object_field(params, "context"), "arguments")
         completions = self._completions(ctx, key, name, value, context) or ()
         completions = [completions] if is_text(completions) else completions
         values = [to_text(to_json_data(completion)) for completion in completions]
@@ -6700,7 +6706,7 @@ class Server(Registrations):
                 parameter: arguments[parameter] for parameter in arguments
                 if parameter in completer.node["properties"]})
         if self._complete_any:
-            ref = object_in(ctx.incoming.params, "ref")
+            ref = object_field(ctx.incoming.params, "ref")
             result = self.await_if_needed(ctx, self._complete_any(
                 Fields.of(ref), Fields.of({"name": name, "value": value}),
                 Fields.of({"arguments": context})))
@@ -6862,7 +6868,7 @@ class ClientSession(ConnectionOwner):
         self.connection = Connection(self, process.reader, process.writer,
                                      is_server=False, own_reader=True, max_workers=64)
         self.policy: Any = None
-        self.garbage: deque[Line] = deque(maxlen=20)  # lines that were no messages
+        self.stray_lines: deque[Line] = deque(maxlen=20)  # lines that were no messages
         self._closed = False              # close() was called
         self._questions = threading.BoundedSemaphore(MAX_QUESTIONS)
         self._ending = threading.Lock()   # held while the process is being ended
@@ -6969,8 +6975,8 @@ class ClientSession(ConnectionOwner):
     def error_text(self, error: BaseException) -> str:
         return "The client failed to answer"  # our stderr has the text
 
-    def handle_garbage(self, line: Line) -> None:
-        self.garbage.append(line[:500])
+    def handle_stray_line(self, line: Line) -> None:
+        self.stray_lines.append(line[:500])
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         for_handlers = (self.policy.filter_notification(method, params)
@@ -6983,7 +6989,7 @@ class ClientSession(ConnectionOwner):
 
     def timeout_error(self, reason: str, stderr_from: int = 0) -> RequestTimeout:
         stderr = self.process.stderr_since(stderr_from)
-        return RequestTimeout(reason + self._evidence(stderr))
+        return RequestTimeout(reason + self._other_output(stderr))
 
     def closed_error(self) -> ConnectionClosed:
         if self._closed:
@@ -6994,17 +7000,17 @@ class ClientSession(ConnectionOwner):
         if code == 0 and self.policy is None:
             ending += ": did it call server.run()?  Or try: mcp_min.py run FILE.py"
         return ConnectionClosed("The server has closed the connection" + ending
-                                + self._evidence(stderr), code, stderr)
+                                + self._other_output(stderr), code, stderr)
 
     def is_dead(self) -> bool:
         """Has the server ended, even if the end of its stdout was not read yet?"""
         return self.connection.eof.is_set() or self.process.exit_code is not None
 
-    def _evidence(self, stderr: str) -> str:
+    def _other_output(self, stderr: str) -> str:
         """What the server wrote besides messages, which often shows the reason."""
         lines = ["stderr: " + line for line in stderr.splitlines()[-20:]]
         lines += ["stdout: " + line.decode("utf-8", "replace")
-                  for line in self.garbage]
+                  for line in self.stray_lines]
         return escape_control("".join(f"\n  {line}" for line in lines))
 
     def close(self) -> None:
@@ -7087,7 +7093,7 @@ class ClientBase:
         with self._lock:
             if self._session is None or self._closed or self._session.is_dead():
                 self._closed = False
-                self._open()
+                self._open_session()
         return self
 
     def close(self) -> None:
@@ -7102,7 +7108,8 @@ class ClientBase:
     @property
     def stray_output(self) -> list[bytes]:
         """The last lines that the server wrote to stdout that are no messages."""
-        return [bytes(line) for line in self._session.garbage] if self._session else []
+        lines = self._session.stray_lines if self._session else ()
+        return [bytes(line) for line in lines]
 
     @property
     def stderr_tail(self) -> str:
@@ -7114,8 +7121,8 @@ class ClientBase:
         """The exit code of the server's process, negative for a signal, or None."""
         return self._session.process.exit_code if self._session else None
 
-    def _open(self) -> None:
-        if not start_thread("mcp client", lambda: None):
+    def _open_session(self) -> None:
+        if not start_thread("mcp client", lambda: None):  # to find out whether it can
             raise RuntimeError("a client needs threads, and none can be started")
         if self._session:  # it is dead, but processes and pipes of it may be left
             self._session.close()
@@ -7130,7 +7137,7 @@ class ClientBase:
             raise
 
     def _connect_or_restart(self, deadline: float) -> None:
-        session = self._launch()
+        session = self._start_server()
         try:
             self._connect(session, self._mode, deadline)
             return
@@ -7139,7 +7146,7 @@ class ClientBase:
             can_restart = isinstance(session.process, Process)
             if self._mode != "auto" or self._closed or not can_restart:
                 raise
-        self._connect(self._launch(), LEGACY_MODE, deadline)
+        self._connect(self._start_server(), LEGACY_MODE, deadline)
 
     def _connect(self, session: ClientSession, mode: str, deadline: float) -> None:
         self._session = session
@@ -7167,7 +7174,7 @@ class ClientBase:
                 self._subscribed.pop(uri, None)
                 warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
 
-    def _launch(self) -> ClientSession:
+    def _start_server(self) -> ClientSession:
         target = self._target
         if hasattr(target, "serve"):
             return self._serve_here(target)
@@ -7187,7 +7194,7 @@ class ClientBase:
         start_thread("mcp server", serve)
         return ClientSession(self, StreamPair(reader, writer, closes_too=True))
 
-    def _connected(self) -> ClientSession:
+    def _live_session(self) -> ClientSession:
         session = self._session
         if session and session.policy and not (
                 self._auto_restart and session.is_dead()):
@@ -7195,7 +7202,7 @@ class ClientBase:
         with self._lock:  # another thread may be connecting right now
             may_restart = self._auto_restart and not self._closed
             if may_restart and self._session and self._session.is_dead():
-                self._open()
+                self._open_session()
             session = self._session
         if not (session and session.policy):
             raise ConnectionClosed(
@@ -7212,7 +7219,7 @@ class ClientBase:
         timeout: seconds without a response or progress; None for the client's.
         progress_handler(progress, total, message): instead of the client's.
         """
-        return self._connected().request(method, params, timeout, progress_handler)
+        return self._live_session().request(method, params, timeout, progress_handler)
 
     def submit(self, method: str, params: Json | None = None, *,
                timeout: float | None = None,
@@ -7222,12 +7229,12 @@ class ClientBase:
         `cancel()` of the future also cancels the request.  timeout, progress_handler:
         see `request`.
         """
-        return self._connected().submit(lambda result: result, method, params, timeout,
-                                        progress_handler)
+        return self._live_session().submit(lambda result: result, method, params,
+                                           timeout, progress_handler)
 
     def notify(self, method: str, params: Json | None = None) -> None:
         """Send any notification."""
-        self._connected().notify(method, params)
+        self._live_session().notify(method, params)
 
     def _request(self, method: str, params: Json, timeout: float | None) -> Json:
         """The result of a request; McpError(-32601): the server does not offer it."""
@@ -7235,7 +7242,7 @@ class ClientBase:
         return result
 
     def _session_for(self, method: str) -> ClientSession:
-        session = self._connected()
+        session = self._live_session()
         if not session.policy.offers_method(method):
             raise McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
                            {"method": method})
@@ -7243,7 +7250,7 @@ class ClientBase:
 
     def ping(self, *, timeout: float | None = None) -> None:
         """Send a ping, or what replaces it in this era, and wait for the response."""
-        session = self._connected()
+        session = self._live_session()
         session.request(session.policy.ping, None, timeout)
 
     # -- notifications of the server
@@ -7337,13 +7344,16 @@ class Client(ClientBase):
         ToolError: the tool has failed; with raise_on_error=False see `is_error` of the
         result.  timeout, progress_handler: see `request`.
         """
-        params, deadline = tool_params(name, arguments, meta), self._end(timeout)
+        params, deadline = tool_params(name, arguments, meta), self._deadline(timeout)
         result = self._session_for("tools/call").request(
             "tools/call", params, timeout, progress_handler)
         return self._read_tool(name, raise_on_error, deadline, result)
 
-    def _end(self, timeout: float | None) -> float:
-        return time.monotonic() + (self.timeout if timeout is None else timeout)
+    def _deadline(self, timeout: float | None) -> float:
+        return time.monotonic() + self._seconds(timeout)
+
+    def _seconds(self, timeout: float | None) -> float:
+        return self.timeout if timeout is None else timeout
 
     def submit_tool(self, name: str, arguments: Json | None = None, *,
                     timeout: float | None = None,
@@ -7354,7 +7364,7 @@ class Client(ClientBase):
 
         `cancel()` of the future also cancels the request.
         """
-        read = partial(self._read_tool, name, raise_on_error, self._end(timeout))
+        read = partial(self._read_tool, name, raise_on_error, self._deadline(timeout))
         params = tool_params(name, arguments, meta)
         return self._session_for("tools/call").submit(
             read, "tools/call", params, timeout, progress_handler)
@@ -7398,7 +7408,7 @@ class Client(ClientBase):
         cursors: set[str] = set()
         while True:
             page = self._request(method, params, timeout)
-            entries += objects_in(page, METHODS[method].list_key)
+            entries += list_of_objects(page, METHODS[method].list_key)
             cursor = page.get("nextCursor")
             if cursor is None:  # "" is a cursor too
                 return entries
@@ -7440,7 +7450,7 @@ class Client(ClientBase):
                       ) -> list[ResourceContents]:
         """The contents of a resource, with `.text` and `.data` (server/resources)."""
         result = self._request("resources/read", {"uri": uri}, timeout)
-        return [*map(ResourceContents.of, objects_in(result, "contents"))]
+        return [*map(ResourceContents.of, list_of_objects(result, "contents"))]
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
                    timeout: float | None = None) -> Json:
@@ -7473,15 +7483,15 @@ class Client(ClientBase):
         If the server ends the subscription, message_handler gets a notification
         `notifications/cancelled` with that reason (server/resources, "Subscriptions").
         """
-        seconds = self.timeout if timeout is None else timeout
-        self._session_for("resources/subscribe").policy.subscribe(uri, seconds)
+        # In both eras the server must have declared what this method needs.
+        policy = self._session_for("resources/subscribe").policy
+        policy.subscribe(uri, self._seconds(timeout))
         self._subscribed[uri] = None
 
     def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """End a subscription; does nothing if there is none."""
-        seconds = self.timeout if timeout is None else timeout
         self._subscribed.pop(uri, None)
-        self._connected().policy.unsubscribe(uri, seconds)
+        self._live_session().policy.unsubscribe(uri, self._seconds(timeout))
 
     def set_logging_level(self, level: str, *, timeout: float | None = None) -> None:
         """Let the server send log messages of this level and above.
@@ -7490,8 +7500,8 @@ class Client(ClientBase):
         """
         if level not in LEVELS:
             raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
-        seconds = self.timeout if timeout is None else timeout
-        self._session_for("logging/setLevel").policy.set_level(level, seconds)
+        policy = self._session_for("logging/setLevel").policy
+        policy.set_level(level, self._seconds(timeout))
         self.level = level
 
 
@@ -7621,7 +7631,7 @@ def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
     return {**params, "_meta": meta} if meta else params
 
 
-def objects_in(result: Json, key: str) -> list[Json]:
+def list_of_objects(result: Json, key: str) -> list[Json]:
     """The list of objects under a key of a result; McpError: there is none."""
     objects = result.get(key)
     if type(objects) is not list or any(type(item) is not dict for item in objects):
@@ -7856,7 +7866,7 @@ def get_context() -> Context:
 
 
 def get_logger(name: str) -> Any:
-    """A logger of the standard library's."""
+    """A logger of the standard library."""
     import logging
 
     return logging.getLogger(name)
@@ -7887,7 +7897,7 @@ def model_dump_json(fields: Fields, **_: Any) -> str:
     return json.dumps(fields)
 
 
-def itself(block: Block) -> Block:
+def identity(block: Block) -> Block:
     """The block itself."""
     return block
 
@@ -7914,7 +7924,7 @@ add_members(
                     "run_streamable_http_async run_http_async".split(), without_http))
 
 add_members(Fields, model_dump=model_dump, model_dump_json=model_dump_json)
-add_members(Block, to_image_content=itself, to_audio_content=itself)
+add_members(Block, to_image_content=identity, to_audio_content=identity)
 
 NEEDS_HTTP = ("it is for HTTP, and mcp_min serves stdio only; put a proxy such as "
               "mcp-proxy in front of it")
@@ -8035,8 +8045,8 @@ EXPLAINED = {  # the first of these keys that a line contains explains it
 class NarratingClient(Client):
     """Prints each line with an explanation: a trace for beginners."""
 
-    def _launch(self) -> ClientSession:
-        session = super()._launch()
+    def _start_server(self) -> ClientSession:
+        session = super()._start_server()
         session.connection.trace = Trace(self._narrate)
         return session
 
@@ -8201,8 +8211,8 @@ def cli_target(args: Any) -> Any:
             raise ValueError(f"{path} has no {name}; it has: {', '.join(entries)}")
         return entries[name]
     if not args.command:
-        raise ValueError("which server? COMMAND is missing (after `--`, but for list "
-                         "and trace), or --config FILE NAME")
+        raise ValueError("which server? COMMAND is missing (after `--`, except for "
+                         "list and trace), or --config FILE NAME")
     if args.command[0].endswith(".py"):
         return [sys.executable, *args.command]
     return args.command
@@ -8395,7 +8405,7 @@ def cli_trace(args: Any) -> int:
     argv, env, cwd = resolve_command(cli_target(args), args.env, args.cwd)
     trace = Trace.to(args.to)
     child = start_process(argv, child_environment(env, True), cwd, stderr=None,
-                          bufsize=-1, creationflags=0x200 * (os.name == "nt"))
+                          bufsize=-1, creationflags=0x200 if os.name == "nt" else 0)
     for name in {"SIGINT", "SIGTERM", "SIGHUP"} & {*dir(signal)}:
         signal.signal(getattr(signal, name), lambda number, _: getattr(
             os, "killpg", os.kill)(child.pid, number))
@@ -8434,35 +8444,35 @@ def cli_connect(args: Any) -> int:
     """
     import socket
 
-    line, connected = b"", cli_open_socket(args.name, CONNECT_SECONDS)
+    line, sock = b"", cli_open_socket(args.name, CONNECT_SECONDS)
     stdin = open(0, "rb", closefd=False)  # noqa: SIM115
-    while connected is None:
+    while sock is None:
         line = stdin.readline()
         if not line:
             return 1
-        connected = cli_open_socket(args.name, 0)
-        if connected is None:
+        sock = cli_open_socket(args.name, 0)
+        if sock is None:
             cli_refuse(line, args.name)
+    stdin_ended = threading.Event()
 
     def send() -> None:
         try:
-            connected.sendall(line)
+            sock.sendall(line)
             for chunk in iter(partial(stdin.read1, 65536), b""):
-                connected.sendall(chunk)
-            ended.set()
-            connected.shutdown(socket.SHUT_WR)
+                sock.sendall(chunk)
+            stdin_ended.set()
+            sock.shutdown(socket.SHUT_WR)
         except OSError:
             pass  # the loop below sees the end too
 
-    ended = threading.Event()
     start_thread("mcp connect", send)
     try:
-        for chunk in iter(partial(connected.recv, 65536), b""):
+        for chunk in iter(partial(sock.recv, 65536), b""):
             sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
     except ConnectionError:
         pass
-    if ended.is_set():
+    if stdin_ended.is_set():
         return 0
     cli_print(f"mcp_min: {args.name} has closed the connection", sys.stderr)
     return 1
@@ -8477,13 +8487,13 @@ def cli_open_socket(address: str, seconds: float) -> Any:
     while True:
         if not (port.isdecimal() or hasattr(socket, "AF_UNIX")):
             raise ValueError("no Unix sockets here: give a port")
-        opened = socket.socket() if port.isdecimal() else socket.socket(socket.AF_UNIX)
+        sock = socket.socket() if port.isdecimal() else socket.socket(socket.AF_UNIX)
         try:
-            opened.connect((host or "127.0.0.1", int(port)) if port.isdecimal()
-                           else address)
-            return opened
+            sock.connect((host or "127.0.0.1", int(port)) if port.isdecimal()
+                         else address)
+            return sock
         except OSError:
-            opened.close()
+            sock.close()
             if time.monotonic() >= end:
                 return None
             time.sleep(0.1)

@@ -10804,7 +10804,7 @@ PROBLEMS = [
     (2, {"const": 1}, ["expected 1, got 2"]),
     ([1, 1], {"uniqueItems": True}, ["expected items that differ, got an array"]),
     ([1], {"contains": {"type": "string"}},
-     ["expected 1 to 1 items of a certain kind, got 0"]),
+     ["expected 1 to 1 items that match `contains`, got 0"]),
     (1.5, {"anyOf": [{"type": "integer"}, {"type": "null"}]},
      ["expected integer or null, got 1.5"]),
     (1.5, {"anyOf": [{"type": "string"}, {"maximum": 1}]},

@@ -47,21 +47,22 @@ server sends no requests: its result says "input required", and the client sends
 request again with the answers.  User code is the same in both.
 
 Names.  `__all__` lists what is public.  In a class, a leading underscore marks what
-only its own methods and those of its subclasses use.  Names of modules have none.
+only its own methods and those of its subclasses use.  Module-level names have none.
 
 Docstrings.  "ValueError: the name is empty" means: raises ValueError if the name is
 empty.  "(server/tools)" is a page of the specification.
 
-Threads.  User code never stops the reading of a connection: a server's reading thread
-may run a handler itself, but when that takes longer than 2 to 16 ms another thread
-reads on (SharedReading).  The thread that sends a message also writes it (Outbox).
-Everything public may be called from any thread.
+Threads.  Where threads can start, user code never stops the reading of a connection: a
+server's reading thread may run a handler itself, but when that takes longer than 2 to
+16 ms another thread reads on (SharedReading).  A thread that sends a message also
+writes it, unless it must not wait (Outbox).  Everything public may be called from any
+thread.
 
 Locks.  The comment at each lock says what it guards.  A thread that holds one takes
-only locks that come after it here; those that are not here are held alone:
+only locks that come after it here, or one that is not here, and then no other:
 
-    streams_taken, ClientSession._ending, Client._lock, AsyncRuntime._lifespan_lock,
-    AsyncRuntime._lock, Server.lock, IncomingRequests.lock, Batch._lock,
+    streams_taken, AsyncRuntime._lifespan_lock, AsyncRuntime._lock, Client._lock,
+    ClientSession._ending, Server.lock, IncomingRequests.lock, Batch._lock,
     ModernClientPolicy._lock, OutgoingRequests._lock, SharedReading._lock,
     Process._lock, Outbox.writing, Outbox._lock, Trace._lock, writing_stderr,
     ThreadPool._lock
@@ -570,9 +571,10 @@ class ThreadPool:
             self._threads -= 1
             if self._threads:
                 return True
-            self._take_job()
-        if not urgent:
-            job()
+            jobs = [self._take_job() for _ in range(len(self._jobs))]
+        for waiting in jobs:  # also those of threads that hoped for this one
+            if not (urgent and waiting is job):
+                waiting()
         return False
 
     def can_grow(self) -> bool:
@@ -822,7 +824,8 @@ class Trace:
                 self._requests[arrow, key] = message["method"], time.perf_counter()
                 return ""
             method, start = self._requests.pop(("<" if arrow == ">" else ">", key))
-            return f"  # {method} {(time.perf_counter() - start) * 1000:.1f} ms"
+            milliseconds = (time.perf_counter() - start) * 1000
+            return f"  # {ascii(method)[1:-1]} {milliseconds:.1f} ms"
         except McpError:
             return "  # not a message" if line.strip() else ""
         except (KeyError, TypeError):
@@ -837,7 +840,7 @@ class Trace:
 #   StuckHandlers     warns of handlers that do not end when they are cancelled
 #   IncomingRequests  the other end's requests that were not answered yet, by id
 #   OutgoingRequests  our requests that wait for a response, by id; their deadlines
-#   ReadingThread     on a client: one thread reads
+#   ReadingThread     one thread reads: on a client, or with threaded=False
 #   SharedReading     on a server: a thread that a handler keeps busy is replaced
 #   ReadingHere       on a server that cannot start threads
 #   ThreadPool        runs handlers (section 4); or CallingThread, without a pool
@@ -913,6 +916,7 @@ class Outbox:
         while self._may_block and self._size > HIGH_WATER_BYTES:
             with self.writing:
                 self._write_queued(may_block=True)
+            self.flush()  # what other threads have queued meanwhile
 
     def flush(self) -> None:
         """Write what is queued, unless another thread is writing."""
@@ -1083,7 +1087,7 @@ class IncomingRequest:
     cancelled: True once the cancellation, or the end of the connection, has been read;
     cancel_reason: the reason that the client gave, or None.  hooks: called when it is
     cancelled.  progress: the highest that was reported.  thread: the identity of the
-    thread that runs its handler; reader: the same if that is the reading thread.
+    thread that runs its handler; reader: the same if that thread reads, else None.
     """
 
     __slots__ = ("connection", "id", "method", "params", "token", "cancelled",
@@ -1908,7 +1912,7 @@ class Connection:
         if sent:
             self._queue_cancelled(request, "timed out")
             self.outbox.flush_later()  # the timer must not wait
-        reason = f"no response or progress within {request.timeout} s"
+        reason = f"no response or progress within {request.timeout:g} s"
         if time.monotonic() >= request.last_deadline:
             reason = f"no response within {request.max_timeout:g} s (max_timeout)"
         request.finish(error=self.owner.timeout_error(
@@ -2271,7 +2275,7 @@ def child_environment(extra: dict[str, str] | None, inherit: bool) -> dict[str, 
 
 
 def resolve_command(target: Any, env: dict[str, str] | None, cwd: str | None,
-               ) -> tuple[list[str], dict[str, str] | None, str | None]:
+                    ) -> tuple[list[str], dict[str, str] | None, str | None]:
     """The argv, the extra environment and the directory of a program to start."""
     def text(value: Any) -> str:  # configurations also hold numbers
         return value if isinstance(value, str) else json.dumps(value)
@@ -2517,7 +2521,7 @@ class Process:
     def stderr_since(self, total: int) -> str:
         """What came after the first `total` bytes, as far as it is kept."""
         return decode_stderr(self._tail[-(self.stderr_total - total):]
-                        if self.stderr_total > total else b"")
+                             if self.stderr_total > total else b"")
 
     @property
     def exit_code(self) -> int | None:
@@ -3307,7 +3311,7 @@ class Subscription:
 
 
 def negotiate(session: Any, mode: str, deadline: float) -> Any:
-    """Agree on an era and a revision by the time `end`; return the policy.
+    """Agree on an era and a revision by the deadline; return the policy.
 
     See basic/transports/stdio, "Backward Compatibility": probe, and fall back on the
     handshake unless the response is a modern one.  ConnectionClosed: the server ended
@@ -3530,6 +3534,9 @@ class Media(Block):
     def __init__(self, data: bytes | str | None = None, *, path: Any = None,
                  mime_type: str | None = None, format: str | None = None,
                  **fields: Any) -> None:
+        mime_type = fields.pop("mimeType", None) or mime_type
+        if format and not mime_type:
+            mime_type = f"{self._type}/{format}"
         if path is not None:
             import mimetypes
 
@@ -3542,15 +3549,15 @@ class Media(Block):
             raise TypeError(f"{type(self).__name__} needs data or path")
         guesses = (mime for pattern, mime in self._signatures.items()
                    if re.match(pattern, data, re.DOTALL))
-        mime_type = mime_type or fields.pop("mimeType", None) or (
-            f"{self._type}/{format}" if format else next(guesses, self._default))
+        mime_type = mime_type or next(guesses, self._default)
         self._set(data=to_base64(data), mimeType=mime_type, **fields)
 
 
 class Image(Media):
     """A content block of an image: `data` is bytes or base64 text, `path` a file.
 
-    mime_type, or format ("jpeg"): by default guessed from the data, or "image/png".
+    mime_type, or format ("jpeg"): by default guessed from the path or the data, or
+    "image/png".
     """
 
     _type, _default = "image", "image/png"
@@ -3828,7 +3835,7 @@ def quote(value: Any) -> str:
     """A value in a short line; of a container the type only: it may hold secrets."""
     types = json_types(value)
     if types in ("array", "object") or types == "unknown" and type(value) is not float:
-        return f"an {types}"
+        return "an " + types.replace("unknown", "unknown type")
     if isinstance(value, int) and value.bit_length() > 200:
         return "a huge integer"
     value = value[:80] if isinstance(value, str) else value
@@ -3917,7 +3924,7 @@ class Validator:
         self.anchors: dict[str, Any] = {}  # URI or URI#anchor: schema
         self.checked: set[int] = set()  # id() of the parts that are valid schemas
         self._choices: dict[int, tuple[set[Any], str]] = {}  # by id() of the `enum`
-        self._work = WorkBudget()  # of checking the schemas that references lead to
+        self._work = WorkBudget()  # of checking the document, and what it refers to
         try:
             encode(document)  # tools/list sends it; and JSON cannot be cyclic
         except (TypeError, ValueError, RecursionError) as error:
@@ -4115,7 +4122,7 @@ class Evaluation:
         if not IN_PLACE_KEYWORDS.isdisjoint(keywords):  # most schemas have none of them
             self.combine(keywords)
         # A subschema that failed contributes no annotations (2020-12, 11).
-        if unevaluated in keywords and not self.failures:
+        if unevaluated and unevaluated in keywords and not self.failures:
             self.apply_to_others(keywords[unevaluated])
         if isinstance(keywords, Schema):
             self.construct(keywords)
@@ -4646,8 +4653,12 @@ def inline_definitions(schema: Any, definitions: Json, trail: tuple[str, ...]) -
     inlined = {
         key: value if key in ("default", "examples", "enum", "const") else
         inline_definitions(value, definitions, trail)
-        for key, value in schema.items() if key not in ("$ref", "discriminator")
-        and not (key == "title" and isinstance(value, str))}
+        for key, value in schema.items()
+        if key not in ("$ref", "discriminator", "title", "properties")}
+    if "properties" in schema:  # whose names may be those of keywords
+        inlined["properties"] = {
+            name: inline_definitions(part, definitions, trail)
+            for name, part in schema["properties"].items()}
     name = str(schema.get("$ref", "")).rpartition("/")[2]
     if name in trail:
         raise TypeError(f"{name} is recursive, and a schema here is inline")
@@ -4828,7 +4839,7 @@ class OutputSchema:
             return error
 
     def problems(self, value: Any, seconds: float = float("inf")) -> list[str]:
-        """A readable line for each problem, also if it takes longer than `seconds`."""
+        """A readable line for each problem; that it takes over `seconds` is one."""
         if isinstance(self._validator, SchemaError):
             return [str(self._validator)]
         try:
@@ -4868,7 +4879,7 @@ def to_json_data(value: Any, depth: int = 0) -> Any:
 
     A dataclass or NamedTuple becomes an object, an Enum its value, a set an array,
     bytes base64; dates, UUIDs, paths and decimals become text.  TypeError: it has no
-    JSON form.  ValueError: NaN, infinity, a cycle, or nested too deeply.
+    JSON form.  ValueError: NaN, infinity, a huge integer, a cycle, or nested too deep.
     """
     if depth > MAX_NESTING:
         raise ValueError(f"nested over {MAX_NESTING} levels, or a part of itself")
@@ -4999,7 +5010,8 @@ class Signature:
         self._exact: Any = None if schema is not None else {
             name: EXACT_TYPES.get(part.get("type"))
             for name, part in self.node["properties"].items()
-            if part.keys() <= {"type", "description", "default"}}
+            if getattr(part, "make", None) in (None, int)
+            and part.keys() <= {"type", "description", "default"}}
 
     def _describe(self, context_type: Any) -> Schema:
         context = {context_type.__name__: context_type} if context_type else {}
@@ -5152,8 +5164,8 @@ class UriTemplate:
     `{x}` and `{/x}` match no slash, not even as %2F; `{+x}` and `{x*}` do.  `{?x,y}`
     and `{&x}` match in any order, and none is required.  No variable matches a path
     with a `..` segment or a NUL; `{+x}` and `{x*}` match no absolute path and no drive.
-    ValueError: another operator.  literal: how many characters stand outside braces; of
-    several templates that match, prefer the one with most.
+    ValueError: another operator.  literal: the number of characters outside braces; of
+    several matching templates, prefer the one with most.
     """
 
     def __init__(self, text: str) -> None:
@@ -5611,8 +5623,8 @@ class Form:
 
 
 def name_of(fn: Any) -> str:
-    for is_own_thread in ("func", "__func__"):  # of a partial, of a static method
-        fn = getattr(fn, is_own_thread, fn)
+    for attribute in ("func", "__func__"):  # of a partial, of a static method
+        fn = getattr(fn, attribute, fn)
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
@@ -5860,9 +5872,9 @@ class AsyncRuntime:
 
     def __init__(self, server: Server, lifespan: Any) -> None:
         self._server, self._lifespan = server, lifespan
-        # Guards the next three; held while a lifespan is entered or left.
-        self._lifespan_lock = threading.Lock()
         self.on_caller = False
+        # Guards the next two; held while a lifespan is entered or left.
+        self._lifespan_lock = threading.Lock()
         self._connections = 0
         self._leave: Callable[[], Any] | None = None
         self.context: Any = {}             # the value that the lifespan yielded
@@ -5945,12 +5957,17 @@ class AsyncRuntime:
 
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop_with_thread())
 
-    def wait(self, coroutine: Any) -> Any:
-        """Run a coroutine, wait for it, and return its result."""
-        if not self.on_caller and self._loop_with_thread():
-            return self.submit(coroutine).result()
+    def wait(self, coroutine: Any, in_task: bool = False) -> Any:
+        """Run a coroutine, wait for it, and return its result.
+
+        in_task: another thread runs the loop, and waits for this one.
+        """
         import asyncio
 
+        if in_task:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        if not self.on_caller and self._loop_with_thread():
+            return self.submit(coroutine).result()
         with self._lock:
             self._loop = self._loop or asyncio.new_event_loop()
             return self._loop.run_until_complete(coroutine)
@@ -6367,7 +6384,7 @@ class Server(Registrations):
     others: options of FastMCP, see IGNORED_OPTIONS.
 
     All `async def` handlers share one event loop on a thread of its own; with
-    run_handler each runs on the host's thread.
+    run_handler or threaded=False it runs on the thread of the other handlers.
     """
 
     def __init__(self, name: str = "mcp", version: str | None = None, *,
@@ -6442,9 +6459,9 @@ class Server(Registrations):
 
         check_transport(transport)
         ignore_options("run_async()", ignored)
-        self.async_runtime.adopt(asyncio.get_running_loop())
         done: Future[None] = Future()
         with Signals(), StandardStreams() as (reader, writer):
+            self.async_runtime.adopt(asyncio.get_running_loop())
             session = ServerSession(self, reader, writer, own_reader=True)
 
             def serve() -> None:
@@ -6533,7 +6550,9 @@ class Server(Registrations):
         """Return the value that a handler returned; wait for it if it is awaitable."""
         if not hasattr(value, "__await__"):
             return value
-        return unpack_outcome(self.async_runtime.wait(run_coroutine(ctx, value)))
+        in_task = bool(ctx.loop_thread)  # an `async def` handler awaits this thread
+        return unpack_outcome(self.async_runtime.wait(run_coroutine(ctx, value),
+                                                      in_task))
 
     def _call(self, ctx: Context, signature: Signature, arguments: Json,
               tool: bool = False, wait: bool = True) -> Any:
@@ -6685,8 +6704,10 @@ class Server(Registrations):
         key_field = "name" if ref["type"] == "ref/prompt" else "uri"
         key = require_type(ref.get(key_field), str, key_field)
         if key_field == "uri":  # ResourceTemplateReference: "URI or URI template"
-            key = next((entry.key for entry in self._lists["resourceTemplates"].entries
-                        .values() if entry.template.match(key) is not None), key)
+            templates = dict(self._lists["resourceTemplates"].entries)
+            key = key if key in templates else next((
+                entry.key for entry in templates.values()
+                if entry.template.match(key) is not None), key)
         name = require_type(argument.get("name"), str, "name")
         value = require_type(argument.get("value"), str, "value")
         context = object_field(object_field(params, "context"), "arguments")
@@ -6768,7 +6789,7 @@ class ServerSession(ConnectionOwner):
 
     def handle(self, request: IncomingRequest, ctx: Context | None = None,
                finish: Callable[[], Json] | None = None) -> Any:
-        """Call the handler, and return its result or raise its error as in its era.
+        """Call the handler; return its result, or raise its error, as its era has it.
 
         finish: instead of calling the handler, because its coroutine has ended.
         """
@@ -7621,7 +7642,7 @@ class MultiRoundRequest:
         if now >= self._deadline:
             raise self._session.timeout_error(
                 f"{request.method}: input required, but none asked for, for "
-                f"{request.timeout} s")
+                f"{request.timeout:g} s")
         self._pause = 2 * self._pause or EMPTY_ROUND_SECONDS
         wait([request.future], min(self._pause, self._deadline - now))
 
@@ -7725,7 +7746,6 @@ class UrlElicitationRequiredError(McpError):
     def __init__(self, elicitations: list[Json], message: str | None = None) -> None:
         super().__init__(URL_REQUIRED, message or "URL elicitation required",
                          {"elicitations": to_json_data(elicitations)})
-
 
 
 class UserMessage(Message):
@@ -7935,9 +7955,9 @@ REFUSED_NAMES = {  # names that do not exist here: what to use instead
     **dict.fromkeys((
         "AuthSettings AccessToken TokenVerifier AuthProvider OAuthProvider OAuthProxy "
         "BearerAuthProvider JWTVerifier RemoteAuthProvider GitHubProvider "
-        "GoogleProvider "
-        "OAuthAuthorizationServerProvider TransportSecuritySettings EventStore "
-        "StreamableHTTPSessionManager SseServerTransport create_mcp_http_client "
+        "GoogleProvider OAuthAuthorizationServerProvider TransportSecuritySettings "
+        "EventStore StreamableHTTPSessionManager SseServerTransport "
+        "create_mcp_http_client "
         "get_http_request get_http_headers get_access_token").split(), NEEDS_HTTP),
     **dict.fromkeys((
         "NotificationOptions InitializationOptions ReadResourceContents "
@@ -8137,7 +8157,8 @@ class CliClient(Client):
             self.show("progress", text)
 
     def elicit_url(self, message: str, url: str, params: Json) -> bool:
-        consent = {"properties": {f"open {url}": {"enum": ["yes"]}}}
+        key = f"open {url}"
+        consent = {"required": [key], "properties": {key: {"enum": ["yes"]}}}
         return self.elicit(message, consent, params) is not None
 
     def elicit(self, message: str, schema: Any, params: Json) -> Any:

@@ -2058,6 +2058,18 @@ class Test5Connection(unittest.TestCase):
         requests.close()
 
 
+    def test_jobs_that_hope_for_one_thread_all_run_when_it_cannot_start(self):
+        """Fails if only the job of the thread that fails to start runs."""
+        ran, pool = [], mcp_min.ThreadPool("p", 1)
+
+        def fail_after_another_job(name, run):
+            self.assertTrue(pool.submit(lambda: ran.append("other")))
+            return False
+
+        with mock.patch.object(mcp_min, "start_thread", fail_after_another_job):
+            self.assertFalse(pool.submit(lambda: ran.append("own")))
+        self.assertEqual(sorted(ran), ["other", "own"])
+
     def test_a_job_that_cannot_start_leaves_nothing_behind_in_its_pool(self):
         """Fails if the bytes or the urgency of a dropped job are still counted."""
         pool = mcp_min.ThreadPool("p", 1)
@@ -3352,6 +3364,12 @@ class Test10Tools(unittest.TestCase):
         for data, mime_type in rows:
             self.assertEqual(Image(data=data)["mimeType"], mime_type)
         self.assertEqual(mcp_min.Audio(data=b"RIFF....WAVE")["mimeType"], "audio/wav")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "scan.png")
+            pathlib.Path(path).write_bytes(b"?")
+            for options, mime_type in (({}, "image/png"), ({"format": "jpeg"},
+                                       "image/jpeg"), ({"mimeType": "a/b"}, "a/b")):
+                self.assertEqual(Image(path=path, **options)["mimeType"], mime_type)
         self.assertEqual(Image(data=b"GIF8", mime_type="x/y")["mimeType"], "x/y")
         for options, mime_type in (({"text": "a"}, "text/plain"),
                                    ({"data": b"a"}, "application/octet-stream")):
@@ -4088,6 +4106,40 @@ class Test10Decorated(unittest.TestCase):
         self.assertEqual(call_unthreaded(), threading.current_thread().name)
         with Client(server) as client:
             self.assertEqual(client.call_tool("tool").text, "mcp event loop")
+
+    def test_an_unthreaded_async_tool_may_await_async_steps_and_resources(self):
+        """Fails (no response) if the thread that awaits wants to run the loop too."""
+        server = Server("s")
+
+        @server.resource("a://b")
+        async def read():
+            return "text"
+
+        @server.tool
+        async def tool(ctx: Context) -> str:
+            async def step():
+                await asyncio.sleep(0)
+                return "step"
+
+            [contents] = await ctx.read_resource("a://b")
+            return await ctx.once("k", step) + " " + contents.text
+
+        request = message('1 modern tools/call {"name": "tool"}', True)
+        written = io.BytesIO()
+        server.serve(io.BytesIO(json.dumps(request).encode() + b"\n"), written,
+                     threaded=False)
+        [content] = json.loads(written.getvalue())["result"]["content"]
+        self.assertEqual(content["text"], "step text")
+
+    def test_the_template_that_is_named_completes_its_arguments(self):
+        """Not another one whose URIs match the text of the template."""
+        server = Server("s")
+        server.resource("a://{x}")(lambda x: "")
+        server.resource("a://{x}-{y}")(lambda x, y: "")
+        server.completion("a://{x}-{y}", "y")(lambda value: ["found"])
+        with Client(server) as client:
+            found = client.complete("a://{x}-{y}", "y", "")["values"]
+        self.assertEqual(found, ["found"])
 
     def test_a_tool_and_a_prompt_of_one_name_are_both_warned_of(self):
         server = Server("s")
@@ -11272,6 +11324,32 @@ class Test12FamiliarNames(unittest.TestCase):
                                           raise_on_error=False)
                 self.assertIn(text, result.text)
 
+    def test_a_model_of_one_text_is_constructed(self):
+        """Fails if its schema, a plain string, is taken for one without constructor."""
+        class Tag(Model):
+            SCHEMA: typing.ClassVar = {"type": "string"}
+
+            @classmethod
+            def model_validate(cls, value):
+                return cls(root=value)
+
+        def tool(tag: Tag):
+            return tag.root
+
+        server = Server("s")
+        tool.__annotations__["tag"] = Tag
+        server.tool(tool)
+        with Client(server) as client:
+            self.assertEqual(client.call_tool("tool", {"tag": "x"}).text, "x")
+
+    def test_the_properties_of_a_model_may_have_names_of_keywords(self):
+        names = ("default", "enum", "const", "title", "discriminator", "examples")
+        schema = {"type": "object", "properties": {
+            name: {"$ref": "#/$defs/Size"} for name in names}}
+        inline = mcp_min.inline_definitions(schema, {"Size": {"type": "string"}}, ())
+        self.assertEqual(inline["properties"],
+                         {name: {"type": "string"} for name in names})
+
     def test_a_recursive_model_is_refused(self):
         server = Server("s")
         with self.assertRaisesRegex(TypeError, "recursive"):
@@ -12110,6 +12188,23 @@ class Test13CommandLine(unittest.TestCase):
             self.assertEqual(screen.child.stdout.read(), b"pie with syrup\n")
 
     @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
+    def test_at_a_terminal_enter_alone_opens_no_url(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "visit.py")
+            pathlib.Path(path).write_text(
+                "from mcp_min import Context, Server\nserver = Server('s')\n"
+                "@server.tool\ndef go(ctx: Context) -> str:\n"
+                "    return ctx.elicit_url('Sign in', 'https://x.io').action\n",
+                encoding="utf-8")
+            with Terminal("call", "go", "--", *PROGRAM, "run", path) as screen:
+                screen.expect("open https://x.io (yes): ")
+                screen.type("\n")
+                screen.expect("once more")
+                screen.expect("open https://x.io (yes): ")
+                screen.type("yes\n")
+                self.assertEqual(screen.child.stdout.read(), b"accept\n")
+
+    @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
     def test_at_a_terminal_the_end_of_input_cancels_a_question(self):
         with Terminal("call", "order", "dish=pie", "--", *self.SERVER) as screen:
             screen.expect("value (lemon | syrup): ")
@@ -12660,7 +12755,7 @@ class TestHouse(unittest.TestCase):
                 if line.strip() and not line.strip().startswith("#")
                 and number not in docstrings]
         self.assertLessEqual(len(lines), 8750)
-        self.assertLessEqual(len(code), 5900)
+        self.assertLessEqual(len(code), 5950)
         self.assertEqual([number for number, line in enumerate(lines, 1)
                           if len(line) > 88], [])
 

@@ -6728,7 +6728,8 @@ class Test11Client(unittest.TestCase):
             client = Client(everything()[0], **options)
             self.assertEqual(client.declared, {"elicitation": modes})
             for mode in "form", "url", "voice":
-                answer = functools.partial(client.answer_question, "elicitation/create", {
+                answer = functools.partial(
+                    client.answer_question, "elicitation/create", {
                     "mode": mode, "message": "?", "url": "https://x.io"}, MODERN)
                 with self.subTest(modes=modes, mode=mode):
                     if mode in modes:
@@ -7035,7 +7036,8 @@ class Test11Client(unittest.TestCase):
         self.assertEqual(result["messages"][0]["content"]["text"], "6")
 
     def test_a_target_that_is_not_a_stdio_server_is_refused(self):
-        for target, text in (({"cwd": "x"}, "needs a command"), ("https://x.org", "proxy"),
+        for target, text in (({"cwd": "x"}, "needs a command"),
+                             ("https://x.org", "proxy"),
                              ({"url": "https://x.org"}, "https://x.org is not stdio")):
             with self.assertRaisesRegex(ValueError, text):
                 Client(target).connect()
@@ -11216,7 +11218,8 @@ class Test12FamiliarNames(unittest.TestCase):
         self.assertIs(Context[mcp_min.ServerSession, dict], Context)
         self.assertFalse({"FastMCP", "TextContent"} & set(mcp_min.__all__))
         for refused in (lambda: mcp_min.Message("user", "x", name="y"),
-                        lambda: mcp_min.Message(), lambda: mcp_min.Message(role="user")):
+                        lambda: mcp_min.Message(),
+                        lambda: mcp_min.Message(role="user")):
             self.assertRaises(TypeError, refused)
         self.assertEqual(mcp_min.UserMessage("x"), mcp_min.Message("user", "x"))
         self.assertEqual(mcp_min.AssistantMessage(content="x").role, "assistant")

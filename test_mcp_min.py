@@ -6487,6 +6487,27 @@ class Session:
 class Test11Client(unittest.TestCase):
     """The methods of a client, with client and server in one process."""
 
+    def test_close_ends_the_timer_thread(self):
+        """Fails if the thread sleeps on, for as long as a timeout or for ever."""
+        def timers():
+            return {thread for thread in threading.enumerate()
+                    if thread.name == "mcp timer"}
+
+        before = timers()
+        with Client(zoo(), timeout=10 * PATIENCE) as client:
+            client.ping()
+            self.assertGreater(len(timers()), len(before))
+        wait_until(lambda: timers() <= before, "the timer ends")
+
+    @UNIX
+    def test_close_closes_the_writer_of_two_streams(self):
+        reader, writer = mcp_min.pipe_streams()
+        with reader:
+            mcp_min.StreamPair(io.BytesIO(), writer).close(
+                threading.Event(), threading.Lock())
+            self.assertEqual(select.select([reader], [], [], PATIENCE)[0], [reader])
+            self.assertEqual(reader.read(), b"")
+
     def setUp(self):
         self.session = Session().__enter__()
         self.addCleanup(self.session.__exit__)
@@ -10939,6 +10960,26 @@ UNUSABLE_SCHEMAS = [
 
 class Test9Validator(unittest.TestCase):
     """`validate` returns the problems of a value, and refuses an unusable schema."""
+
+    def test_the_outermost_dynamic_anchor_counts(self):
+        """JSON Schema 2020-12, core 8.2.3.2; a plain anchor is found like any other."""
+        inner = {"$id": "inner", "$dynamicRef": "#item",
+                 "$defs": {"usual": {"$dynamicAnchor": "item", "type": "integer"}}}
+        outer = {"$id": "https://x.io/outer", "$ref": "inner", "$defs": {
+            "inner": inner, "override": {"$dynamicAnchor": "item", "type": "string"}}}
+        plain = {"$dynamicRef": "#item", "$defs": {
+            "one": {"$anchor": "item", "type": "string"}}}
+        for schema, value, problems in (
+                (inner, 5, []), (inner, "a", ["expected integer, got \"a\""]),
+                (outer, "a", []), (outer, 5, ["expected string, got 5"]),
+                (plain, "a", []), (plain, 5, ["expected string, got 5"])):
+            self.assertEqual(mcp_min.validate(value, schema), problems)
+
+    def test_names_match_the_patterns_of_a_foreign_schema(self):
+        """They are not matched, so no name may count as unevaluated."""
+        schema = {"patternProperties": {"^a": {}}, "unevaluatedProperties": False}
+        self.assertEqual(
+            mcp_min.Validator(schema, foreign=True).problems({"b": 1}), [])
 
     def test_each_problem_is_one_readable_line(self):
         for value, schema, problems in PROBLEMS:

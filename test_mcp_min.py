@@ -6487,6 +6487,35 @@ class Session:
 class Test11Client(unittest.TestCase):
     """The methods of a client, with client and server in one process."""
 
+    def test_a_result_waits_until_its_progress_was_reported(self):
+        began, release = gate("the report"), gate("the end of the report")
+        server = Server("s")
+
+        @server.tool
+        def tool(ctx: Context) -> str:
+            ctx.report_progress(1)
+            return "done"
+
+        def report(*progress):
+            began.set()
+            release.wait()
+
+        with Client(server) as client:
+            call = client.submit_tool("tool", progress_handler=report)
+            began.wait()
+            for _ in range(3):  # their responses come after the result
+                client.ping()
+            self.assertFalse(call.done())
+            release.set()
+            self.assertEqual(call.result(PATIENCE).text, "done")
+
+    def test_a_traced_response_names_the_method_of_its_request(self):
+        lines = []
+        trace = mcp_min.Trace(lines.append)
+        trace.show(">", b'{"jsonrpc":"2.0","id":1,"method":"a/b"}')
+        trace.show("<", b'{"jsonrpc":"2.0","id":1,"result":{}}')
+        self.assertRegex(lines[1], r"  # a/b \d+\.\d ms\n$")
+
     def test_close_ends_the_timer_thread(self):
         """Fails if the thread sleeps on, for as long as a timeout or for ever."""
         def timers():
@@ -10960,6 +10989,11 @@ UNUSABLE_SCHEMAS = [
 
 class Test9Validator(unittest.TestCase):
     """`validate` returns the problems of a value, and refuses an unusable schema."""
+
+    def test_objects_are_compared_by_their_members(self):
+        schema = {"uniqueItems": True}
+        self.assertEqual(mcp_min.validate([{"a": 1}, {"a": 2}], schema), [])
+        self.assertEqual(len(mcp_min.validate([{"a": 1}, {"a": 1.0}], schema)), 1)
 
     def test_the_outermost_dynamic_anchor_counts(self):
         """JSON Schema 2020-12, core 8.2.3.2; a plain anchor is found like any other."""

@@ -1,8 +1,8 @@
-"""mcp_min 2.0.0: the Model Context Protocol over stdio, server and client, in one file.
+"""mcp_min 3.0.0: the Model Context Protocol over stdio, server and client, in one file.
 
-Copy this file into your project; it needs Python 3.9 or newer and nothing else.
+Copy this file beside your program; it needs Python 3.9 or newer and nothing else.
 
-    from mcp_min import Server, Client
+    from mcp_min import Client, Server
 
     server = Server("weather")
 
@@ -17,9 +17,89 @@ Copy this file into your project; it needs Python 3.9 or newer and nothing else.
     with Client(["python3", "weather.py"]) as client:       # in another program
         print(client.call_tool("forecast", {"city": "Oslo"}).text)
 
-`python3 mcp_min.py demo` shows a session line by line, `serve` is that server for a
-host's configuration, `-h` lists the others.  Licence (MIT) and changes are at the
-end of the file.
+To use it, read `help(Server)`, `help(Context)` and `help(Client)`; `python3 mcp_min.py
+demo` shows two sessions line by line.  To read it, follow one call through the file.  A
+client writes this line to a server's stdin:
+
+    {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"forecast",
+    "arguments":{"city":"Oslo","days":"5"}}}
+
+Reading.  `Server.run` has duplicated descriptors 0 and 1 for itself and pointed the
+originals elsewhere (StandardStreams), so that a stray print cannot corrupt the
+protocol.  It has made a ServerSession, the server's end of a Connection.  One thread of
+a connection reads: the reader.  It waits in `Connection.next_line` until a LineReader
+has a whole line.  `Connection.receive` parses it (decode), and `_route` asks `classify`
+what it is: a request, a notification, or the response to a request of ours.
+
+In flight.  It is a request, so it becomes an IncomingRequest, and `enter` puts it into
+the table `active`, under its id.  It can leave that table once: by its response, by a
+cancellation, or because the connection has ended.  Whoever takes it out acts on it, and
+whoever comes later finds nothing and does nothing.  Everything that is said about a
+request is queued under the lock under which it was found in the table, so progress
+cannot follow the response, and a cancelled request is silent.  That rule, and
+OutgoingRequests, which has it for our own requests, are all that there is about races.
+
+A thread.  `Reading.handle` chooses where the handler runs.  If nothing else runs, that
+is here, on the reader: handing each call to another thread would double its time.  If
+the handler then keeps the reader for 4 ms, or is about to wait for its client
+(hand_over), a second thread, the standby, reads on.  If something else runs, a
+ThreadPool takes the request.  So pings, cancellations and answers are read while every
+tool is busy.  Either way `run_handler` calls `ServerSession.handle`, which is four
+steps, the same for every method and every revision.
+
+Which peer.  `peer_of` finds out whose rules hold.  Up to 2025-11-25 a connection begins
+with a handshake, and its SessionPeer knows what was agreed.  From 2026-07-28 on each
+request carries all of that in `_meta`, and gets a RequestPeer of its own.  (The
+specification calls the two legacy and modern, and so does `mode=`.)  They differ in
+what they validate, how a result is dressed, how the user is asked, which log messages
+are wanted, and which code an error has.  Handlers never know.
+
+Validate.  `peer.validate` looks the method up in METHODS: does this revision have it,
+and did this server declare the capability?  Dispatch.  `Server._dispatch` passes the
+request through the middleware to the function that @handles("tools/call") registered,
+`_tools_call`.  It finds the Tool and calls `_call`: `Signature.bind` applies the schema
+that HintReader made of the type hints, in one walk that converts ("5" becomes 5) and
+collects every problem, and `_run` calls the function where it has to run: here, on the
+host's thread (run_handler), or on the event loop, while this thread waits.
+
+    forecast(city="Oslo", days=5)  ->  "Oslo: sun for 5 days"
+
+A handler that asks its user calls `peer.ask`.  In a session that sends a request and
+waits.  Without one it raises Unwind, a BaseException that carries the result "input
+required"; the client calls again with the answers, and the handler runs from the top.
+
+Finalize.  `Tool.result` makes content of what came back, and `peer.finalize` dresses it
+for its revision.  What was raised instead becomes a result or an error in two places: a
+tool's own failure in `_tools_call`, because the model must read it, and all else in
+`run_handler`.  `respond` then takes the request out of the table, puts a line into the
+Outbox, and `Outbox.flush` writes it, on this thread, with whatever other threads have
+queued meanwhile.
+
+    {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":
+    "Oslo: sun for 5 days"}],"isError":false}}
+
+The client that sent the line stands on the same Connection.  Its ClientSession holds
+what was negotiated; a Call sends an OutgoingRequest, whose future the reader completes,
+and when the result is "input required" it lets the user's handlers answer and sends
+another.  Server and Client do not name each other: `Client(server)` joins them with two
+pipes.
+
+Locks.  The state of a connection has one: Connection.lock.  Whoever holds it does not
+wait, write, or call a user's code.  The order: what is held while something begins or
+ends (AsyncRuntime._entering and _running; Client._lock, ClientSession._subscribing and
+_ending), Server._lock, Outbox.writing, Connection.lock, and then one leaf: a pool's,
+the trace's, or that of stderr.
+
+    peer          whoever is at the other end of a connection
+    connection    two streams, and what is in flight on them
+    session       an end of a connection: ServerSession, ClientSession
+    handshake revisions, stateless revision    up to 2025-11-25; 2026-07-28
+    request       has an id, and gets a response.  A question is a request of the server
+                  to its client; an answer is what the user says to it
+    reader, standby    the thread that reads; the one that takes over
+    subscriber, stream    who is notified of changes; a `subscriptions/listen` request
+    handler       a function of the user's.  A job is what a pool runs
+    node, problem    a schema that was read; what is wrong with a value
 
 The file is read from top to bottom; no section uses names of a later one:
 
@@ -27,45 +107,25 @@ The file is read from top to bottom; no section uses names of a later one:
     2  Errors        exceptions, and the error objects of JSON-RPC
     3  Messages      JSON-RPC: bytes <-> messages, ids, responses
     4  Threads, streams, diagnostics   a thread pool, lines of a stream, the trace
-    5  Connection    one end of a connection: ids, cancellation, progress, reading
+    5  Connection    what is in flight: tables, cancellation, progress, reading
     6  Stdio         who owns descriptors 0 and 1; starting and ending a process
-    7  Revisions     all that differs between the revisions of the protocol, both ends
+    7  Revisions     what a server knows of its client, in a session and in a request
     8  Content       values -> content blocks, and the results that carry them
-    9  Schema        signatures -> JSON Schema, the validator, URI templates
+    9  Schema        hints -> JSON Schema, the validator, results, URI templates
     10 Server        registries, pages, the context of a handler, the method handlers
     11 Client        the same verbs from the other side
     12 Familiar names  FastMCP's and the official SDK's spellings; may be deleted
     13 Command line  the program in this file
 
-Two ways to read it.  To learn the protocol: sections 1, 3, 7, 10 and 11 (3,600 lines).
-To find out what a connection waits for: sections 4, 5 and 6 (2,100 lines).
+Two ways to read it.  To learn the protocol: sections 1, 3, 7 and 10 (2,600 lines).  To
+find out what a connection waits for: sections 4 and 5 (1,400 lines).  Each section
+begins with its idea.  "(server/tools)" is a page of modelcontextprotocol.io/
+specification.  How to add a revision or a method stands above METHODS; where handlers
+run, and why, at the head of section 10.
 
-There are two eras of the protocol.  In the legacy era, up to 2025-11-25, a connection
-opens with a handshake (`initialize`), and both ends may send requests.  In the modern
-era, from 2026-07-28 on, each request carries all that it needs in `_meta`, and the
-server sends no requests: its result says "input required", and the client sends its
-request again with the answers.  User code is the same in both.
-
-Names.  `__all__` lists what is public.  In a class, a leading underscore marks what
-only its own methods and those of its subclasses use.  Module-level names have none.
-
-Docstrings.  "ValueError: the name is empty" means: raises ValueError if the name is
-empty.  "(server/tools)" is a page of the specification.
-
-Threads.  Where threads can start, user code never stops the reading of a connection: a
-server's reading thread may run a handler itself, but when that takes longer than 2 to
-16 ms another thread reads on (SharedReading).  A thread that sends a message also
-writes it, unless it must not wait (Outbox).  Everything public may be called from any
-thread.
-
-Locks.  The comment at each lock says what it guards.  A thread that holds one takes
-only locks that come after it here, or one that is not here, and then no other:
-
-    streams_taken, AsyncRuntime._lifespan_lock, AsyncRuntime._lock, Client._lock,
-    ClientSession._ending, Server.lock, IncomingRequests.lock, Batch._lock,
-    ModernClientPolicy._lock, OutgoingRequests._lock, SharedReading._lock,
-    Process._lock, Outbox.writing, Outbox._lock, Trace._lock, writing_stderr,
-    ThreadPool._lock
+To vendor it, copy it, under any name: it works from a zip file, twice in one process,
+and under `python -I -S`.  Importing it starts no thread and touches no file.  Keep its
+sha256 beside it.  Changes and licence (MIT) are at the end.
 """
 # ruff: noqa: BLE001, ISC004, RUF022, RUF023, SIM905
 # (Broad `except` clauses are deliberate; lists are grouped by topic; long strings are
@@ -74,6 +134,7 @@ from __future__ import annotations
 
 import atexit
 import enum
+import io
 import json
 import operator
 import os
@@ -82,25 +143,29 @@ import stat
 import sys
 import threading
 import time
-from collections import deque, namedtuple
-from collections.abc import Mapping
+import typing
+from collections import abc, deque, namedtuple
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from functools import cached_property, lru_cache, partial, partialmethod
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-TYPE_CHECKING = False  # as in `typing`, which takes a few ms to import
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+    from collections.abc import Awaitable, Generator, Iterable, Iterator
     from concurrent.futures import Future
-    from typing import Any, NoReturn, Self, TypeVar, overload
+    from typing import NoReturn
 
-    T = TypeVar("T")
-    F = TypeVar("F", bound=Callable[..., Any])
-    Mismatch = tuple[tuple[Any, ...], str, str]
     Line = bytes | bytearray
-    Handler = Callable[..., Any]
-    Json = dict[str, Any]
+    Mismatch = tuple[tuple[Any, ...], str, str]
 
-__version__ = "2.0.0"
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+Handler = Callable[..., Any]
+Json = dict[str, Any]
+
+__version__ = "3.0.0"
 __all__ = [
     # the two ends
     "Server", "Client", "Context",
@@ -109,9 +174,8 @@ __all__ = [
     "ResourceContents", "Message", "Elicited", "Sampled",
     # errors
     "McpError", "ToolError", "RequestTimeout", "ConnectionClosed", "Cancelled",
-    "SchemaError",
     # by themselves
-    "validate", "load_config",
+    "validate", "SchemaError", "load_config", "stdio_server",
     # error codes
     "PARSE_ERROR", "INVALID_REQUEST", "METHOD_NOT_FOUND", "INVALID_PARAMS",
     "INTERNAL_ERROR", "RESOURCE_NOT_FOUND", "MISSING_CAPABILITY",
@@ -129,7 +193,7 @@ __all__ = [
 Revision = namedtuple(
     "Revision", "modern batches bad_arguments_are_results elicitation_modes")
 REVISIONS = {
-    "2024-11-05": Revision(False, False, False, ""),
+    "2024-11-05": Revision(False, True,  False, ""),  # does not forbid batches
     "2025-03-26": Revision(False, True,  False, ""),  # basic: batches "MUST" be taken
     "2025-06-18": Revision(False, False, False, "form"),
     "2025-11-25": Revision(False, False, True,  "form url"),  # changelog: SEP-1303
@@ -138,7 +202,6 @@ REVISIONS = {
 LEGACY_VERSIONS = [date for date, row in REVISIONS.items() if not row.modern]
 MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
-LEGACY_MODE = "legacy"
 
 # A request that a server answers.  capability: the server must have declared it; "a.b"
 # is capability a with a true field b.  list_key: the key of the list in its result, if
@@ -151,43 +214,34 @@ LEGACY_MODE = "legacy"
 # To add a revision, add a row above, the newest of its era last.  To add a method, add
 # a row here with its `since`, a function under @handles (section 10) and a method of
 # Client (section 11).  If it needs a new capability, the server must declare that: add
-# it to CAPABILITIES and CHANGES if it has a row there, and to Registrations._offered
-# where a function is registered.  To add a request to the client, add a row in the
-# three tables that follow, a method of Context (section 10) and one of ANSWER_FUNCTIONS
-# (section 11).
+# it to CAPABILITIES and CHANGES if it has a row there, and call Server._offer where a
+# function is registered.  To add a request to the client, add a row in the three tables
+# that follow, a method of Context (section 10) and one of ANSWER_FUNCTIONS (section 11).
 Method = namedtuple("Method", "capability list_key cacheable asks inline since until",
                     defaults=("", "", False, False, False, "", "9999"))  # no last one
-LEGACY_ONLY = {"until": LEGACY_VERSIONS[-1]}
-MODERN_ONLY = {"since": MODERN_VERSIONS[0]}
+LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
 METHODS = {
-    "initialize":               Method(inline=True, **LEGACY_ONLY),
-    "ping":                     Method(inline=True, **LEGACY_ONLY),
-    "server/discover":          Method(inline=True, cacheable=True, **MODERN_ONLY),
-    "tools/list":               Method("tools", "tools", cacheable=True),
-    "tools/call":               Method("tools", asks=True),
-    "resources/list":           Method("resources", "resources", cacheable=True),
-    "resources/templates/list": Method("resources", "resourceTemplates",
-                                       cacheable=True),
-    "resources/read":           Method("resources", asks=True, cacheable=True),
-    "resources/subscribe":      Method("resources.subscribe", inline=True,
-                                       **LEGACY_ONLY),
-    "resources/unsubscribe":    Method("resources.subscribe", inline=True,
-                                       **LEGACY_ONLY),
-    "prompts/list":             Method("prompts", "prompts", cacheable=True),
-    "prompts/get":              Method("prompts", asks=True),
-    "completion/complete":      Method("completions"),
-    "logging/setLevel":         Method("logging", inline=True, **LEGACY_ONLY),
-    "subscriptions/listen":     Method(inline=True, **MODERN_ONLY),
+    "initialize":            Method(inline=True, until=LEGACY),
+    "ping":                  Method(inline=True, until=LEGACY),
+    "server/discover":       Method(inline=True, cacheable=True, since=MODERN),
+    "tools/list":            Method("tools", "tools", cacheable=True),
+    "tools/call":            Method("tools", asks=True),
+    "resources/list":        Method("resources", "resources", cacheable=True),
+    "resources/templates/list": Method(
+        "resources", "resourceTemplates", cacheable=True),
+    "resources/read":        Method("resources", asks=True, cacheable=True),
+    "resources/subscribe":   Method("resources.subscribe", inline=True, until=LEGACY),
+    "resources/unsubscribe": Method("resources.subscribe", inline=True, until=LEGACY),
+    "prompts/list":          Method("prompts", "prompts", cacheable=True),
+    "prompts/get":           Method("prompts", asks=True),
+    "completion/complete":   Method("completions"),
+    "logging/setLevel":      Method("logging", inline=True, until=LEGACY),
+    "subscriptions/listen":  Method(inline=True, since=MODERN),
 }
 
-# The requests that a server may send to its client, each with the capability that the
-# client must have declared; what a client declares for each handler that it has; and
-# the schemas of the answers.
-CLIENT_REQUESTS = {
-    "elicitation/create":     "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list":             "roots",
-}
+# What a client declares for each handler that it has; the schemas of the answers to the
+# requests that a server may send to its client; and those requests, each with the
+# capability that the client must have declared.
 CLIENT_CAPABILITIES: Json = {  # form and url are the modes of elicitation
     "form": {"elicitation": {"form": {}}}, "url": {"elicitation": {"url": {}}},
     "sampling": {"sampling": {}}, "roots": {"roots": {}}}
@@ -198,16 +252,13 @@ ANSWER_SCHEMAS: Json = {
         "type": "object", "required": ["content"], "properties": {
             "content": {"type": ["object", "array"], "items": {"type": "object"}}}},
     "roots/list": {"type": "object", "required": ["roots"], "properties": {
-        "roots": {"type": "array", "items": {"type": "object"}}}},
-}
+        "roots": {"type": "array", "items": {"type": "object"}}}}}
+CLIENT_REQUESTS = {method: method.partition("/")[0] for method in ANSWER_SCHEMAS}
 
 # capability -> (the notification that its lists have changed, the capability's key in
 # the filter of subscriptions/listen)
-CHANGES = {
-    "tools":     ("notifications/tools/list_changed", "toolsListChanged"),
-    "prompts":   ("notifications/prompts/list_changed", "promptsListChanged"),
-    "resources": ("notifications/resources/list_changed", "resourcesListChanged"),
-}
+CHANGES = {name: (f"notifications/{name}/list_changed", f"{name}ListChanged")
+           for name in ("tools", "prompts", "resources")}
 UPDATES_WANTED = "resourceSubscriptions"  # in that filter: URIs of resources
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -218,18 +269,16 @@ LOG_MESSAGE = "notifications/message"
 ROOTS_CHANGED = "notifications/roots/list_changed"
 
 # What a server declares of a capability; the others are declared as an empty object.
-CAPABILITIES = {
-    "tools":     {"listChanged": True},
-    "prompts":   {"listChanged": True},
-    "resources": {"listChanged": True, "subscribe": True},
-}
+CAPABILITIES = {"tools": {"listChanged": True}, "prompts": {"listChanged": True},
+                "resources": {"listChanged": True, "subscribe": True}}
 
 # Spellings of other implementations and of the Language Server Protocol.  We understand
 # them, and never send them: alias -> (notification, {parameter there: parameter here})
 ALIASES: dict[str, tuple[str, dict[str, str]]] = {
     **{name.partition("/")[2]: (name, {}) for name in (
-        INITIALIZED, CANCELLED, PROGRESS, LOG_MESSAGE, ROOTS_CHANGED, UPDATED,
+        INITIALIZED, CANCELLED, PROGRESS, ROOTS_CHANGED, UPDATED,
         *(row[0] for row in CHANGES.values()))},
+    "logging/message": (LOG_MESSAGE, {}),
     "$/cancelRequest": (CANCELLED, {"id": "requestId"}),
     "$/progress":      (PROGRESS, {"token": "progressToken", "value": "progress"}),
 }
@@ -247,13 +296,11 @@ WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # in the `_meta` of such a r
 MAX_COMPLETIONS = 100                         # server/utilities/completion
 FORM_TYPES = ("string", "number", "integer", "boolean")  # client/elicitation
 FORM_FORMATS = ("email", "uri", "date", "date-time")
-COMPLETABLE = ("prompts", "resourceTemplates")  # the lists whose entries have arguments
 COMPLETIONS_SINCE = "2025-03-26"              # before, the capability did not exist
 TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"           # server/tools: "Tool Names"
 URI_START = "[A-Za-z][A-Za-z0-9+.-]*:."       # RFC 3986
 
-LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert",
-          "emergency")
+LEVELS = "debug info notice warning error critical alert emergency".split()
 
 PARSE_ERROR = -32700          # the line is not JSON
 INVALID_REQUEST = -32600      # JSON, but not a message; or not at this time
@@ -305,6 +352,10 @@ class McpError(Exception):
         return error if self.data is None else {**error, "data": self.data}
 
 
+class Oversized(McpError):
+    """A line is too long or nested too deep, so that it was not parsed."""
+
+
 class ToolError(Exception):
     """A tool has failed: raise it in a tool, and `call_tool` raises it on the client.
 
@@ -316,7 +367,7 @@ class ToolError(Exception):
 
 
 class RequestTimeout(TimeoutError):
-    """No response and no progress came in time; the other end was sent a cancellation.
+    """No response and no progress came in time; the peer was sent a cancellation.
 
     See basic/lifecycle, "Timeouts".
     """
@@ -363,8 +414,15 @@ def method_not_found(method: str) -> McpError:
     return McpError(METHOD_NOT_FOUND, "Method not found", {"method": method})
 
 
-def invalid_params(message: str, data: Any = None) -> McpError:
-    return McpError(INVALID_PARAMS, message, data)
+def invalid_params(message: str, **data: Any) -> McpError:
+    """data: what is wrong, usually as `field` (its path) and `issue`."""
+    return McpError(INVALID_PARAMS, message, data or None)
+
+
+def first_problem(error: ValueError, field: str) -> Json:
+    """What the data of a -32602 says: the first problem of a ValidationError."""
+    data = getattr(error, "data", {"issue": str(error)})
+    return {**data, "field": data.get("field") or field}
 
 
 def invalid_response(reason: str) -> McpError:
@@ -378,12 +436,31 @@ JSON_TYPE_NAMES = {str: "a string", dict: "an object", list: "a list",
 def require_type(value: Any, required: type, name: str) -> Any:
     """Return the value if it is of this type, or raise McpError(-32602)."""
     if type(value) is not required:
-        raise invalid_params(f'"{name}" must be {JSON_TYPE_NAMES[required]}')
+        issue = f"must be {JSON_TYPE_NAMES[required]}"
+        raise invalid_params(f'"{name}" {issue}', field=name, issue=issue)
     return value
 
 
+def member(params: Json, key: str, required: type) -> Any:
+    """An optional member of params, or its empty value if it is absent or null.
+
+    Raises:
+        McpError: it is of another type.
+    """
+    value = params.get(key)
+    return required() if value is None else require_type(value, required, key)
+
+
+def check_level(level: Any, name: str) -> str:
+    """Return a log level; McpError(-32602) if there is no such level."""
+    if level not in LEVELS:
+        issue = f"must be one of {', '.join(LEVELS)}"
+        raise invalid_params(f"{name} {issue}", field=name, issue=issue)
+    return level  # type: ignore[no-any-return]
+
+
 def error_text(error: BaseException) -> str:
-    """The text of an exception for the other end; the traceback stays on stderr."""
+    """The text of an exception for the peer; the traceback stays on stderr."""
     try:
         return f"{type(error).__name__}: {error}".rstrip(": ")
     except Exception:  # its own __str__ fails
@@ -411,11 +488,13 @@ def refuse_constant(name: str) -> NoReturn:
 to_json_text = json.JSONEncoder(  # RecursionError: an object contains itself
     separators=(",", ":"), allow_nan=False, check_circular=False).encode
 parse_json_prefix = json.JSONDecoder(parse_constant=refuse_constant).raw_decode
-# An unterminated string matches too, so that the pattern cannot backtrack.
-STRING_PATTERN = rb'"[^"\\]*(?:\\.[^"\\]*)*"?'
 MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
 MAX_ID = 1 << 16  # characters of an id or a token, because we store and return them
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+NOT_STRUCTURE = bytes(set(range(256)) - {ord('"'), *BRACKETS})
+LINE_START = re.compile(
+    rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*'
+    rb'(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*,\s*"(result|error|method)"')
 
 
 def encode(message: Any) -> bytes:
@@ -433,9 +512,9 @@ def decode(line: Line, max_depth: int) -> Any:
     # Deep nesting can overflow the C stack of the JSON parser, so it is measured first;
     # but only of the few lines that have so many brackets at all.
     if line.count(b"[") + line.count(b"{") > max_depth and depth_of(line) > max_depth:
-        raise McpError(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
+        raise Oversized(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
     try:
-        text = line.decode("utf-8").strip(" \t\r")
+        text = line.decode("utf-8").strip(" \t\r\ufeff")  # some write a BOM first
         # JSONDecoder.decode would spend a third of its time on whitespace.
         message, end = parse_json_prefix(text)
         if end == len(text):
@@ -449,16 +528,21 @@ def decode(line: Line, max_depth: int) -> Any:
 
 
 def depth_of(line: Line) -> int:
-    """How deep brackets are nested in a line, outside of strings."""
+    """How deep brackets are nested in a line, outside of strings.
+
+    By passes over bytes, none of which costs more than parsing the line would.
+    """
     from itertools import accumulate
 
-    bare = re.sub(STRING_PATTERN, b"", line, flags=re.DOTALL)
-    brackets = bare.translate(None, bytes(set(range(256)) - BRACKETS.keys()))
-    return max(accumulate(map(BRACKETS.__getitem__, brackets)), default=0)
+    bare = line.replace(rb"\\", b"").replace(rb'\"', b"")
+    # Two adjacent quotes have no bracket between them, so nothing depends on them.
+    bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
+    bare = re.sub(rb'"[^"]*"?', b"", bare)
+    return max(accumulate(map(BRACKETS.__getitem__, bare)), default=0)
 
 
 def as_object(value: Any) -> Json:
-    """Return the value if it is an object, else {}: the other end may send anything."""
+    """Return the value if it is an object, else {}: the peer may send anything."""
     return value if type(value) is dict else {}
 
 
@@ -494,234 +578,242 @@ def classify(message: Any) -> str:
 
 
 def parse_response(message: Json) -> Json:
-    """Return the result of a response.  McpError: its error, or it is malformed."""
-    error = message.get("error")
+    """Return the result of a response.
+
+    Raises:
+        McpError: its error; or it is malformed.
+    """
+    result, error = message.get("result"), message.get("error")
     if message.get("jsonrpc") != "2.0":
         problem = '"jsonrpc" is not "2.0"'
-    elif ("result" in message) == ("error" in message):
+    elif (result is None) == (error is None):
         problem = 'it needs either "result" or "error"'
-    elif type(message.get("result")) is dict:
-        return message["result"]  # type: ignore[no-any-return]
+    elif type(result) is dict:
+        return result
     elif type(error) is dict and type(error.get("code")) is int:
         raise McpError(error["code"], str(error.get("message")), error.get("data"))
+    elif type(error) is dict and type(error.get("message")) is str:
+        raise McpError(INTERNAL_ERROR, error["message"], error.get("data"))
     else:
-        problem = '"result" is not an object, or "error" has no integer "code"'
+        problem = '"result" or "error" is not an object'
     raise invalid_response(problem)
 
 
 # -- 4. Threads, streams, diagnostics --------------------------------------------------
-# The parts that a connection is built from, and what it reports to stderr.  All threads
+# The parts that a connection is built from, and what it reports on stderr.  All threads
 # are daemons, so that a handler that never ends does not keep the process alive.
 
 
-def start_thread(name: str, run: Callable[[], Any]) -> bool:
-    """Start a thread; False if none can be started, as at exit since Python 3.12."""
+def start_thread(name: str, run: Callable[[], Any]) -> threading.Thread | None:
+    """Start a thread; None if none can be started, as at exit since Python 3.12."""
+    thread = threading.Thread(target=run, name=name, daemon=True)
     try:
-        threading.Thread(target=run, name=name, daemon=True).start()
+        thread.start()
     except RuntimeError:
-        return False
-    return True
+        return None
+    return thread
+
+
+IDLE_SECONDS = 0.5  # after which a thread of a pool ends
+STEP_SECONDS = 0.5  # of a wait: in steps, because on Windows no signal interrupts one
 
 
 class ThreadPool:
-    """Threads that run jobs in order; they are started when needed, at most `limit`.
+    """A pool of threads, started on demand, that runs jobs in FIFO order.
 
-    With limit 1 it is a serial executor.  An urgent job goes first: if no thread is
-    idle an extra one is started for it, and the next thread that finishes a job ends.
-    (A ThreadPoolExecutor would not do: the interpreter joins its threads at exit.)
+    At most `limit` jobs run at once; with limit 1 it is a serial executor.  An idle
+    thread ends by itself, so a pool is never closed.  (A ThreadPoolExecutor would not
+    do: the interpreter joins its threads at exit.)
+
+    Invariant: min(jobs, limit - running) <= idle.  A job that is added and a job that
+    ends each raise the left side by at most one, so each wakes or starts one thread.
+    A thread that cannot be started is no error: the jobs wait for one that runs, and
+    if none does whoever wanted the thread runs them.
     """
 
-    EXTRA_THREADS = 8  # so many of them at most, see can_grow
+    def __init__(self, name: str, limit: float) -> None:
+        self._name, self._limit = name, limit
+        self._lock = threading.Lock()  # a leaf; guards the rest
+        self._changed = threading.Condition(self._lock)  # there may be a job to take
+        self._jobs: deque[tuple[Callable[[], Any], int]] = deque()
+        self._running = 0              # jobs, and the guest
+        self._idle = 0                 # threads that wait or are about to look for a job
+        self.bytes = 0                 # of memory that waiting and running jobs hold
 
-    def __init__(self, name: str, limit: int) -> None:
-        self._name = name
-        self._limit = limit
-        self._lock = threading.Lock()  # guards the rest
-        self._changed = threading.Condition(self._lock)  # a job was added, or closed
-        self._jobs: deque[tuple[Callable[[], Any], int]] = deque()  # urgent ones first
-        self._urgent = 0                 # number of urgent jobs in _jobs
-        self.bytes = 0                   # bytes of memory that the jobs in _jobs hold
-        self._members: set[int] = set()  # identities of the threads
-        self._threads = 0                # number of threads
-        self._idle = 0                   # number of threads that wait for a job
-        self._closed = False
+    def submit(self, job: Callable[[], Any], size: int = 0) -> None:
+        """Run a job as soon as a thread is free.  size: bytes of memory it holds."""
+        with self._lock:
+            self._jobs.append((job, size))
+            self.bytes += size
+        self._provide_thread()
 
-    def submit(self, job: Callable[[], Any], urgent: bool = False,
-               size: int = 0) -> bool:
-        """Let a thread run the job.  size: the bytes of memory that the job holds.
+    def enter(self) -> bool:
+        """Count the calling thread, a guest with a job of its own, as running.
 
-        False if there is no thread and none can be started: then a normal job has run
-        here, and an urgent one is dropped.
+        False if the pool has anything else to do.
         """
         with self._lock:
-            self.bytes += size
-            if urgent:
-                self._jobs.appendleft((job, size))
-                self._urgent += 1
-            else:
-                self._jobs.append((job, size))
-            grow = self._idle < len(self._jobs) and (
-                urgent or self._threads < self._limit)
-            if grow:
-                self._threads += 1
-            self._changed.notify()
-        if not grow or start_thread(self._name, self._work):
-            return True
-        with self._lock:
-            self._threads -= 1
-            if self._threads:
-                return True
-            jobs = [self._take_job() for _ in range(len(self._jobs))]
-        for waiting in jobs:  # also those of threads that hoped for this one
-            if not (urgent and waiting is job):
-                waiting()
-        return False
+            if self._running or self._jobs:
+                return False
+            self._running = 1
+        return True
 
-    def can_grow(self) -> bool:
-        """May another extra thread be started?"""
-        return self._threads < self._limit + self.EXTRA_THREADS
-
-    def load(self) -> int:
-        """How many jobs run or wait."""
+    def leave(self) -> None:
+        """The guest's job has ended."""
         with self._lock:
-            return self._threads - self._idle + len(self._jobs)
+            self._running -= 1
+        if self._jobs:
+            self._provide_thread()
 
     def is_own_thread(self) -> bool:
-        """Is the calling thread one of these?"""
-        return threading.get_ident() in self._members
+        """True if the calling thread is of this pool, or of one of the same name."""
+        return threading.current_thread().name == self._name
 
-    def close(self) -> None:
-        """End all threads when the waiting jobs have run; returns at once.
-
-        A job that is submitted later starts a new thread.
-        """
+    def _provide_thread(self) -> None:
+        """Wake or start a thread for a job."""
         with self._lock:
-            self._closed = True
-            self._changed.notify_all()
+            if min(len(self._jobs), self._limit - self._running) <= self._idle:
+                self._changed.notify()
+                return
+            self._idle += 1
+        if start_thread(self._name, self._work):
+            return
+        with self._lock:
+            if self._running:  # who runs a job takes the next one when it has ended
+                self._idle -= 1
+                return
+        self._work(wait=False)
 
-    def _work(self) -> None:
-        self._members.add(threading.get_ident())
-        for job in iter(self._next, None):
+    def _work(self, wait: bool = True) -> None:
+        while (taken := self._take(wait)) is not None:
+            job, size = taken
             try:
                 job()
-            except BaseException:
+            except BaseException as error:
+                if not (wait or isinstance(error, Exception)):
+                    raise  # Ctrl-C, on a thread that is not ours
                 log_exception(f"mcp_min: a job of the {self._name} thread failed")
+            finally:
+                del job, taken  # or an idle thread would keep what they hold
+                with self._lock:
+                    self._running -= 1
+                    self._idle += 1
+                    self.bytes -= size
 
-    def _next(self) -> Callable[[], Any] | None:
+    def _take(self, wait: bool) -> tuple[Callable[[], Any], int] | None:
         with self._lock:
-            self._idle += 1
-            while not (self._jobs or self._closed or self._threads > self._limit):
-                self._changed.wait()
+            # A thread that was woken in vain goes on waiting.
+            ready = self._changed.wait_for(self._ready, IDLE_SECONDS if wait else 0)
             self._idle -= 1
-            surplus = self._threads > self._limit and not self._closed
-            if self._urgent or self._jobs and not surplus:
-                return self._take_job()
-            self._threads -= 1
-            self._members.discard(threading.get_ident())
-            return None
+            if not ready:
+                return None
+            self._running += 1
+            return self._jobs.popleft()
 
-    def _take_job(self) -> Callable[[], Any]:  # the caller holds _lock
-        self._urgent = max(0, self._urgent - 1)
-        job, size = self._jobs.popleft()
-        self.bytes -= size
-        return job
+    def _ready(self) -> bool:
+        return bool(self._jobs) and self._running < self._limit
 
 
-class LineReader:
-    """Reads the lines of a binary stream, for one thread at a time.
+class CallingThread(ThreadPool):
+    """Stands in for a pool where handlers must run on the thread that serves.
 
-    Each byte is looked at once, even if a line arrives in many chunks.  What a line has
-    beyond `limit` bytes is dropped as it arrives.
+    That is the thread that called serve(threaded=False); with Client(server) it is
+    whichever thread waits for a result.  Jobs run one after the other.
     """
 
-    def __init__(self, stream: Any, limit: int) -> None:
-        self._stream = getattr(stream, "buffer", stream)  # what is under a text stream
-        self._read = getattr(self._stream, "read1", None) or self._stream.read
-        self.limit = limit
-        self._complete: deque[Line] = deque()  # lines that have arrived
-        self._rest = bytearray()               # of the line that is arriving
-        self._first = True
-        self.waiting = False                   # True while a thread is in read()
+    def __init__(self) -> None:
+        super().__init__("serving", 0)
+        self._serving = threading.RLock()  # held by the thread that runs a job
 
-    def next(self) -> Line | None:
-        """Wait for the next line and return it without its newline; None at the end."""
-        while not self._complete:
-            if not self._read_some():
-                return None
-        line = self._complete.popleft()
-        if self._first:
-            self._first = False
-            line = line[3:] if line.startswith(b"\xef\xbb\xbf") else line
-        return line
+    def enter(self) -> bool:
+        return False  # the reader runs no handlers
 
-    def _read_some(self) -> bool:
-        """Wait for a chunk and split it into lines; False at the end."""
+    def _provide_thread(self) -> None:
+        self.wake()
+
+    def wake(self, _: object = None) -> None:
+        """Let `run_until` see whether it is done, on every thread."""
+        with self._lock:
+            self._changed.notify_all()
+
+    def run_until(self, done: Callable[[], bool]) -> None:
+        """Run jobs until done() is true; call `wake` when it may have become so."""
+        while not done():
+            with self._lock:
+                self._changed.wait_for(lambda: self._jobs or done(), STEP_SECONDS)
+                job, size = self._jobs.popleft() if self._jobs else (None, 0)
+                self.bytes -= size
+            try:
+                if job:
+                    with self._serving:
+                        job()
+            except Exception:
+                log_exception("mcp_min: a job of the serving thread failed")
+
+    def run_waiting(self) -> None:
+        """Run the jobs that wait now."""
+        self.run_until(lambda: not self._jobs)
+
+
+def read_chunks(stream: Any) -> Iterator[bytes]:
+    """The bytes of a binary stream as they arrive, until it ends or breaks."""
+    stream = getattr(stream, "buffer", stream)  # what is under a text stream
+    read = getattr(stream, "read1", None) or stream.read
+
+    def read_chunk() -> bytes:
         try:
-            self.waiting = True
-            chunk = self._read(65536)
-            self.waiting = False
-            if chunk is None:  # somebody made the descriptor non-blocking
-                make_poll(self._stream, "r")(1.0)
-            elif chunk:
-                self._split(chunk)
-            elif self._rest:  # the last line has no newline
-                self._split(b"\n")
-            else:
-                return False
-            return True
-        except (OSError, ValueError):  # the stream broke, or was closed meanwhile
-            return False
+            while (chunk := read(65536)) is None:  # somebody made it non-blocking
+                make_poll(stream, "r", True)(1.0)
+            return chunk  # type: ignore[no-any-return]
+        except (OSError, ValueError):  # it broke, or was closed meanwhile
+            return b""
 
-    def _split(self, chunk: bytes) -> None:
+    return iter(read_chunk, b"")
+
+
+def split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[Line]:
+    """Yield lines without their newlines, to one thread at a time.
+
+    Each byte is looked at once, even if a line arrives in many chunks.  What a line has
+    beyond `limit` + 1 bytes, which show that it was exceeded, is dropped as it arrives.
+    """
+    line = bytearray()
+    for chunk in chunks:
         *complete, rest = chunk.split(b"\n")
         for part in complete:
-            self._append(part)
-            self._complete.append(self._rest)  # no copy: a line may be large
-            self._rest = bytearray()
-        self._append(rest)
-
-    def _append(self, part: bytes) -> None:
-        # Keep limit + 4 bytes: one more than the limit, so that the caller sees that it
-        # was exceeded, and three for a BOM that is removed later.
-        self._rest += part[:self.limit + 4 - len(self._rest)]
+            line += part[:limit + 1 - len(line)]
+            yield line  # no copy: it may be large
+            line = bytearray()
+        line += rest[:limit + 1 - len(line)]
+    if line:  # the last one has no newline
+        yield line
 
 
-def make_poll(stream: Any, event: str) -> Callable[[float | None], bool]:
+def make_poll(stream: Any, event: str, otherwise: bool,
+              ) -> Callable[[float | None], bool]:
     """Make a function that waits some seconds until a stream can be read or written.
 
-    event: "r" or "w".  OSError, TypeError, ValueError: the stream cannot be polled.
+    event: "r" or "w".  otherwise: what it returns, at once, if the stream cannot be
+    polled, as a file in memory, or anything on Windows.
     """
     import select
 
-    if hasattr(select, "poll"):
+    try:
         poll = select.poll()
         poll.register(stream, select.POLLIN if event == "r" else select.POLLOUT)
-        return lambda seconds: bool(poll.poll(seconds and seconds * 1000))
-    read, write = ([stream], []) if event == "r" else ([], [stream])
-    select.select(read, write, [], 0)  # Windows, where it works for sockets only
-    return lambda seconds: any(select.select(read, write, [], seconds))
+    except (AttributeError, OSError, TypeError, ValueError):
+        return lambda seconds: otherwise
+    return lambda seconds: bool(poll.poll(seconds and seconds * 1000))
 
 
 def can_hang_up(stream: Any) -> bool:
-    """Does the end of this stream mean that the other end has closed?
+    """True if the end of this stream means that the peer has hung up.
 
-    False for a regular file and for one in memory, which simply end.
+    A regular file and one in memory merely end.
     """
-    try:
+    with suppress(AttributeError, OSError, ValueError):  # a BytesIO
         return not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
-    except (AttributeError, OSError, ValueError):  # a BytesIO
-        return False
-
-
-def make_write_poll(stream: Any) -> Callable[[float | None], bool]:
-    """make_poll(stream, "w"), or a function that returns True where that fails.
-
-    It fails for a file in memory and for a pipe on Windows, for example.
-    """
-    try:
-        return make_poll(stream, "w")
-    except (OSError, TypeError, ValueError):
-        return lambda seconds: True
+    return False
 
 
 def log_exception(heading: str) -> None:
@@ -729,7 +821,7 @@ def log_exception(heading: str) -> None:
     import traceback
 
     error_type, error, frames = sys.exc_info()
-    # Skip our own frames, if the user's follow; on PyPy `partial` is Python too.
+    # Skip our own frames if the user's follow; on PyPy `partial` is Python too.
     first = frames
     skipped = log_exception.__code__.co_filename, sys.modules["functools"].__file__
     while first and first.tb_frame.f_code.co_filename in skipped:
@@ -738,38 +830,44 @@ def log_exception(heading: str) -> None:
         traceback.format_exception(error_type, error, first or frames)))
 
 
+def user_frame(thread: int) -> Any:
+    """The innermost frame of a thread that is neither ours nor the library's, or None.
+
+    So a handler that waits for a lock is shown at its own line, not inside `threading`.
+    """
+    skipped = "<", os.path.dirname(threading.__file__), user_frame.__code__.co_filename
+    frame = sys._current_frames().get(thread)
+    while frame and (name := frame.f_code.co_filename).startswith(skipped) and (
+            "site-packages" not in name):
+        frame = frame.f_back
+    return frame
+
+
 def warn(text: str, patience: float = 0.0) -> None:
     """Write to stderr; give up if that would block longer than `patience` seconds."""
     text = escape_control(text)
-    if os.name == "nt":  # a pipe cannot be polled there
-        written = threading.Event()
-
-        def write() -> None:
-            write_stderr(text, None)
-            written.set()
-
-        start_thread("mcp stderr", write)
-        written.wait(max(patience, 0.1))
-    else:
-        write_stderr(text, patience)
+    if os.name != "nt":
+        return write_stderr(text, patience)
+    # A pipe cannot be polled there.
+    thread = start_thread("mcp stderr", partial(write_stderr, text, None))
+    if thread:
+        thread.join(max(patience, 0.1))
 
 
-writing_stderr = threading.Lock()  # keeps the texts of two threads apart
+writing_stderr = threading.Lock()  # a leaf; keeps the texts of two threads apart
 
 
 def write_stderr(text: str, patience: float | None) -> None:
-    """Write to stderr; patience: see `warn`, None: wait as long as it takes."""
-    try:
-        can_write = make_write_poll(sys.stderr)
-        with writing_stderr:
-            # A pipe that is ready takes 4096 bytes: 1000 characters in UTF-8.
-            for start in range(0, len(text), 1000):
-                if not can_write(patience):
-                    break
-                sys.stderr.write(text[start:start + 1000])
-                sys.stderr.flush()
-    except (AttributeError, OSError, ValueError):
-        pass  # there is no stderr, or it is closed
+    """Write to stderr.  patience: see `warn`; None waits as long as it takes."""
+    can_write = make_poll(sys.stderr, "w", True)
+    # Suppressed: there is no stderr, or it is closed.
+    with writing_stderr, suppress(AttributeError, OSError, ValueError):
+        # A pipe that is ready takes 4096 bytes: 1000 characters in UTF-8.
+        for start in range(0, len(text), 1000):
+            if not can_write(patience):
+                break
+            sys.stderr.write(text[start:start + 1000])
+            sys.stderr.flush()
 
 
 class Trace:
@@ -779,46 +877,51 @@ class Trace:
     is shown with the method of its request and the milliseconds since then.
     """
 
-    def __init__(self, write: Callable[[str], Any],
-                 close: Callable[[], Any] = lambda: None) -> None:
-        self._write, self.close = write, close
-        self._lock = threading.Lock()  # guards _requests, and keeps lines whole
+    def __init__(self, target: str) -> None:
+        self._lock = threading.Lock()  # a leaf; guards the next
         self._requests: dict[Any, tuple[str, float]] = {}
-
-    @classmethod
-    def to(cls, target: str) -> Trace:
-        """A trace to "stderr", or to the end of a file."""
+        self._file: Any = None
         if target == "stderr":
-            return cls(partial(warn, patience=0.02))
+            return
         # Messages may hold secrets: no other user may read the file, or put a symbolic
         # link in its place.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-        fd = os.open(target, flags, 0o600)
-        if hasattr(os, "fchmod") and stat.S_ISREG(os.fstat(fd).st_mode):
-            os.fchmod(fd, 0o600)
-        file = open(fd, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-        return cls(file.write, file.close)
+        self._file = open(os.open(target, flags, 0o600), "ab", buffering=0)  # noqa: SIM115
+        if hasattr(os, "fchmod") and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            os.fchmod(self._file.fileno(), 0o600)
 
     def show(self, arrow: str, data: Line) -> None:
+        """Show the messages of some lines."""
         for line in data.splitlines():
             with self._lock:
-                now = time.time()
-                clock = time.strftime("%H:%M:%S", time.localtime(now))
-                clock += f".{int(now % 1 * 1000):03}"
-                text = escape_control(line.decode("utf-8", "backslashreplace"))
                 note = self._response_note(arrow, line)
-                try:
-                    self._write(f"{clock} {arrow} {text}{note}\n")
-                except (OSError, ValueError):
-                    pass  # a full disk must not stop the connection
+            self.note(arrow, line, note)
+
+    def note(self, arrow: str, line: Line, note: str = "") -> None:
+        """Show a line that is not a message."""
+        now = time.time()
+        clock = time.strftime("%H:%M:%S", time.localtime(now))
+        text = escape_control(line.decode("utf-8", "backslashreplace").rstrip())
+        text = f"{clock}.{int(now % 1 * 1000):03} {arrow} {text}{note}\n"
+        if self._file is None:
+            warn(text, patience=0.02)
+            return
+        # One unbuffered write, so that lines stay whole, and none is left.  A full disk
+        # must not stop the connection; and the file may be closed.
+        with suppress(OSError, ValueError):
+            self._file.write(text.encode("utf-8", "backslashreplace"))
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
 
     def _response_note(self, arrow: str, line: Line) -> str:
         try:
             message = decode(line, MAX_DEPTH)
             key = valid_id(message["id"])
             if "method" in message:
-                # Requests without a response: they were cancelled, or the other end
-                # wants to fill our memory.
+                # Requests without a response were cancelled, or the peer wants to fill
+                # our memory.
                 if len(self._requests) > 10000 or len(str(key)) > 1000:
                     self._requests.clear()
                 self._requests[arrow, key] = message["method"], time.perf_counter()
@@ -833,47 +936,49 @@ class Trace:
 
 
 # -- 5. Connection ---------------------------------------------------------------------
-# One end of a JSON-RPC connection, and its parts, each with one rule:
+# One end of a JSON-RPC connection.  Its state stands behind one lock, Connection.lock:
+# both tables of requests, the queue of lines, batches, the timer's entries, the role of
+# the reader, and `closed`.  The parts are small classes with one rule each, which share
+# that lock:
 #
 #   Outbox            lines to be written: the thread that sends a line also writes it
 #   Batch             collects the responses to an array of messages
-#   StuckHandlers     warns of handlers that do not end when they are cancelled
-#   IncomingRequests  the other end's requests that were not answered yet, by id
-#   OutgoingRequests  our requests that wait for a response, by id; their deadlines
-#   ReadingThread     one thread reads: on a client, or with threaded=False
-#   SharedReading     on a server: a thread that a handler keeps busy is replaced
-#   ReadingHere       on a server that cannot start threads
-#   ThreadPool        runs handlers (section 4); or CallingThread, without a pool
+#   Timer             deadlines, and the warning of stuck handlers
+#   IncomingRequest   a request of the peer, in `active` until it is answered
+#   OutgoingRequests  our requests that wait for a response, by id
+#   Reading           which thread reads, and where a handler runs
 #   ConnectionOwner   the callbacks of a connection
 #
-# The path of a request through a Connection:
+# A thread that holds the lock never waits, writes, or calls foreign code.  The order of
+# locks: Server.lock, Outbox.writing, Connection.lock; then one leaf: that of a pool, of
+# the trace, or of stderr.
 #
-#   next_line         the reading thread reads a line
-#   receive           it parses the line, and routes each message in it (_route)
-#   _accept           the request enters the table of incoming requests
+# The path of a request:
+#
+#   next_line         the reader reads a line
+#   receive           parses it, and routes each message in it (_route)
+#   enter             the request enters the table `active`
 #   Reading.handle    chooses the thread for its handler
 #   run_handler       calls the owner's `handle`, and responds with its outcome
-#   IncomingRequests.send   queues the response, if the request is still active
+#   respond           queues the response, if the request is still active
 #
 # A response, a cancellation, a timeout and the end of the connection race for a
-# request.  The one that removes the request's id from its table acts on the request;
-# the others do nothing.
+# request.  Whoever removes its id from its table acts on it; the others do nothing.
 
 NO_RESPONSE_YET: Any = object()  # returned by a handler whose response is sent later
 
-HIGH_WATER_BYTES = 1 << 20    # with more bytes in the queue, a sending handler waits
-MAX_UNREAD_BYTES = 64 << 20   # with more in it we close: the other end does not read
-LINE_OVERHEAD = 100           # bytes of memory of a queued line besides its text
-# Notifications of the other end are dropped while more callbacks wait, or more bytes.
-MAX_CALLBACKS = 10000
-MAX_CALLBACK_BYTES = 4 << 20
-MAX_REQUESTS = 1000           # of the other end that are active at once
-MAX_REQUEST_BYTES = 16 << 20  # bytes of their lines, if there are several
-MAX_BATCH = 100               # messages in an array, or questions in a result
+HIGH_WATER_BYTES = 1 << 20   # with more bytes in the outbox, a handler that sends waits
+MAX_UNREAD_BYTES = 64 << 20  # with more in it we close: the peer does not read
+MAX_BACKLOG_BYTES = 16 << 20  # of requests until they end, and of waiting callbacks
+REQUEST_COST = 1024          # bytes that a request costs besides its text
+MAX_REQUESTS = 1000          # of the peer that are active at once
+MAX_BATCH = 100              # messages in an array, or questions in a result
+STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
+LOOK_SECONDS = 0.004         # a reader that a handler keeps for longer is replaced
 
 
 class Outbox:
-    """The lines that go to the other end, in order; one thread writes at a time.
+    """The lines that go to the peer, in order; one thread writes at a time.
 
     A thread that has queued a line also writes it, with all that other threads have
     queued, so that no thread needs to be woken.  If another thread holds `writing`, it
@@ -881,123 +986,98 @@ class Outbox:
 
     may_block: whether a sender may block in a full pipe.  A server's handlers may: the
     client sets their pace.  A client's callers may not, because they have timeouts to
-    keep; what the pipe does not take at once is left to the writer thread.
+    keep, nor may a thread that reads or runs an event loop: what the pipe does not take
+    at once is left to the writer thread.
     """
 
-    def __init__(self, stream: Any, may_block: bool,
-                 on_failure: Callable[[], Any]) -> None:
+    def __init__(self, connection: Connection, stream: Any, may_block: bool) -> None:
+        self._connection, self._may_block = connection, may_block
         self._stream = getattr(stream, "buffer", stream)
-        self._may_block = may_block
-        self._can_write: Any = None       # made when it is needed
-        self._on_failure = on_failure     # called when the other end does not read
-        self.on_write: Callable[[bytes], Any] | None = None  # for the trace
         self._writer = ThreadPool("mcp writer", 1)
         self.writing = threading.Lock()   # held by the thread that writes
-        self._lock = threading.Lock()     # guards the rest
-        self._lines: list[bytes] = []
-        self._size = 0                    # bytes in _lines
-        self._closed = False
-        self.queued_total = 0             # bytes that were ever queued
-        self.read_total = 0               # of these, bytes that were certainly read
+        self._lines: list[bytes] = []     # Connection.lock guards these
+        self._bytes = 0
+        self._broken = False              # the peer is gone, or does not read
 
     def put(self, line: bytes) -> None:
-        """Queue a line for the next `flush`; do nothing if it is empty."""
-        if line:
-            with self._lock:
-                if self._size + LINE_OVERHEAD * len(self._lines) > MAX_UNREAD_BYTES:
-                    self._writer.submit(self._on_failure, urgent=True)
-                elif not self._closed:
-                    self._lines.append(line)
-                    self._size += len(line)
-                    self.queued_total += len(line)
+        """Queue a line for the next `flush`.  The caller holds Connection.lock."""
+        if line and not self._connection.closed:
+            self._lines.append(line)
+            self._bytes += len(line)
+            self._broken |= self._bytes > MAX_UNREAD_BYTES
 
-    def wait_for_room(self) -> None:
-        """Wait while over HIGH_WATER_BYTES are queued, and write meanwhile."""
-        while self._may_block and self._size > HIGH_WATER_BYTES:
-            with self.writing:
-                self._write_queued(may_block=True)
-            self.flush()  # what other threads have queued meanwhile
+    def clear(self) -> None:
+        """Drop what is queued.  The caller holds Connection.lock."""
+        self._lines, self._bytes = [], 0
 
-    def flush(self) -> None:
-        """Write what is queued, unless another thread is writing."""
+    def flush(self, may_block: bool = True, wait: bool = False) -> None:
+        """Write what is queued, unless another thread is writing.
+
+        wait: do so however long that thread and the peer take.
+        """
+        more = wait or bool(self._lines)
         try:
-            while self._lines and self.writing.acquire(blocking=False):
+            while more and self.writing.acquire(blocking=wait):
                 try:
-                    written = self._write_queued(self._may_block)
+                    written = self._write_queued(wait or may_block and self._may_block)
                 finally:
                     self.writing.release()
                 if not written:
-                    return self.flush_later()
+                    return self._writer.submit(partial(self.flush, wait=True))
+                more = bool(self._lines)
         except BaseException:
             # Ctrl-C may have left half a line written, or the lock held.  We cannot
             # tell whether we hold it or another thread does, so close in either case.
             if self.writing.locked():
-                self._writer.submit(self._on_failure)
+                self._writer.submit(self._connection.close)
             raise
+        if self._broken:
+            self._connection.close()
 
-    def flush_later(self) -> None:
-        """Have the writer thread write: for callers that must not wait."""
-        self._writer.submit(self._write_all)
+    def is_crowded(self) -> bool:
+        """True if a sender that may block should wait for room."""
+        return self._bytes > HIGH_WATER_BYTES
+
+    def wait_for_room(self) -> None:
+        """If it is crowded, write all, however long the peer takes to read that."""
+        if self.is_crowded():
+            self.flush(wait=True)
 
     def wait_until_written(self, seconds: float) -> None:
         """Wait until all that is queued now is written, or the time is up."""
-        written = threading.Event()
-        self.flush_later()
-        self._writer.submit(written.set)
-        written.wait(max(0.0, seconds))
-
-    def close(self) -> None:
-        """Drop what is queued, and what is put later."""
-        with self._lock:
-            self._closed = True
-            self._lines = []
-            self._size = 0
-        self._writer.close()
-
-    def _write_all(self) -> None:
-        more = True
-        while more:
-            with self.writing:  # this also waits for a thread that is still writing
-                self._write_queued(may_block=True)
-            more = bool(self._lines)
+        if self._lines or self.writing.locked():
+            written = threading.Event()
+            self._writer.submit(partial(self.flush, wait=True))
+            self._writer.submit(written.set)
+            written.wait(max(0.0, seconds))
 
     def _write_queued(self, may_block: bool) -> bool:  # writing is held
         """Write what is queued; False if that would block, and must not."""
-        with self._lock:
-            if not (may_block or self._fits()):
+        with self._connection.lock:
+            # A pipe that is ready takes at least PIPE_BUF bytes (4096).
+            if not may_block and (self._bytes > 4096 or not self._can_write(0)):
                 return False
             data = b"".join(self._lines)
-            self._lines = []
-            self._size = 0
-        if data:
-            try:
-                self._write(data)
-            except (OSError, ValueError):  # the pipe is broken, or was closed meanwhile
-                self._writer.submit(self._on_failure)
+            self.clear()
+        try:
+            self._write(data)
+        except (OSError, ValueError):  # the pipe is broken, or was closed meanwhile
+            self._broken = True
         return True
 
-    def _fits(self) -> bool:  # writing and _lock are held
-        """Would the pipe take all that is queued without blocking?"""
-        if self._can_write is None:
-            try:
-                self._can_write = make_poll(self._stream, "w")
-            except (OSError, TypeError, ValueError):
-                self._can_write = False
-        # A pipe that is ready takes at least PIPE_BUF bytes (4096).  On Windows it
-        # cannot be polled, but we know that it has room for 4096 unread bytes.
-        if self._can_write:
-            return self._size <= 4096 and self._can_write(0)
-        return self.queued_total - self.read_total <= 4096
+    @cached_property
+    def _can_write(self) -> Callable[[float | None], bool]:
+        return make_poll(self._stream, "w", False)
 
     def _write(self, data: bytes) -> None:
-        if self.on_write:
-            self.on_write(data)
+        if data and self._connection.trace:
+            self._connection.trace.show(self._connection.arrow_out, data)
         rest: Any = data
-        while (written := self._stream.write(rest)) != len(rest):
+        while rest and (written := self._stream.write(rest)) != len(rest):
             if written is not None:
                 rest = memoryview(rest)[written:]
             elif hasattr(self._stream, "fileno"):  # somebody made it non-blocking
-                make_poll(self._stream, "w")(None)
+                make_poll(self._stream, "w", True)(None)
             else:
                 break  # a user's object whose write() returns None has taken all
         self._stream.flush()
@@ -1007,97 +1087,81 @@ class Batch:
     """The responses to an array of messages; the last one sends them all as an array.
 
     It stands in for an Outbox: `put` takes one line for each message of the array, b""
-    for a message that has no response (an Outbox ignores that).  See basic of
-    2025-03-26, "Batching".
+    for a message that has no response.  See basic of 2025-03-26, "Batching".
     """
 
     def __init__(self, outbox: Outbox, size: int) -> None:
         self._outbox, self._missing = outbox, size
-        self._lock = threading.Lock()  # guards _missing and the next
         self._responses: list[bytes] = []
 
-    def put(self, line: bytes) -> None:
-        with self._lock:
-            self._missing -= 1
-            if line:
-                self._responses.append(line.rstrip())
-            if not self._missing and self._responses:
-                self._outbox.put(b"[" + b",".join(self._responses) + b"]\n")
+    def put(self, line: bytes) -> None:  # the caller holds Connection.lock
+        self._missing -= 1
+        if line:
+            self._responses.append(line.rstrip())
+        if not self._missing and self._responses:
+            self._outbox.put(b"[" + b",".join(self._responses) + b"]\n")
 
 
-STUCK_SECONDS = 5.0  # a cancelled handler that runs for longer is reported
+class Timer:
+    """Calls functions at their time, on a thread that starts with the first entry.
 
+    Actions run without the lock.  Each must first win its request from a table, so that
+    one that comes too late does nothing.
+    """
 
-class StuckHandlers:
-    """Warns of each handler that still runs STUCK_SECONDS after its cancellation."""
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.entries: dict[Any, tuple[float, Callable[[], Any]]] = {}
+        self._wakes_at: float | None = None  # None: there is no thread yet
+        self.changed = threading.Condition(connection.lock)  # or closed
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit            # how many threads there are for handlers
-        self._lock = threading.Lock()  # guards the next two
-        self._cancelled: deque[tuple[float, IncomingRequest]] = deque()
-        self._watching = False         # a thread runs _watch
-        self._stuck: list[IncomingRequest] = []  # reported; only _watch uses it
-        self._closed = threading.Event()
+    def set(self, key: Any, when: float, act: Callable[[], Any]) -> None:
+        """Call act() at a time of time.monotonic(), in place of what the key had.
 
-    def close(self) -> None:
-        self._closed.set()
+        The caller holds Connection.lock.  (An entry that is removed does not wake the
+        thread, so it wakes about once in each timeout.)
+        """
+        self.entries[key] = when, act
+        if self._wakes_at is None:
+            if start_thread("mcp timer", self._run):  # else the next entry tries again
+                self._wakes_at = when
+        elif when < self._wakes_at:
+            self.changed.notify()
 
-    def add(self, request: IncomingRequest) -> None:
-        """Watch a request that was cancelled while its handler ran."""
-        with self._lock:
-            self._cancelled.append((time.monotonic() + STUCK_SECONDS, request))
-            start, self._watching = not self._watching, True
-        if start:
-            start_thread("mcp watch", self._watch)
-
-    def _watch(self) -> None:
-        while True:
-            with self._lock:
-                self._watching = bool(self._cancelled)
-                if not self._watching:
-                    return
-                due, request = self._cancelled.popleft()
-            if self._closed.wait(max(0.0, due - time.monotonic())):
-                return
-            frame = request.thread and sys._current_frames().get(request.thread)
-            if frame:
-                self._stuck = [*(one for one in self._stuck if one.thread), request]
-                self._report(request, frame)
-
-    def _report(self, request: IncomingRequest, frame: Any) -> None:
-        this_file = warn.__code__.co_filename
-        while frame.f_back and frame.f_code.co_filename == this_file:
-            frame = frame.f_back  # out of a function of ours that the handler called
-        while frame.f_back and frame.f_back.f_code.co_filename != this_file:
-            frame = frame.f_back  # to the handler itself
-        warn(f"mcp_min: {request.label} was cancelled {STUCK_SECONDS:g} s ago, and "
-             f"is still at {frame.f_code.co_filename}:{frame.f_lineno}\n")
-        if len(self._stuck) == self._limit:
-            names = ", ".join(sorted({one.label for one in self._stuck}))
-            warn(f"mcp_min: all {self._limit} workers run calls that nobody waits for: "
-                 f"{names}\n")
+    def _run(self) -> None:
+        while not self._connection.closed:
+            with self._connection.lock:
+                now = time.monotonic()
+                due = [key for key, (when, _) in self.entries.items() if when <= now]
+                actions = [self.entries.pop(key)[1] for key in due]
+                self._wakes_at = min(
+                    (when for when, _ in self.entries.values()), default=float("inf"))
+                if not (actions or self._connection.closed):
+                    self.changed.wait(min(self._wakes_at - now, threading.TIMEOUT_MAX))
+            while actions:
+                actions.pop()()
 
 
 class IncomingRequest:
-    """A request of the other end, until it is answered or cancelled.
+    """A request of the peer, until it is answered or cancelled.
 
-    id, method, params: as received.  token: the progress token, or None.  size: bytes
-    of its line.  session: the owner's session when the request came.  sink: the outbox
-    or the batch that takes its response.  inline: the reading thread handles it.
+    It is in Connection.active while something may still be said about it.  A line about
+    it is queued under the same lock under which it was found there.  So progress cannot
+    follow the response, and a cancelled request stays silent.  (A line that was queued
+    before is still sent.)  The table is searched for the request itself, because the
+    peer may use an id again.
+
+    id, method, params: as received.  token: the progress token, or None.  sink: the
+    outbox or the batch that takes its response.  inline: the reader handles it.
     cancelled: True once the cancellation, or the end of the connection, has been read;
-    cancel_reason: the reason that the client gave, or None.  hooks: called when it is
-    cancelled.  progress: the highest that was reported.  thread: the identity of the
-    thread that runs its handler; reader: the same if that thread reads, else None.
+    cancel_reason: the reason that the peer gave, or None.  thread: the identity of the
+    thread that runs its handler.
     """
-
-    __slots__ = ("connection", "id", "method", "params", "token", "cancelled",
-                 "cancel_reason", "session", "sink", "in_batch", "inline", "reader",
-                 "hooks", "progress", "size", "thread")
 
     def __init__(self, connection: Connection, message: Json, sink: Any,
                  size: int = 0) -> None:
-        self.connection = connection
-        self.size = size
+        self.connection, self.sink = connection, sink
+        self.in_batch = sink is not connection.outbox
         self.id, self.method = valid_id(message["id"]), message["method"]
         params = message.get("params")
         self.params: Json = {} if params is None else params
@@ -1105,159 +1169,137 @@ class IncomingRequest:
         self.token = valid_id(meta.get("progressToken")) if type(meta) is dict else None
         self.cancelled = False
         self.cancel_reason: str | None = None
-        self.session = connection.owner.session
-        self.sink = sink
-        self.in_batch = sink is not connection.outbox
-        self.inline = False
-        self.reader: int | None = None
-        self.hooks: tuple[Callable[[], Any], ...] = ()
-        self.progress = float("-inf")
+        self.inline = connection.owner.is_inline(self.method)
+        self._hooks: tuple[Callable[[], Any], ...] = ()
+        self._progress = float("-inf")
+        self._cost = size + REQUEST_COST
+        self._ended = False
         self.thread: int | None = None
 
-    @property
-    def label(self) -> str:
-        """Its name in warnings."""
-        name = self.params.get("name") or self.params.get("uri")
-        return f"{self.method} {name}" if name else str(self.method)
+    def enter(self) -> bool:
+        """Enter the table; False if the connection is closed.
 
-    def notify(self, method: str, params: Json, later: bool = False) -> None:
-        """Send a notification about this request, unless that has ended.
+        A request is charged until its job *ends*, cancelled or not: calls that are
+        cancelled at once must not fill memory.  Inline ones end at once; there is
+        always room for them.
 
-        later: the writer thread writes it, not this one, which holds a lock.
+        Raises:
+            McpError: there are too many, or the id is in use.
         """
-        line = encode(notification(method, params))
-        self.connection.requests_in.send(self, line, later=later)
+        connection = self.connection
+        with connection.lock:
+            if connection.closed:
+                return False
+            if self.id in connection.active:
+                raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
+            if not self.inline:
+                connection.check_room(self._cost)
+            connection.held += self._cost
+            connection.active[self.id] = self
+        return True
+
+    def end(self) -> None:
+        """The job of this request has ended, whatever became of the request."""
+        with self.connection.lock:
+            self.thread, self._ended = None, True
+            if self.connection.active.get(self.id) is not self:  # it may stay open
+                self._release()
+            if self.cancelled:
+                self.connection.timer.entries.pop(self, None)
+
+    def notify(self, method: str, params: Json, may_block: bool = True) -> None:
+        """Send a notification about this request, unless it has left the table."""
+        self._send(encode(notification(method, params)), may_block=may_block)
 
     def report_progress(self, progress: float, total: float | None,
-                        message: str | None) -> None:
+                        message: str | None, may_block: bool = True) -> None:
         """Report progress that increases, if the client gave a token.
 
         See basic/utilities/progress.
         """
-        if self.token is None or not progress > self.progress:
+        if self.token is None or not progress > self._progress:
             return
-        params: Json = {"progressToken": self.token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        line = encode(notification(PROGRESS, params))
-        self.connection.requests_in.send(self, line, progress)
+        params = {"progressToken": self.token, "progress": progress, "total": total,
+                  "message": message}
+        line = encode(notification(PROGRESS, {
+            key: value for key, value in params.items() if value is not None}))
+        self._send(line, progress=progress, may_block=may_block)
 
     def respond(self, **outcome: Any) -> None:
-        """Send `result=` or `error=`, unless the request has ended."""
+        """Send `result=` or `error=`, unless the request has left the table."""
         try:
             line = encode({"jsonrpc": "2.0", "id": self.id, **outcome})
         except Exception as error:  # a user's dict subclass may raise anything
             text = self.connection.owner.error_text(error)
             text = f"The result is not JSON: {text:.200}"
             return self.respond(error=McpError(INTERNAL_ERROR, text).to_json())
-        self.connection.requests_in.send(self, line, last=True)
+        self._send(line, last=True)
+
+    def _send(self, line: bytes, *, last: bool = False, may_block: bool = True,
+              progress: float | None = None) -> None:
+        outbox = self.connection.outbox
+        may_block = may_block and not self.inline  # the reader must not block
+        if may_block:
+            outbox.wait_for_room()
+        with self.connection.lock:
+            if self.connection.active.get(self.id) is not self:
+                return
+            if progress is not None:
+                if progress <= self._progress:
+                    return
+                self._progress = progress
+            if last:
+                self._leave(answered=True)
+            (self.sink if last else outbox).put(line)
+        outbox.flush(may_block)
+
+    def cancel(self, reason: Any = None) -> bool:
+        """End the request without a response; False if it has left the table."""
+        connection = self.connection
+        with connection.lock:
+            if connection.active.get(self.id) is not self:
+                return False
+            self._leave()
+            self.cancelled = True
+            self.cancel_reason = reason if isinstance(reason, str) else None
+            self.sink.put(b"")  # a batch counts it
+            if self.thread is None:
+                self.params = {}  # its handler will not run
+            elif not connection.closed:
+                connection.timer.set(self, time.monotonic() + STUCK_SECONDS,
+                                     self._report_stuck)
+            hooks = self._hooks  # no more are added once it is cancelled
+        connection.outbox.flush(may_block=False)
+        for hook in hooks:
+            hook()
+        return True
 
     def on_cancel(self, hook: Callable[[], Any]) -> None:
         """Call the hook once when the request is cancelled, or now if it has been."""
-        with self.connection.requests_in.lock:
+        with self.connection.lock:
             if not self.cancelled:
-                self.hooks += (hook,)
+                self._hooks += (hook,)
                 return
         hook()
 
+    def _release(self) -> None:  # the caller holds Connection.lock
+        self.connection.held -= self._cost
+        self._cost = 0
 
-class IncomingRequests:
-    """The requests of the other end that have not ended, by id.
+    def _leave(self, answered: bool = False) -> None:  # the caller holds Connection.lock
+        connection = self.connection
+        del connection.active[self.id]
+        if self._ended or answered:  # whoever has the response may send the next one
+            self._release()
+        if not connection.active and connection.eof.is_set():
+            connection.idle.notify_all()
 
-    A line about a request is queued under the same lock under which the request was
-    found in the table.  So nothing about it is queued after it has left the table:
-    progress cannot follow the response, and a cancelled request stays silent.  (A line
-    that was queued before is still sent.)  The table is searched for the request
-    itself, because the other end may use an id again.
-    """
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self.lock = threading.Lock()  # guards the rest, and hooks, progress, cancelled
-        self._active: dict[Any, IncomingRequest] = {}
-        self._bytes = 0               # bytes of the lines of active requests
-        self._closed = False
-        self._draining = False        # the other end has closed: no more will come
-        self._fewer = threading.Condition(self.lock)  # one was removed, while draining
-
-    def add(self, request: IncomingRequest) -> bool:
-        """Add a request; False once closed.  McpError: too many, or its id in use."""
-        with self.lock:
-            if self._closed:
-                return False
-            too_many = len(self._active) >= MAX_REQUESTS or (
-                self._bytes + request.size > MAX_REQUEST_BYTES and self._active)
-            if too_many and not request.inline:  # which ends at once, and holds nothing
-                raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
-                               f"{MAX_REQUEST_BYTES} bytes of them, at once")
-            if self._active.setdefault(request.id, request) is not request:
-                raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
-            self._bytes += request.size
-        return True
-
-    def send(self, request: IncomingRequest, line: bytes,
-             progress: float | None = None, *, last: bool = False,
-             later: bool = False) -> None:
-        """Send a line about a request, unless that has ended.
-
-        progress: the progress in the line, which is dropped unless that increases.
-        last: the line is the response.  later: see `notify`.
-        """
-        if not (later or request.inline):  # the reading thread must not wait
-            self._outbox.wait_for_room()
-        with self.lock:
-            if self._active.get(request.id) is not request:
-                return
-            if progress is not None:
-                if progress <= request.progress:
-                    return
-                request.progress = progress
-            if last:
-                self._remove(request.id)
-            (request.sink if last else self._outbox).put(line)
-        if later:
-            self._outbox.flush_later()
-        else:
-            self._outbox.flush()
-
-    def cancel(self, request_id: Any, reason: Any = None) -> bool:
-        """End a request without a response; False if no active one has this id."""
-        with self.lock:
-            request = self._active.get(request_id)
-            if request is None:
-                return False
-            self._remove(request_id)
-            request.cancel_reason = reason if isinstance(reason, str) else None
-            request.cancelled = True
-            request.sink.put(b"")  # a batch counts it
-        if request.in_batch:
-            self._outbox.flush_later()
-        for hook in request.hooks:  # no more are added once it is cancelled
-            hook()
-        if request.thread:
-            request.connection.stuck_handlers.add(request)
-        return True
-
-    def drain(self, seconds: float) -> None:
-        """Wait until all have ended, or the time is up."""
-        with self.lock:
-            self._draining = True
-            self._fewer.wait_for(lambda: not self._active, seconds)
-
-    def close(self) -> None:
-        """Cancel all, and add no more."""
-        with self.lock:
-            self._closed = True
-            request_ids = list(self._active)
-        for request_id in request_ids:
-            self.cancel(request_id)
-
-    def _remove(self, request_id: Any) -> None:  # lock is held
-        self._bytes -= self._active.pop(request_id).size
-        if self._draining:
-            self._fewer.notify_all()
+    def _report_stuck(self) -> None:
+        frame = user_frame(self.thread) if self.thread else None
+        if frame:
+            name = self.params.get("name") or self.params.get("uri") or ""
+            warn(f"mcp_min: {self.method} {name} was cancelled {STUCK_SECONDS:g} s "
+                 f"ago, and is still at {frame.f_code.co_filename}:{frame.f_lineno}\n")
 
 
 @lru_cache(maxsize=1)
@@ -1271,10 +1313,9 @@ def future_class() -> Any:
 def wait_for(future: Future[Any]) -> Any:
     """Wait for the result of a future."""
     while os.name == "nt" and not future.done():
-        try:  # in steps, because no signal interrupts a wait on Windows
-            future.exception(0.5)
-        except Exception:  # noqa: S110
-            pass  # not done yet, or cancelled
+        from concurrent.futures import wait
+
+        wait([future], STEP_SECONDS)
     return future.result()
 
 
@@ -1291,39 +1332,24 @@ def result_of(future: Future[Any]) -> Any:
 class OutgoingRequest:
     """A request of ours, until its response comes or it is given up.
 
-    future: a concurrent.futures.Future of the result as received.  The reading thread
-    sets it; the thread that waits for it reads and checks the result.
-
-    on_result(request, result): called by the reading thread; True if that was not the
-    last result, and the request goes on.  on_progress(progress, total, message): called
-    on the callback thread.  timeout: seconds without a response or progress.
-    max_timeout: seconds that it may take, whatever progress comes.
-
-    state: "new"; "sent" while it waits for a response; "done" when that has come, or it
-    was given up; "parked" between two rounds, while the user is asked.
+    future: a concurrent.futures.Future of the result as received.  The reader sets it;
+    the thread that waits for it checks the result.  on_progress(progress, total,
+    message): called on the callback thread.  timeout: seconds without a response or
+    progress.  last_deadline: when it must end, whatever progress comes.
     """
 
-    __slots__ = ("id", "method", "label", "state", "future", "on_result", "on_progress",
-                 "timeout", "max_timeout", "last_deadline", "deadline", "progress",
-                 "unreported", "by_callback", "queued_total", "stderr_from")
-
-    def __init__(self, method: str, on_result: Any = None, on_progress: Any = None,
-                 timeout: float | None = None, max_timeout: float | None = None,
+    def __init__(self, method: str, *, label: str = "", on_progress: Any = None,
+                 timeout: float | None = None, last_deadline: float = float("inf"),
                  ) -> None:
-        self.id = 0
-        self.method, self.state = method, "new"
-        self.label = method       # its name in errors
+        self.id: Any = object()  # an integer when it is sent
+        self.method, self.label = method, label or method  # label: its name in errors
         self.future: Future[Json] = future_class()()
-        self.on_result, self.on_progress = on_result, on_progress
+        self.on_progress = on_progress
         self.timeout = float("inf") if timeout is None else timeout
-        self.max_timeout = float("inf") if max_timeout is None else max_timeout
-        self.last_deadline = time.monotonic() + self.max_timeout
-        self.deadline = self.last_deadline
-        self.progress = float("-inf")  # the highest that came
-        self.unreported = 0       # number of reports that wait for on_progress
-        self.by_callback = False  # sent from the callback thread, which must not wait
-        self.queued_total = 0     # Outbox.queued_total when it was queued
-        self.stderr_from = 0      # bytes that the server had written to stderr by then
+        self.last_deadline = last_deadline
+        self.progress = float("-inf")   # the highest that came
+        self.by_callback = False        # the callback thread waits for it
+        self.ordered = False            # progress was queued, and comes first
 
     def finish(self, result: Any = None, error: BaseException | None = None) -> None:
         """Set the outcome, unless it has one, as when it was just cancelled."""
@@ -1338,418 +1364,202 @@ class OutgoingRequest:
 
 
 class OutgoingRequests:
-    """Our requests that wait for a response, and the timer thread that expires them.
+    """Our requests that wait for a response, by id; the caller holds Connection.lock.
 
-    The timer sleeps until the earliest deadline.  A request that is answered in time
-    does not wake it, so it wakes about once in each timeout.
+    A request is in the table or not.  What waits for something else than a response,
+    such as an answer of the user, may be there too, under a key that is not an id: so it
+    has a deadline, and ends with the connection.
     """
 
-    def __init__(self, outbox: Outbox,
-                 expire: Callable[[OutgoingRequest, bool], Any]) -> None:
-        self._outbox, self._expire = outbox, expire
-        self._lock = threading.Lock()  # guards the rest, and what changes in a request
-        self._sent: dict[Any, OutgoingRequest] = {}  # by id
-        self._parked: set[OutgoingRequest] = set()
-        self._last_id = 0
-        self._questions: set[IncomingRequest] = set()  # that our user is answering
-        self._closed = False
-        self._wakes_at: float | None = None  # None: there is no timer thread yet
-        self._earlier = threading.Condition(self._lock)  # there is an earlier deadline
+    def __init__(self, timer: Timer, expire: Callable[[Any], Any]) -> None:
+        self._timer, self._expire = timer, expire
+        self._table: dict[Any, OutgoingRequest] = {}
+        self._questions: set[Any] = set()  # that our user is answering
 
-    def new_id(self) -> int:
-        with self._lock:
-            self._last_id += 1
-            return self._last_id
+    def add(self, request: OutgoingRequest) -> None:
+        self._table[request.id] = request
+        self.restart(request)
 
-    def add(self, request: OutgoingRequest, request_id: int, line: bytes) -> bool:
-        """Add a new or parked request under an id, and queue its line.
-
-        False: it has an outcome already, or the connection is closed.
-        """
-        with self._lock:
-            if self._closed or request.state == "done":
-                return False
-            self._parked.discard(request)
-            self._sent[request_id] = request
-            request.id, request.state = request_id, "sent"
-            self._restart(request)
-            self._outbox.put(line)  # under the lock: a cancellation must come after it
-            request.queued_total = self._outbox.queued_total
-            return True
-
-    def pop(self, request_id: Any) -> OutgoingRequest | None:
-        """Remove the request that was sent under an id: its response has come."""
-        with self._lock:
-            request = self._find(request_id)
-            if request:
-                self._take_out(request)
-                self._outbox.read_total = max(
-                    self._outbox.read_total, request.queued_total)
-            return request
-
-    def park(self, request: OutgoingRequest) -> bool:
-        """Keep a request until it is sent again, in the next round.
-
-        Meanwhile it has no id, but it can be cancelled, and it fails at its last
-        deadline or with the connection.  False: it has an outcome already, or the
-        connection is closed.
-        """
-        with self._lock:
-            if self._closed or request.future.done():
-                return False
-            self._parked.add(request)
-            request.state = "parked"
-            self._set_deadline(request, request.last_deadline)
-            return True
-
-    def remove(self, request: OutgoingRequest) -> bool:
-        """Remove a request; True if it was waiting for a response."""
-        with self._lock:
-            sent = request.state == "sent"
-            self._take_out(request)
-            return sent
-
-    def note_progress(self, token: Any, progress: float) -> OutgoingRequest | None:
-        """Return the request with this token; restart its timeout if progress grows."""
-        with self._lock:
-            request = self._find(token)
-            if request and progress > request.progress:
-                request.progress = progress
-                self._restart(request)
-            return request
-
-    def count_unreported(self, request: OutgoingRequest, change: int) -> None:
-        with self._lock:
-            request.unreported += change
-
-    def suspend(self, question: IncomingRequest) -> None:
-        """Suspend all timeouts, but no last deadline: the server waits for our user."""
-        with self._lock:
-            self._questions.add(question)
-
-    def resume(self, question: IncomingRequest) -> None:
-        """Restart the timeouts: the question has its answer, or was cancelled."""
-        with self._lock:
-            self._questions.discard(question)
-            for request in self._sent.values():
-                self._restart(request)
-
-    def close(self) -> list[OutgoingRequest]:
-        """Add no more; return the waiting ones, for the caller to finish."""
-        with self._lock:
-            self._closed = True
-            waiting = [*self._sent.values(), *self._parked]
-            for request in waiting:
-                self._take_out(request)
-            self._earlier.notify()
-        return waiting
-
-    def _run_timer(self) -> None:
-        while not self._closed:
-            with self._lock:
-                overdue = self._wait_for_overdue()
-            for request, sent in overdue.items():
-                self._expire(request, sent)
-
-    # The callers of the methods below hold _lock.
-
-    def _find(self, request_id: Any) -> OutgoingRequest | None:
+    def find(self, request_id: Any) -> OutgoingRequest | None:
         # Some servers return id 1 as "1".  The slice bounds int() on hostile input.
         if type(request_id) is str and request_id.isdecimal():
             number = int(request_id[:20])
             request_id = number if str(number) == request_id else request_id
-        return self._sent.get(valid_id(request_id))
+        return self._table.get(valid_id(request_id))
 
-    def _take_out(self, request: OutgoingRequest) -> None:
-        if request.state == "sent":
-            del self._sent[request.id]
-        elif request.state == "parked":
-            self._parked.discard(request)
-        request.state = "done"
+    def pop(self, key: Any) -> OutgoingRequest | None:
+        """Remove a request: who gets it here acts on it."""
+        self._timer.entries.pop(key, None)
+        return self._table.pop(key, None)
 
-    def _restart(self, request: OutgoingRequest) -> None:
-        """Give a request its whole timeout again, but not beyond its last deadline."""
-        self._set_deadline(request, min(request.last_deadline,
-                                        time.monotonic() + request.timeout))
+    def pop_all(self) -> list[OutgoingRequest]:
+        return [request for key in list(self._table) if (request := self.pop(key))]
 
-    def _set_deadline(self, request: OutgoingRequest, deadline: float) -> None:
-        request.deadline = deadline
-        if self._wakes_at is None and deadline < float("inf"):
-            self._wakes_at = deadline
-            start_thread("mcp timer", self._run_timer)
-        elif self._wakes_at is not None and deadline < self._wakes_at:
-            self._earlier.notify()
+    def suspend(self, question: Any) -> None:
+        """Suspend all timeouts, but no last deadline: the server waits for our user."""
+        self._questions.add(question)
+        self.restart(*self._table.values())
 
-    def _wait_for_overdue(self) -> dict[OutgoingRequest, bool]:
-        """Remove the requests whose time is up, or wait if there are none.
+    def resume(self, question: Any) -> None:
+        """Restart the timeouts: the question has its answer, or was cancelled."""
+        self._questions.discard(question)
+        self.restart(*self._table.values())
 
-        Returns {request: was it waiting for a response?}.
-        """
-        now = time.monotonic()
-        deadlines = {
-            request: request.last_deadline if self._questions else request.deadline
-            for request in [*self._sent.values(), *self._parked]}
-        overdue = {request: request.state == "sent"
-                   for request, deadline in deadlines.items() if deadline <= now}
-        for request in overdue:
-            self._take_out(request)
-        self._wakes_at = min(deadlines.values(), default=float("inf"))
-        if not (overdue or self._closed):
-            self._earlier.wait(min(self._wakes_at - now, threading.TIMEOUT_MAX))
-        return overdue
-
-
-class CallingThread:
-    """Takes the place of a thread pool: jobs run in order on the serving thread.
-
-    That is the thread that has called serve(threaded=False).  Jobs that wait when it is
-    closed are dropped, because their requests are cancelled.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()  # guards the rest; notified: any change
-        self._jobs: deque[Callable[[], Any]] = deque()
-        self._closed = False
-
-    def submit(self, job: Callable[[], Any]) -> None:
-        with self._changed:
-            self._jobs.append(job)
-            self._changed.notify()
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-
-    def run(self) -> None:
-        """Run jobs until closed."""
-        while not self._closed:
-            with self._changed:
-                if not self._jobs:
-                    self._changed.wait(0.5)  # no signal interrupts it on Windows
-                job = self._jobs.popleft() if self._jobs else None
-            if job:
-                job()
+    def restart(self, *requests: OutgoingRequest) -> None:
+        """Give requests their whole timeout again, but not beyond the last deadline."""
+        for request in requests:
+            deadline = request.last_deadline
+            if not self._questions:
+                deadline = min(deadline, time.monotonic() + request.timeout)
+            self._timer.set(request.id, deadline, partial(self._expire, request))
 
 
 class Reading:
-    """Reads the lines of a connection, and starts the handlers of requests."""
+    """Reads the lines of a connection; chooses the thread for each handler.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    The *reader* is the thread whose identity is `_reader`.  On a threaded server
+    (shared) it runs a handler itself if nothing else runs, because to hand each request
+    to another thread would double the time of a short call.  Then a second thread
+    *stands by*: it is the next reader.  It looks every LOOK_SECONDS, and takes over if
+    the reader has been running one request for that long; a handler that is about to
+    block hands reading over at once.  A reader that was replaced becomes the standby
+    when its handler has ended, or ends if there is one.
+
+    One reader at a time: `_reader` changes only under the lock, and, but for the first,
+    only while `_current` is set; the reader clears `_current` under the lock before it
+    looks at `_reader`.  No stall is missed: a standby that sleeps implies that no
+    request runs here, and a request that starts wakes it.
+
+    Clients and threaded=False use the same loop without a standby.  Where no thread can
+    be started, the thread that serves reads (`read_here`), and one that waits for its
+    client reads meanwhile (`read_until`).
+    """
+
+    def __init__(self, connection: Connection, shared: bool) -> None:
+        self._connection, self._shared = connection, shared
+        # Connection.lock guards all of these.
+        self._reader: int | None = None  # None: the standby is to take over
+        self._current: IncomingRequest | None = None  # that the reader runs
+        self._since = 0.0                # when it began that
+        self._standby = False            # a thread stands by, or is about to
+        self._asleep = False             # it waits for the next request
+        self.changed = threading.Condition(connection.lock)  # the standby must look
 
     def start(self) -> bool:
-        """Begin to read; False if no thread can be started."""
-        raise NotImplementedError
+        """Begin to read on another thread; False if none can be started."""
+        with self._connection.lock:
+            self._standby = bool(start_thread("mcp reader", self._run))
+            return self._standby
+
+    def read_here(self, pool: CallingThread) -> None:
+        """Read, and run handlers, on this thread until the end."""
+        self._reader, self._shared = threading.get_ident(), False
+        while (line := self._connection.next_line()) is not None:
+            self._connection.receive(line)
+            pool.run_waiting()
+        self._connection.end()
 
     def handle(self, request: IncomingRequest) -> None:
-        """Run the handler of a request, here or on another thread."""
+        """Run the handler of a request, here or on another thread.
+
+        Not here if it came in a batch, whose next message would have to wait.
+        """
         connection = self._connection
         if request.inline:
             connection.run_handler(request)
+        elif self._shared and not request.in_batch and connection.pool.enter():
+            try:
+                self._run_handler(request)
+            finally:
+                connection.pool.leave()
         else:
-            connection.pool.submit(partial(connection.run_handler, request))
+            connection.pool.submit(partial(self._run_handler, request))
 
-    def hand_over_reading(self, request: IncomingRequest) -> None:
-        """Let another thread read if this request's handler, which will wait, must."""
-
-    def read_until(self, future: Future[Any]) -> None:
-        """Read until the future has a result, if no other thread reads meanwhile."""
-
-    def close(self) -> None:
-        """End the threads that do not end with the stream."""
-
-
-class ReadingThread(Reading):
-    """One thread that reads until the end, and runs no handlers but inline ones.
-
-    Clients use it, and servers whose handlers run on the serving thread.
-    """
-
-    def start(self) -> bool:
-        return start_thread("mcp reader", self._read)
-
-    def _read(self) -> None:
-        while (line := self._connection.next_line()) is not None:
-            self._connection.receive(line)
-
-
-class ReadingHere(Reading):
-    """Reads on the serving thread, where no other can be started.
-
-    It runs one request after the other.  Those that come while a handler waits for its
-    client run when that handler has ended.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._waiting: deque[IncomingRequest] = deque()
-        self._busy = False
-
-    def read(self) -> None:
-        """Read lines and handle them, until the end."""
-        while (line := self._connection.next_line()) is not None:
-            self._connection.receive(line)
-            while self._waiting:
-                self.handle(self._waiting.popleft())
-
-    def handle(self, request: IncomingRequest) -> None:
-        if self._busy and not request.inline:
-            self._waiting.append(request)
-            return
-        was_busy = self._busy
-        self._busy = True
-        try:
-            self._connection.run_handler(request)
-        finally:
-            self._busy = was_busy
+    def hand_over(self, request: IncomingRequest) -> None:
+        """Let the standby read, if this request's handler, about to block, keeps us."""
+        with self._connection.lock:
+            if self._current is request and self._standby:
+                self._reader = self._current = None
+                self.changed.notify()
 
     def read_until(self, future: Future[Any]) -> None:
-        while not future.done() and (line := self._connection.next_line()) is not None:
-            self._connection.receive(line)
+        """Read until the future is done, if this thread is still the reader."""
+        with self._connection.lock:
+            if self._reader == threading.get_ident():
+                self._current = None  # it reads, so nobody may replace it
+        self._read(future)
 
+    def _run(self) -> None:
+        while self._stand_by():
+            self._read()
+            with self._connection.lock:
+                if self._standby:
+                    return
+                self._standby = True
 
-READER_STALL_SECONDS = 0.002  # a leader that is busy for longer is replaced
-MAX_WATCH_SECONDS = 0.016     # the longest pause between two looks at a busy leader
-
-
-class SharedReading(Reading):
-    """A server's reading: threads of the pool take turns (leader and followers).
-
-    The leader is the thread that reads; `_leader` is its identity.  When no other
-    request runs, the leader runs the handler of a request itself, and is `_busy` until
-    the handler has ended.  (To hand each request to another thread would double the
-    time of a short call.)
-
-    A leader that is busy for long is replaced.  A handler that is about to wait calls
-    `hand_over_reading`.  For everything else (a long handler, a lock, a full pipe)
-    there is the watchdog thread: it replaces a leader that has been busy with one
-    request for READER_STALL_SECONDS.  The new leader is an urgent job of the pool, so
-    it does not wait behind other jobs.  The old leader is not interrupted; when its
-    handler has ended it sees that `_leader` is another thread, leaves `_lead`, and goes
-    on as an ordinary thread of the pool.  A leader that is not busy is never replaced.
-    So two threads never read at once, and a notification is acted on before the next
-    line.
-
-    To wake the watchdog for each request would cost as much as to hand the request
-    over.  So it looks after 2 ms, then doubles the pause (up to 16 ms) as long as all
-    is well, and sleeps when no request has come since its last look.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._lock = threading.Lock()    # guards the rest
-        self._leader: int | None = None  # None: the new leader has not begun yet
-        self._busy = False
-        self._since = 0.0                # when it began the request it runs
-        self._requests_run = 0           # number of requests that leaders have run
-        self._closed = False
-        self._watchdog_started = False
-        self._watchdog_awake = False
-        self._wake = threading.Condition(self._lock)  # the watchdog must wake, or end
-
-    def start(self) -> bool:
-        with self._lock:
-            return self._replace()
-
-    def handle(self, request: IncomingRequest) -> None:
-        """Run the handler of a request, here or on another thread of the pool.
-
-        It runs here if it is `inline`, or if the pool has nothing to do besides
-        reading; but not from a batch, whose next message would have to wait.
-        """
+    def _read(self, future: Future[Any] | None = None) -> None:
+        """Read while this thread is the reader, and no longer than until `future`."""
         connection, me = self._connection, threading.get_ident()
-        # The threads of the pool that read: this one, and the new leader if this one
-        # was replaced while it worked on the line (of a batch).
-        readers = 1 if self._leader == me else 2
-        if request.inline or (
-                connection.pool.load() == readers and not request.in_batch):
-            request.reader = me
-            with self._lock:
-                if self._leader == me:
-                    self._busy, self._since = True, time.monotonic()
-                    self._requests_run += 1
-                    if not self._watchdog_awake:
-                        self._wake_watchdog()
-            connection.run_handler(request)
-            with self._lock:
-                if self._leader == me:
-                    self._busy = False
-            request.reader = None
-        else:
-            connection.pool.submit(partial(connection.run_handler, request))
-
-    def hand_over_reading(self, request: IncomingRequest) -> None:
-        with self._lock:
-            if self._busy and self._leader == request.reader:
-                self._replace()
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self._wake.notify()
-
-    def _lead(self) -> None:
-        me = threading.get_ident()
-        with self._lock:
-            self._leader = me
-        connection = self._connection
-        while self._leader == me:
+        while self._reader == me and not (future and future.done()):
             line = connection.next_line()
             if line is None:
-                return
+                return connection.hang_up() if future else connection.end()
             connection.receive(line)
 
-    # The caller of the next two methods holds _lock.
+    def _stand_by(self) -> bool:
+        """Wait until this thread is to read; False if the connection is closed."""
+        with self._connection.lock:
+            while not (self._connection.closed or self._is_free()):
+                since = self._since
+                self.changed.wait(None if self._asleep else LOOK_SECONDS)
+                # Asleep only if nothing began since the last look; otherwise each short
+                # request would have to wake this thread.
+                self._asleep = self._current is None and self._since == since
+            self._standby = self._asleep = False
+            self._reader, self._current = threading.get_ident(), None
+            return not self._connection.closed
 
-    def _replace(self) -> bool:
-        self._leader, self._busy = None, False
-        return bool(self._connection.pool.submit(self._lead, urgent=True))
+    def _is_free(self) -> bool:
+        """True if nobody reads, or one request keeps the reader for long."""
+        return self._reader is None or self._current is not None and (
+            time.monotonic() - self._since >= LOOK_SECONDS)
 
-    def _wake_watchdog(self) -> None:
-        self._watchdog_awake = True
-        if self._watchdog_started:
-            self._wake.notify()
-        else:
-            self._watchdog_started = True
-            start_thread("mcp watchdog", self._watchdog)
+    def _run_handler(self, request: IncomingRequest) -> None:
+        # In a pool the reader is found only where no other thread could be started.
+        is_reader = self._shared and self._reader == threading.get_ident()
+        if is_reader:
+            self._watch(request)
+        self._connection.run_handler(request)
+        if is_reader:
+            with self._connection.lock:
+                if self._current is request:
+                    self._current = None
 
-    def _watchdog(self) -> None:
-        pause = READER_STALL_SECONDS
-        with self._lock:
-            while not self._closed:
-                requests_run = self._requests_run
-                self._wake.wait(pause)
-                pause = min(2 * pause, MAX_WATCH_SECONDS)
-                busy = time.monotonic() - self._since if self._busy else 0.0
-                if busy >= READER_STALL_SECONDS and self._connection.pool.can_grow():
-                    self._replace()
-                    pause = READER_STALL_SECONDS
-                elif requests_run == self._requests_run:
-                    self._watchdog_awake = False
-                    self._wake.wait_for(lambda: self._watchdog_awake or self._closed)
-                    pause = READER_STALL_SECONDS
+    def _watch(self, request: IncomingRequest) -> None:
+        """See that a standby takes over if this request keeps the reader for long."""
+        with self._connection.lock:
+            self._current, self._since = request, time.monotonic()
+            if not self._standby:
+                self._standby = bool(start_thread("mcp reader", self._run))
+            elif self._asleep:
+                self._asleep = False
+                self.changed.notify()
 
 
-class ConnectionOwner:
+class ConnectionOwner(Protocol):
     """The callbacks of a connection, of a ServerSession or a ClientSession.
 
-    The reading thread calls them, so they must not block, except `handle`.  session:
-    each request keeps the value of its time, because the next line may change it.
+    The reader calls them, so they must not block, except `handle`.
     """
-
-    session: Any = None
 
     def handle(self, request: IncomingRequest) -> Any:
         """Return the result of a request, or NO_RESPONSE_YET; raise what is an error.
 
         Called on a thread of the pool unless the request is inline.
         """
-        raise NotImplementedError
 
     def is_inline(self, method: str) -> bool:
-        """Must this method be handled before the next line is read?"""
-        return False
+        """True if this method must be handled before the next line is read."""
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         """Act on a notification, other than the cancellation of a request.
@@ -1759,29 +1569,27 @@ class ConnectionOwner:
 
     def handle_stray_line(self, line: Line) -> None:
         """Note a line that is not a message; clients only: a server sends an error."""
+        return None  # noqa: RET501 - or mypy takes it for an abstract method
 
     def allows_batches(self) -> bool:
-        """Are arrays of messages allowed at present?"""
-        return False
+        """True if arrays of messages are allowed at present."""
 
-    def on_eof(self) -> None:
-        """The other end has closed its side; running handlers may still finish."""
+    def on_end(self) -> None:
+        """The peer has hung up, and handlers may still finish; or we have closed."""
 
     def error_text(self, error: BaseException) -> str:
-        """The text of an exception for the other end."""
-        return error_text(error)
+        """The text of an exception for the peer."""
 
     def closed_error(self) -> ConnectionClosed:
         """The error of a request that has no response when the connection ends."""
-        raise NotImplementedError
 
-    def timeout_error(self, reason: str, stderr_from: int = 0) -> RequestTimeout:
+    def timeout_error(self, reason: str) -> RequestTimeout:
         """The error of a request that was not answered in time."""
         return RequestTimeout(reason)
 
 
 def looks_like_http(line: Line, is_cut: bool) -> bool:
-    """Is this the first line of an HTTP request?  is_cut: its end is missing."""
+    """True for the first line of an HTTP request.  is_cut: its end is missing."""
     return bool(re.match(rb"[A-Z]+ (\S+ HTTP/\d" + (rb"|\S*$)" if is_cut else rb")"),
                          line))
 
@@ -1792,157 +1600,170 @@ class Connection:
     It knows two notifications, cancelled and progress, and that `initialize` is never
     cancelled.  All other methods are the owner's.
 
-    responds: whether requests of the other end are answered; a modern client answers
-    none.  drain_seconds: time for running handlers when the other end has closed.
-    `eof` is set when that has closed, `closed` when we have, `done` after both.
+    pool: where handlers run.  shared: the reader runs handlers too, see Reading.
+    responds: whether requests of the peer are answered; a client of a stateless server
+    answers none.  drain_seconds: time for running handlers when the peer has hung up.
+    `eof` is set when it has, `closed` when we have closed, `done` after that.
     """
 
     responds = True
 
     def __init__(self, owner: ConnectionOwner, reader: Any, writer: Any, *,
-                 is_server: bool, own_reader: bool, max_workers: int,
-                 threaded: bool = True,
-                 drain_seconds: float = 0.0, max_message_bytes: int = 64 << 20,
+                 is_server: bool, own_reader: bool, pool: ThreadPool | CallingThread,
+                 drain_seconds: float = 0.0, max_message_bytes: int = 16 << 20,
                  max_depth: int = MAX_DEPTH) -> None:
-        self.owner, self._is_server = owner, is_server
+        self.owner, self.pool, self._is_server = owner, pool, is_server
+        self.arrow_out, self._arrow_in = "<>" if is_server else "><"
         self._max_depth = max_depth
         if not (own_reader or can_hang_up(reader)):
-            drain_seconds = threading.TIMEOUT_MAX  # a file just ends: answer all of it
+            drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
-        self._lines = LineReader(reader, max_message_bytes)
+        self._max_message_bytes = max_message_bytes
+        self._lines = split_lines(read_chunks(reader), max_message_bytes)
         self._reader_to_close = reader if own_reader else None
-        self.outbox = Outbox(writer, is_server, self.close)
-        self.requests_in = IncomingRequests(self.outbox)
-        self.requests_out = OutgoingRequests(self.outbox, self._expire)
-        self.threaded = threaded        # False: handlers run on the thread that serves
-        limit = max_workers + 1 if is_server else max_workers  # one thread reads
-        self.pool: Any = (
-            ThreadPool("mcp worker", limit) if threaded else CallingThread())
+        self.threaded = not isinstance(pool, CallingThread)
         self.callbacks = ThreadPool("mcp callbacks", 1)
-        self.stuck_handlers = StuckHandlers(max_workers)
-        self.reading: Any = (
-            SharedReading(self) if is_server and threaded else ReadingThread(self))
         self.trace: Trace | None = None
-        self._lock = threading.Lock()   # guards the next
+
+        self._pid = os.getpid()
+        self.lock = threading.RLock()    # guards what stands at the head of the section
         self.closed = False
+        self.active: dict[Any, IncomingRequest] = {}
+        self.held = 0                    # bytes that requests are charged
+        self.idle = threading.Condition(self.lock)  # no request is active after `eof`
+        self.outbox = Outbox(self, writer, is_server)
+        self.timer = Timer(self)
+        self.requests_out = OutgoingRequests(self.timer, self._expire)
+        self.reading = Reading(self, is_server and self.threaded)
+        self._last_id = 0
+        self.heard = False               # a message of the peer has come
+        self._owner_knows = False        # that the connection ends
         self.eof = threading.Event()
         self.done = threading.Event()
 
     def start(self) -> bool:
-        """Begin to read on another thread; False if no thread can be started.
+        """Begin to read on another thread; False if none can be started.
 
-        OSError: the file of MCP_MIN_TRACE cannot be opened.
+        Raises:
+            OSError: the file of MCP_MIN_TRACE cannot be opened.
         """
         target = os.environ.get("MCP_MIN_TRACE")
-        arrow = "<" if self._is_server else ">"
         try:
             if target and not self.trace:
-                self.trace = Trace.to(target)
-            if self.trace:
-                self.outbox.on_write = partial(self.trace.show, arrow)
+                self.trace = Trace(target)
         finally:  # also without a trace, because close() waits for the end of input
-            started: bool = self.reading.start()
+            started = self.reading.start()
         return started
 
-    def run_here(self, also_read: bool) -> None:
-        """Run handlers on this thread until closed, and read here too if `also_read`.
-
-        Ctrl-C in a handler closes the connection and is raised here.
-        """
-        if also_read:
-            self.threaded = False
-            self.reading = ReadingHere(self)
-            self.reading.read()
-        else:
-            self.pool.run()
+    def serve_here(self) -> None:
+        """Read and run handlers on this thread, as no other can be started."""
+        self.threaded = False  # Ctrl-C in a handler ends the connection
+        self.pool = CallingThread()
+        self.reading.read_here(self.pool)
 
     def is_stop(self, error: BaseException) -> bool:
-        """Is this Ctrl-C or SIGTERM, in a handler on the thread that serves?"""
+        """True for Ctrl-C or SIGTERM, in a handler on the thread that serves."""
         return not self.threaded and isinstance(error, (KeyboardInterrupt, Stopped))
+
+    def check_room(self, cost: int = 0) -> None:  # the caller holds lock
+        """McpError if there is no room for something else that the peer makes us keep.
+
+        Whoever keeps it adds its cost to `held`.
+        """
+        if len(self.active) >= MAX_REQUESTS or (
+                self.held and self.held + cost > MAX_BACKLOG_BYTES):
+            raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
+                           f"{MAX_BACKLOG_BYTES} bytes of them, at once")
+
+    def crowded(self) -> bool:
+        """True if the callback backlog is full and notifications should be dropped."""
+        return self.callbacks.bytes > MAX_BACKLOG_BYTES
 
     # -- sending
 
-    def send(self, message: Json) -> None:
+    def send(self, message: Json, may_block: bool = True) -> None:
         """Send a message; ValueError or TypeError if it is not JSON."""
-        self.outbox.put(encode(message))
-        self.outbox.flush()
+        self._put(self.outbox, encode(message), may_block)
 
-    def request(self, method: str, params: Json | None = None,
-                **options: Any) -> OutgoingRequest:
-        """Send an OutgoingRequest with these options, and return it at once."""
-        request = OutgoingRequest(method, **options)
-        self.send_request(request, params)
-        return request
+    def _put(self, sink: Any, line: bytes, may_block: bool = False) -> None:
+        with self.lock:
+            sink.put(line)
+        self.outbox.flush(may_block)  # the reader must not block in a full pipe
 
     def send_request(self, request: OutgoingRequest, params: Json | None,
-                     with_token: bool = False) -> None:
-        """Send a request, or send it again, under a new id.
-
-        with_token: let the other end report progress.
-        """
-        request_id = self.requests_out.new_id()
-        if request.on_progress:
-            request.by_callback = self.callbacks.is_own_thread()
+                     with_token: bool = False) -> OutgoingRequest:
+        """Send a request, and return it.  with_token: let the peer report progress."""
+        request.by_callback = self.callbacks.is_own_thread()
+        with self.lock:
+            self._last_id += 1
+            request.id = self._last_id
         if with_token:
-            meta = {**((params or {}).get("_meta") or {}), "progressToken": request_id}
+            meta = {**((params or {}).get("_meta") or {}), "progressToken": request.id}
             params = {**(params or {}), "_meta": meta}
-        message: Json = {"jsonrpc": "2.0", "id": request_id, "method": request.method}
-        line = encode(message if params is None else {**message, "params": params})
-        if self.requests_out.add(request, request_id, line):
-            self.outbox.flush()
-        elif not request.future.done():
-            request.finish(error=self.owner.closed_error())
+        message = {"jsonrpc": "2.0", "id": request.id,
+                   **notification(request.method, params)}
+        self.await_outcome(request, encode(message))
+        return request
 
-    def call(self, request: OutgoingRequest, params: Json | None) -> Json:
-        """Send a request and wait for its result.  Ctrl-C meanwhile cancels it."""
-        try:
-            self.send_request(request, params, with_token=True)
-            return wait_for(request.future)  # type: ignore[no-any-return]
-        except BaseException:
-            self.cancel(request)  # does nothing if it has an outcome
-            raise
+    def await_outcome(self, request: OutgoingRequest, line: bytes = b"") -> None:
+        """Put a request into the table, and send its line if it has one."""
+        with self.lock:
+            failed = self.closed or self.eof.is_set()
+            if not failed:
+                self.requests_out.add(request)
+                self.outbox.put(line)
+        if failed:
+            request.finish(error=self.owner.closed_error())
+        else:
+            self.outbox.flush()
 
     def cancel(self, request: OutgoingRequest) -> None:
-        """Give a request up and notify the other end, unless it has its outcome."""
-        if request.future.cancel() and self.requests_out.remove(request):
-            self._queue_cancelled(request, "cancelled")
-            self.outbox.flush()
+        """Give a request up and notify the peer, unless it has its outcome."""
+        self.abandon(request, "cancelled")
+        request.future.cancel()
 
-    def _expire(self, request: OutgoingRequest, sent: bool) -> None:
-        if sent:
-            self._queue_cancelled(request, "timed out")
-            self.outbox.flush_later()  # the timer must not wait
+    def abandon(self, request: OutgoingRequest, reason: str = "") -> bool:
+        """Stop waiting for a response; False if it has one.
+
+        reason: sent to the peer; by default nothing is sent.
+        """
+        with self.lock:
+            waited = self.requests_out.pop(request.id) is not None
+            # basic/lifecycle: `initialize` MUST NOT be cancelled.
+            if waited and reason and type(request.id) is int and (
+                    request.method != "initialize"):
+                self.outbox.put(encode(notification(CANCELLED, {
+                    "requestId": request.id, "reason": reason})))
+        if reason:
+            self.outbox.flush(may_block=False)  # the reader may call this
+        return waited
+
+    def _expire(self, request: OutgoingRequest) -> None:
+        if not self.abandon(request, "timed out"):
+            return
         reason = f"no response or progress within {request.timeout:g} s"
         if time.monotonic() >= request.last_deadline:
-            reason = f"no response within {request.max_timeout:g} s (max_timeout)"
-        request.finish(error=self.owner.timeout_error(
-            f"{request.label}: {reason}", request.stderr_from))
-
-    def _queue_cancelled(self, request: OutgoingRequest, reason: str) -> None:
-        if request.method != "initialize":  # basic/lifecycle: MUST NOT be cancelled
-            self.outbox.put(encode(notification(CANCELLED, {
-                "requestId": request.id, "reason": reason})))
+            reason = "no response within max_timeout"
+        request.finish(error=self.owner.timeout_error(f"{request.label}: {reason}"))
 
     # -- receiving
 
     def next_line(self) -> Line | None:
         """Read a line; None at the end."""
-        line = self._lines.next()
-        if line is None:
-            self._on_eof()
-        # After close() we read a stream that is ours to its end: the other end must not
+        line = next(self._lines, None)
+        # After close() we read a stream that is ours to its end: the peer must not
         # block in a full pipe, and the end shows that it has closed.
         return None if self.closed and self._reader_to_close is None else line
 
     def receive(self, line: Line) -> None:
         """Act on a line."""
         if self.trace:
-            self.trace.show(">" if self._is_server else "<", line)
+            self.trace.show(self._arrow_in, line)
         try:
             if line and not line.isspace() and not self.closed:
                 self._receive(line)
         except McpError as error:
-            self._send_error(None, error, line, self.outbox)
+            self._refuse_line(error, line)
         except BaseException as error:
             self.close()  # a response may be lost, and its caller must not wait for it
             if self.is_stop(error):
@@ -1950,40 +1771,50 @@ class Connection:
             log_exception("mcp_min: internal error")
 
     def _receive(self, line: Line) -> None:
-        if len(line) > self._lines.limit:
-            text = f"Message over {self._lines.limit} bytes skipped"
-            raise McpError(CONTENT_TOO_LARGE, text)
+        if len(line) > self._max_message_bytes:
+            raise Oversized(CONTENT_TOO_LARGE,
+                            f"Message over {self._max_message_bytes} bytes skipped")
         message = decode(line, self._max_depth)
         if type(message) is not list:
-            self._route(message, line, self.outbox)
+            self._route(message, line, self.outbox, len(line))
             return
-        if not (message and self.owner.allows_batches()):
-            raise McpError(INVALID_REQUEST, "Invalid request: no batches here")
-        if len(message) > MAX_BATCH:
-            raise McpError(INVALID_REQUEST,
-                           f"Invalid request: over {MAX_BATCH} messages")
+        if not (self.owner.allows_batches() and 0 < len(message) <= MAX_BATCH):
+            raise McpError(INVALID_REQUEST, "Invalid request: no arrays here, or it is "
+                           f"empty, or it has over {MAX_BATCH} messages")
         batch = Batch(self.outbox, len(message))
         for element in message:
-            self._route(element, line, batch)
+            self._route(element, line, batch, len(line) // len(message))
 
-    def _route(self, message: Any, line: Line, sink: Any) -> None:
+    def _route(self, message: Any, line: Line, sink: Any, size: int) -> None:
         try:
-            message_type = classify(message)
-            if message_type == "request":
-                self._accept(IncomingRequest(self, message, sink, len(line)))
+            kind = classify(message)
+            self.heard = True
+            if kind == "request":
+                request = IncomingRequest(self, message, sink, size)
+                if self.responds and request.enter():
+                    self.reading.handle(request)
                 return
         except McpError as error:
             if self._is_server or type(message) is not dict or "method" in message:
                 self._send_error(message, error, line, sink)
                 return
-            message_type = "response"  # a malformed one: parse_response will report it
-        if message_type == "response":
+            kind = "response"  # a malformed one: parse_response will report it
+        if kind == "response":
             self._handle_response(message, line)
         else:
-            self._handle_notification(message, len(line))
+            self._handle_notification(message, size)
         if sink is not self.outbox:  # a batch also counts what has no response
-            sink.put(b"")
-            self.outbox.flush()
+            self._put(sink, b"")
+
+    def _refuse_line(self, error: McpError, line: Line) -> None:
+        """Answer a line that was not read, or fail the call that it answers."""
+        start = LINE_START.match(line) if isinstance(error, Oversized) else None
+        message = {"jsonrpc": "2.0", "id": start and json.loads(start[1]),
+                   "error": error.to_json()}
+        if start and start[2] != b"method" and not self._is_server:
+            self._handle_response(message, line)
+        else:
+            self._send_error(message, error, line, self.outbox)
 
     def _send_error(self, message: Any, error: McpError, line: Line,
                     sink: Any) -> None:
@@ -1994,20 +1825,23 @@ class Connection:
         response = b""
         if not self._is_server:
             self.owner.handle_stray_line(line)
-        elif looks_like_http(line, len(line) > self._lines.limit):
+        elif looks_like_http(line, len(line) > self._max_message_bytes):
             self.close()  # a web page sends to a port that somebody serves: run nothing
             return
         else:  # id null is JSON-RPC 2.0, though not in MCP's schemas
             response = encode({"jsonrpc": "2.0", "error": error.to_json(),
                                "id": valid_id(as_object(message).get("id"))})
-        sink.put(response)
-        self.outbox.flush_later()  # a full pipe must not keep us from reading
+        self._put(sink, response)
 
     def _handle_response(self, message: Json, line: Line) -> None:
-        request = self.requests_out.pop(message.get("id"))
-        if request and request.unreported and not request.by_callback:
-            # Its progress is reported first.
-            self.callbacks.submit(partial(self._finish, request, message))
+        with self.lock:
+            request = self.requests_out.find(message.get("id"))
+            if request and request.ordered:
+                # Its progress comes first; until then only its last deadline holds.
+                request.on_progress, request.timeout = None, float("inf")
+                self.requests_out.add(request)
+        if request and request.ordered:
+            self.callbacks.submit(partial(self._finish, request, message), len(line))
         elif request:
             self._finish(request, message)
         elif message.get("id") is None and not self._is_server:
@@ -2015,21 +1849,22 @@ class Connection:
         # Otherwise its id is unknown, it is late, or it is a second response.
 
     def _finish(self, request: OutgoingRequest, message: Json) -> None:
-        try:
-            result = parse_response(message)
-        except McpError as error:
-            request.finish(error=error)
-            return
-        if not (request.on_result and request.on_result(request, result)):
-            request.finish(result)
+        """Finish with the result or the error of a response, unless it was given up."""
+        if self.abandon(request):
+            try:
+                request.finish(parse_response(message))
+            except McpError as error:
+                request.finish(error=error)
 
     def _handle_notification(self, message: Json, size: int) -> None:
         method, names = ALIASES.get(message["method"], (message["method"], {}))
         params = {names.get(key, key): value
                   for key, value in as_object(message.get("params")).items()}
-        if method == CANCELLED and self.requests_in.cancel(
-                valid_id(params.get("requestId")), params.get("reason")):
-            return  # otherwise it may end a subscription, which the owner knows
+        if method == CANCELLED:
+            with self.lock:
+                request = self.active.get(valid_id(params.get("requestId")))
+            if request and request.cancel(params.get("reason")):
+                return  # otherwise it may end a subscription, which the owner knows
         if method == PROGRESS:
             self._handle_progress(params, size)
         self.owner.handle_notification(method, params, size)
@@ -2038,39 +1873,34 @@ class Connection:
         progress: Any = params.get("progress")
         if type(progress) not in (int, float):
             return
-        request = self.requests_out.note_progress(params.get("progressToken"), progress)
+        with self.lock:
+            request = self.requests_out.find(params.get("progressToken"))
+            if request and progress > request.progress:
+                request.progress = progress
+                self.requests_out.restart(request)
         if request and request.on_progress and not self.crowded():
-            self.requests_out.count_unreported(request, 1)
-            job = partial(self._report_progress, request, params)
-            self.callbacks.submit(job, size=size)
-
-    def _report_progress(self, request: OutgoingRequest, params: Json) -> None:
-        try:
-            request.on_progress(params.get("progress"), params.get("total"),
-                                params.get("message"))
-        finally:
-            self.requests_out.count_unreported(request, -1)
-
-    def crowded(self) -> bool:
-        """Do so many callbacks wait that further notifications are to be dropped?"""
-        return (self.callbacks.load() > MAX_CALLBACKS
-                or self.callbacks.bytes > MAX_CALLBACK_BYTES)
+            # A request that the callback thread waits for could never come first.
+            request.ordered = not request.by_callback
+            self.callbacks.submit(partial(
+                request.on_progress, progress, params.get("total"),
+                params.get("message")), size + REQUEST_COST)
 
     # -- serving
 
-    def _accept(self, request: IncomingRequest) -> None:
-        """Add a request and handle it; McpError: see IncomingRequests.add."""
-        request.inline = self.owner.is_inline(request.method)
-        if self.responds and self.requests_in.add(request):
-            self.reading.handle(request)
-
-    def run_handler(self, request: IncomingRequest, handle: Any = None) -> None:
-        """Call a request's handler (`handle`, or the owner's) and send its outcome."""
-        if request.cancelled:
-            return
-        request.thread = threading.get_ident()
+    def run_handler(self, request: IncomingRequest) -> None:
+        """Call the owner's handler for a request, and send its outcome."""
+        result = None
         try:
-            result = (handle or self.owner.handle)(request)
+            with self.lock:
+                if request.cancelled:
+                    return
+                request.thread = threading.get_ident()
+            result = self.owner.handle(request)
+            if self.threaded and os.getpid() != self._pid:
+                os._exit(0)  # a forked child: only this thread is in it, and one of the
+                # others may have held the lock
+            if result is not NO_RESPONSE_YET:
+                request.respond(result=result)
         except McpError as error:
             request.respond(error=error.to_json())
         except BaseException as error:
@@ -2083,58 +1913,60 @@ class Connection:
                 log_exception(f"mcp_min: {request.method} failed")
             text = self.owner.error_text(error)
             request.respond(error=McpError(INTERNAL_ERROR, text).to_json())
-        else:
-            if result is not NO_RESPONSE_YET:
-                request.respond(result=result)
         finally:
-            # If an `async def` handler goes on, its coroutine has set another thread.
-            if request.thread == threading.get_ident():
-                request.thread = None
+            request.end()
 
     # -- ending
 
     def follows_from_eof(self, error: BaseException) -> bool:
-        """Does this error only say that the other end closed while we waited for it?"""
+        """True if the error merely reports that the peer hung up while we waited."""
         return self.eof.is_set() and isinstance(error, ConnectionClosed)
 
-    def _on_eof(self) -> None:
-        """The other end has closed: wait for handlers for some time, then close."""
+    def end(self) -> None:
+        """The peer has hung up: let handlers finish for some time, then close."""
+        self.hang_up()
         if self._reader_to_close:
             self._reader_to_close.close()
-        self.eof.set()
-        self._fail_requests()
-        self.owner.on_eof()
         deadline = time.monotonic() + self._drain_seconds
-        self.requests_in.drain(self._drain_seconds)
+        with self.lock:
+            self.idle.wait_for(lambda: not self.active, self._drain_seconds)
         self.outbox.wait_until_written(deadline - time.monotonic())
         self.close()
 
-    def _fail_requests(self) -> None:
-        """Fail the requests that wait for a response; none will come."""
-        for request in self.requests_out.close():
-            request.finish(error=self.owner.closed_error())
+    def hang_up(self) -> None:
+        """Note that the peer has hung up: what waits for it fails."""
+        self.eof.set()
+        self._fail_requests()
 
-    def close_if_idle(self) -> bool:
-        """Close if all received data has been processed; True if it is closed now."""
-        if self._lines.waiting:
-            self.close()
-        return self.closed
+    def _fail_requests(self) -> None:
+        with self.lock:
+            requests = self.requests_out.pop_all()
+            is_first, self._owner_knows = not self._owner_knows, True
+        for request in requests:
+            request.finish(error=self.owner.closed_error())
+        if is_first:
+            self.owner.on_end()
 
     def close(self) -> None:
         """Close at once: calls fail, handlers are cancelled, threads end."""
-        with self._lock:
+        with self.lock:
             if self.closed:
                 return
             self.closed = True
-        self.outbox.close()
-        self.requests_in.close()
-        self._fail_requests()
-        self.reading.close()
-        for part in self.pool, self.callbacks, self.stuck_handlers:
-            part.close()
-        if self.trace:
-            self.trace.close()
-        self.done.set()
+            active = list(self.active.values())
+            self.outbox.clear()
+            self.timer.changed.notify()
+            self.reading.changed.notify()
+        try:
+            for request in active:
+                request.cancel()
+            self._fail_requests()
+            if self.trace:
+                self.trace.close()
+        finally:
+            self.done.set()
+            if isinstance(self.pool, CallingThread):
+                self.pool.wake()
 
 
 # -- 6. Stdio --------------------------------------------------------------------------
@@ -2145,15 +1977,8 @@ class Connection:
 # inside sys.stdin at exit would abort the interpreter.
 
 
-class AtStart:
-    """The default of `stderr=`: sys.stderr at the time when the server is started."""
-
-    def __repr__(self) -> str:
-        return "sys.stderr"
-
-
-AT_START: Any = AtStart()
-MAX_STDERR_BYTES = 1 << 20  # bytes of a server's stderr that we keep until passed on
+AT_START = "sys.stderr"  # the default of `stderr=`: what that is when a server starts
+MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that we keep until it is passed on
 
 streams_taken = threading.Lock()  # held while a server uses stdin and stdout
 private_files: set[Any] = set()  # files that a forked child must not keep open
@@ -2173,59 +1998,70 @@ def close_in_forked_children(*files: Any) -> None:
         [file for file in private_files.copy() if file.closed])
 
 
-class StandardStreams:
-    """The streams of a stdio server: `with StandardStreams() as (reader, writer)`.
-
-    Restores fd 0 and 1 at the end.  RuntimeError: a server of this process has them.
-    The reader is not closed at the end, because a thread may be inside it.
-    """
-
-    def __enter__(self) -> tuple[Any, Any]:
-        if not streams_taken.acquire(blocking=False):
-            raise RuntimeError("a server of this process already has stdin and stdout; "
-                               "put `server.run()` under `if __name__ == '__main__':`")
-        try:
-            for fd in 0, 1:
-                os.fstat(fd)  # OSError: it is closed
-            # If fd 2 is closed, os.open returns 2.  Keep it open, so that os.dup does
-            # not return 2, where others write.
-            null = os.open(os.devnull, os.O_RDWR)
-            # One duplicate of fd 0 to read from, one to restore it.
-            files = [open(os.dup(fd), mode, buffering=0)  # noqa: SIM115
-                     for fd, mode in ((0, "rb"), (0, "rb"), (1, "wb"))]
-        except BaseException:
-            streams_taken.release()
-            raise
-        close_in_forked_children(*files)
-        self._stdin, reader, self._writer = files
-        os.dup2(null, 0)
-        os.dup2(2, 1)
-        if null > 2:
-            os.close(null)
-        self._flush()  # what was printed before goes to stderr, not to the client
-        return reader, self._writer
-
-    def __exit__(self, *exc: object) -> None:
-        self._flush()
-        for fd, file in (0, self._stdin), (1, self._writer):
-            os.dup2(file.fileno(), fd)
-            file.close()
-        streams_taken.release()
-
-    def _flush(self) -> None:
-        try:
-            sys.stdout.flush()
-        except (AttributeError, OSError, ValueError):
-            pass  # there is no stdout, or it is closed
-
-
-def stdio_server() -> StandardStreams:
+@contextmanager
+def stdio_server() -> Iterator[tuple[Any, Any]]:
     """Take stdin and stdout for a server: `with stdio_server() as (reader, writer):`.
 
-    Meanwhile everything printed goes to stderr; at the end both are restored.
-    RuntimeError: a server of this process has them already.
+    Meanwhile everything printed goes to stderr; at the end both are restored.  Take
+    them before you import what prints, then call `server.serve(reader, writer)`.
+
+    Raises:
+        RuntimeError: a server of this process has them already.
     """
-    return StandardStreams()
+    if not streams_taken.acquire(blocking=False):
+        raise RuntimeError("a server of this process already has stdin and stdout; "
+                           "put `server.run()` under `if __name__ == '__main__':`")
+    try:
+        for fd in 0, 1:
+            os.fstat(fd)  # OSError: it is closed
+        output = output_fd()
+        # If fd 2 is closed, os.open returns 2.  Keep it open, so that os.dup does not
+        # return 2, where others write.
+        null = os.open(os.devnull, os.O_RDWR)
+        # One duplicate of fd 0 to restore it, one to read from; that is not closed at
+        # the end, because a thread may be inside it.
+        stdin, reader, writer = files = [
+            open(os.dup(fd), mode, buffering=0)  # noqa: SIM115
+            for fd, mode in ((0, "rb"), (0, "rb"), (output, "wb"))]
+        close_in_forked_children(*files)
+        os.dup2(null, 0)
+        os.dup2(2, output)
+        if null > 2:
+            os.close(null)
+        # What was printed before goes to stderr, not to the client; and what a tool
+        # prints is there at once.
+        was_line_buffered = flush_stdout(line_buffering=True)
+        try:
+            yield reader, writer
+        finally:
+            flush_stdout(was_line_buffered)
+            for fd, file in (0, stdin), (output, writer):
+                if not file.closed:  # as they are in a forked child
+                    os.dup2(file.fileno(), fd)
+                    file.close()
+    finally:
+        streams_taken.release()
+
+
+def output_fd() -> int:
+    """Usually 1, unless the program has put stderr there and moved stdout aside."""
+    with suppress(AttributeError, OSError, ValueError):  # there is no stdout or stderr
+        fd: int = sys.stdout.fileno()
+        if os.path.sameopenfile(1, 2) and not os.path.sameopenfile(fd, 2):
+            return fd
+    return 1
+
+
+def flush_stdout(line_buffering: bool) -> bool:
+    """Flush stdout, have it flushed after each line or not; return whether it was."""
+    stdout: Any = sys.stdout
+    before: bool = getattr(stdout, "line_buffering", line_buffering)
+    # Suppressed: there is no stdout, it is closed, or it is of another kind.
+    with suppress(AttributeError, OSError, ValueError):
+        stdout.flush()
+        if before != line_buffering:
+            stdout.reconfigure(line_buffering=line_buffering)
+    return before
 
 
 class Signals:
@@ -2238,22 +2074,20 @@ class Signals:
     def __enter__(self) -> None:
         import signal
 
-        self._restore: list[Callable[[], Any]] = []
+        self._restore = ExitStack()
         if threading.current_thread() is not threading.main_thread():
             return
         for number, status in (signal.SIGTERM, 143), (signal.SIGINT, 130):
             before = signal.getsignal(number)
             if number == signal.SIGTERM or before is signal.default_int_handler:
                 signal.signal(number, partial(self._stop, status))
-                self._restore.append(partial(signal.signal, number,
-                                             before or signal.SIG_DFL))
+                self._restore.callback(signal.signal, number, before or signal.SIG_DFL)
 
     def _stop(self, status: int, *_: Any) -> None:
         raise Stopped(status)
 
     def __exit__(self, *exc: object) -> None:
-        for restore in self._restore:
-            restore()
+        self._restore.close()
 
 
 # The environment variables that a server gets by default, as in the official SDKs: it
@@ -2277,22 +2111,21 @@ def child_environment(extra: dict[str, str] | None, inherit: bool) -> dict[str, 
 def resolve_command(target: Any, env: dict[str, str] | None, cwd: str | None,
                     ) -> tuple[list[str], dict[str, str] | None, str | None]:
     """The argv, the extra environment and the directory of a program to start."""
-    def text(value: Any) -> str:  # configurations also hold numbers
-        return value if isinstance(value, str) else json.dumps(value)
-
     address = target.get("url") if isinstance(target, dict) else target
-    if isinstance(address, str) and re.match("(http|ws)s?://", address):
+    if isinstance(address, str) and "://" in address:
         raise ValueError(f"{address} is not stdio, which is all that mcp_min speaks: "
                          'start a proxy, such as ["mcp-proxy", URL]')
     if isinstance(target, dict):
         if type(target.get("command")) is not str:
             raise ValueError(f"an entry needs a command; it has {[*target]}")
-        argv = [target["command"], *map(text, target.get("args") or ())]
-        entry_env = {key: text(value)
-                     for key, value in (target.get("env") or {}).items()}
-        return argv, {**entry_env, **(env or {})}, cwd or target.get("cwd")
+        # Configurations also hold numbers.
+        argv = [target["command"], *map(str, target.get("args") or ())]
+        extra = {key: str(value) for key, value in (target.get("env") or {}).items()}
+        return argv, {**extra, **(env or {})}, cwd or target.get("cwd")
     if isinstance(target, (str, os.PathLike)):
         path = os.fspath(target)
+        if " " in path and not os.path.exists(path):
+            raise ValueError(f"a command is a list: {path.split()}")
         if path.endswith(".py"):  # "./": it must not look like an option
             return [sys.executable, os.path.join(".", path)], env, cwd
         return [path], env, cwd
@@ -2317,7 +2150,7 @@ def windows_argv(argv: list[str], env: dict[str, str]) -> list[str]:
 
 
 def start_process(argv: list[str], env: dict[str, str], cwd: str | None,
-                  **pipes: Any) -> Any:
+                  bufsize: int = 0) -> Any:
     """Start a command, looked up in the PATH of env, as a process group of its own."""
     import subprocess
 
@@ -2326,41 +2159,39 @@ def start_process(argv: list[str], env: dict[str, str], cwd: str | None,
              | getattr(subprocess, "CREATE_NO_WINDOW", 0))
     try:
         return subprocess.Popen(  # never a shell
-            argv, env=env, cwd=cwd, start_new_session=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, **{
-                "stderr": subprocess.PIPE, "bufsize": 0, "creationflags": flags,
-                **pipes})
+            argv, env=env, cwd=cwd, start_new_session=True, creationflags=flags,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            bufsize=bufsize)
     except OSError as error:
-        where = f" (PATH={env.get('PATH', os.defpath)}; cwd={cwd or os.getcwd()})"
-        text = f"cannot start {argv[0]!r}: {error.strerror}{where}"
+        text = (f"cannot start {argv[0]!r}: {error.strerror} "
+                f"(PATH={env.get('PATH', os.defpath)}; cwd={cwd or os.getcwd()})")
         raise type(error)(error.errno, text, error.filename) from None
 
 
-class WindowsJob:
-    """A Windows job object: it ends a process together with all that it has started."""
-
-    def __init__(self, popen: Any) -> None:
-        import ctypes
-
-        self._kernel: Any = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
-        self._kernel.CreateJobObjectW.restype = ctypes.c_void_p
-        self._job = ctypes.c_void_p(self._kernel.CreateJobObjectW(None, None))
-        handle = ctypes.c_void_p(int(popen._handle))
-        self._kernel.AssignProcessToJobObject(self._job, handle)
-
-    def end(self) -> None:
-        self._kernel.TerminateJobObject(self._job, 1)
-
-    def __del__(self) -> None:
-        self._kernel.CloseHandle(self._job)
+IMPORT_HINTS = {  # what a server's stderr may say: what to do
+    "No module named 'mcp_min'":
+        "put mcp_min.py beside the server, or start it with: mcp_min.py run FILE.py",
+    "attempted relative import":
+        "start it as a part of its package, with: python3 -m PACKAGE.MODULE"}
 
 
-def stderr_writer(stderr: Any) -> Callable[[str], Any] | None:
-    """The function for the text of a `stderr=` option."""
-    stream = sys.stderr if stderr is AT_START else stderr
-    if stream is None or callable(stream):
-        return stream
-    return partial(print, end="", file=stream, flush=True)
+def import_hint(stderr: str) -> str:
+    """What to do about an import that failed, in parentheses; or nothing."""
+    return next((f" ({hint})" for text, hint in IMPORT_HINTS.items()
+                 if text in stderr), "")
+
+
+def windows_job(popen: Any) -> Callable[[], Any]:
+    """Return a function that ends a process together with all that it has started."""
+    import ctypes
+    import weakref
+
+    kernel: Any = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
+    kernel.CreateJobObjectW.restype = ctypes.c_void_p
+    job = ctypes.c_void_p(kernel.CreateJobObjectW(None, None))
+    kernel.AssignProcessToJobObject(job, ctypes.c_void_p(int(popen._handle)))
+    weakref.finalize(popen, kernel.CloseHandle, job)
+    return partial(kernel.TerminateJobObject, job, 1)
 
 
 def pipe_streams() -> tuple[Any, Any]:
@@ -2369,41 +2200,36 @@ def pipe_streams() -> tuple[Any, Any]:
 
 
 class StreamPair:
-    """In place of a Process: a server that we did not start, with its two streams.
+    """The two streams of a server that we did not start; a Process is one that we did.
 
-    closes_too: it closes its side when we have closed ours.
+    host: where the handlers of a Server in this process run, if that is on the thread
+    that waits.
     """
 
-    stderr_tail, stderr_total, exit_code = "", 0, None
+    stderr_tail, exit_code, quiet = "", None, False
+    host: CallingThread | None = None
 
-    def __init__(self, reader: Any, writer: Any, closes_too: bool = False) -> None:
-        self.reader, self.writer, self._closes_too = reader, writer, closes_too
+    def __init__(self, reader: Any, writer: Any) -> None:
+        self.reader, self.writer = reader, writer
 
-    def watch(self, eof: threading.Event, close_if_idle: Callable[[], bool]) -> None:
-        pass  # there is no process that could end before its streams
+    def watch(self, connection: Connection) -> None:
+        """Close the connection when the process has ended."""
 
     def release(self, keep_earlier: bool) -> None:
-        pass  # there is no stderr
+        """Pass stderr on."""
 
     def exit_report(self) -> tuple[int | None, str]:
         return None, ""
 
-    def stderr_since(self, total: int) -> str:
-        return ""
-
-    def close(self, eof: threading.Event, writing: threading.Lock) -> None:
+    def close(self, connection: Connection) -> None:
         """Close our side, and wait for the end of theirs."""
-        if self._closes_too:
-            self._close_writer()
-        else:  # a buffered stream cannot be closed while a thread is inside it
-            start_thread("mcp closing", self._close_writer)
-        eof.wait(2 if self._closes_too else 0.1)
+        # A buffered stream cannot be closed while a thread is inside it.
+        start_thread("mcp closing", self._close_writer)
+        connection.eof.wait(0.1)
 
     def _close_writer(self) -> None:
-        try:
+        with suppress(OSError, ValueError):
             self.writer.close()
-        except (OSError, ValueError):
-            pass
 
 
 def decode_stderr(stderr: bytes) -> str:
@@ -2411,32 +2237,34 @@ def decode_stderr(stderr: bytes) -> str:
     return stderr.decode("utf-8", "replace").replace("\r\n", "\n")
 
 
-class Process:
+class Process(StreamPair):
     """A server process: its streams, its stderr, how it is ended.
 
-    Its stderr is always read, because the server would block in a full pipe.
-    `stderr_sink` is called with whole lines as str, on a thread of its own: it may
-    block, and if it raises it is not called again.  It is not called before `release`.
+    Its stderr is always read, because the server would block in a full pipe.  `stderr`
+    (a text stream or a function) gets whole lines as str, on a thread of its own: it
+    may block, and if it raises it is not called again.  It gets nothing before
+    `release`.
     """
 
     PATIENCE = 2.0  # seconds for each step of close()
 
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str | None,
-                 stderr_sink: Callable[[str], Any] | None) -> None:
+                 stderr: Any) -> None:
         self._popen = start_process(argv, env, cwd)
-        self._job = WindowsJob(self._popen) if os.name == "nt" else None
-        self.reader, self.writer = self._popen.stdout, self._popen.stdin
+        self._end_job = windows_job(self._popen) if os.name == "nt" else None
+        super().__init__(self._popen.stdout, self._popen.stdin)
         close_in_forked_children(self.reader, self.writer)
-        self._tail = b""                # of stderr; only _read_stderr sets these two
-        self.stderr_total = 0           # bytes of stderr that were read
+        self._tail = b""                # of stderr; only _read_stderr sets it
         self._stderr_read = threading.Event()  # set when all of it was read
         self._ended = threading.Event()  # set when the process has ended
-        self._report_deadline = 0.0     # when exit_report stops waiting
-        self._sink = stderr_sink
+        self._patience = self.PATIENCE / 4  # of exit_report
+        self.quiet = stderr is None  # the user wants no diagnosis
+        stderr = sys.stderr if stderr is AT_START else stderr
+        self._sink = stderr if stderr is None or callable(stderr) else partial(
+            print, end="", file=stderr, flush=True)
         self._sink_thread = ThreadPool("mcp stderr sink", 1)
-        self._lock = threading.Lock()   # guards the rest
-        self._waiting = b""             # whole lines that were not passed on yet
-        self._held = True               # until `release`
+        self._lock = threading.Lock()   # a leaf; guards the next
+        self._held: bytes | None = b""  # what waits for `release`; None after that
         start_thread("mcp stderr reader", self._read_stderr)
 
     def _read_stderr(self) -> None:
@@ -2444,30 +2272,25 @@ class Process:
         with self._popen.stderr as stream:
             for chunk in iter(partial(stream.read, 65536), b""):
                 self._tail = (self._tail + chunk)[-8192:]
-                self.stderr_total += len(chunk)
                 lines, newline, rest = (rest + chunk).rpartition(b"\n")
-                complete = lines + newline
+                self._queue(lines + newline)
                 if len(rest) > 65536:
-                    complete, rest = complete + rest, b""
-                self._queue(complete)
+                    self._queue(rest)
+                    rest = b""
         self._queue(rest)
         self._stderr_read.set()
-        self._sink_thread.close()
 
     def _queue(self, lines: bytes) -> None:
         with self._lock:
-            self._waiting += lines
-            if len(self._waiting) > MAX_STDERR_BYTES:  # drop the oldest lines
-                self._waiting = self._waiting[-MAX_STDERR_BYTES:].partition(b"\n")[2]
-            if self._held or self._sink_thread.load() > 1:  # a job takes these too
+            if self._held is not None:
+                self._held = (self._held + lines)[-MAX_STDERR_BYTES:]
                 return
-        self._sink_thread.submit(self._pass_on)
+        if lines and self._sink_thread.bytes < MAX_STDERR_BYTES:
+            self._sink_thread.submit(partial(self._pass_on, lines), len(lines))
 
-    def _pass_on(self) -> None:
-        with self._lock:
-            lines, self._waiting = self._waiting, b""
+    def _pass_on(self, lines: bytes) -> None:
         try:
-            if lines and self._sink:
+            if self._sink:
                 self._sink(decode_stderr(lines))
         except Exception:
             self._sink = None
@@ -2476,13 +2299,17 @@ class Process:
     def release(self, keep_earlier: bool) -> None:
         """Pass stderr on from now on, and also what came before if `keep_earlier`."""
         if not keep_earlier:
-            self._catch_up()
+            # For what the server has written, but we have not read.
+            can_read = make_poll(self._popen.stderr, "r", False)
+            deadline = time.monotonic() + 0.2
+            while can_read(0) and time.monotonic() < deadline:
+                time.sleep(0.001)
+            time.sleep(0.005)
         with self._lock:
-            self._held = False
-            if not keep_earlier:
-                self._waiting = b""
-        self._sink_thread.submit(self._pass_on)
-        self._wait_for_sink()
+            held, self._held = self._held, None
+        if keep_earlier and held:
+            self._queue(held)
+            self._wait_for_sink()
 
     def _wait_for_sink(self) -> None:
         """Wait for a moment, so that stderr is shown before our own next output."""
@@ -2490,61 +2317,43 @@ class Process:
         self._sink_thread.submit(done.set)
         done.wait(0.2)
 
-    def _catch_up(self) -> None:
-        """Wait for a moment until the pipe of stderr is empty."""
-        deadline = time.monotonic() + 0.2
-        try:
-            can_read = make_poll(self._popen.stderr, "r")
-            while can_read(0) and time.monotonic() < deadline:
-                time.sleep(0.001)
-        except (OSError, TypeError, ValueError):
-            pass  # it has ended, or we are on Windows
-        time.sleep(0.001)  # for what has been read, but is not queued yet
-
-    def watch(self, eof: threading.Event, close_if_idle: Callable[[], bool]) -> None:
+    def watch(self, connection: Connection) -> None:
         """Close the connection when the process has ended, but its stdout has not.
 
-        A child of the process may hold stdout open.  close_if_idle: see Connection.
+        A child of the process may hold stdout open.
         """
         def wait() -> None:
             self._popen.wait()
             self._ended.set()
-            while not eof.wait(self.PATIENCE / 4) and not close_if_idle():
-                pass
+            if not connection.eof.wait(self.PATIENCE):
+                connection.close()
 
         start_thread("mcp exit", wait)
 
     @property
-    def stderr_tail(self) -> str:
+    def stderr_tail(self) -> str:  # type: ignore[override]
         return decode_stderr(self._tail)
 
-    def stderr_since(self, total: int) -> str:
-        """What came after the first `total` bytes, as far as it is kept."""
-        return decode_stderr(self._tail[-(self.stderr_total - total):]
-                             if self.stderr_total > total else b"")
-
     @property
-    def exit_code(self) -> int | None:
+    def exit_code(self) -> int | None:  # type: ignore[override]
         return self._popen.poll()  # type: ignore[no-any-return]
 
     def exit_report(self) -> tuple[int | None, str]:
         """The exit code and the stderr of a process that has closed its stdout.
 
-        Waits for each, a quarter of PATIENCE; a second call does not wait again.
+        The first call waits for each, a quarter of PATIENCE.
         """
-        now, patience = time.monotonic(), self.PATIENCE / 4
-        self._report_deadline = self._report_deadline or now + patience
-        deadline = self._report_deadline
-        if self._ended.wait(max(0.0, deadline - now)):
-            self._stderr_read.wait(max(0.0, deadline + patience - time.monotonic()))
+        patience, self._patience = self._patience, 0.0
+        if self._ended.wait(patience):
+            self._stderr_read.wait(patience)
         return self.exit_code, self.stderr_tail
 
-    def close(self, eof: threading.Event, writing: threading.Lock) -> None:
+    def close(self, connection: Connection) -> None:
         """End the process: close its stdin, send SIGTERM, send SIGKILL to its group.
 
-        Waits after each step (basic/lifecycle, "Shutdown").  eof: set when its stdout
-        has ended.  writing: held by the thread that writes.
+        Waits after each step (basic/lifecycle, "Shutdown").
         """
+        writing, eof = connection.outbox.writing, connection.eof
         try:
             self._close_stdin(writing, self.PATIENCE / 2)
             for number in (15, 9):  # SIGTERM, SIGKILL
@@ -2570,235 +2379,200 @@ class Process:
                 writing.release()
 
     def _signal(self, number: int) -> None:
-        try:
-            if self._job:
-                self._job.end()
-            else:
-                os.killpg(self._popen.pid, number)
-        except OSError:
-            pass  # all have ended
+        if self._end_job:
+            self._end_job()
+            return
+        with suppress(OSError):  # all have ended
+            os.killpg(self._popen.pid, number)
 
 
 # -- 7. Revisions ----------------------------------------------------------------------
-# What differs between the eras, on both ends, is the *policy* of an era.  ("Modern" and
-# "legacy" are the words of the specification, see basic/versioning.)  A server has one
-# for each connection (legacy) or for each request (modern), a client one for each
-# connection.  The methods of this table stand in the same order in both classes.
+# What a server knows of its client.  In the handshake revisions it learns this once for
+# each connection, from `initialize`: a SessionPeer.  In the stateless revision every
+# request brings it along in `_meta`: a RequestPeer, which lives as long as the request.
+# Both answer the same questions, so that handlers never know the difference:
 #
-#   on a server       LegacySession                     ModernRequest
-#   made from         `initialize`, per connection      `_meta`, per request
-#   validate_request  needs `initialize` first          needs `_meta`; restores state
-#   describe_server   agrees on the session; result     result of `server/discover`
+#                     SessionPeer                       RequestPeer
+#   validate          needs `initialize` first          needs `_meta`; restores state
+#   describe          agrees on the session; result     result of `server/discover`
 #                     of `initialize`
 #   finalize          wraps structured content          resultType, serverInfo, caching
 #   translate         leaves errors as they are         knows other error codes
 #   ask               sends requests and waits; raises  ends the handler, which runs
 #                     McpError if the client cannot     again with the answers
-#   step_results      (of `once`) end with the handler  are kept in requestState
-#   on_initialized    sends notifications from then on  -
-#   listen            -                                 sends what the client lists
-#   end_stream        -                                 ends the stream with a result
+#   steps             (of `once`) end with the handler  are kept in requestState
+#   notify            sends a notification              marks it with the stream's id
+#   listen            -                                 opens a stream
+#   end_stream        -                                 ends it with a result
 #
-#   on a client       LegacyClientPolicy                ModernClientPolicy
-#   responds          to requests of the server         never
-#   multi_round       requests have one result          a result may ask for input
-#   ping              ping                              server/discover
-#   on_connected      `initialized`, logging/setLevel   listens for changes of lists
-#   add_meta          adds nothing                      version, capabilities, log level
-#   check             accepts every result              needs resultType "complete"
-#   subscribe         resources/subscribe               subscriptions/listen
-#   set_level         logging/setLevel                  add_meta sends it from then on
-#   roots_changed     sends a notification              -, as the server asks for roots
-#                                                       in each request
-#   filter_notification   passes all on                 removes subscription ids
+# What a client makes of the two stands in section 11.
 
-PROBE_SECONDS = 5.0     # how long to wait for an answer to `server/discover`
 STATE_SECONDS = 900     # how long a requestState can be used
-MAX_INVALID_ANSWERS = 3  # to one question; then the request fails
-MAX_ROUNDS = 16         # "input required" in a row; then a client gives up
-EMPTY_ROUND_SECONDS = 0.25  # the first pause when no input is asked for; it doubles
-MAX_STREAMS = 100       # of a connection that are open at once
-MAX_URI = 4000          # characters; matching longer ones takes noticeable time
-MAX_SUBSCRIPTIONS = 10_000  # resources that a connection has subscribed to
 
 
-def undeclared_text(missing: Json, version: str) -> str:
-    """Say why these capabilities of the client cannot be used.
+def declares(capabilities: Any, name: str) -> bool:
+    """True if a capability is declared; for "a.b" also its member b.
+
+    Some servers declare `true` in place of an object.
+    """
+    for part in name.split("."):
+        value = capabilities.get(part) if isinstance(capabilities, dict) else None
+        if value is None or value is False:
+            return False
+        capabilities = value
+    return True
+
+
+def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
+    """The capability that a request to a client needs but it has not declared, or {}.
 
     version: "" before the handshake.
     """
-    without = version and not REVISIONS[version].elicitation_modes
-    if "elicitation" in missing and without:
+    capability, detail = CLIENT_REQUESTS[method], ""
+    if capability == "elicitation":
+        detail = params.get("mode") or "form"
+        modes = REVISIONS[version].elicitation_modes if version else "form url"
+        if detail not in modes.split():
+            declared = {}
+        elif declared.get(capability) in ({}, True):
+            declared = {capability: {"form": {}}}  # client/elicitation: "equivalent"
+    elif capability == "sampling" and (params.get("tools") or params.get("toolChoice")):
+        detail = "tools"
+    if declares(declared, f"{capability}.{detail}" if detail else capability):
+        return {}
+    return {capability: {detail: {}} if detail else {}}
+
+
+def undeclared_text(capabilities: Json, version: str) -> str:
+    """Why these capabilities of the client cannot be used."""
+    if "elicitation" in capabilities and version and (
+            not REVISIONS[version].elicitation_modes):
         return f"Revision {version} has no elicitation"
-    return "The client did not declare the capability: " + ", ".join(missing)
+    return "The client did not declare the capability: " + ", ".join(capabilities)
 
 
-def capabilities_in_revision(declared: Json, version: str) -> Json:
-    """Remove from a client's capabilities what the revision does not have."""
-    return {name: value for name, value in declared.items()
-            if name != "elicitation" or REVISIONS[version].elicitation_modes}
-
-
-class Question:
+class Question(Generic[T]):
     """A request to the client.
 
-    read(answer) converts the answer for the handler; ValueError: it is invalid.
+    read(answer) converts the answer for the handler; ValueError if it is invalid.
     """
 
-    __slots__ = ("method", "params", "read")
+    __slots__ = ("method", "params", "_read")
 
-    def __init__(self, method: str, params: Json, read: Callable[[Json], Any]) -> None:
-        self.method, self.params, self.read = method, params, read
+    def __init__(self, method: str, params: Json, read: Callable[[Json], T]) -> None:
+        self.method, self.params, self._read = method, params, read
 
-    def undeclared(self, declared: Json, version: str) -> Json:
-        """The capability that it needs and the client has not declared, or {}."""
-        capability = CLIENT_REQUESTS[self.method]
-        value = declared.get(capability)
-        field = "tools" if self.params.get("tools") else ""  # sampling.tools
-        if capability == "elicitation":
-            field = "url" if self.params.get("mode") == "url" else "form"
-            if version and field not in REVISIONS[version].elicitation_modes:
-                value = None
-            elif value == {}:  # client/elicitation: "equivalent to" form mode
-                value = {"form": {}}
-        if type(value) is dict and (not field or field in value):
-            return {}
-        return {capability: {field: {}} if field else {}}
+    def read(self, key: str, answer: Any) -> T:
+        """What the handler gets.
 
-
-def read_valid_answers(questions: dict[str, Question], given: Json,
-                       attempts: dict[str, int]) -> tuple[Json, dict[str, int]]:
-    """Read the valid answers, and count how often each of the others was invalid.
-
-    McpError: one of them was invalid too often.
-    """
-    answers: Json = {}
-    attempts = dict(attempts)
-    for key in [key for key in questions if key in given]:
+        Raises:
+            McpError: the answer does not fit the question.
+        """
         try:
-            answers[key] = questions[key].read(given[key])
+            return self._read(answer)
         except ValueError as error:
-            attempts[key] = attempts.get(key, 0) + 1
-            if attempts[key] >= MAX_INVALID_ANSWERS:
-                text = f"The answer to {key} does not fit: {error}"
-                raise invalid_params(text) from None
-    return answers, attempts
+            raise invalid_params(f"The answer to {key} does not fit: {error}",
+                                 **first_problem(error, key)) from None
 
 
-def check_subscriptions(count: int, uris: Any) -> None:
-    """McpError if a connection with `count` subscriptions cannot have these too."""
-    if count + len(uris) > MAX_SUBSCRIPTIONS:
-        raise McpError(INTERNAL_ERROR, f"Over {MAX_SUBSCRIPTIONS} subscriptions")
-    if max(map(len, uris), default=0) > MAX_URI:
-        raise invalid_params(f"a URI of over {MAX_URI} characters")
+class Peer:
+    """What a server knows of its client; the attributes are as Context shows them.
 
+    subscriptions: what the client is notified of, as (method, URI or None).
+    """
 
-class ServerPolicy:
-    """What both eras have in common on a server."""
+    stateless = False
 
-    _server: Any  # the Server (section 10)
-    connection: Connection
-    version: str
-    client_info: Json
-    client_capabilities: Json
-    level: str | None
-    subscribed_lists: AbstractSet[str] = frozenset()  # capabilities, as in CHANGES
-    subscribed_uris: Any = ()
-    _notify: Callable[[str, Json], None]
+    def __init__(self, server: Server, connection: Connection) -> None:
+        self._server, self.connection = server, connection
+        self.version = ""  # the revision; "" until `initialize`
+        self.client_info: Json = {}
+        self.client_capabilities: Json = {}
+        self.level: str | None = None
+        self.subscriptions: set[tuple[str, str | None]] = set()
 
-    def bad_arguments_error(self, problems: str) -> Exception:
+    def bad_arguments_error(self, error: ValueError) -> Exception:
         """The error for bad arguments of a tool: a result with `isError`, or not."""
-        as_result = REVISIONS[self.version].bad_arguments_are_results
-        return ToolError(problems) if as_result else invalid_params(problems)
+        if REVISIONS[self.version].bad_arguments_are_results:
+            return ToolError(str(error))
+        return invalid_params(str(error), **first_problem(error, "arguments"))
 
     def logs(self, level: str) -> bool:
-        """Has the client asked for log messages of this level?"""
+        """True if the client has asked for log messages of this level."""
         lowest = self.level
         return lowest is not None and LEVELS.index(level) >= LEVELS.index(lowest)
 
-    def list_changed(self, capability: str) -> None:
-        """Notify the client if it has subscribed.  The caller holds Server.lock."""
-        if capability in self.subscribed_lists:
-            self._notify(CHANGES[capability][0], {})
-
-    def resource_updated(self, uri: str) -> None:
-        """Notify the client if it has subscribed.  The caller holds Server.lock."""
-        if uri in self.subscribed_uris:
-            self._notify(UPDATED, {"uri": uri})
+    def notify(self, method: str, params: Json) -> None:
+        """Send a notification that belongs to no request; does not block."""
+        self.connection.send(notification(method, params), may_block=False)
 
     def _check_method(self, method: str) -> Method | None:
         """The row of a method, None for a custom one.
 
-        McpError: this revision, or this server, does not have the method.
+        Raises:
+            McpError: this revision, or this server, does not have the method.
         """
         row = METHODS.get(method)
         if row is None:
-            known = self._server.has_method(method)
+            known = self._server._has_method(method)
         else:  # dates are compared as text
             known = row.since <= self.version <= row.until and (
-                not row.capability or self._server.offers(row.capability))
+                not row.capability
+                or declares(self._server._capabilities, row.capability))
         if not known:
             raise method_not_found(method)
         return row
 
     def _description(self) -> Json:
         instructions = self._server.instructions
-        return {"capabilities": self._server.capabilities(),
+        return {"capabilities": dict(self._server._capabilities),
                 **({"instructions": instructions} if instructions else {})}
 
-    def _undeclared(self, questions: dict[str, Question]) -> Json:
+    def _undeclared(self, questions: dict[str, Question[Any]]) -> Json:
         """The capabilities that the questions need and the client did not declare."""
-        undeclared: Json = {}
+        missing: Json = {}
         for question in questions.values():
-            needed = question.undeclared(self.client_capabilities, self.version)
-            for capability, fields in needed.items():
-                undeclared.setdefault(capability, {}).update(fields)
-        return undeclared
+            for capability, details in undeclared(
+                    question.method, question.params, self.client_capabilities,
+                    self.version).items():
+                missing.setdefault(capability, {}).update(details)
+        return missing
 
 
-class LegacySession(ServerPolicy):
-    """A server's policy for a connection of the handshake revisions."""
+class SessionPeer(Peer):
+    """The client of a connection in the handshake revisions."""
 
-    def __init__(self, server: Any, connection: Connection) -> None:
-        self._server, self.connection = server, connection
-        self.version = ""               # the revision agreed on; "" until `initialize`
-        self.client_info = {}
-        self.client_capabilities = {}
-        self.level = "info"             # our choice until logging/setLevel
-        self.subscribed_uris: set[str] = set()
-        self._initialized = False       # `notifications/initialized` has come
-        self._deferred: dict[Any, Json] = {}  # notifications that wait for it
-
-    def validate_request(self, incoming: IncomingRequest) -> None:
-        method = incoming.method
+    def validate(self, request: IncomingRequest) -> None:
+        method = request.method
         if method == "server/discover":  # a probe without the `_meta` that it needs
             raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
-                                 "a client of earlier revisions sends `initialize`")
+                                 "a client of earlier revisions sends `initialize`",
+                                 field="_meta", issue="missing")
         if not self.version and method not in ("initialize", "ping"):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
-        if method == "initialize" and incoming.in_batch:  # basic/lifecycle: MUST NOT
+        if method == "initialize" and request.in_batch:  # basic/lifecycle: MUST NOT
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
         self._check_method(method)
 
-    def describe_server(self, params: Json) -> Json:
+    def describe(self, params: Json) -> Json:
         """Agree on the session, and return the result of `initialize`.
 
         See basic/lifecycle, "Initialization".
         """
         version = require_type(params.get("protocolVersion"), str, "protocolVersion")
+        info = member(params, "clientInfo", dict)
+        capabilities = member(params, "capabilities", dict)
         # If we do not have the client's version we offer another, without an error.
         self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
-        self.client_info = require_type(params.get("clientInfo", {}), dict,
-                                        "clientInfo")
-        self.client_capabilities = capabilities_in_revision(require_type(
-            params.get("capabilities", {}), dict, "capabilities"), self.version)
-        result = self._description()
+        self.client_info, self.level = info, self._server._first_level
+        self.client_capabilities = capabilities
+        description = self._description()
         # The client may rely on what we declare now.
-        self.subscribed_lists = {
-            capability for capability in CHANGES
-            if result["capabilities"].get(capability, {}).get("listChanged")}
-        return {"protocolVersion": self.version, "serverInfo": self._server.info,
-                **result}
+        self.subscriptions |= {
+            (method, None) for capability, (method, _) in CHANGES.items()
+            if declares(description["capabilities"], f"{capability}.listChanged")}
+        return {"protocolVersion": self.version, "serverInfo": self._server._info,
+                **description}
 
     def finalize(self, method: str, result: Json) -> Json:
         value = result.get("structuredContent")
@@ -2812,88 +2586,62 @@ class LegacySession(ServerPolicy):
         """The error as it is sent in this era."""
         return error
 
-    def ask(self, incoming: IncomingRequest, questions: dict[str, Question],
+    def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
             timeout: float | None) -> Json:
-        """Send the questions and wait for valid answers; {key: what `read` returns}."""
-        undeclared = self._undeclared(questions)
-        if undeclared:
-            text = undeclared_text(undeclared, self.version)
-            raise McpError(INVALID_REQUEST, text, undeclared)
-        answers: Json = {}
-        attempts: dict[str, int] = {}
-        while len(answers) < len(questions):
-            sent: dict[str, Any] = {}
-            try:
-                for key in [key for key in questions if key not in answers]:
-                    sent[key] = self._send(incoming, questions[key], timeout)
-                for request, _ in sent.values():
-                    self.connection.reading.read_until(request.future)
-                given = {key: {**result_of(request.future), **our_fields}
-                         for key, (request, our_fields) in sent.items()}
-            finally:  # if one fails, cancel the others
-                for request, _ in sent.values():
-                    self.connection.cancel(request)
-            valid, attempts = read_valid_answers(questions, given, attempts)
-            answers.update(valid)
-        return answers
+        """Send the questions and wait; {key: what Question.read returns}."""
+        missing = self._undeclared(questions)
+        if missing:
+            text = undeclared_text(missing, self.version)
+            raise McpError(INVALID_REQUEST, text, missing)
+        answers = self.call(request, {
+            key: (question.method, question.params)
+            for key, question in questions.items()}, timeout)
+        return {key: question.read(key, answers[key])
+                for key, question in questions.items()}
 
-    def _send(self, incoming: IncomingRequest, question: Question,
-              timeout: float | None) -> tuple[OutgoingRequest, Json]:
-        if incoming.cancelled:  # it may have been, between two attempts
-            raise Cancelled()
-        by_url = question.params.get("mode") == "url"
-        our_fields = {"elicitationId": os.urandom(8).hex()} if by_url else {}
-        request = self.connection.request(
-            question.method, {**question.params, **our_fields}, max_timeout=timeout)
-        incoming.on_cancel(partial(self.connection.cancel, request))
-        return request, our_fields
+    def call(self, request: IncomingRequest, calls: dict[str, tuple[str, Json]],
+             timeout: float | None) -> Json:
+        """Send requests on behalf of one of the client's, and wait for their results."""
+        connection = self.connection
+        connection.reading.hand_over(request)
+        sent: dict[str, OutgoingRequest] = {}
+        try:
+            for key, (method, params) in calls.items():
+                sent[key] = connection.send_request(
+                    OutgoingRequest(method, timeout=timeout), params, with_token=True)
+                request.on_cancel(partial(connection.cancel, sent[key]))
+            for waited in sent.values():
+                connection.reading.read_until(waited.future)
+            return {key: result_of(waited.future) for key, waited in sent.items()}
+        finally:  # if one fails, cancel the others
+            for waited in sent.values():
+                connection.cancel(waited)
 
-    def step_results(self) -> Json:
+    def steps(self) -> Json:
         return {}  # the handler does not run again in this era
-
-    def on_initialized(self) -> None:
-        """Send deferred notifications, and further ones at once.
-
-        The caller holds Server.lock.
-        """
-        self._initialized = True
-        self._send_deferred()
-
-    def _notify(self, method: str, params: Json) -> None:
-        self._deferred[method, params.get("uri")] = notification(method, params)
-        if self._initialized:
-            self._send_deferred()
-
-    def _send_deferred(self) -> None:
-        for message in self._deferred.values():
-            self.connection.outbox.put(encode(message))
-        self._deferred.clear()
-        self.connection.outbox.flush_later()  # later, because Server.lock is held
-
-    def end_stream(self) -> None:
-        pass  # a session ends with its connection
 
     def allows_batches(self) -> bool:
         return bool(self.version) and REVISIONS[self.version].batches
 
 
-class ModernRequest(ServerPolicy):
-    """A server's policy for a request of the stateless revisions.
+class RequestPeer(Peer):
+    """The client of a request in the stateless revision.
 
     A `subscriptions/listen` request stays open; that costs an entry in a table, but no
     thread.
     """
 
-    def __init__(self, server: Any, incoming: IncomingRequest) -> None:
-        self._server, self._incoming = server, incoming
-        self.connection = incoming.connection
-        # What requestState holds: the answers so far; the results of `once`; and the
-        # questions of the last round, with the number of invalid answers to each.
-        self._state: Json = {"answers": {}, "steps": {}, "asked": {}}
+    stateless = True
+
+    def __init__(self, server: Server, request: IncomingRequest) -> None:
+        super().__init__(server, request.connection)
+        self._request = request
+        # What requestState holds: the answers so far, and the results of `once`.
+        self._state: Json = {"answers": {}, "steps": {}}
         self._binding = ""  # the request that a state is valid for, see _bind
 
-    def validate_request(self, incoming: IncomingRequest) -> None:
-        params = incoming.params
+    def validate(self, request: IncomingRequest) -> None:
+        params = request.params
         meta = params["_meta"]
         self.version = require_type(meta.get(META_VERSION), str, META_VERSION)
         if self.version not in MODERN_VERSIONS:
@@ -2901,28 +2649,28 @@ class ModernRequest(ServerPolicy):
                 "supported": MODERN_VERSIONS, "requested": self.version})
         self.client_capabilities = require_type(
             meta.get(META_CAPABILITIES), dict, META_CAPABILITIES)
-        self.client_info = require_type(meta.get(META_CLIENT, {}), dict, META_CLIENT)
+        self.client_info = member(meta, META_CLIENT, dict)
         self.level = meta.get(META_LOG_LEVEL)
-        if self.level not in (None, *LEVELS):
-            raise invalid_params(f"{META_LOG_LEVEL} must be one of {', '.join(LEVELS)}")
-        row = self._check_method(incoming.method)
+        if self.level is not None:
+            check_level(self.level, META_LOG_LEVEL)
+        row = self._check_method(request.method)
         if row and row.asks:
             # A client without capabilities cannot be asked, so nothing is bound.
             if self.client_capabilities or "requestState" in params:
-                self._bind(incoming.method, params)
+                self._bind(request.method, params)
             self._restore(params)
 
-    def describe_server(self, params: Json) -> Json:
+    def describe(self, params: Json) -> Json:
         """The result of `server/discover` (basic/discover)."""
         return {"supportedVersions": MODERN_VERSIONS, **self._description()}
 
     def finalize(self, method: str, result: Json) -> Json:
-        meta = {**as_object(result.get("_meta")), META_SERVER: self._server.info}
+        meta = {**as_object(result.get("_meta")), META_SERVER: self._server._info}
         result = {"resultType": "complete", **result, "_meta": meta}
         row = METHODS.get(method)
-        if row and row.cacheable and result["resultType"] == "complete":
-            result.setdefault("ttlMs", int(self._server.cache_ttl * 1000))
-            result.setdefault("cacheScope", self._server.cache_scope)
+        cacheable = row.cacheable if row else method in self._server._cacheable
+        if cacheable and result["resultType"] == "complete":
+            result = {**self._server._cache_hints, **result}
         return result
 
     def translate(self, error: McpError) -> McpError:
@@ -2936,43 +2684,48 @@ class ModernRequest(ServerPolicy):
         return error if code == error.code else McpError(
             code, error.message, error.data)
 
-    def ask(self, incoming: IncomingRequest, questions: dict[str, Question],
+    def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
             timeout: float | None) -> Json:
-        """Return the valid answers to the questions if all are here; else unwind.
+        """Return the answers to the questions if all are here; else unwind.
 
-        See basic/patterns/mrtr.
+        Whatever ends the handler is an Unwind: its `except Exception` must not catch
+        it.  See basic/patterns/mrtr.
         """
-        row = METHODS.get(incoming.method)
+        row = METHODS.get(request.method)
         if not (row and row.asks):  # basic/patterns/mrtr: "on any other", MUST NOT
-            raise McpError(INVALID_REQUEST, f"{incoming.method} cannot ask the client")
-        undeclared = self._undeclared(questions)
-        if undeclared:  # as Unwind: the handler's `except Exception` must not catch it
-            text = undeclared_text(undeclared, self.version)
+            raise McpError(INVALID_REQUEST, f"{request.method} cannot ask the client")
+        missing = self._undeclared(questions)
+        if missing:
+            text = undeclared_text(missing, self.version)
             raise Unwind(McpError(MISSING_CAPABILITY, text,
-                                  {"requiredCapabilities": undeclared}))
+                                  {"requiredCapabilities": missing}))
         given = self._state["answers"]
-        answers, attempts = read_valid_answers(questions, given, self._state["asked"])
+        try:
+            answers = {key: question.read(key, given[key])
+                       for key, question in questions.items() if key in given}
+        except McpError as error:
+            raise Unwind(error) from None
         requests = {key: {"method": question.method, "params": question.params}
                     for key, question in questions.items() if key not in answers}
         if not requests:
             return answers
-        state = {**self._state,
-                 "answers": {key: given[key] for key in given if key not in requests},
-                 "asked": {key: attempts.get(key, 0) for key in requests}}
-        raise Unwind({"resultType": "input_required", "inputRequests": requests,
-                      "requestState": self._server.signer.sign(state, self._binding)})
+        raise Unwind({
+            "resultType": "input_required", "inputRequests": requests,
+            "requestState": self._server._signer.sign(self._state, self._binding)})
 
     def _restore(self, params: Json) -> None:
-        """Continue from the state of the last round, with the answers of this one."""
-        given = require_type(params.get("inputResponses", {}), dict, "inputResponses")
-        if "requestState" not in params:
-            return
-        state = self._server.signer.verify(params["requestState"], self._binding)
-        if state is None:
-            raise invalid_params("requestState is not valid for this request")
-        # Answers to questions that were not asked in the last round are ignored.
-        new = {key: given[key] for key in state["asked"] if key in given}
-        self._state = {**state, "answers": {**new, **state["answers"]}}
+        """Continue from the state of the last round, with the answers of this one.
+
+        Answers that come before they were asked for, and so without a state, count too.
+        """
+        given = member(params, "inputResponses", dict)
+        if params.get("requestState") is not None:
+            state = self._server._signer.verify(params["requestState"], self._binding)
+            if state is None:
+                raise invalid_params("requestState is not valid for this request",
+                                     field="requestState", issue="not valid here")
+            self._state = state
+        self._state["answers"] = {**given, **self._state["answers"]}
 
     def _bind(self, method: str, params: Json) -> None:
         """Note the method and the arguments that a state is valid for.
@@ -2983,40 +2736,39 @@ class ModernRequest(ServerPolicy):
                  if key not in ("_meta", "inputResponses", "requestState")}
         self._binding = json.dumps([self._server.name, method, bound], sort_keys=True)
 
-    def step_results(self) -> Json:
+    def steps(self) -> Json:
         """The results of `once`; Context adds to this dict, which is then signed."""
         return self._state["steps"]  # type: ignore[no-any-return]
 
-    def listen(self, params: Json) -> None:
+    def listen(self, params: Json) -> Json:
         """Subscribe to those of the requested notifications that this server declares.
 
-        See basic/patterns/subscriptions.  The caller holds Server.lock.
+        Returns the acknowledgement.  See basic/patterns/subscriptions.
         """
         requested = require_type(params.get("notifications"), dict, "notifications")
-        declared = self._server.capabilities()
-        agreed: Json = {key: True for capability, (_, key) in CHANGES.items()
-                        if require_type(requested.get(key, False), bool, key)
-                        and declared.get(capability, {}).get("listChanged")}
-        self.subscribed_lists = {
-            capability for capability, row in CHANGES.items() if row[1] in agreed}
-        uris = require_type(requested.get(UPDATES_WANTED, []), list, UPDATES_WANTED)
-        if uris and declared.get("resources", {}).get("subscribe"):
-            self.subscribed_uris = {
-                require_type(uri, str, UPDATES_WANTED) for uri in uris}
-            check_subscriptions(self._server.subscriptions(self.connection),
-                                self.subscribed_uris)
+        declared = self._server._capabilities
+        agreed: Json = {}
+        for capability, (method, key) in CHANGES.items():
+            if member(requested, key, bool) and declares(
+                    declared, f"{capability}.listChanged"):
+                agreed[key] = True
+                self.subscriptions.add((method, None))
+        uris = member(requested, UPDATES_WANTED, list)
+        if uris and declares(declared, "resources.subscribe"):
             agreed[UPDATES_WANTED] = uris
-        self._notify(ACKNOWLEDGED, {"notifications": agreed})
+            self.subscriptions |= {
+                (UPDATED, require_type(uri, str, UPDATES_WANTED)) for uri in uris}
+        return notification(ACKNOWLEDGED, self._marked({"notifications": agreed}))
 
-    def _notify(self, method: str, params: Json) -> None:
-        params = {**params, "_meta": {META_SUBSCRIPTION: self._incoming.id}}
-        # Later, because the caller holds Server.lock.
-        self._incoming.notify(method, params, later=True)
+    def notify(self, method: str, params: Json) -> None:
+        self._request.notify(method, self._marked(params), may_block=False)
+
+    def _marked(self, params: Json) -> Json:
+        return {**params, "_meta": {META_SUBSCRIPTION: self._request.id}}
 
     def end_stream(self) -> None:
-        result = {"_meta": {META_SUBSCRIPTION: self._incoming.id}}
-        self._incoming.respond(result=self.finalize(self._incoming.method, result))
-        self._server.forget(self)
+        self._request.respond(result=self.finalize(
+            self._request.method, self._marked({})))
 
 
 class StateSigner:
@@ -3054,391 +2806,36 @@ class StateSigner:
         return f"{body}.{hmac.new(self._secret, text, 'sha256').hexdigest()}"
 
 
-def first_session(server: Any, connection: Connection) -> LegacySession:
-    """The session of a new connection, even if all its requests should be modern."""
-    return LegacySession(server, connection)
-
-
-def policy_of(server: Any, session: LegacySession,
-              incoming: IncomingRequest) -> LegacySession | ModernRequest:
-    """The policy for a request: its own if its `_meta` is modern, or the session."""
-    meta = incoming.params.get("_meta")
-    if meta is not None and looks_modern(require_type(meta, dict, "_meta"), session):
-        return ModernRequest(server, incoming)
-    if incoming.method == "initialize":
-        # This may be a second handshake; running requests keep their session.
-        return LegacySession(server, session.connection)
+def peer_of(server: Server, session: SessionPeer,
+            request: IncomingRequest) -> SessionPeer | RequestPeer:
+    """The peer of a request: its own if its `_meta` is of the stateless revision."""
+    meta = request.params.get("_meta")
+    # Capabilities without a version, before any handshake: the error of the stateless
+    # revision names the missing key.
+    if meta is not None and (META_VERSION in require_type(meta, dict, "_meta")
+                             or not session.version and META_CAPABILITIES in meta):
+        return RequestPeer(server, request)
     return session
-
-
-def looks_modern(meta: Json, session: LegacySession) -> bool:
-    """Is this the `_meta` of a modern request, or meant to be?"""
-    if META_VERSION in meta:
-        return True
-    # Capabilities without a version, before any handshake: the error of the modern era
-    # names the missing key.
-    return not session.version and META_CAPABILITIES in meta
-
-
-def seconds_until(deadline: float) -> float:
-    """Seconds until then, at least 0.001; rounded, because error messages show it."""
-    return max(0.001, round(deadline - time.monotonic(), 3))
-
-
-class ClientPolicy:
-    """What both eras have in common on a client."""
-
-    def __init__(self, session: Any, version: str, info: Any, result: Json) -> None:
-        self._session = session  # a ClientSession (section 11)
-        self.version = version
-        self.server_info = as_object(info)
-        self.capabilities = as_object(result.get("capabilities"))
-        self.instructions: str | None = result.get("instructions")
-        self._has_capabilities = "capabilities" in result
-
-    def offers_method(self, method: str) -> bool:
-        """Has the server declared what a method needs?
-
-        True also if it needs nothing, or if we do not know the server's capabilities.
-        """
-        name, _, field = METHODS[method].capability.partition(".")
-        if not (name and self._has_capabilities) or name == "completions" and (
-                self.version < COMPLETIONS_SINCE):
-            return True
-        declared = self.capabilities.get(name)
-        return type(declared) is dict and (not field or bool(declared.get(field)))
-
-
-class LegacyClientPolicy(ClientPolicy):
-    """A client's policy for a server of the handshake revisions."""
-
-    responds = True
-    multi_round = False
-    ping = "ping"
-
-    def __init__(self, session: Any, result: Json) -> None:
-        version: Any = result.get("protocolVersion")
-        if version not in LEGACY_VERSIONS:
-            raise no_common_version([version])
-        super().__init__(session, version, result.get("serverInfo"), result)
-
-    def on_connected(self, deadline: float) -> None:
-        # Drop what the server wrote to stderr until now: if it was probed, mostly
-        # tracebacks about the unknown method `server/discover`.
-        self._session.process.release(keep_earlier=False)
-        self._session.notify(INITIALIZED)
-        if self._session.client.level and "logging" in self.capabilities:
-            self.set_level(self._session.client.level, seconds_until(deadline))
-
-    def add_meta(self, params: Json | None) -> Json | None:
-        return params
-
-    def check(self, result: Json) -> Json:
-        return result
-
-    def subscribe(self, uri: str, seconds: float) -> None:
-        self._session.request("resources/subscribe", {"uri": uri}, seconds)
-
-    def unsubscribe(self, uri: str, seconds: float) -> None:
-        self._session.request("resources/unsubscribe", {"uri": uri}, seconds)
-
-    def set_level(self, level: str, seconds: float) -> None:
-        self._session.request("logging/setLevel", {"level": level}, seconds)
-
-    def roots_changed(self) -> None:
-        self._session.notify(ROOTS_CHANGED)
-
-    def filter_notification(self, method: str, params: Json) -> Json | None:
-        return params
-
-
-def check_complete(result: Json) -> Json:
-    """Return the last result of a request; McpError if its type is not "complete"."""
-    result_type = result.get("resultType", "complete")
-    if result_type != "complete":  # basic: "MUST be considered invalid"
-        raise invalid_response(f"resultType {result_type!r:.60}")
-    return result
-
-
-class ModernClientPolicy(ClientPolicy):
-    """A client's policy for a server of the stateless revisions."""
-
-    responds = False
-    multi_round = True
-    ping = "server/discover"
-
-    def __init__(self, session: Any, version: str, result: Json) -> None:
-        info = as_object(result.get("_meta")).get(META_SERVER)
-        super().__init__(session, version, info, result)
-        self._lock = threading.Lock()        # guards the rest
-        self._streams: dict[Any, Subscription] = {}  # by request id
-        self._updates: dict[str, Subscription] = {}  # those of resources, by URI
-
-    def on_connected(self, deadline: float) -> None:
-        self._session.process.release(keep_earlier=True)
-        changes = {
-            key: True for capability, (_, key) in CHANGES.items()
-            if as_object(self.capabilities.get(capability)).get("listChanged")}
-        try:
-            if changes:
-                self._listen(changes, min(1.0, seconds_until(deadline)))
-        except McpError:
-            pass  # the server has no streams after all
-
-    def add_meta(self, params: Json | None) -> Json:
-        params, client = params or {}, self._session.client
-        meta = {META_VERSION: self.version, META_CLIENT: client.info,
-                META_CAPABILITIES: client.declared}
-        if client.level or client.log_handler is not None:
-            meta[META_LOG_LEVEL] = client.level or "info"  # as LegacySession.level
-        return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
-
-    def check(self, result: Json) -> Json:
-        return check_complete(result)
-
-    def input_requests(self, result: Json) -> Json:
-        """The questions of a result that needs input; McpError if malformed."""
-        requests = result.get("inputRequests")
-        if type(requests) is not dict and (
-                requests is not None or type(result.get("requestState")) is not str):
-            raise invalid_response("input required, but no inputRequests, requestState")
-        questions = as_object(requests)
-        known = [*CLIENT_REQUESTS]  # a list: a method may be unhashable
-        if len(questions) > MAX_BATCH or any(
-                as_object(question).get("method") not in known
-                or type(question.get("params", {})) is not dict
-                for question in questions.values()):
-            raise invalid_response("malformed, unknown or too many inputRequests")
-        return questions
-
-    def subscribe(self, uri: str, seconds: float) -> None:
-        stream, agreed = self._listen({UPDATES_WANTED: [uri]}, seconds)
-        uris = (agreed or {}).get(UPDATES_WANTED)
-        if type(uris) is list and uri in uris:
-            return self._replace(uri, stream)
-        self._session.connection.cancel(stream.request)
-        if agreed is None:
-            raise self._session.timeout_error(
-                f"{stream.request.method}: no acknowledgement within {seconds} s")
-        raise McpError(METHOD_NOT_FOUND, f"The server takes no subscription to {uri}")
-
-    def unsubscribe(self, uri: str, seconds: float) -> None:
-        self._replace(uri, None)
-
-    def _replace(self, uri: str, stream: Subscription | None) -> None:
-        """Get the updates of a resource from this stream, or from none."""
-        with self._lock:
-            before = self._updates.pop(uri, None)
-            if stream:
-                self._updates[uri] = stream
-        if before:
-            self._session.connection.cancel(before.request)
-
-    def _listen(self, requested: Json,
-                seconds: float) -> tuple[Subscription, Json | None]:
-        """Open a stream; return it, and what its acknowledgement agrees to.
-
-        The second value is None if no acknowledgement came in time.
-        """
-        from concurrent.futures import wait
-
-        params = self.add_meta({"notifications": requested})
-        with self._lock:  # the acknowledgement may come at once
-            stream = Subscription(self._session.connection.request(
-                "subscriptions/listen", params), requested)
-            self._streams[stream.request.id] = stream
-        future = stream.request.future
-        future.add_done_callback(lambda _: self._ended(stream))
-        wait([future, stream.agreed], min(seconds, threading.TIMEOUT_MAX),
-             "FIRST_COMPLETED")
-        if stream.agreed.done():
-            return stream, stream.agreed.result()
-        if future.done():
-            future.result()  # raises the server's error
-            return stream, {}  # it has ended without an acknowledgement
-        return stream, None
-
-    def _ended(self, stream: Subscription) -> None:
-        """A stream has ended; notify the client if the server has ended it."""
-        connection = self._session.connection
-        with self._lock:
-            del self._streams[stream.request.id]
-            lost = [uri for uri in self._updates if self._updates[uri] is stream]
-            for uri in lost:
-                del self._updates[uri]
-        closed = connection.closed or connection.eof.is_set()
-        if stream.agreed.done() and not (stream.request.future.cancelled() or closed):
-            self._session.client.on_stream_ended(lost, {
-                "requestId": stream.request.id, "notifications": stream.requested,
-                "reason": "The server has ended this subscription"})
-
-    def set_level(self, level: str, seconds: float) -> None:
-        pass  # add_meta sends it
-
-    def roots_changed(self) -> None:
-        pass  # the server asks for roots in each request
-
-    def filter_notification(self, method: str, params: Json) -> Json | None:
-        """The parameters for the client's handlers; None if it is not for them."""
-        meta = as_object(params.get("_meta"))
-        is_end = method == CANCELLED  # basic/patterns/cancellation: only of a stream
-        if META_SUBSCRIPTION not in meta and not is_end:
-            return params
-        stream_id = params.get("requestId") if is_end else meta[META_SUBSCRIPTION]
-        with self._lock:
-            stream = self._streams.get(valid_id(stream_id))
-        if stream is None:
-            return None  # it has ended, or was never opened
-        if is_end:
-            self._session.connection.requests_out.remove(stream.request)
-            stream.request.finish({})
-        elif method == ACKNOWLEDGED:
-            if not stream.agreed.done():
-                stream.agreed.set_result(as_object(params.get("notifications")))
-        else:
-            meta = {k: value for k, value in meta.items() if k != META_SUBSCRIPTION}
-            params = {k: value for k, value in params.items() if k != "_meta"}
-            return {**params, **({"_meta": meta} if meta else {})}
-        return None
-
-
-class Subscription:
-    """A `subscriptions/listen` request; agreed: a future of its acknowledgement."""
-
-    def __init__(self, request: OutgoingRequest, requested: Json) -> None:
-        self.request, self.requested = request, requested
-        self.agreed: Future[Json] = future_class()()
-
-
-def negotiate(session: Any, mode: str, deadline: float) -> Any:
-    """Agree on an era and a revision by the deadline; return the policy.
-
-    See basic/transports/stdio, "Backward Compatibility": probe, and fall back on the
-    handshake unless the response is a modern one.  ConnectionClosed: the server ended
-    when it was probed.  McpError: a modern server has none of our versions and no
-    handshake.
-    """
-    if mode in (LEGACY_MODE, *LEGACY_VERSIONS):
-        session.process.release(keep_earlier=True)
-        return LegacyClientPolicy(session, send_initialize(session, mode, deadline))
-    version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
-    probe = send_discover(session, version)
-    if mode != "auto":
-        usable = [version] if mode == version else MODERN_VERSIONS
-        return policy_of_probe(session, probe, deadline, usable)
-    now = time.monotonic()
-    # At most half of the time, so that some is left for the handshake.
-    probe_deadline = min(now + PROBE_SECONDS, (now + deadline) / 2)
-    try:
-        return policy_of_probe(session, probe, probe_deadline)
-    except (McpError, RequestTimeout) as refusal:
-        named = versions_named(refusal)
-        if getattr(refusal, "code", None) in MODERN_CODES and not any(
-                version in LEGACY_VERSIONS for version in named):
-            raise
-    return fall_back(session, probe, named, deadline)
-
-
-def fall_back(session: Any, probe: OutgoingRequest, named: list[Any],
-              deadline: float) -> Any:
-    """Try the handshake, because the probe was refused or had no response.
-
-    named: the versions in the refusal.
-    """
-    try:
-        result = send_initialize(session, "auto", deadline)
-    except McpError as error:
-        if probe.future.done() and not probe.future.exception():
-            return policy_of_probe(session, probe, deadline)  # a late result
-        if error.code == UNSUPPORTED_VERSION:
-            again = send_discover(session, MODERN_VERSIONS[-1])
-            return policy_of_probe(session, again, deadline)
-        raise no_common_version(named, f" ({error})") if named else error
-    session.connection.requests_out.remove(probe)  # a late response is dropped
-    return LegacyClientPolicy(session, result)
-
-
-def send_discover(session: Any, version: str) -> Any:
-    params = ModernClientPolicy(session, version, {}).add_meta(None)
-    return session.connection.request("server/discover", params)
-
-
-def result_before(session: Any, request: OutgoingRequest, deadline: float) -> Json:
-    """Wait for a result until the deadline; RequestTimeout, but the request goes on."""
-    from concurrent.futures import wait
-
-    seconds = seconds_until(deadline)
-    wait([request.future], min(seconds, threading.TIMEOUT_MAX))
-    if request.future.done():
-        return check_complete(request.future.result())
-    text = f"{request.method}: no response in {seconds:.3g} s"
-    raise session.timeout_error(text)
-
-
-def policy_of_probe(session: Any, probe: OutgoingRequest, deadline: float,
-                    usable: Iterable[str] = MODERN_VERSIONS) -> ModernClientPolicy:
-    """The policy for a server that has answered the probe.
-
-    usable: the versions to choose from.  McpError, RequestTimeout: the server is not
-    modern, or has no common version.
-    """
-    try:
-        result = result_before(session, probe, deadline)
-        supported = result.get("supportedVersions")
-        if type(supported) is not list:
-            raise invalid_response("no list of supportedVersions")
-    except McpError as error:
-        supported, result = versions_named(error), {}
-        if error.code != UNSUPPORTED_VERSION:
-            raise
-    shared = [version for version in usable if version in supported]
-    if not shared:  # it may name handshake revisions
-        raise no_common_version(supported)
-    if not result:  # it is modern, but refused this version: discover with another
-        try:
-            again = send_discover(session, shared[-1])
-            result = result_before(session, again, deadline)
-        except McpError:
-            pass  # it refuses again; other requests may work
-    return ModernClientPolicy(session, shared[-1], result)
-
-
-def versions_named(error: Any) -> list[Any]:
-    """The versions in an UnsupportedProtocolVersionError; [] for any other error."""
-    unsupported = getattr(error, "code", None) == UNSUPPORTED_VERSION
-    named = as_object(error.data).get("supported") if unsupported else None
-    return named if type(named) is list else []
-
-
-def no_common_version(supported: Any, reason: str = "") -> McpError:
-    known = list(REVISIONS)
-    text = f"the server has {supported!r:.200}, this client {', '.join(known)}{reason}"
-    return McpError(UNSUPPORTED_VERSION, f"No common protocol version: {text}", {
-        "supported": supported, "requested": known})
-
-
-def send_initialize(session: Any, mode: str, deadline: float) -> Json:
-    capabilities = dict(session.client.declared)
-    if "roots" in capabilities:
-        capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
-    request = session.connection.request("initialize", {
-        "protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
-        "capabilities": capabilities, "clientInfo": session.client.info,
-    }, timeout=seconds_until(deadline))
-    return wait_for(request.future)  # type: ignore[no-any-return]
 
 
 # -- 8. Content ------------------------------------------------------------------------
 # Content is JSON as it is sent: dict subclasses with camelCase keys, whose fields are
 # attributes too.  A plain dict that a handler returns is data, not a content block.
 
-WIRE_NAMES = {"meta": "_meta", "mime_type": "mimeType", "website_url": "websiteUrl",
-              "input_schema": "inputSchema", "output_schema": "outputSchema"}
+FieldsT = TypeVar("FieldsT", bound="Fields")
+
+
+@lru_cache(maxsize=256)
+def camel_case(name: str) -> str:
+    """The protocol's key for a Python name."""
+    first, *others = name.split("_")
+    return "_meta" if name in ("meta", "_meta") else (
+        first + "".join(map(str.capitalize, others)))
 
 
 def wire_fields(**fields: Any) -> Json:
     """Keyword arguments with the keys of the protocol, without those that are None."""
-    return {WIRE_NAMES.get(key, key): value for key, value in fields.items()
+    return {camel_case(key): value for key, value in fields.items()
             if value is not None}
 
 
@@ -3466,19 +2863,21 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) and not isinstance(value, enum.Enum)
 
 
-def camel_case(name: str) -> str:
-    """The protocol's key for a Python name."""
-    first, *others = name.split("_")
-    return WIRE_NAMES.get(name) or first + "".join(map(str.capitalize, others))
-
-
 class Fields(dict):  # type: ignore[type-arg]
     """A JSON object whose fields are attributes too: `block.text`, `block.mimeType`."""
 
     _field_names = ""  # separated by spaces; a missing one of these reads as None
 
+    def __init__(self, **fields: Any) -> None:
+        """Set the fields that are not None; TypeError: there is no such field."""
+        super().__init__(wire_fields(**fields))
+        unknown = ", ".join(sorted(self.keys() - set(self._field_names.split())))
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no field {unknown}; its "
+                            f"fields: {self._field_names}")
+
     @classmethod
-    def of(cls, fields: Json) -> Self:
+    def of(cls: type[FieldsT], fields: Json) -> FieldsT:  # noqa: PYI019 (Python 3.10)
         """Make one of received fields, without validation."""
         instance = cls.__new__(cls)
         instance.update(fields)
@@ -3490,16 +2889,6 @@ class Fields(dict):  # type: ignore[type-arg]
             return self.get(key)
         raise AttributeError(f"{type(self).__name__} has no field {name!r}")
 
-    def _set(self, **fields: Any) -> None:
-        """Set the fields that are not None; TypeError: there is no such field."""
-        given = wire_fields(**fields)
-        unknown = given.keys() - set(self._field_names.split())
-        if unknown:
-            raise TypeError(
-                f"{type(self).__name__} has no field {', '.join(sorted(unknown))}; its "
-                f"fields: {self._field_names}")
-        self.update(given)
-
 
 class Block(Fields):
     """A content block (server/tools, "Tool Result").
@@ -3509,10 +2898,10 @@ class Block(Fields):
 
     _type = ""
 
-    def _set(self, type: str | None = None, **fields: Any) -> None:
+    def __init__(self, type: str | None = None, **fields: Any) -> None:
         if type not in (None, self._type):
             raise ValueError(f"the type of this block is {self._type!r}, not {type!r}")
-        super()._set(type=self._type, **fields)
+        super().__init__(type=self._type, **fields)
 
 
 class Text(Block):
@@ -3521,7 +2910,7 @@ class Text(Block):
     _type, _field_names = "text", "type text annotations _meta"
 
     def __init__(self, text: str, **fields: Any) -> None:
-        self._set(text=text, **fields)
+        super().__init__(text=text, **fields)
 
 
 class Media(Block):
@@ -3529,7 +2918,7 @@ class Media(Block):
 
     _field_names = "type data mimeType annotations _meta"
     _default = ""
-    _signatures: dict[bytes, str] = {}  # noqa: RUF012 - patterns of the first bytes
+    _types: tuple[tuple[bytes, str], ...] = ()  # (pattern of the first bytes, type)
 
     def __init__(self, data: bytes | str | None = None, *, path: Any = None,
                  mime_type: str | None = None, format: str | None = None,
@@ -3543,14 +2932,13 @@ class Media(Block):
             with open(path, "rb") as file:
                 data = file.read()
             mime_type = mime_type or mimetypes.guess_type(os.fspath(path))[0]
-        if isinstance(data, str):
-            data = from_base64(data)
         if data is None:
             raise TypeError(f"{type(self).__name__} needs data or path")
-        guesses = (mime for pattern, mime in self._signatures.items()
-                   if re.match(pattern, data, re.DOTALL))
+        data = from_base64(data) if isinstance(data, str) else data
+        guesses = (guess for start, guess in self._types
+                   if re.match(start, data, re.DOTALL))
         mime_type = mime_type or next(guesses, self._default)
-        self._set(data=to_base64(data), mimeType=mime_type, **fields)
+        super().__init__(data=to_base64(data), mimeType=mime_type, **fields)
 
 
 class Image(Media):
@@ -3561,9 +2949,8 @@ class Image(Media):
     """
 
     _type, _default = "image", "image/png"
-    _signatures = {  # noqa: RUF012
-        b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg",
-        b"GIF8": "image/gif", b"RIFF....WEBP": "image/webp"}
+    _types = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
+              (b"GIF8", "image/gif"), (b"RIFF....WEBP", "image/webp"))
 
 
 class Audio(Media):
@@ -3583,7 +2970,7 @@ class ResourceLink(Block):
                     "_meta")
 
     def __init__(self, uri: str, name: str, **fields: Any) -> None:
-        self._set(uri=str(uri), name=name, **fields)
+        super().__init__(uri=str(uri), name=name, **fields)
 
 
 class ResourceContents(Fields):
@@ -3598,7 +2985,7 @@ class ResourceContents(Fields):
                  uri: str | None = None, **fields: Any) -> None:
         if data is not None:
             fields["blob"] = to_base64(data)
-        self._set(uri=None if uri is None else str(uri), text=text, **fields)
+        super().__init__(uri=None if uri is None else str(uri), text=text, **fields)
 
     @property
     def data(self) -> bytes | None:
@@ -3617,11 +3004,11 @@ class EmbeddedResource(Block):
     def __init__(self, uri: str | None = None, text: str | None = None, *,
                  data: bytes | None = None, mime_type: str | None = None,
                  resource: Any = None, **fields: Any) -> None:
+        if mime_type is None:  # server/prompts: "MUST include the MIME type"
+            mime_type = "text/plain" if data is None else "application/octet-stream"
         if resource is None:
-            if mime_type is None:  # server/prompts: "MUST include the MIME type"
-                mime_type = "text/plain" if data is None else "application/octet-stream"
             resource = ResourceContents(text, data=data, uri=uri, mime_type=mime_type)
-        self._set(resource=resource, **fields)
+        super().__init__(resource=resource, **fields)
 
 
 ROLES = ("user", "assistant")
@@ -3634,20 +3021,18 @@ class Message(Fields):
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         """Message(role, content); or, as in FastMCP, (content) and (content, role)."""
-        if len(args) == 2:
-            swapped = args[0] not in ROLES and is_text(args[1]) and args[1] in ROLES
-            role, content = args[::-1] if swapped else args
-            fields = {**fields, "role": role, "content": content}
-        elif args:
+        if len(args) == 1:
             fields["role" if "content" in fields else "content"] = args[0]
+        elif args:
+            swapped = args[0] not in ROLES and args[1] in ROLES
+            fields["role"], fields["content"] = args[::-1] if swapped else args
         role, content = fields.pop("role", "user"), fields.pop("content", None)
-        if fields:
-            raise TypeError(f"a Message has no {', '.join(fields)}")
         if content is None:
             raise TypeError("a Message needs content")
         if role not in ROLES:
             raise ValueError(f'a role is "user" or "assistant", not {role!r:.60}')
-        self._set(role=role, content=Text(content) if is_text(content) else content)
+        super().__init__(role=role, content=Text(content) if is_text(content)
+                         else content, **fields)
 
 
 def message_of(value: Any) -> Json:
@@ -3663,7 +3048,7 @@ class ToolResult(Fields):
     """The result of a tool: a handler may return one, and `call_tool` returns one.
 
     content: a str, a block, or a list of both.  structured_content: any JSON.  The
-    official SDK's spellings (structuredContent, isError, _meta) are taken too.
+    wire's spellings (structuredContent, isError, _meta) are taken too.
     """
 
     _field_names = "content structuredContent isError _meta"
@@ -3674,8 +3059,9 @@ class ToolResult(Fields):
                  **fields: Any) -> None:
         parts = [content] if isinstance(content, (str, dict)) else content or ()
         blocks = [Text(part) if isinstance(part, str) else part for part in parts]
-        self._set(**{"content": blocks, "structuredContent": structured_content,
-                     "isError": is_error, "_meta": meta, **fields})
+        super().__init__(**{
+            "content": blocks, "structuredContent": structured_content,
+            "isError": is_error, "_meta": meta, **fields})
 
     @property
     def content(self) -> list[Json]:
@@ -3706,7 +3092,7 @@ class ToolResult(Fields):
     def data(self) -> Any:
         """The structured content, without its wrapper if it has one; or the text.
 
-        A value that is no object travels as {"result": value}; the output schema or
+        A value that is not an object travels as {"result": value}; the output schema or
         `_meta` says so.
         """
         if "structuredContent" not in self:
@@ -3734,14 +3120,14 @@ class Elicited:
         return f"Elicited({self.action!r}, {self.content!r})"
 
     if TYPE_CHECKING:  # `await ctx.elicit(…)` in an `async def` handler
-        def __await__(self) -> Generator[Any, Any, Self]: ...
+        def __await__(self) -> Generator[Any, Any, Elicited]: ...
 
 
 class Sampled(Fields):
     """The answer to `sample`: role, content, model, stopReason (client/sampling)."""
 
     if TYPE_CHECKING:  # `await ctx.sample(…)` in an `async def` handler
-        def __await__(self) -> Generator[Any, Any, Self]: ...
+        def __await__(self) -> Generator[Any, Any, Sampled]: ...
 
     @property
     def content(self) -> Any:
@@ -3757,20 +3143,21 @@ class Sampled(Fields):
 
 
 # -- 9. Schema -------------------------------------------------------------------------
-# Signatures become JSON Schema, arguments become objects, results become JSON.  Hints
-# are read by __origin__, __args__ and name: a server's start must not import typing,
-# inspect or dataclasses just to describe a parameter as an optional list of strings.
-# JSON Schema is here as a whole, because a tool's schema may use all of it
-# (server/tools, "Tool"), and the library that validates it would be a dependency.
+# Signatures become JSON Schema, arguments become objects, results become JSON.  JSON
+# Schema is here as a whole, because a tool's schema may use all of it (server/tools,
+# "Tool"), and the library that validates it would be a dependency.
 
-MAX_NESTING = 200     # schemas applied within each other; levels of a result
-MAX_STEPS = 500_000   # of one validation; a step is a schema applied to a value
-ERROR_COST = 20       # steps that an error costs
-LOOK_COST = 0.05      # steps that a look at a name or an item costs
-MAX_PATTERN = 1_000   # characters of a regular expression, see validate()
-MAX_SUBJECT = 20_000  # characters that one is matched with
-MAX_PROBLEMS = 20     # listed of a value; more are counted
-MAX_CHOICES = 100     # listed in a problem; more are counted
+MAX_NESTING = 200      # schemas within each other, read or applied
+MAX_STEPS = 500_000    # of one validation: about a second; a step applies a schema
+PROBLEM_COST = 20      # steps that a problem costs
+LOOK_COST = 0.05       # steps to look a name up, or to take a part of a value
+CHARACTER_COST = 0.02  # steps to read a character
+MAX_REPAIRS = 5        # rounds; JSON in a text may contain such texts
+MAX_SUBJECT = 20_000   # characters that one is matched with
+MAX_PROBLEMS = 20      # listed of a value; more are counted
+MAX_CHOICES = 100      # listed in a problem; more are counted
+MISSING: Any = object()   # there is no default, no such property, nothing to show
+UNSTATED: Any = object()  # there is a default, but the schema does not state it
 
 
 class SchemaError(ValueError):
@@ -3781,97 +3168,159 @@ class SchemaError(ValueError):
     """
 
 
-class TooMuchWork(SchemaError):
-    """To validate a value would take too long, or nest too deeply."""
+class Problem:
+    """What is wrong with a part of a value; its text is written when it is read.
+
+    text: what was expected instead of `value`, or without a value the whole text.
+    types: the text `value` is replaced by the JSON in it, if that is of one of these.
+    """
+
+    def __init__(self, path: tuple[Any, ...], text: str, value: Any = MISSING,
+                 types: tuple[str, ...] = ()) -> None:
+        self.path, self.text, self.value, self.types = path, text, value, types
+
+    @property
+    def field(self) -> str:
+        """The place of the part: `user.tags[1]`, or "" for the value as a whole."""
+        keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}"
+                for key in self.path)
+        text = " ".join("".join(keys).split())
+        return text[1:] if text[:1] == "." else text
+
+    @property
+    def issue(self) -> str:
+        if self.value is MISSING:
+            return self.text
+        return f"expected {self.text}, got {quote(self.value)}"
+
+    def __str__(self) -> str:
+        return " ".join(f"{self.field}: {self.issue}".split()) if self.path else (
+            self.issue)
 
 
 class ValidationError(ValueError):
-    """A value does not match its schema.  problems: a readable line for each error."""
+    """A value does not match its schema.
 
-    def __init__(self, errors: list[Mismatch], count: int = 0) -> None:
-        self.problems = [
-            problem_line(path, text) for path, text, _ in errors[:MAX_PROBLEMS]]
-        if count > MAX_PROBLEMS:
-            self.problems.append(f"… and {count - MAX_PROBLEMS} more")
+    problems: a readable line for each.  data: the field and the issue of the first.
+    """
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = some(problems, MAX_PROBLEMS, str)
+        self.data = {"field": problems[0].field, "issue": problems[0].issue}
         super().__init__("\n".join(self.problems))
-
-
-def problem_line(path: tuple[Any, ...], text: str) -> str:
-    """A problem with the path to its place: `user.tags[1]: expected …`."""
-    keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}" for key in path)
-    place = "".join(keys).lstrip(".")
-    return " ".join(f"{place}: {text}".split()) if path else text
 
 
 def validate(value: Any, schema: Any) -> list[str]:
     """Return a readable line for each problem of `value`; [] if it matches `schema`.
 
-    Validates as JSON Schema 2020-12 says; `format` only annotates, and no reference is
-    fetched.  SchemaError: the schema cannot be used.  Work is bounded, except that
+    Validates as JSON Schema 2020-12 says (and draft-07, if `$schema` names it);
+    `format` only annotates, and no reference is fetched.  Work is bounded, except that
     Python's `re` cannot be stopped: a hostile `pattern` can take exponential time.
+
+    Raises:
+        SchemaError: the schema cannot be used, or takes over a second to apply.
     """
     return Validator(schema).problems(value)
 
 
-# The validator.  A Validator reads a document and checks it; then each schema that is
-# applied to a value makes an Evaluation.
+# Values as JSON Schema sees them.
 
-JSON_TYPES = {type(None): "null", bool: "boolean", int: "integer number",
-              float: "number", str: "string", list: "array", tuple: "array",
-              dict: "object"}
+JSON_TYPES = {type(None): "null", bool: "boolean", int: "number", float: "number",
+              str: "string", list: "array", tuple: "array", dict: "object"}
 
 
-def json_types(value: Any) -> str:
-    """The names of a value's type, one or two: 1 and 1.0 are integers and numbers."""
-    if isinstance(value, float):
-        if not abs(value) < float("inf"):
-            return "unknown"
-        return "integer number" if value.is_integer() else "number"
+def json_type(value: Any) -> str:
+    """The name of a value's type; of an integer "number"."""
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return "unknown type"
     return JSON_TYPES.get(type(value)) or next(
-        (JSON_TYPES[t] for t in JSON_TYPES if isinstance(value, t)), "unknown")
+        (JSON_TYPES[t] for t in JSON_TYPES if isinstance(value, t)), "unknown type")
 
 
-def quote(value: Any) -> str:
-    """A value in a short line; of a container the type only: it may hold secrets."""
-    types = json_types(value)
-    if types in ("array", "object") or types == "unknown" and type(value) is not float:
-        return "an " + types.replace("unknown", "unknown type")
-    if isinstance(value, int) and value.bit_length() > 200:
-        return "a huge integer"
-    value = value[:80] if isinstance(value, str) else value
-    text = json.dumps(value, ensure_ascii=False)
+def show(value: Any) -> str:
+    """A value in a short line of JSON."""
+    value = value[:80] if isinstance(value, (str, list)) else value
+    text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def join_some(choices: Iterable[Any], show: Any = None) -> str:
-    """List choices, but of very many only the first."""
-    show = show or quote
-    choices = [*choices]
-    more = len(choices) - MAX_CHOICES
-    text = ", ".join(map(show, choices[:MAX_CHOICES])) or "none"
-    return text if more <= 0 else f"{text} and {more} more"
+def quote(value: Any) -> str:
+    """The same, but of a container the type only: it may hold secrets."""
+    kind = json_type(value)
+    return f"an {kind}" if kind in ("array", "object") else show(value)
 
 
-def type_names(schema: Json) -> list[str]:
-    """The names in `type` of a schema; [] if there is none."""
-    names = schema.get("type", [])
-    return [names] if isinstance(names, str) else names
+def some(items: Iterable[Any], most: int, text: Callable[[Any], str]) -> list[str]:
+    """The texts of items; of very many, only of the first."""
+    items = [*items]
+    more = len(items) - most
+    texts = [*map(text, items[:most])]
+    return texts if more <= 0 else [*texts, f"… and {more} more"]
 
 
-def hashable(value: Any) -> str:
+def join_some(choices: Iterable[Any], text: Callable[[Any], str] = show) -> str:
+    return ", ".join(some(choices, MAX_CHOICES, text)) or "none"
+
+
+class Budget:
+    """The steps that are left for a validation.
+
+    annotates: the names and indices that keywords have applied to are collected, for
+    `unevaluated…`.
+    """
+
+    def __init__(self, annotates: bool = False) -> None:
+        self.steps, self.annotates = float(MAX_STEPS), annotates
+
+    def spend(self, steps: float) -> None:
+        self.steps -= steps
+        if self.steps < 0:
+            raise SchemaError(f"checking takes over {MAX_STEPS:,} steps")
+
+
+write_sorted = json.JSONEncoder(sort_keys=True, default=repr).encode
+
+
+def mark(value: Any, budget: Budget) -> str:
     """Text that is equal for values that JSON Schema calls equal: 1 is 1.0, not true.
 
     It is text because somebody can make the hashes of numbers collide.
     """
-    if isinstance(value, dict):
-        parts = sorted(f"{key!r}:{hashable(item)}" for key, item in value.items())
-        return f"{{{','.join(parts)}}}"
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(hashable, value))}]"
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return hex(value) if is_number else repr(value)
+    text = write_sorted(value)
+    if "." in text or "e" in text:
+        text = write_sorted(json.loads(text, parse_float=lambda digits: (
+            int(float(digits)) if float(digits) % 1 == 0 else float(digits))))
+    budget.spend(1 + len(text) * CHARACTER_COST)
+    return text
+
+
+def is_multiple(value: Any, unit: Any) -> bool:
+    if isinstance(value, int) and isinstance(unit, int):
+        return value % unit == 0
+    from fractions import Fraction
+
+    # as they are written: 0.1 is a tenth
+    return Fraction(repr(value)) % Fraction(repr(unit)) == 0
+
+
+@lru_cache(maxsize=512)
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern of ECMA 262: \\d and \\w are ASCII, $ is the very end."""
+    letter = r"(?u:[^\W\d_])"
+    replacements = {"$": r"\Z", "(?<": "(?P<", r"\p{L}": letter,
+                    r"\p{Letter}": letter}
+    tokens = r"\\[pP]\{\w+\}|\\.|\[(?:\\.|[^\]\\])*\]|\$|\(\?<(?=\w)"
+    text = re.sub(tokens, lambda token: replacements.get(token[0], token[0]), pattern)
+    try:
+        return re.compile(text, re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise SchemaError(f"pattern {show(pattern)}: {error}") from None
+
+
+def pattern_matches(text: str, pattern: str) -> bool:
+    if len(text) > MAX_SUBJECT:
+        raise SchemaError(f"no pattern is tried on over {MAX_SUBJECT} characters")
+    return compile_pattern(pattern).search(text) is not None
 
 
 def percent_decode(text: str) -> str:
@@ -3889,181 +3338,57 @@ def join_uri(base: str, reference: str) -> str:
 
     try:
         return urljoin(base, reference)
-    except ValueError:  # it is no URI, and so the name of nothing
+    except ValueError:  # not a URI, and so the name of nothing
         return reference
 
 
-@lru_cache(maxsize=512)
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern of ECMA 262: \\d and \\w are ASCII, $ is the very end."""
-    letter = r"(?u:[^\W\d_])"
-    replacements = {
-        "$": r"\Z", "(?<": "(?P<", r"\s": r"(?u:\s)", r"\S": r"(?u:\S)",
-        r"\p{digit}": r"(?u:\d)", r"\p{L}": letter, r"\p{Letter}": letter}
-    tokens = r"\\[pP]\{\w+\}|\\.|\[(?:\\.|[^\]\\])*\]|\$|\(\?<(?=\w)"
-    try:
-        if len(pattern) > MAX_PATTERN:
-            raise OverflowError(f"longer than {MAX_PATTERN} characters")
-        text = re.sub(tokens, lambda token: replacements.get(token[0], token[0]),
-                      pattern)
-        return re.compile(text, re.ASCII)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise SchemaError(f"pattern {quote(pattern)}: {error}") from None
+# Reading.  A document is read once, into nodes; that is where a bad one is refused.
 
-
-class Validator:
-    """A schema document, checked at once; SchemaError if it is bad.
-
-    foreign: it came from the other end.  Then its regular expressions are not run,
-    because Python's `re` cannot be stopped; values are taken to match them.
-    """
-
-    def __init__(self, document: Any, foreign: bool = False) -> None:
-        self.document, self.foreign = document, foreign
-        self.bases: dict[int, str] = {}  # id() of each part: its base URI
-        self.anchors: dict[str, Any] = {}  # URI or URI#anchor: schema
-        self.checked: set[int] = set()  # id() of the parts that are valid schemas
-        self._choices: dict[int, tuple[set[Any], str]] = {}  # by id() of the `enum`
-        self._work = WorkBudget()  # of checking the document, and what it refers to
-        try:
-            encode(document)  # tools/list sends it; and JSON cannot be cyclic
-        except (TypeError, ValueError, RecursionError) as error:
-            raise SchemaError(f"not JSON: {error}") from None
-        if document is METASCHEMA:
-            self.checked.add(id(document))
-        else:
-            self.bases.update(metaschema().bases)  # the document may refer to it
-            self.anchors.update(metaschema().anchors)
-        self.ensure_schema(document)
-        self.anchors[""] = document
-        for base, reference in self._references():
-            self.resolve_ref(base, reference)
-
-    def _references(self) -> list[tuple[str, str]]:
-        """Note bases and anchors; return every (base, reference).
-
-        Only strings count: the same keys may occur in data that is not a schema.
-        """
-        references: list[tuple[str, str]] = []
-        todo = [("", self.document)]  # no recursion: documents may be deep
-        while todo:
-            base, node = todo.pop()
-            if not isinstance(node, (dict, list)) or id(node) in self.bases:
-                continue
-            items = node if isinstance(node, dict) else dict(enumerate(node))
-            strings = {key: item for key, item in items.items()
-                       if isinstance(item, str)}
-            if "$id" in strings:
-                uri = join_uri(base, strings["$id"])
-                self.anchors[uri] = node  # in draft-07 an anchor is an $id: "#name"
-                base = uri.partition("#")[0]
-            self.bases[id(node)] = base
-            for key in strings.keys() & {"$anchor", "$dynamicAnchor"}:
-                self.anchors[f"{base}#{strings[key]}"] = node
-            for key in strings.keys() & {"$ref", "$dynamicRef"}:
-                references.append((base, strings[key]))
-            todo += [(base, items[key]) for key in items
-                     if key not in ("enum", "const", "default", "examples")]
-        return references
-
-    def ensure_schema(self, schema: Any) -> Any:
-        """Return the schema if it is valid; a reference may lead to anything."""
-        if id(schema) not in self.checked:
-            evaluation = metaschema().evaluate(schema, self._work)
-            if evaluation.failures:
-                raise SchemaError(ValidationError(evaluation.errors).problems[0])
-            self.checked.add(id(schema))
-        return schema
-
-    def resolve_ref(self, base: str, reference: str) -> Any:
-        """The schema of a reference, which is a URI, an anchor or a JSON pointer."""
-        try:
-            uri, _, fragment = join_uri(base, reference).partition("#")
-            fragment = percent_decode(fragment)
-            if fragment and fragment[0] != "/":
-                uri, fragment = f"{uri}#{fragment}", ""
-            target = self.anchors[uri]
-            for step in fragment.split("/")[1:]:
-                step = step.replace("~1", "/").replace("~0", "~")
-                is_index = isinstance(target, list) and step.isdecimal()
-                target = target[int(step) if is_index else step]
-        except (LookupError, ValueError, TypeError):
-            raise SchemaError(f"{quote(reference)} is not in the document, "
-                              "and nothing is fetched") from None
-        return self.ensure_schema(target)
-
-    def resolve_dynamic_ref(self, scope: tuple[str, ...], reference: str) -> Any:
-        """The same for $dynamicRef: a dynamic anchor of the outermost base counts."""
-        target = self.resolve_ref(scope[-1], reference)
-        name = reference.partition("#")[2]
-        if not isinstance(target, dict) or target.get("$dynamicAnchor") != name:
-            return target
-        for base in scope:
-            outer = self.anchors.get(f"{base}#{name}", {})
-            if outer.get("$dynamicAnchor") == name:
-                return outer
-        return target
-
-    def choices(self, enum: list[Any]) -> tuple[set[Any], str]:
-        """The values of an `enum`, hashable and as text."""
-        if id(enum) not in self._choices:
-            text = ("one of " if len(enum) > 1 else "") + join_some(enum)
-            self._choices[id(enum)] = {*map(hashable, enum)}, text
-        return self._choices[id(enum)]
-
-    def evaluate(self, value: Any, work: WorkBudget | None = None) -> Evaluation:
-        """Apply the document to a value.  TooMuchWork: that takes too long."""
-        try:
-            return Evaluation(self, self.document, value, (), ("",),
-                              work or WorkBudget()).run()
-        except RecursionError:
-            raise TooMuchWork("checking nests too deeply (a $ref loop?)") from None
-
-    def problems(self, value: Any, seconds: float = float("inf")) -> list[str]:
-        """A readable line for each problem.  TooMuchWork: it takes over `seconds`."""
-        evaluation = self.evaluate(value, WorkBudget(seconds))
-        return ValidationError(evaluation.errors, evaluation.failures).problems
-
-    def coerce(self, value: Any, strict: bool = True) -> Any:
-        """Return the object that `value` stands for.  ValidationError: it is invalid.
-
-        Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
-        may in turn contain such text.
-        """
-        work = WorkBudget()
-        evaluation = self.evaluate(value, work)
-        while evaluation.repairs and not strict:
-            value = repaired(evaluation.value, evaluation.repairs)
-            evaluation = self.evaluate(value, work)
-        if evaluation.failures:
-            raise ValidationError(evaluation.errors, evaluation.failures)
-        return evaluation.result
-
-
-class WorkBudget:
-    """The steps that a validation may still take; TooMuchWork when they are used up."""
-
-    def __init__(self, seconds: float = float("inf")) -> None:
-        self._left, self._ends = float(MAX_STEPS), time.monotonic() + seconds
-
-    def spend(self, amount: float) -> None:
-        self._left -= amount
-        if self._left < 0:
-            raise TooMuchWork(f"checking takes over {MAX_STEPS:,} steps")
-        if time.monotonic() > self._ends:
-            raise TooMuchWork("checking takes too long")
-
-
-def repaired(value: Any, repairs: list[tuple[tuple[Any, ...], Any]]) -> Any:
-    """A copy of `value` with some parts replaced; repairs: (path, new part) of each."""
-    copy = json.loads(json.dumps([value]))
-    for path, part in repairs:
-        *parents, last = (0, *path)
-        holder = copy
-        for key in parents:
-            holder = holder[key]
-        holder[last] = part
-    return copy[0]
+DIALECTS = ("//json-schema.org/draft/2020-12/schema",
+            "//json-schema.org/draft-07/schema")
+TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+EXACT_TYPES: Any = {  # no float, which could be infinite
+    (): object, ("string",): str, ("boolean",): bool, ("integer",): int,
+    ("object",): dict, ("array",): list}
+PLAIN_SHAPES: Any = {  # of arguments: their type, and what else must hold of them
+    "unit":  ("number", lambda number: number > 0, "more than 0"),
+    "count": ("number", lambda number: number % 1 == 0 and number >= 0, "at least 0"),
+    "type":  ("", TYPES.__contains__, f"one of {join_some(TYPES)}"),
+}
+NODE = "schema"
+METASCHEMA = "(the metaschema)"  # a keyword of ours: the value is a schema
+SHAPES: Any = {keyword: shape for shape, keywords in (  # [list of], {"": map of}
+    (NODE, "not if then else items contains unevaluatedItems propertyNames "
+           "additionalProperties unevaluatedProperties"),
+    ([NODE], "allOf anyOf oneOf prefixItems"),
+    ({"": NODE}, "properties patternProperties dependentSchemas $defs definitions"),
+    ({"": ["string"]}, "dependentRequired"), (["type"], "type"),
+    ("string", "$ref $dynamicRef $id $anchor $dynamicAnchor pattern"),
+    ("number", "maximum exclusiveMaximum minimum exclusiveMinimum"),
+    ("unit", "multipleOf"), (["string"], "required"), ("array", "enum"),
+    ("count", "maxLength minLength maxItems minItems maxProperties minProperties "
+              "maxContains minContains"),
+    ("boolean", "uniqueItems"), ("any", "const format contentEncoding"),
+) for keyword in keywords.split()}
+ASSERTIONS: Any = (  # type of the value, keyword, what is measured, its relation to it
+    ("number", "maximum",          operator.pos, operator.le, "at most {}"),
+    ("number", "minimum",          operator.pos, operator.ge, "at least {}"),
+    ("number", "exclusiveMaximum", operator.pos, operator.lt, "less than {}"),
+    ("number", "exclusiveMinimum", operator.pos, operator.gt, "more than {}"),
+    ("number", "multipleOf",       operator.pos, is_multiple, "a multiple of {}"),
+    ("string", "maxLength",        len, operator.le, "at most {} characters"),
+    ("string", "minLength",        len, operator.ge, "at least {} characters"),
+    ("string", "pattern",          str, pattern_matches, "text like {}"),
+    ("array", "maxItems",          len, operator.le, "at most {} items"),
+    ("array", "minItems",          len, operator.ge, "at least {} items"),
+    ("object", "maxProperties",    len, operator.le, "at most {} properties"),
+    ("object", "minProperties",    len, operator.ge, "at least {} properties"),
+)
+FLAT_KEYWORDS = {"type", "properties", "required", "additionalProperties"}
+HARMLESS = {"type", "format", "$defs", "definitions"}  # to a value of the type
+UNEVALUATED = {"array": "unevaluatedItems", "object": "unevaluatedProperties"}
+IN_PLACE_KEYWORDS = {"enum", "const", "allOf", "anyOf", "oneOf", "not", "if", "$ref",
+                     "$dynamicRef", METASCHEMA}
 
 
 class Schema(dict):  # type: ignore[type-arg]
@@ -4082,375 +3407,491 @@ class Schema(dict):  # type: ignore[type-arg]
         return Schema({**self, **keywords}, self.make, self.optional)
 
 
-MISSING: Any = object()   # there is no default, or no such property
-UNSTATED: Any = object()  # there is a default, but the schema does not state it
-BOOLEAN_SCHEMAS: Any = {True: {}, False: {"not": {}}}
+class Node(dict):  # type: ignore[type-arg]
+    """A schema that was read: its keywords, with nodes for the schemas in them.
+
+    cost: steps to apply it.  assertions: rows of ASSERTIONS with their limits.
+    in_place: it has keywords that apply to a value of any type.  exact: the class whose
+    values all match and stay as they are; if it is `object`, all values do.  parts: the
+    `exact` of each property, if nothing else is asked for but that some are there.
+    """
+
+    def __init__(self, keywords: Json, base: str, schema: Any = None) -> None:
+        super().__init__(keywords)
+        self.base, self.refuses_all = base, schema is False
+        self.make = getattr(schema, "make", None)
+        self.optional = getattr(schema, "optional", False)
+        self.cost = 1 + LOOK_COST * sum(len(self.get(keyword, ())) for keyword in (
+            "properties", "dependentRequired", "dependentSchemas"))
+        self.assertions = [
+            (kind, measure, holds, self[keyword], text.format(show(self[keyword])))
+            for kind, keyword, measure, holds, text in ASSERTIONS if keyword in self]
+        self.in_place = self.refuses_all or not IN_PLACE_KEYWORDS.isdisjoint(self)
+        self.exact = self.parts = None
+        if self.make in (None, int) and not (self.in_place or self.keys() - HARMLESS):
+            self.exact = EXACT_TYPES.get((*self.get("type", ()),))
+        if not self.make and self.keys() | {"required"} == FLAT_KEYWORDS:
+            self.parts = {name: part.exact for name, part in self["properties"].items()}
+
+    def fits(self, value: Any) -> bool:
+        """True if a look at the types of its parts proves that a value matches."""
+        parts = self.parts
+        if parts is None or type(value) is not dict:
+            return False
+        for name, part in value.items():
+            if type(part) is not parts.get(name):
+                return False
+        return len(value) == len(parts) or {*self.get("required", ())} <= value.keys()
+
+
+class Validator:
+    """A schema document that was read.  SchemaError: it cannot be used.
+
+    foreign: it came from the peer.  Then its regular expressions are not run, because
+    Python's `re` cannot be stopped; names and texts are taken to match them.
+    """
+
+    def __init__(self, document: Any, foreign: bool = False,
+                 budget: Budget | None = None) -> None:
+        self._foreign, self._draft7, self._annotates = foreign, False, False
+        self._budget = budget or Budget()  # of reading
+        self._nodes: dict[tuple[Any, ...], Node] = {}  # by path
+        self._names: Json = {"": ((), document)}  # URI or anchor: path and schema
+        self._dynamic: dict[str, dict[str, Node]] = {}  # anchor: base: node
+        self._references: list[tuple[Node, str]] = []  # to be resolved
+        try:
+            size = len(encode(document))  # tools/list sends it; JSON is not cyclic
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SchemaError(f"not JSON: {error}") from None
+        self._budget.spend(size * CHARACTER_COST / 10)
+        try:
+            self._root = self._read(document, "", ())
+            while self._references:  # one may lead to a schema with more of them
+                node, keyword = self._references.pop()
+                target = self._resolve(node.base, node[keyword])
+                anchor = target.get("$dynamicAnchor", "")
+                plain = keyword == "$ref" or not node[keyword].endswith("#" + anchor)
+                node[keyword] = target, {} if plain else self._dynamic.get(anchor, {})
+        except RecursionError:
+            raise SchemaError("the schema nests too deeply") from None
+
+    def problems(self, value: Any) -> list[str]:
+        """A readable line for each problem.  SchemaError: it is too much work."""
+        evaluation = self._evaluate(value, Budget(self._annotates))
+        return some(evaluation.problems, MAX_PROBLEMS, str)
+
+    def coerce(self, value: Any, strict: bool = True) -> Any:
+        """Return the object that `value` stands for.  ValidationError: it is invalid.
+
+        Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
+        may in turn contain such text.
+        """
+        if self._root.fits(value):
+            return value
+        budget = Budget(self._annotates)
+        evaluation = self._evaluate(value, budget)
+        for _ in range(MAX_REPAIRS if evaluation.problems and not strict else 0):
+            texts = {problem.path: problem for problem in evaluation.problems
+                     if problem.types and isinstance(problem.value, str)}
+            copy = repaired(value, texts, budget) if texts else value
+            if copy == value:
+                break
+            value, evaluation = copy, self._evaluate(copy, budget)
+        if evaluation.problems:
+            raise ValidationError(evaluation.problems)
+        return evaluation.result
+
+    def _evaluate(self, value: Any, budget: Budget) -> Evaluation:
+        try:
+            return Evaluation(budget, self._root, value).run()
+        except RecursionError:
+            raise SchemaError("checking nests too deeply (a $ref loop?)") from None
+
+    def _require(self, valid: Any, path: Any, expected: str, argument: Any) -> None:
+        if not valid:
+            raise SchemaError(str(Problem(path, expected, argument)))
+
+    def _read(self, schema: Any, base: str, path: tuple[Any, ...]) -> Node:
+        """Read a schema and all in it."""
+        self._budget.spend(1 + len(path) * LOOK_COST)
+        if len(path) > 2 * MAX_NESTING:
+            raise RecursionError
+        self._require(isinstance(schema, (dict, bool)), path, "object or boolean",
+                      schema)
+        keywords = schema if isinstance(schema, dict) else {}
+        if "$schema" in keywords:
+            dialect = f"{keywords['$schema']}".rpartition(":")[2].rstrip("#")
+            self._require(dialect in DIALECTS, (*path, "$schema"),
+                          f"a known dialect ({', '.join(DIALECTS)})",
+                          keywords["$schema"])
+            self._draft7 |= not path and "draft-07" in dialect
+        keywords = self._translate(keywords)
+        base = self._note_names(keywords, schema, base, path)
+        parts = {keyword: self._read_argument(SHAPES[keyword], keywords[keyword], base,
+                                              (*path, keyword))
+                 for keyword in keywords if keyword in SHAPES
+                 and not (self._foreign and keyword == "pattern")}
+        for keyword in ("enum", "const"):
+            if keyword in parts:
+                choices = parts[keyword] if keyword == "enum" else [parts[keyword]]
+                parts[keyword] = self._read_choices(choices)
+        for pattern in (parts.get("pattern", ""), *parts.get("patternProperties", ())):
+            compile_pattern(pattern)  # SchemaError now; it is cached
+        node = self._nodes[path] = Node(parts, base, schema)
+        self._references += [(node, keyword) for keyword in ("$ref", "$dynamicRef")
+                             if keyword in node]
+        if "$dynamicAnchor" in node:
+            self._dynamic.setdefault(node["$dynamicAnchor"], {})[base] = node
+        self._annotates |= not node.keys().isdisjoint(UNEVALUATED.values())
+        return node
+
+    def _translate(self, keywords: Json) -> Json:
+        """The same schema in the keywords that are applied."""
+        if self._draft7 and "$ref" in keywords:  # it ignores the siblings of a $ref
+            return {key: keywords[key] for key in ("$ref", "$defs", "definitions")
+                    if key in keywords}
+        changes: Json = {}
+        items, patterns = keywords.get("items"), keywords.get("patternProperties")
+        if isinstance(items, list):  # of draft-07
+            changes = {"prefixItems": items,
+                       "items": keywords.get("additionalItems", True)}
+        if self._foreign and isinstance(patterns, dict):
+            # Whether a name matches is not known; it must fit one of these in any case.
+            fits = [*patterns.values(), keywords.get("additionalProperties", True)]
+            changes.update(patternProperties={}, additionalProperties={"anyOf": fits})
+        if isinstance(keywords.get("type"), str):
+            changes["type"] = [keywords["type"]]
+        return {**keywords, **changes}
+
+    def _read_argument(self, shape: Any, argument: Any, base: str, path: Any) -> Any:
+        kind = json_type(argument)
+        if isinstance(shape, (list, dict)):
+            expected = "array" if isinstance(shape, list) else "object"
+            self._require(kind == expected, path, expected, argument)
+            self._budget.spend(len(argument) * LOOK_COST)
+            [inner] = shape if isinstance(shape, list) else shape.values()
+            items = argument.items() if kind == "object" else enumerate(argument)
+            parts = {key: self._read_argument(inner, item, base, (*path, key))
+                     for key, item in items}
+            return parts if kind == "object" else [*parts.values()]
+        if shape == NODE:
+            return self._read(argument, base, path)
+        if shape != "any":
+            name, holds, text = PLAIN_SHAPES.get(shape, (shape, None, ""))
+            self._require(not name or kind == name, path, name, argument)
+            self._require(not holds or holds(argument), path, text, argument)
+        return argument
+
+    def _read_choices(self, choices: list[Any]) -> tuple[set[str], str]:
+        """The marks of an `enum` or a `const`, and the text of a problem."""
+        return ({mark(choice, self._budget) for choice in choices},
+                ("one of " if len(choices) > 1 else "") + join_some(choices))
+
+    def _note_names(self, keywords: Json, schema: Any, base: str, path: Any) -> str:
+        """Note the URI and the anchors of a schema; return the base URI within it."""
+        for keyword in ("$id", "$anchor", "$dynamicAnchor"):
+            name = keywords.get(keyword)
+            if isinstance(name, str):  # or it is refused later
+                # "$id": "#name" is an anchor of draft-07
+                uri = join_uri(base, name if keyword == "$id" else f"#{name}")
+                self._names[uri.rstrip("#")] = path, schema
+                base = uri.partition("#")[0]
+        return base
+
+    def _resolve(self, base: str, reference: str) -> Node:
+        """The node of a reference, which is a URI, an anchor or a JSON pointer."""
+        uri, _, fragment = join_uri(base, reference).partition("#")
+        if uri.rpartition(":")[2] in DIALECTS and uri not in self._names:
+            return Node({METASCHEMA: True}, uri)
+        fragment = percent_decode(fragment)
+        if fragment and fragment[0] != "/":
+            uri, fragment = f"{uri}#{fragment}", ""
+        pointer = fragment.replace("/", "\n").replace("~1", "/").replace("~0", "~")
+        try:
+            path, schema = self._names[uri]
+            base = uri
+            for step in pointer.split("\n")[1:]:
+                base = self._nodes[path].base if path in self._nodes else base
+                key = int(step) if isinstance(schema, list) else step
+                path, schema = (*path, key), schema[key]
+        except (LookupError, ValueError, TypeError):
+            raise SchemaError(f"{show(reference)} is not in the document, "
+                              "and nothing is fetched") from None
+        if path not in self._nodes:  # it is where no keyword is known
+            self._read(schema, base, path)
+        return self._nodes[path]
 
 
 class Evaluation:
-    """One schema applied to one value.
+    """A node that is applied to a value.
 
-    errors: (path, text, what is expected) of the first; failures: how many there are.
-    repairs: (path, JSON) of text of a wrong type that contains JSON of a right type.
-    evaluated: the names or indices that a keyword has applied to; `unevaluated…`
-    applies to the others.  result: the object that the value stands for.  scope: the
-    base URIs from the document's root to here.
+    problems: what is wrong with the value.  evaluated: the names or indices that a
+    keyword has applied to; `unevaluated…` and others apply to the rest.  result: the
+    object that the value stands for.
     """
 
-    def __init__(self, validator: Validator, schema: Any, value: Any, path: Any,
-                 scope: tuple[str, ...], work: WorkBudget) -> None:
-        if len(scope) > MAX_NESTING:
-            raise RecursionError
-        work.spend(1)
-        self.validator, self.path, self.work = validator, path, work
-        self.scope = (*scope, validator.bases.get(id(schema), scope[-1]))
-        self.errors: list[Mismatch] = []
-        self.failures = 0
-        self.repairs: list[tuple[Any, Any]] = []
-        self.evaluated: set[Any] = set()
-        self.schema: Any = (
-            schema if isinstance(schema, dict) else BOOLEAN_SCHEMAS[schema])
+    __slots__ = ("budget", "depth", "evaluated", "key", "node", "outer", "problems",
+                 "result", "value")
+
+    def __init__(self, budget: Budget, node: Node, value: Any,
+                 outer: Evaluation | None = None, key: tuple[Any, ...] = ()) -> None:
+        self.budget, self.node, self.outer, self.key = budget, node, outer, key
         self.value = self.result = value
+        self.depth: int = outer.depth + 1 if outer else 0
+        self.problems: list[Problem] = []
+        self.evaluated: set[Any] = set()
 
     def run(self) -> Evaluation:
-        """Apply the schema; what follows from it is in the attributes then."""
-        keywords, types = self.schema, json_types(self.value)
-        apply_keywords, unevaluated = APPLIERS.get(types, (None, ""))
-        if apply_keywords:
-            apply_keywords(self, keywords)
-        self.compare(keywords, types)
-        if not IN_PLACE_KEYWORDS.isdisjoint(keywords):  # most schemas have none of them
-            self.combine(keywords)
-        # A subschema that failed contributes no annotations (2020-12, 11).
-        if unevaluated and unevaluated in keywords and not self.failures:
-            self.apply_to_others(keywords[unevaluated])
-        if isinstance(keywords, Schema):
-            self.construct(keywords)
+        """Apply the node; what follows from it is in the attributes then."""
+        if self.depth > MAX_NESTING:
+            raise RecursionError
+        node, value = self.node, self.value
+        self.budget.spend(node.cost)
+        kind = json_type(value)
+        types = node.get("type", (kind,))
+        if kind in types or kind == "number" and "integer" in types and value % 1 == 0:
+            self.apply_keywords(node, kind)
+        else:
+            self.refuse(" or ".join(types), value, types)
+        if node.make or node.optional:
+            self.construct()
         return self
 
-    def error(self, text: str, *key: Any, expected: str = "") -> None:
-        """Note an error of the value, or of its part under a key."""
-        self.work.spend(ERROR_COST)
-        self.failures += 1
-        if len(self.errors) < MAX_PROBLEMS:
-            self.errors.append(((*self.path, *key), text, expected))
+    def apply_keywords(self, node: Node, kind: str) -> None:
+        for applies_to, measure, holds, limit, text in node.assertions:
+            if applies_to == kind and not holds(measure(self.value), limit):
+                self.refuse(text, measure(self.value))
+        if kind == "array":
+            self.apply_to_items(node)
+        elif kind == "object":
+            self.apply_to_members(node)
+        if node.in_place:
+            self.apply_in_place(node)
+        unevaluated = node.get(UNEVALUATED.get(kind))
+        if unevaluated is not None and not self.problems:  # (core, 11)
+            self.apply_to_others(unevaluated)
 
-    def require(self, valid: Any, expected: str, actual: Any = None) -> None:
-        """Note an error unless `valid`: what is expected, and the value instead."""
-        if not valid:
-            actual = quote(self.value) if actual is None else actual
-            self.error(f"expected {expected}, got {actual}", expected=expected)
+    def apply(self, node: Node, value: Any, *key: Any) -> Evaluation:
+        return Evaluation(self.budget, node, value, self, key).run()
 
-    def apply(self, schema: Any, value: Any, *key: Any) -> Evaluation:
-        return Evaluation(self.validator, schema, value, (*self.path, *key),
-                          self.scope, self.work).run()
+    def path(self) -> tuple[Any, ...]:
+        return (*self.outer.path(), *self.key) if self.outer else ()
 
-    def add_errors(self, other: Evaluation) -> None:
-        self.failures += other.failures
-        self.errors += other.errors[:MAX_PROBLEMS - len(self.errors)]
-        self.repairs += other.repairs
+    def refuse(self, text: str, actual: Any = MISSING, types: Any = (),
+               key: tuple[Any, ...] = ()) -> None:
+        """Note a problem of the value, or of its part under a key."""
+        self.budget.spend(PROBLEM_COST)
+        self.problems.append(Problem((*self.path(), *key), text, actual, types))
 
-    def apply_in_place(self, *schemas: Any) -> None:
-        """Apply schemas to the same value."""
-        for schema in schemas:
-            other = self.apply(schema, self.value)
-            self.add_errors(other)
-            if not other.failures:
-                self.evaluated |= other.evaluated
-            if other.result is not self.value:
-                self.result = other.result
+    # -- parts of the value
 
-    def apply_to_parts(self, schemas: Any) -> None:
-        """Apply schemas to parts of the value, by name or index."""
-        made = {}
-        for key in schemas:
-            other = self.apply(schemas[key], self.value[key], key)
-            self.evaluated.add(key)
-            self.add_errors(other)
-            if other.result is not self.value[key]:
-                made[key] = other.result
-        if made and isinstance(self.value, dict):
-            parts = {**self.result, **made}.items()
-            self.result = {key: part for key, part in parts if part is not MISSING}
-        elif made:
-            self.result = [made.get(index, part)
-                           for index, part in enumerate(self.result)]
-
-    def apply_to_others(self, schema: Any) -> None:
-        """Apply a schema to every part that no keyword has applied to."""
-        is_object = isinstance(self.value, dict)
-        all_keys = self.value if is_object else range(len(self.value))
-        keys = [key for key in all_keys if key not in self.evaluated]
-        if schema is not False or not is_object:
-            return self.apply_to_parts(dict.fromkeys(keys, schema))
-        known = join_some(self.schema.get("properties", ()), show=str)
-        for key in keys:
-            self.error(f"unknown; known are: {known}", key)
-
-    def construct(self, node: Schema) -> None:
-        if self.failures and self.value is None and node.optional:
-            self.errors, self.failures, self.result = [], 0, MISSING
-        elif node.make and not self.failures:
-            try:
-                self.result = node.make(self.result)
-            except Exception as error:  # of user code, such as __post_init__
-                text = str(error)[:200] or type(error).__name__
-                expected = node.get("format", node.get("contentEncoding"))
-                if expected:
-                    self.require(False, expected)
-                else:
-                    self.error(text)
-
-    # -- the keywords
-
-    def require_bounds(self, size: Any, keywords: Any, unit: str, *names: str) -> None:
-        """Check keywords that mean, in this order, the relations of BOUNDS."""
-        for name, (relation, holds) in zip(names, BOUNDS):
-            if name in keywords:
-                expected = f"{relation} {quote(keywords[name])} {unit}".strip()
-                self.require(holds(size, keywords[name]), expected, quote(size))
-
-    def number(self, keywords: Any) -> None:
-        if "multipleOf" in keywords:
-            self.require(is_multiple(self.value, keywords["multipleOf"]),
-                         f"a multiple of {quote(keywords['multipleOf'])}")
-        self.require_bounds(self.value, keywords, "", "maximum", "minimum",
-                            "exclusiveMaximum", "exclusiveMinimum")
-
-    def text(self, keywords: Any) -> None:
-        self.require_bounds(len(self.value), keywords, "characters", "maxLength",
-                            "minLength")
-        if "pattern" in keywords and not self.validator.foreign:
-            self.require(pattern_matches(keywords["pattern"], self.value),
-                         f"text like {quote(keywords['pattern'])}")
-
-    def array(self, keywords: Any) -> None:
-        size = len(self.value)
-        self.require_bounds(size, keywords, "items", "maxItems", "minItems")
-        if keywords.get("uniqueItems"):
-            self.work.spend(size * LOOK_COST)
-            unique = {*map(hashable, self.value)}
-            self.require(len(unique) == size, "items that differ")
-        if "prefixItems" in keywords:
-            self.apply_to_parts(dict(zip(range(size), keywords["prefixItems"])))
-        if isinstance(keywords.get("items"), list):  # draft-07: prefixItems and items
-            self.apply_to_parts(dict(zip(range(size), keywords["items"])))
-            self.apply_to_others(keywords.get("additionalItems", True))
-        elif "items" in keywords:
-            self.apply_to_others(keywords["items"])
-        if "contains" in keywords:
-            matching = [index for index, item in enumerate(self.value)
-                        if not self.apply(keywords["contains"], item).failures]
+    def apply_to_items(self, node: Node) -> None:
+        value = self.value
+        if node.get("uniqueItems") and len(
+                {mark(item, self.budget) for item in value}) < len(value):
+            self.refuse("items that differ", value)
+        self.apply_to_parts(zip(range(len(value)), node.get("prefixItems", ())))
+        if "items" in node:
+            self.apply_to_others(node["items"])
+        if "contains" in node:
+            matching = [index for index, item in enumerate(value)
+                        if not self.apply(node["contains"], item).problems]
             self.evaluated.update(matching)
-            least = keywords.get("minContains", 1)
-            most = keywords.get("maxContains", size)
-            expected = f"{least} to {most} items that match `contains`"
-            self.require(least <= len(matching) <= most, expected, len(matching))
+            least = node.get("minContains", 1)
+            most = node.get("maxContains", len(value))
+            if not least <= len(matching) <= most:
+                self.refuse(f"{least} to {most} items that match `contains`",
+                            len(matching))
 
-    def object(self, keywords: Any) -> None:
-        self.require_bounds(len(self.value), keywords, "properties", "maxProperties",
-                            "minProperties")
-        self.require_names(keywords.get("required", ()), "required")
-        for name in self.value if "propertyNames" in keywords else ():
-            other = self.apply(keywords["propertyNames"], name, name)
-            other.repairs = []  # a name cannot be replaced
-            self.add_errors(other)
-        properties = keywords.get("properties", {})
-        self.work.spend(len(properties) * LOOK_COST)
-        self.apply_to_parts({name: schema for name, schema in properties.items()
-                             if name in self.value})
-        if "patternProperties" in keywords and self.validator.foreign:
-            self.evaluated.update(self.value)
-            return
-        for pattern, schema in keywords.get("patternProperties", {}).items():
-            self.work.spend(len(self.value) * LOOK_COST)
-            self.apply_to_parts({
-                key: schema for key in self.value if pattern_matches(pattern, key)})
-        if "additionalProperties" in keywords:
-            self.apply_to_others(keywords["additionalProperties"])
-        for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
-            for name, dependent in keywords.get(keyword, {}).items():
-                if name in self.value and isinstance(dependent, list):
-                    self.require_names(dependent, f"required with {name}")
-                elif name in self.value:
-                    self.apply_in_place(dependent)
+    def apply_to_members(self, node: Node) -> None:
+        value, properties = self.value, node.get("properties", {})
+        self.require_names(node.get("required", ()), "required")
+        for name in value if "propertyNames" in node else ():
+            self.problems += self.apply(node["propertyNames"], name, name).problems
+        self.apply_to_parts([(name, properties[name]) for name in properties
+                             if name in value])
+        for pattern, part in node.get("patternProperties", {}).items():
+            self.apply_to_parts([(name, part) for name in value if pattern_matches(
+                name, pattern)])
+        if "additionalProperties" in node:
+            self.apply_to_others(node["additionalProperties"])
+        for name, names in node.get("dependentRequired", {}).items():
+            if name in value:
+                self.require_names(names, f"required with {name}")
+        for name, part in node.get("dependentSchemas", {}).items():
+            if name in value:
+                self.take(self.apply(part, value))
 
     def require_names(self, names: Any, reason: str) -> None:
-        self.work.spend(len(names) * LOOK_COST)
+        self.budget.spend(len(names) * LOOK_COST)
         for name in names:
             if name not in self.value:
-                self.error(f"missing ({reason})", name)
+                self.refuse(f"missing ({reason})", key=(name,))
 
-    def compare(self, keywords: Any, types: str) -> None:
-        if "type" in keywords:
-            names = type_names(keywords)
-            if not {*names}.intersection(types.split()):
-                self.refuse_type(names, " or ".join(names))
-        if "enum" in keywords and not self.failures:
-            values, text = self.validator.choices(keywords["enum"])
-            self.require(hashable(self.value) in values, text)
-        if "const" in keywords and not self.failures:
-            constant = keywords["const"]
-            self.require(hashable(self.value) == hashable(constant), quote(constant))
+    def apply_to_parts(self, parts: Iterable[tuple[Any, Node]]) -> None:
+        """Apply nodes to parts of the value, by name or index."""
+        for key, node in parts:
+            part = self.value[key]
+            self.evaluated.add(key)
+            if node.exact is type(part) or node.exact is object:
+                continue
+            other = self.apply(node, part, key)
+            self.problems += other.problems
+            if other.result is part:
+                continue
+            if self.result is self.value:
+                self.result = self.value.copy()
+            self.result[key] = other.result
+            if other.result is MISSING:
+                del self.result[key]
 
-    def refuse_type(self, types: Iterable[str], expected: str) -> None:
-        self.require(False, expected)
-        replacement = json_in_text(self.value, {*types})
-        if replacement is not None:
-            self.repairs.append((self.path, replacement))
-
-    def combine(self, keywords: Any) -> None:
-        if "allOf" in keywords:
-            self.apply_in_place(*keywords["allOf"])
-        for keyword, most in (("anyOf", sys.maxsize), ("oneOf", 1)):
-            if keyword in keywords:
-                self.any_of(keywords[keyword], most)
-        if "not" in keywords and not self.apply(keywords["not"], self.value).failures:
-            self.error("not allowed")
-        if "if" in keywords:
-            condition = self.apply(keywords["if"], self.value)
-            if condition.failures:
-                self.apply_in_place(keywords.get("else", True))
-            else:
-                self.evaluated |= condition.evaluated
-                self.apply_in_place(keywords.get("then", True))
-        if "$ref" in keywords:
-            self.apply_in_place(
-                self.validator.resolve_ref(self.scope[-1], keywords["$ref"]))
-        if "$dynamicRef" in keywords:
-            self.apply_in_place(
-                self.validator.resolve_dynamic_ref(self.scope, keywords["$dynamicRef"]))
-
-    def any_of(self, schemas: list[Any], most: int) -> None:
-        """Take the result of the first branch that matches, or errors if none does."""
-        branches = [self.apply(schema, self.value) for schema in schemas]
-        matching = [branch for branch in branches if not branch.failures]
-        if not matching:
-            return self.add_errors_of_best(branches)
-        self.evaluated.update(*(branch.evaluated for branch in matching))
-        if matching[0].result is not self.value:
-            self.result = matching[0].result
-        self.require(len(matching) <= most, "one alternative to fit", len(matching))
-
-    def add_errors_of_best(self, branches: list[Evaluation]) -> None:
-        """No branch matches: note the errors of the best one, or what all expect.
-
-        A branch that fails in parts of the value is better than one that fails by type.
-        """
-        others, all_expected, types = [], {}, []
-        for branch in branches:
-            path, _, expected = branch.errors[0]
-            if expected and path == self.path:
-                all_expected[expected] = True
-                types += type_names(branch.schema)
-            else:
-                others.append(branch)
-        if others:
-            self.add_errors(min(others, key=lambda branch: branch.failures))
+    def apply_to_others(self, node: Node) -> None:
+        """Apply a node to every part that no keyword has applied to."""
+        self.budget.spend(len(self.value) * LOOK_COST)
+        if node.exact is object and not self.budget.annotates:
+            return
+        is_object = isinstance(self.value, dict)
+        keys = [key for key in (self.value if is_object else range(len(self.value)))
+                if key not in self.evaluated]
+        if keys and is_object and node.refuses_all:
+            known = join_some(self.node.get("properties", ()), str)
+            for key in keys:
+                self.refuse(f"unknown; known are: {known}", key=(key,))
         else:
-            self.refuse_type(types, " or ".join(all_expected))
+            self.apply_to_parts((key, node) for key in keys)
+
+    # -- the same value
+
+    def take(self, other: Evaluation) -> None:
+        """Take over what another evaluation of the same value has found."""
+        self.problems += other.problems
+        if not other.problems:
+            self.evaluated |= other.evaluated
+        if other.result is not self.value:
+            self.result = other.result
+
+    def apply_in_place(self, node: Node) -> None:
+        for keyword in ("enum", "const"):
+            if keyword in node and not self.problems:
+                marks, text = node[keyword]
+                if mark(self.value, self.budget) not in marks:
+                    self.refuse(text, self.value)
+        if node.refuses_all or "not" in node and not self.apply(
+                node["not"], self.value).problems:
+            self.refuse("not allowed")
+        for part in node.get("allOf", ()):
+            self.take(self.apply(part, self.value))
+        if "anyOf" in node:
+            self.apply_alternatives(node["anyOf"], len(node["anyOf"]))
+        if "oneOf" in node:
+            self.apply_alternatives(node["oneOf"], 1)
+        if "if" in node:
+            condition = self.apply(node["if"], self.value)
+            if not condition.problems:
+                self.evaluated |= condition.evaluated
+            branch = node.get("else" if condition.problems else "then")
+            if branch is not None:
+                self.take(self.apply(branch, self.value))
+        for keyword in ("$ref", "$dynamicRef"):
+            if keyword in node:
+                self.take(self.apply(self.outermost(*node[keyword]), self.value))
+        if METASCHEMA in node:
+            try:
+                Validator(self.value, budget=self.budget)
+            except SchemaError as error:
+                self.refuse(str(error))
+
+    def outermost(self, node: Node, anchors: dict[str, Node]) -> Node:
+        """The node of a reference; of several anchors, that of the outermost base."""
+        evaluation: Evaluation | None = self if anchors else None
+        while evaluation:
+            self.budget.spend(LOOK_COST)
+            node = anchors.get(evaluation.node.base, node)
+            evaluation = evaluation.outer
+        return node
+
+    def apply_alternatives(self, nodes: list[Node], most: int) -> None:
+        """Take the first branch that matches.
+
+        If none does, take the problems of the best, or what all expect: a branch that
+        fails in parts of the value is better than one that fails by type.
+        """
+        branches = []
+        for node in nodes:
+            branches.append(self.apply(node, self.value))
+            if most > 1 and not (branches[-1].problems or self.budget.annotates):
+                break
+        matching = [branch for branch in branches if not branch.problems]
+        if matching:
+            self.take(matching[0])
+            self.evaluated.update(*(branch.evaluated for branch in matching))
+        else:
+            self.take_best(branches)
+        if len(matching) > most:
+            self.refuse("one alternative to fit", len(matching))
+
+    def take_best(self, branches: list[Evaluation]) -> None:
+        firsts = [branch.problems[0] for branch in branches]
+        depth = len(self.path())
+        within = [branch for branch, first in zip(branches, firsts)
+                  if first.value is MISSING or len(first.path) > depth]
+        if within:
+            self.take(min(within, key=lambda branch: len(branch.problems)))
+        else:
+            self.refuse(" or ".join(dict.fromkeys(first.text for first in firsts)),
+                        self.value, [name for first in firsts for name in first.types])
+
+    def construct(self) -> None:
+        if self.problems and self.value is None and self.node.optional:
+            self.problems, self.result = [], MISSING
+        elif self.node.make and not self.problems:
+            try:
+                self.result = self.node.make(self.result)
+            except Exception as error:  # of user code, such as __post_init__
+                kind = self.node.get("format", self.node.get("contentEncoding"))
+                text = str(error)[:200] or type(error).__name__
+                self.refuse(kind or text, self.value if kind else MISSING)
 
 
-IN_PLACE_KEYWORDS = {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef"}
-BOUNDS = (("at most", operator.le), ("at least", operator.ge),
-          ("less than", operator.lt), ("more than", operator.gt))
-APPLIERS: Any = {  # type: what applies its keywords, and its `unevaluated…` keyword
-    "integer number": (Evaluation.number, ""), "number": (Evaluation.number, ""),
-    "string": (Evaluation.text, ""),
-    "array": (Evaluation.array, "unevaluatedItems"),
-    "object": (Evaluation.object, "unevaluatedProperties")}
-
-
-def is_multiple(value: Any, unit: Any) -> bool:
-    if isinstance(value, int) and isinstance(unit, int):
-        return value % unit == 0
-    from fractions import Fraction
-
-    def exact(number: Any) -> Fraction:  # as it is written: 0.1 is a tenth
-        return Fraction(number if isinstance(number, int) else str(number))
-
-    return abs(value) < float("inf") and exact(value) % exact(unit) == 0
-
-
-def pattern_matches(pattern: str, text: str) -> bool:
-    if len(text) > MAX_SUBJECT:
-        raise TooMuchWork(f"no pattern is tried on over {MAX_SUBJECT} characters")
-    return compile_pattern(pattern).search(text) is not None
-
-
-def json_in_text(value: Any, types: set[str]) -> Any:
-    """The JSON that a text contains, if it is of one of these types; or else None."""
-    if not isinstance(value, str) or value != value.strip():
-        return None
+def json_in_text(text: str, types: tuple[str, ...]) -> Any:
+    """The JSON that a text contains, if it is of one of these types; or the text."""
+    if text != text.strip():
+        return text
     try:  # as strict as for a message
-        content = decode(value.encode("utf-8", "surrogatepass"), MAX_NESTING)
+        content = decode(text.encode("utf-8", "surrogatepass"), MAX_NESTING)
     except McpError:
-        return None
-    # Not json_types(): 5.0 is an integer, but "5.0" is not taken for one.
-    names = JSON_TYPES[type(content)].split()
-    return content if types.intersection(names) else None
+        return text
+    # 5.0 is an integer, but "5.0" is not taken for one; nor is "null" taken for null.
+    names = {JSON_TYPES[type(content)], "integer" if type(content) is int else ""}
+    return text if content is None or names.isdisjoint(types) else content
 
 
-# The metaschema: a bad schema is refused with a readable line, as a bad value is.
-
-
-def list_of(item: Any) -> Json:
-    return {"type": "array", "items": item}
-
-
-def map_of(item: Any) -> Json:
-    return {"type": "object", "additionalProperties": item}
-
-
-SUBSCHEMA = {"$ref": "#"}
-TEXT_SCHEMA = {"type": "string"}
-NUMBER_SCHEMA = {"type": "number"}
-PATTERN_SCHEMA = Schema(TEXT_SCHEMA, compile_pattern)
-TYPE_SCHEMA = {"enum": ["null", "boolean", "integer", "number", "string", "array",
-                        "object"]}
-KEYWORDS: Any = (  # the schema of its value, and the keyword
-    (SUBSCHEMA, "not if then else contains additionalItems unevaluatedItems "
-              "propertyNames additionalProperties unevaluatedProperties"),
-    (list_of(SUBSCHEMA), "allOf anyOf oneOf prefixItems"),
-    ({"anyOf": [SUBSCHEMA, list_of(SUBSCHEMA)]}, "items"),
-    (map_of(SUBSCHEMA), "properties dependentSchemas $defs definitions"),
-    ({**map_of(SUBSCHEMA), "propertyNames": PATTERN_SCHEMA}, "patternProperties"),
-    (map_of(list_of(TEXT_SCHEMA)), "dependentRequired"),
-    (map_of({"anyOf": [SUBSCHEMA, list_of(TEXT_SCHEMA)]}), "dependencies"),
-    (TEXT_SCHEMA, "$ref $dynamicRef $id $anchor $dynamicAnchor"),
-    (PATTERN_SCHEMA, "pattern"),
-    (NUMBER_SCHEMA, "maximum exclusiveMaximum minimum exclusiveMinimum"),
-    ({**NUMBER_SCHEMA, "exclusiveMinimum": 0}, "multipleOf"),
-    ({"type": "integer", "minimum": 0}, "maxLength minLength maxItems minItems "
-                                        "maxProperties minProperties "
-                                        "maxContains minContains"),
-    ({"anyOf": [TYPE_SCHEMA, list_of(TYPE_SCHEMA)]}, "type"),
-    (list_of(TEXT_SCHEMA), "required"),
-    ({"type": "array"}, "enum"),
-    ({"type": "boolean"}, "uniqueItems"),
-    ({"pattern": r"^https?://json-schema\.org/(draft/2020-12|draft-07)/schema#?$"},
-     "$schema"),
-)
-METASCHEMA: Any = {
-    "$id": "https://json-schema.org/draft/2020-12/schema",
-    "type": ["object", "boolean"],
-    "properties": {keyword: schema for schema, keywords in KEYWORDS
-                   for keyword in keywords.split()},
-}
-
-
-@lru_cache(maxsize=1)
-def metaschema() -> Validator:
-    return Validator(METASCHEMA)
+def repaired(value: Any, texts: dict[tuple[Any, ...], Problem], budget: Budget) -> Any:
+    """A copy of `value` in which texts of a wrong type are the JSON in them."""
+    copy = json.loads(json.dumps([value]))
+    for path, problem in texts.items():
+        *parents, last = (0, *path)
+        holder = copy
+        for key in parents:
+            holder = holder[key]
+        if holder[last] == problem.value:  # or that is the name of the part
+            budget.spend(len(problem.value) * CHARACTER_COST)
+            holder[last] = json_in_text(problem.value, problem.types)
+    return copy[0]
 
 
 # Hints.  Each becomes a Schema, which can also construct the object of a value.
 
-NULL_SCHEMA = Schema({"type": "null"})
 SIMPLE_SCHEMAS = {
-    str: Schema(TEXT_SCHEMA), bool: Schema({"type": "boolean"}),
-    int: Schema({"type": "integer"}, int), float: Schema(NUMBER_SCHEMA, float),
-    object: Schema({}), None: NULL_SCHEMA, type(None): NULL_SCHEMA}
+    str: Schema({"type": "string"}), bool: Schema({"type": "boolean"}),
+    int: Schema({"type": "integer"}, int), float: Schema({"type": "number"}, float),
+    object: Schema({}), None: Schema({"type": "null"}),
+    type(None): Schema({"type": "null"})}
+ARRAY_MAKERS: Any = {
+    list: None, tuple: tuple, set: set, frozenset: frozenset,
+    abc.Sequence: None, abc.MutableSequence: None, abc.Iterable: None,
+    abc.Collection: None, abc.Set: set, abc.MutableSet: set}
+OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
 FORMATS: Any = {  # by the names of classes, which need not be imported
     "datetime.datetime": {"format": "date-time"},
     "datetime.date":     {"format": "date"},
@@ -4462,12 +3903,17 @@ FORMATS: Any = {  # by the names of classes, which need not be imported
 }
 
 
+def format_of(cls: Any) -> Json | None:
+    """The keywords of a class in FORMATS.  (pathlib is a package since 3.13.)"""
+    names = (f"{base.__module__.partition('.')[0]}.{base.__name__}"
+             for base in cls.__mro__)
+    return next((FORMATS[name] for name in names if name in FORMATS), None)
+
+
 def parse_format(cls: Any, text: str) -> Any:
     """The object that a text of one of these formats stands for."""
     if issubclass(cls, bytes):
-        from base64 import b64decode
-
-        return b64decode(text, validate=True)
+        return from_base64(text)
     if not hasattr(cls, "fromisoformat"):
         return cls(text)
     # RFC 3339, for Python before 3.11: no Z, six digits after the point
@@ -4475,350 +3921,271 @@ def parse_format(cls: Any, text: str) -> Any:
     return cls.fromisoformat(re.sub("[zZ]$", "+00:00", text))
 
 
-def qualified_name(thing: Any) -> str:
-    """package.Name of a class, or of the origin of a hint.
-
-    Of the module only the first part: pathlib is a package since 3.13.
-    """
-    thing = getattr(thing, "__origin__", thing)
-    if type(thing).__name__ == "UnionType":
-        return "typing.Union"
-    package = str(getattr(thing, "__module__", "")).partition(".")[0]
-    name = getattr(thing, "__name__", None) or getattr(thing, "_name", None)
-    return f"{package.replace('_extensions', '')}.{name}"
-
-
 def enum_schema(members: Iterable[Any]) -> Schema:
-    by_value = {hashable(to_json_data(member)): member for member in members}
-    values = [*map(to_json_data, by_value.values())]
-    types = {json_types(value).split()[0] for value in values}
+    by_mark = {mark(to_json_data(member), Budget()): member for member in members}
+    values = [*map(to_json_data, by_mark.values())]
+    types = {"integer" if type(value) is int else json_type(value) for value in values}
     common = {"type": types.pop()} if len(types) == 1 else {}
-    return Schema({**common, "enum": values}, lambda value: by_value[hashable(value)])
+    return Schema({**common, "enum": values},
+                  lambda value: by_mark[mark(value, Budget())])
 
 
-def array_schema(args: Any, read: Any, make: Any = None) -> Schema:
-    keywords: Any = {"type": "array"}
-    if make is tuple and args and args[-1] is not ...:
-        keywords["prefixItems"] = [*map(read, args)]
-        keywords.update(minItems=len(args), maxItems=len(args))
-    elif args:
-        keywords["items"] = read(args[0])
-    if make in (set, frozenset):
-        keywords["uniqueItems"] = True
-    return Schema(keywords, make)
+def schema_of_hint(hint: Any, output: bool = False) -> Schema:
+    """The schema of a hint, for input or for output.  TypeError: it has none."""
+    reader = HintReader(output)
+    return reader.with_definitions(reader.read(hint))
 
 
-def mapping_schema(args: Any, read: Any) -> Schema:
-    key, value = map(read, args or (str, object))
-    if key.get("type") != "string":
-        raise TypeError("the keys of a JSON object are str")
-    values = {"additionalProperties": value} if value else {}
-    return Schema({"type": "object", **values})
+class HintReader:
+    """Reads hints.  definitions: of the recursive models among them."""
 
+    def __init__(self, output: bool = False) -> None:
+        self.output = output
+        self.definitions: Json = {}
+        self._trail: list[Any] = []  # what the hint is part of, to find recursion
 
-def union_schema(args: Any, read: Any) -> Schema:
-    return Schema({"anyOf": [*map(read, args)]})
+    def with_definitions(self, node: Schema) -> Schema:
+        return node.plus({"$defs": self.definitions}) if self.definitions else node
 
-
-def inner_schema(args: Any, read: Any) -> Schema:
-    return read(args[0])  # type: ignore[no-any-return]
-
-
-# The schema of each generic type: a function of its arguments, and of the function that
-# makes the schemas of those.
-GENERIC_SCHEMAS: dict[str, Callable[[Any, Any], Schema]] = {
-    "typing.Any":                  lambda args, read: SIMPLE_SCHEMAS[object],
-    "typing.Union":                union_schema,
-    "typing.Literal":              lambda args, read: enum_schema(args),
-    "typing.Required":             inner_schema,
-    "typing.NotRequired":          inner_schema,
-    "typing.ReadOnly":             inner_schema,
-    "builtins.list":               array_schema,
-    "collections.Sequence":        array_schema,
-    "collections.MutableSequence": array_schema,
-    "collections.Iterable":        array_schema,
-    "collections.Collection":      array_schema,
-    "builtins.tuple":              partial(array_schema, make=tuple),
-    "builtins.set":                partial(array_schema, make=set),
-    "collections.Set":             partial(array_schema, make=set),
-    "collections.MutableSet":      partial(array_schema, make=set),
-    "builtins.frozenset":          partial(array_schema, make=frozenset),
-    "builtins.dict":               mapping_schema,
-    "collections.Mapping":         mapping_schema,
-    "collections.MutableMapping":  mapping_schema,
-}
-
-
-def schema_of_hint(hint: Any, output: bool = False,
-                   trail: tuple[Any, ...] = ()) -> Schema:
-    """The schema of a hint, for input or for output.  TypeError: it has none.
-
-    trail: the hints that this one is part of, to find recursion.
-    """
-    if (hint is None or type(hint) is type) and hint in SIMPLE_SCHEMAS:
-        return SIMPLE_SCHEMAS[hint]
-    if hint in trail:
-        name = getattr(hint, "__qualname__", hint)
-        raise TypeError(f"{name} is recursive, and a schema here is inline")
-    read = partial(schema_of_hint, output=output, trail=(*trail, hint))
-    if hasattr(hint, "__metadata__"):
-        return annotated_schema(read(hint.__origin__), hint.__metadata__)
-    reader = GENERIC_SCHEMAS.get(qualified_name(hint))
-    if reader:
-        return reader(getattr(hint, "__args__", ()), read)
-    if isinstance(hint, type):
-        return class_schema(hint, read, output)
-    for inner in ("__supertype__", "__value__", "type"):  # NewType, `type`, InitVar
-        if hasattr(hint, inner):
-            return read(getattr(hint, inner))
-    raise TypeError(f"{hint!r} cannot be described as JSON Schema")
-
-
-def annotated_schema(node: Schema, metadata: Any) -> Schema:
-    """Add the metadata of Annotated: a description, keywords, or a pydantic Field."""
-    for extra in metadata:
-        if isinstance(extra, str):
-            node = node.plus({"description": extra})
-        elif isinstance(extra, dict):
-            node = node.plus(extra)
-        elif type(extra).__name__.endswith(("Validator", "Serializer")):
-            raise TypeError(f"{type(extra).__name__} is run by pydantic only; check "
-                            "the value in the function")
-        else:
-            node = node.plus(field_keywords(extra, node))
-    Validator(node)  # SchemaError now, if a keyword is wrong
-    return node
-
-
-CONSTRAINTS = {  # attributes of a Field, and of the objects of annotated_types
-    "ge": "minimum", "gt": "exclusiveMinimum",
-    "le": "maximum", "lt": "exclusiveMaximum",
-    "multiple_of": "multipleOf", "pattern": "pattern"}
-LENGTH_KEYWORDS = {"string": "{}Length", "array": "{}Items", "object": "{}Properties"}
-
-
-def field_keywords(field: Any, node: Schema) -> Json:
-    """The keywords of a pydantic Field, or of any object that has its attributes."""
-    keywords: Json = {}
-    for name in "title", "description", "examples":
-        value = getattr(field, name, None)
-        if isinstance(value, (str, list)):
-            keywords[name] = value
-    alternatives = [node, *node.get("anyOf", ())]
-    length = next((LENGTH_KEYWORDS[schema["type"]] for schema in alternatives
-                   if schema.get("type") in LENGTH_KEYWORDS), "")
-    names = {**CONSTRAINTS, "min_length": length.format("min"),
-             "max_length": length.format("max")}
-    inner = getattr(field, "metadata", ())
-    for part in (field, *(inner if isinstance(inner, (list, tuple)) else ())):
-        values = {keyword: getattr(part, name, None) for name, keyword in names.items()}
-        keywords.update({keyword: getattr(value, "pattern", value)
-                         for keyword, value in values.items() if keyword
-                         and isinstance(value, (int, float, str, re.Pattern))})
-    extra = getattr(field, "json_schema_extra", None)
-    return {**keywords, **(extra if isinstance(extra, dict) else {})}
-
-
-class AnnotatedField:
-    """The hint of a parameter whose default is a pydantic Field, like Annotated."""
-
-    def __init__(self, hint: Any, field: Any) -> None:
-        self.__origin__, self.__metadata__ = hint, (field,)
-
-
-def model_schema(cls: Any, output: bool) -> Schema:
-    """The schema of a class that describes and validates itself, as pydantic's do."""
-    try:
-        schema = cls.model_json_schema(mode="serialization" if output else "validation")
-    except Exception as error:
-        raise TypeError(f"{cls.__qualname__} has no JSON Schema: {error}") from None
-
-    def make(value: Any) -> Any:
+    def read(self, hint: Any) -> Schema:
+        if (hint is None or type(hint) is type) and hint in SIMPLE_SCHEMAS:
+            return SIMPLE_SCHEMAS[hint]
+        if hint in self._trail:
+            name = getattr(hint, "__qualname__", hint)
+            raise TypeError(f"{name} is recursive, and a schema here is inline")
+        self._trail.append(hint)
         try:
-            return cls.model_validate(value)
-        except ValueError as error:
-            problems = [".".join(map(str, one["loc"])) + f": {one['msg']}"
-                        for one in getattr(error, "errors", list)()]
-            raise ValueError("; ".join(problems) or str(error)) from None
+            return self._read(hint)
+        finally:
+            self._trail.pop()
 
-    return Schema(inline_definitions(schema, schema.pop("$defs", {}), ()), make)
+    def _read(self, hint: Any) -> Schema:
+        if hasattr(hint, "__metadata__"):
+            return self._annotated(hint.__origin__, hint.__metadata__)
+        origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
+        name = getattr(origin, "__name__", None) or getattr(origin, "_name", None)
+        if name in ("Union", "UnionType"):
+            return Schema({"anyOf": [*map(self.read, args)]})
+        if name == "Literal":
+            return enum_schema(args)
+        if name == "Any":
+            return Schema({})
+        if isinstance(origin, type):
+            return self._class(origin, args)
+        if name in ("Required", "NotRequired", "ReadOnly"):
+            return self.read(args[0])
+        for inner in ("__supertype__", "__value__", "type"):  # NewType, `type`, InitVar
+            if hasattr(hint, inner):
+                return self.read(getattr(hint, inner))
+        raise TypeError(f"{hint!r} cannot be described as JSON Schema")
 
+    def _class(self, cls: Any, args: Any) -> Schema:
+        if cls in ARRAY_MAKERS:
+            return self._array(args, ARRAY_MAKERS[cls])
+        if cls in OBJECTS:
+            key, value = map(self.read, args or (str, object))
+            if key.get("type") != "string":
+                raise TypeError("the keys of a JSON object are str")
+            values = {"additionalProperties": value} if value else {}
+            return Schema({"type": "object", **values})
+        if issubclass(cls, enum.Enum):
+            return enum_schema(cls)
+        describer = describer_of(cls)
+        if describer:
+            return self._described(cls.__qualname__, *describer)
+        keywords = format_of(cls)
+        if keywords:
+            return Schema({"type": "string", **keywords},
+                          lambda value: parse_format(cls, str(value)))
+        return self.object(parts_of(cls, self.output), lambda value: cls(**value))
 
-def inline_definitions(schema: Any, definitions: Json, trail: tuple[str, ...]) -> Any:
-    """Replace references by their definitions, and remove titles."""
-    if isinstance(schema, list):
-        return [inline_definitions(item, definitions, trail) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    inlined = {
-        key: value if key in ("default", "examples", "enum", "const") else
-        inline_definitions(value, definitions, trail)
-        for key, value in schema.items()
-        if key not in ("$ref", "discriminator", "title", "properties")}
-    if "properties" in schema:  # whose names may be those of keywords
-        inlined["properties"] = {
-            name: inline_definitions(part, definitions, trail)
-            for name, part in schema["properties"].items()}
-    name = str(schema.get("$ref", "")).rpartition("/")[2]
-    if name in trail:
-        raise TypeError(f"{name} is recursive, and a schema here is inline")
-    if name in definitions:
-        target = inline_definitions(definitions[name], definitions, (*trail, name))
-        inlined = {**target, **inlined}
-    return inlined
+    def _array(self, args: Any, make: Any) -> Schema:
+        keywords: Json = {"type": "array"}
+        if make is tuple and args and args[-1] is not ...:
+            keywords["prefixItems"] = [*map(self.read, args)]
+            keywords.update(minItems=len(args), maxItems=len(args))
+        else:  # hosts drop a server whose array has no `items`
+            keywords["items"] = self.read(args[0]) if args else {}
+        if make in (set, frozenset):
+            keywords["uniqueItems"] = True
+        return Schema(keywords, make)
 
-
-def class_schema(cls: Any, read: Any, output: bool) -> Schema:
-    if issubclass(cls, enum.Enum):
-        return enum_schema(cls)
-    if hasattr(cls, "model_json_schema") and hasattr(cls, "model_validate"):
-        return model_schema(cls, output)
-    names = map(qualified_name, cls.__mro__)
-    format = next((name for name in names if name in FORMATS), "")
-    if format:
-        return Schema({"type": "string", **FORMATS[format]},
-                      lambda value: parse_format(cls, str(value)))
-    return object_schema(parts_of(cls, output), read, output,
-                         make=lambda value: cls(**value))
-
-
-def parts_of(cls: Any, output: bool) -> list[Any]:
-    """(name, hint, default) of each field of a class; the default may be MISSING."""
-    hints = hints_of(cls)
-    if hasattr(cls, "__dataclass_fields__"):
-        return dataclass_parts(cls, hints, output)
-    if hasattr(cls, "__required_keys__"):
-        # `__required_keys__` ignores Required and NotRequired within quoted hints.
-        marks = {"typing.Required": MISSING, "typing.NotRequired": UNSTATED}
-        required = {name: MISSING for name in cls.__required_keys__}
-        return [(name, hint, marks.get(qualified_name(hint),
-                                       required.get(name, UNSTATED)))
-                for name, hint in hints.items()]
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return [(name, hints.get(name, object), cls._field_defaults.get(name, MISSING))
-                for name in cls._fields]
-    raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema; a "
-                    "dataclass, a TypedDict, a NamedTuple and an Enum can")
-
-
-def dataclass_parts(cls: Any, hints: Any, output: bool) -> list[Any]:
-    """The parameters of its constructor; for output the fields of its objects."""
-    import dataclasses
-
-    missing = dataclasses.MISSING
-    arguments = [
-        field for field in cls.__dataclass_fields__.values()
-        if field.init and qualified_name(hints[field.name]) != "typing.ClassVar"]
-    parts = []
-    for field in dataclasses.fields(cls) if output else arguments:
-        default = field.default
-        if default is missing:
-            default = MISSING if field.default_factory is missing else UNSTATED
-        parts.append((field.name, hints[field.name], default))
-    return parts
-
-
-def object_schema(parts: list[Any], read: Any, output: bool = False,
-                  loose: bool = False, make: Any = None) -> Schema:
-    """The schema of an object with these parts, see parts_of().
-
-    loose: a part that cannot be described may be anything.
-    """
-    properties, required = {}, []
-    for name, hint, default in parts:
-        try:
-            properties[name] = field_schema(read(hint), UNSTATED if output else default)
-        except (TypeError, ValueError) as error:
-            if not loose:
-                raise TypeError(f"{name}: {error}") from None
-            properties[name] = SIMPLE_SCHEMAS[object]
-        if default is MISSING:
-            required.append(name)
-    keywords: Json = {"type": "object", "properties": properties}
-    if required:
-        keywords["required"] = required
-    if not output:  # a result may be of a subclass with more fields
-        keywords["additionalProperties"] = False
-    return Schema(keywords, make)
-
-
-def field_schema(node: Schema, default: Any) -> Schema:
-    """Add a default to the schema of a field."""
-    if default is MISSING or default is UNSTATED:
+    def _annotated(self, hint: Any, metadata: Any) -> Schema:
+        """Add the metadata of Annotated: a description, keywords, or a Field."""
+        node = self.read(hint)
+        for extra in metadata:
+            if type(extra).__name__.endswith(("Validator", "Serializer")):
+                raise TypeError(f"{type(extra).__name__} is run by pydantic only; "
+                                "check the value in the function")
+            keywords = {"description": extra} if isinstance(extra, str) else (
+                extra if isinstance(extra, dict) else field_keywords(extra, node))
+            node = node.plus(keywords)
+        Validator({**node, "$defs": self.definitions})  # SchemaError now, if it is bad
         return node
+
+    def object(self, parts: Iterable[tuple[str, Any, Any]], make: Any = None) -> Schema:
+        """The schema of an object of these parts: (name, hint, default or MISSING)."""
+        properties, required = {}, []
+        for name, hint, default in parts:
+            try:
+                node = self.read(hint)
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"{name}: {error}") from None
+            properties[name] = node if self.output else with_default(node, default)
+            if default is MISSING:
+                required.append(name)
+        keywords: Json = {"type": "object", "properties": properties}
+        if required:
+            keywords["required"] = required
+        if not self.output:  # a result may be of a subclass with more fields
+            keywords["additionalProperties"] = False
+        return Schema(keywords, make)
+
+    def _described(self, name: str, describe: Any, validate: Any) -> Schema:
+        """The schema of a class that has functions for it, as pydantic's have."""
+        try:
+            schema = describe(mode="serialization" if self.output else "validation")
+        except Exception as error:
+            raise TypeError(f"{name} has no JSON Schema: {error}") from None
+        definitions = schema.pop("$defs", {})
+        try:
+            schema = inline_definitions(schema, definitions)
+        except RecursionError:  # then they stay, at the root
+            self.definitions.update(definitions)
+            schema = definitions.get(schema.get("$ref", "").rpartition("/")[2], schema)
+        return Schema(schema, partial(model_of, validate))
+
+
+def with_default(node: Schema, default: Any) -> Schema:
+    """Add a default, if it has a JSON form, to the schema of a part."""
     if default is None:
         return optional_schema(node)
-    try:
-        return node.plus({"default": to_json_data(default)})
-    except (TypeError, ValueError):  # the default has no JSON form
-        return node
+    with suppress(TypeError, ValueError):
+        return node.plus({"default": to_json_data(default, strict=True)})
+    return node
 
 
 def optional_schema(node: Schema) -> Schema:
     """Describe `Optional[X] = None` as X; a null argument counts as missing."""
-    others = [schema if isinstance(schema, Schema) else Schema(schema)
-              for schema in node.get("anyOf", ()) if schema != NULL_SCHEMA] or [node]
-    keywords = {keyword: node[keyword] for keyword in node if keyword != "anyOf"}
-    first = others[0] if len(others) == 1 else Schema({"anyOf": others}, node.make)
-    return Schema({**first, **keywords}, first.make, optional=True)
+    others = [part for part in node.get("anyOf", ()) if part != {"type": "null"}]
+    if len(others) == 1:
+        keywords = {key: part for key, part in node.items() if key != "anyOf"}
+        return Schema({**others[0], **keywords}, getattr(others[0], "make", None), True)
+    return Schema({**node, "anyOf": others} if others else node, node.make, True)
 
 
-def hints_of(thing: Any, **names: Any) -> dict[str, Any]:
-    """The evaluated hints of a function or class; names: known besides its globals."""
-    parts = getattr(thing, "__mro__", [thing])[::-1]
-    hints = {name: hint
-             for part in parts for name, hint in annotations_of(part).items()}
-    # A quote in the repr means text inside; only then typing is needed.  (Literal['x']
-    # has one too: harmless.)
-    if not any(type(hint) is not type and "'" in repr(hint) for hint in hints.values()):
-        return hints
-    import typing
+def parts_of(cls: Any, output: bool) -> list[tuple[str, Any, Any]]:
+    """(name, hint, default or MISSING) of each part of a dataclass or TypedDict."""
+    from inspect import signature
 
-    names.update(vars(typing))  # also for imports under TYPE_CHECKING
-    for part in parts:
-        names.update(getattr(sys.modules.get(part.__module__), "__dict__", {}))
-    evaluated = {}
-    for name, hint in hints.items():
-        try:  # twice, for quotes within quotes
-            evaluated[name] = evaluate_hint(evaluate_hint(hint, names), names)
-        except Exception as error:
-            if name != "return":  # an unknown return type means no output schema
-                raise TypeError(f"{name}: {hint!r}: {error}") from None
-    return evaluated
-
-
-def annotations_of(part: Any) -> dict[str, Any]:
-    try:
-        return getattr(part, "__annotations__", {})
-    except NameError:  # from Python 3.14 on they are evaluated here (PEP 649 and 749)
-        import annotationlib  # type: ignore[import-not-found,unused-ignore]
-
-        return annotationlib.get_annotations(  # type: ignore[no-any-return]
-            part, format=annotationlib.Format.STRING)
+    hints = {name: evaluated(name, hint, vars(sys.modules[base.__module__]))
+             for base in reversed(cls.__mro__)
+             for name, hint in vars(base).get("__annotations__", {}).items()}
+    if hasattr(cls, "__dataclass_fields__"):
+        if output:
+            return [(field.name, hints[field.name],
+                     MISSING if field.default is field.default_factory else UNSTATED)
+                    for field in sys.modules["dataclasses"].fields(cls)]
+        return [(name, hints.get(name, object), default_of(parameter))
+                for name, parameter in signature(cls).parameters.items()]
+    if hasattr(cls, "__required_keys__"):
+        # `__required_keys__` ignores Required and NotRequired within quoted hints.
+        marks = {"Required": MISSING, "NotRequired": UNSTATED}
+        required = dict.fromkeys(cls.__required_keys__, MISSING)
+        return [(name, hint, marks.get(getattr(typing.get_origin(hint), "_name", ""),
+                                       required.get(name, UNSTATED)))
+                for name, hint in hints.items()]
+    raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema; a "
+                    "dataclass, a TypedDict and an Enum can")
 
 
-def evaluate_hint(hint: Any, names: dict[str, Any]) -> Any:
-    import typing
-
-    if sys.version_info < (3, 10):  # noqa: UP036
-        hint = without_bars(hint)
-    holder = type("", (), {"__annotations__": {"it": hint}})
-    return typing.get_type_hints(holder, names, include_extras=True)["it"]
+def default_of(parameter: Any) -> Any:
+    return MISSING if parameter.default is parameter.empty else parameter.default
 
 
-def without_bars(hint: Any) -> Any:
-    """`X | Y` as `Union[X, Y]`, for Python 3.9."""
-    import ast
-
-    class Bars(ast.NodeTransformer):
-        def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-            both = [self.visit(node.left), self.visit(node.right)]
-            return ast.Subscript(ast.Name("Union"), ast.Tuple(both))
-
-    text = getattr(hint, "__forward_arg__", hint)
-    if not isinstance(text, str):
+def evaluated(name: str, hint: Any, names: Json) -> Any:
+    """A hint without text in it; names: what is known where it stands."""
+    if type(hint) is type:
         return hint
-    return ast.unparse(Bars().visit(ast.parse(text, mode="eval")))
+    holder = type("", (), {"__annotations__": {"it": hint}})
+    try:  # typing's names, because they may be imported for type checkers only
+        return typing.get_type_hints(holder, {**vars(typing), **names},
+                                     include_extras=True)["it"]
+    except Exception as error:
+        raise TypeError(f"{name}: {hint!r}: {error}") from None
+
+
+# pydantic is never imported, but known when it is met: here, and nowhere else.
+
+CONSTRAINTS = {  # attributes of a Field, and of the objects of annotated_types
+    "ge": "minimum", "gt": "exclusiveMinimum",
+    "le": "maximum", "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf", "pattern": "pattern",
+    "title": "title", "description": "description", "examples": "examples"}
+LENGTH_UNITS = {"string": "Length", "array": "Items", "object": "Properties"}
+
+
+def describer_of(cls: Any) -> Any:
+    """The functions of a class that describe and validate its values, or None."""
+    if hasattr(cls, "model_json_schema") and hasattr(cls, "model_validate"):
+        return cls.model_json_schema, cls.model_validate
+    if hasattr(cls, "__get_pydantic_core_schema__"):  # AnyUrl, for example
+        adapter = sys.modules["pydantic"].TypeAdapter(cls)
+        return adapter.json_schema, adapter.validate_python
+    return None
+
+
+def model_of(validate: Any, value: Any) -> Any:
+    """The value that `validate` makes; ValueError with a line for all problems."""
+    try:
+        return validate(value)
+    except ValueError as error:
+        problems = [".".join(map(str, one["loc"])) + f": {one['msg']}"
+                    for one in getattr(error, "errors", list)()]
+        raise ValueError("; ".join(problems).lstrip(": ") or str(error)) from None
+
+
+def is_field(value: Any) -> bool:
+    return hasattr(value, "is_required") and hasattr(value, "metadata")
+
+
+def field_keywords(field: Any, node: Schema) -> Json:
+    """The keywords of a Field, or of any object that has its attributes."""
+    types = [schema.get("type") for schema in (node, *node.get("anyOf", ()))]
+    unit = next((LENGTH_UNITS[name] for name in types if name in LENGTH_UNITS), "")
+    names = {**CONSTRAINTS, "min_length": f"min{unit}", "max_length": f"max{unit}"}
+    inner, keywords = getattr(field, "metadata", ()), {}
+    for part in (field, *(inner if isinstance(inner, (list, tuple)) else ())):
+        for name, keyword in names.items():
+            value = getattr(part, name, None)
+            value = getattr(value, "pattern", value)
+            if isinstance(value, (int, float, str, list)) and len(keyword) > 3:
+                keywords[keyword] = value
+    extra = getattr(field, "json_schema_extra", None)
+    return {**keywords, **(extra if isinstance(extra, dict) else {})}
+
+
+def inline_definitions(schema: Any, definitions: Json,
+                       trail: tuple[str, ...] = ()) -> Any:
+    """Replace references by their definitions, and remove titles.
+
+    Raises:
+        RecursionError: a definition is a part of itself.
+    """
+    if isinstance(schema, list):
+        return [inline_definitions(item, definitions, trail) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: inline_definitions(value, definitions, trail)
+              for key, value in schema.items()
+              if not (key in ("$ref", "title") and isinstance(value, str))}
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    if name in trail:
+        raise RecursionError
+    if name in definitions:
+        target = inline_definitions(definitions[name], definitions, (*trail, name))
+        result = {**target, **result}
+    return result
 
 
 # Results.  A return hint becomes an output schema, and results are validated with it.
@@ -4832,20 +4199,26 @@ class OutputSchema:
         self.schema, self.wrapped, self._foreign = schema, wrapped, foreign
 
     @cached_property
-    def _validator(self) -> Validator | SchemaError:
-        try:
-            return Validator(self.schema, self._foreign)
-        except SchemaError as error:
-            return error
+    def _validator(self) -> Validator:
+        return Validator(self.schema, self._foreign)
 
-    def problems(self, value: Any, seconds: float = float("inf")) -> list[str]:
-        """A readable line for each problem; that it takes over `seconds` is one."""
-        if isinstance(self._validator, SchemaError):
-            return [str(self._validator)]
+    def problems(self, value: Any) -> list[str]:
+        """A readable line for each problem; a schema that cannot be used is one."""
         try:
-            return self._validator.problems(value, seconds)
-        except TooMuchWork as error:
+            return self._validator.problems(value)
+        except SchemaError as error:
             return [str(error)]
+
+    def check(self, value: Any) -> None:
+        """Raise ValueError if a result does not fit.
+
+        The error shows the value, so that a model can read what a function has returned
+        instead.
+        """
+        problems = "; ".join(self.problems(value))
+        if problems:
+            raise ValueError("the result does not fit the output schema: "
+                             f"{problems}; it is: {json.dumps(value)[:500]}")
 
 
 def output_schema_of(hint: Any) -> tuple[Any, bool]:
@@ -4857,7 +4230,7 @@ def output_schema_of(hint: Any) -> tuple[Any, bool]:
         node = schema_of_hint(hint, output=True)
     except (TypeError, ValueError):
         return None, False
-    bare = node.keys() <= {"type", "description"}
+    bare = {key for key in node if node[key] != {}} <= {"type", "description"}
     if bare and node.get("type") in (None, "string", "null", "array"):
         return None, False
     return structured_schema(json.loads(json.dumps(node)))  # without constructors
@@ -4867,122 +4240,86 @@ def structured_schema(schema: Json) -> tuple[Json, bool]:
     """A schema for structured content, and whether it describes {"result": …}."""
     if schema.get("type") == "object":
         return schema, False
-    return {"type": "object", "properties": {"result": schema}, "required": ["result"],
-            WRAPS_RESULT: True}, True
+    definitions = {key: schema[key] for key in schema if key == "$defs"}
+    return {"type": "object", "properties": {"result": {
+        key: schema[key] for key in schema if key != "$defs"}},
+        "required": ["result"], WRAPS_RESULT: True, **definitions}, True
 
 
-MAX_INT_BITS = 14_284  # 4,300 digits: Python does not write longer integers
-
-
-def to_json_data(value: Any, depth: int = 0) -> Any:
+def to_json_data(value: Any, strict: bool = False) -> Any:
     """Convert a value to JSON data.
 
-    A dataclass or NamedTuple becomes an object, an Enum its value, a set an array,
-    bytes base64; dates, UUIDs, paths and decimals become text.  TypeError: it has no
-    JSON form.  ValueError: NaN, infinity, a huge integer, a cycle, or nested too deep.
+    A dataclass becomes an object, an Enum its value; arrays, sets and iterators become
+    lists, bytes base64, NaN and infinity null; all else becomes text.
+
+    strict: refuse NaN, infinity, and what becomes text only because it is nothing else.
+
+    Raises:
+        TypeError: a part of it has no JSON form, if strict.
+        ValueError: a cycle, nested too deep, or a huge integer.
     """
-    if depth > MAX_NESTING:
-        raise ValueError(f"nested over {MAX_NESTING} levels, or a part of itself")
-    if isinstance(value, enum.Enum):
-        return to_json_data(value.value, depth + 1)
-    if value is None or isinstance(value, (str, bool)):
+    if value is None or type(value) in (str, bool):
         return value
-    if isinstance(value, (int, float)):
-        if not abs(value) < float("inf") if isinstance(value, float) else (
-                value.bit_length() > MAX_INT_BITS):
-            raise ValueError("NaN, infinity, integers over 4,300 digits are not JSON")
-        return value
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        fields = sys.modules["dataclasses"].fields(value)
-        value = {field.name: getattr(value, field.name) for field in fields}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, Mapping):
-        return {json_key(key): part_as_json(key, item, depth)
-                for key, item in value.items()}
-    if isinstance(value, (list, tuple, AbstractSet)):
-        return [part_as_json(index, item, depth) for index, item in enumerate(value)]
-    if hasattr(value, "model_dump"):  # a pydantic model
-        return value.model_dump(mode="json", by_alias=True)
-    return format_value(value)
-
-
-def part_as_json(key: Any, item: Any, depth: int) -> Any:
     try:
-        return to_json_data(item, depth + 1)
-    except TypeError as error:
-        raise TypeError(f"{key}: {error}") from None
+        text = json.dumps(value, default=partial(json_form, strict=strict),
+                          allow_nan=not strict)
+        return json.loads(text, parse_constant=lambda name: None)
+    except RecursionError:
+        raise ValueError("nested too deep, or a part of itself") from None
+    except TypeError:  # it has keys that are not text
+        if strict:
+            raise
+        return str(value)
 
 
-def json_key(key: Any) -> str:
-    text = to_json_data(key)
-    return text if isinstance(text, str) else json.dumps(text)
-
-
-def format_value(value: Any) -> str:
+def json_form(value: Any, strict: bool) -> Any:
+    """What stands in JSON for an object that is not JSON: text, if nothing else does.
+    """
+    cls = type(value)
+    if isinstance(value, enum.Enum):
+        return value.value
     if isinstance(value, (bytes, bytearray)):
         return to_base64(bytes(value))
-    if any(name in FORMATS for name in map(qualified_name, type(value).__mro__)):
-        return str(value.isoformat() if hasattr(value, "isoformat") else value)
-    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+    if hasattr(cls, "__dataclass_fields__"):
+        fields = sys.modules["dataclasses"].fields(value)
+        return {field.name: getattr(value, field.name) for field in fields}
+    if hasattr(cls, "model_dump"):  # a pydantic model
+        return value.model_dump(mode="json", by_alias=True)
+    if hasattr(cls, "tolist"):  # of numpy and pandas
+        return value.tolist()
+    if isinstance(value, abc.Mapping):
+        return dict(value)
+    if isinstance(value, (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)):
+        return [*value]  # type: ignore[misc]
+    if format_of(cls):
+        return value.isoformat() if hasattr(cls, "isoformat") else str(value)
+    attributes = {name: getattr(value, name)  # that the class has hints for
+                  for name in getattr(cls, "__annotations__", ())
+                  if name[0] != "_" and hasattr(value, name)}
+    if strict and not attributes:
+        raise TypeError(f"{cls.__name__} cannot be written as JSON")
+    return attributes or str(value)
 
 
 # Signatures.  A function's parameters become a schema, and arguments are bound to them.
 
-POSITIONAL_ONLY = 0        # the kinds of parameters, as numbered in inspect
-POSITIONAL_OR_KEYWORD = 1
-VAR_POSITIONAL = 2
-KEYWORD_ONLY = 3
-VAR_KEYWORD = 4
-CO_VARARGS = 4             # flags of a function's code, as in inspect
-CO_VARKEYWORDS = 8
-CO_COROUTINE = 128
+CO_COROUTINE = 128  # a flag of a function's code, as in inspect
 
 
 def unwrap(fn: Any) -> Any:
     """The function inside of decorators, partial, methods and callable objects."""
-    for name in ("__wrapped__", "func", "__func__"):
-        if hasattr(fn, name):
-            return unwrap(getattr(fn, name))
+    for _ in range(100):  # there are objects that answer every attribute
+        inner = fn.func if isinstance(fn, (partial, partialmethod)) else (
+            getattr(fn, "__wrapped__", None) or getattr(fn, "__func__", None))
+        if inner is None:
+            break
+        fn = inner
     return fn if hasattr(fn, "__code__") else type(fn).__call__
 
 
 def is_async(fn: Any) -> bool:
-    code = getattr(unwrap(fn), "__code__", None)
-    return code is not None and code.co_flags & CO_COROUTINE > 0
-
-
-def parameters_of(fn: Any, function: Any) -> list[Any]:
-    """(name, kind, default) of each parameter; function: see `unwrap`.
-
-    For a plain function without inspect, which takes 10 ms to import.
-    """
-    if fn is not function:
-        import inspect
-
-        try:
-            parameters = inspect.signature(fn).parameters.values()
-        except ValueError as error:  # some built-in functions have no signature
-            raise TypeError(f"list: {error}") from None
-        return [(p.name, p.kind, MISSING if p.default is p.empty else p.default)
-                for p in parameters]
-    code = fn.__code__
-    positional = code.co_varnames[:code.co_argcount]
-    kinds = [POSITIONAL_ONLY] * code.co_posonlyargcount
-    kinds += [POSITIONAL_OR_KEYWORD] * (len(positional) - len(kinds))
-    kinds += [KEYWORD_ONLY] * code.co_kwonlyargcount
-    if code.co_flags & CO_VARARGS:
-        kinds.append(VAR_POSITIONAL)
-    if code.co_flags & CO_VARKEYWORDS:
-        kinds.append(VAR_KEYWORD)
-    defaults = dict(zip(reversed(positional), reversed(fn.__defaults__ or ())))
-    defaults.update(fn.__kwdefaults__ or {})
-    return [(name, kind, defaults.get(name, MISSING))
-            for name, kind in zip(code.co_varnames, kinds)]
-
-
-EXACT_TYPES = {  # values of these need no validation; a float could be infinite
-    "string": str, "boolean": bool, "integer": int, "object": dict}
+    flags = getattr(getattr(unwrap(fn), "__code__", None), "co_flags", 0)
+    return type(flags) is int and flags & CO_COROUTINE > 0
 
 
 class Signature:
@@ -4990,357 +4327,361 @@ class Signature:
 
     node: the Schema of the hints.  given_schema: the schema that the user gave; then
     arguments must match both.  context: the name of the parameter of `context_type`, or
-    "".  returns: the return hint.  TypeError: a parameter cannot be described.
+    "".  returns: the return hint.  doubt: what may be a mistake, or "".
+
+    Raises:
+        TypeError: a parameter cannot be described.
     """
 
     def __init__(self, fn: Any, context_type: Any = None, schema: Any = None) -> None:
         self.fn = fn.__func__ if isinstance(fn, staticmethod) else fn  # for Python 3.9
         self.function = unwrap(self.fn)
-        self.given_schema = schema
-        self.context = ""
+        self.given_schema, self._context_type = schema, context_type
+        self.context = self.doubt = ""
         self.is_async = is_async(self.function)
-        self._positional: list[Any] = []  # (name, default) of positional-only ones
         self._defaults: dict[str, Any] = {}  # name: function, of pydantic Fields
         try:
-            self.node = self._describe(context_type)
-        except TypeError as error:
+            self.node = self._describe()
+        except (TypeError, ValueError) as error:  # some built-ins have no signature
             name = getattr(self.function, "__qualname__", self.fn)
             raise TypeError(f"{name}(): parameter {error}") from None
-        self._required = frozenset(self.node.get("required", ()))
-        self._exact: Any = None if schema is not None else {
-            name: EXACT_TYPES.get(part.get("type"))
-            for name, part in self.node["properties"].items()
-            if getattr(part, "make", None) in (None, int)
-            and part.keys() <= {"type", "description", "default"}}
 
-    def _describe(self, context_type: Any) -> Schema:
-        context = {context_type.__name__: context_type} if context_type else {}
-        hints = hints_of(self.function, **context)
-        self.returns = hints.get("return", object)
-        parts, extra = [], {}
-        for name, kind, default in parameters_of(self.fn, self.function):
-            hint = hints.get(name, object)
-            # Also within Context | None and Annotated[Context, …].
-            inner = hint, getattr(hint, "__origin__", 0), *getattr(hint, "__args__", ())
-            if kind == POSITIONAL_ONLY:
-                self._positional.append((name, default))
-            if context and context_type in inner:
-                if self.context:
-                    raise TypeError(f"{name}: a second Context")
-                self.context = name
-            elif kind == VAR_KEYWORD and self.given_schema is not None:
-                extra = {"additionalProperties": True}
-            elif kind in (VAR_POSITIONAL, VAR_KEYWORD):
-                raise TypeError(f"{name}: *args and **kwargs cannot be described")
-            elif hasattr(default, "is_required") and hasattr(default, "metadata"):
-                parts.append((name, AnnotatedField(hint, default),
-                              self._default_of(name, default)))
-            else:
-                parts.append((name, hint, default))
-        loose = self.given_schema is not None
-        return object_schema(parts, schema_of_hint, loose=loose).plus(extra)
+    def _describe(self) -> Schema:
+        import inspect
 
-    def _default_of(self, name: str, field: Any) -> Any:
-        """The default of a parameter whose default is a pydantic Field."""
-        if field.is_required():
-            return MISSING
+        signature = inspect.signature(self.fn)
+        names = dict(getattr(self.function, "__globals__", {}))
+        if self._context_type:  # it may be imported for type checkers only
+            names.setdefault(self._context_type.__name__, self._context_type)
+        self.returns = signature.return_annotation
+        with suppress(TypeError):  # of an unknown return type there is no output schema
+            self.returns = evaluated("return", self.returns, names)
+        reader, parts, more = HintReader(), [], False
+        is_given = self.given_schema is not None
+        for parameter in signature.parameters.values():
+            hint = evaluated(parameter.name, parameter.annotation, names)
+            if parameter.kind is parameter.VAR_KEYWORD and is_given:
+                more = True
+            elif not self._is_context(parameter, hint):
+                parts.append(self._read_parameter(parameter, hint))
+        node = reader.with_definitions(reader.object(parts))
+        return node.plus({"additionalProperties": True}) if more else node
+
+    def _is_context(self, parameter: Any, hint: Any) -> bool:
+        name, bare = parameter.name, hint is parameter.empty
+        types = (hint, *typing.get_args(hint))  # Optional[Context] is one too
+        if not self._context_type or self._context_type not in types:
+            if bare and name in ("ctx", "context"):
+                self.doubt = f"did you mean `{name}: Context`?"
+            elif bare and name == "self":
+                self.doubt = "did you mean a method of an object, `object.method`?"
+            return False
+        self.context = name
+        return True
+
+    def _read_parameter(self, parameter: Any, hint: Any) -> tuple[str, Any, Any]:
+        """(name, hint, default) of a parameter, whose default may be a Field's."""
+        name, default = parameter.name, default_of(parameter)
+        named = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if parameter.kind not in named:
+            raise TypeError(f"{name}: arguments have names: no /, *args or **kwargs")
+        hint = object if hint is parameter.empty else hint
+        if is_field(default):
+            hint, default = operator.getitem(typing.Annotated, (hint, default)), MISSING
+        fields = [*filter(is_field, getattr(hint, "__metadata__", ()))]
+        if default is not MISSING or not fields or fields[-1].is_required():
+            return name, hint, default
+        field = fields[-1]
         self._defaults[name] = partial(field.get_default, call_default_factory=True)
-        return UNSTATED if field.default_factory else field.default
+        return name, hint, UNSTATED if field.default_factory else field.default
 
-    def bind(self, arguments: dict[str, Any], strict: bool = False) -> dict[str, Any]:
+    def bind(self, arguments: Json, strict: bool = False) -> Json:
         """Return the keyword arguments to call with; ValidationError: they are invalid.
 
         Unless `strict`, text that contains JSON of the right type is converted: "5" to
         5, "true" to True, "[1]" to [1].
         """
-        if self._matches_exactly(arguments):
-            return dict(arguments)
         try:
             for validator in self._validators:
                 arguments = validator.coerce(arguments, strict)
-            return dict(arguments)
         except SchemaError as error:  # the schema is valid: it is too much work
-            raise ValidationError([((), str(error), "")]) from None
-
-    def _matches_exactly(self, arguments: dict[str, Any]) -> bool:
-        """Are these so simple that they need no validation?  Most are."""
-        if self._exact is None or not self._required <= arguments.keys():
-            return False
-        for name, value in arguments.items():
-            if self._exact.get(name) is not type(value):
-                return False
-        return True
+            raise ValidationError([Problem((), str(error))]) from None
+        defaults = {name: make() for name, make in self._defaults.items()
+                    if name not in arguments} if self._defaults else {}
+        return {**arguments, **defaults}
 
     @cached_property
     def _validators(self) -> list[Validator]:
-        schemas = [self.node] if self.given_schema is None else [
-            self.given_schema, self.node]
-        return [*map(Validator, schemas)]
+        return [Validator(schema) for schema in (self.given_schema, self.node)
+                if schema is not None]
 
-    def call(self, arguments: dict[str, Any]) -> Any:
+    def call(self, arguments: Json) -> Any:
         """Call the function with the arguments from bind(), and the context."""
-        if not (self._positional or self._defaults):
-            return self.fn(**arguments)
-        for name, default in self._defaults.items():
-            if name not in arguments:
-                arguments[name] = default()
-        args = [arguments.pop(name, default) for name, default in self._positional]
-        return self.fn(*args, **arguments)
+        return self.fn(**arguments)
 
     @cached_property
     def description(self) -> str:
         """The docstring, without the parameters if the schema describes them."""
+        from inspect import cleandoc
+
         doc = self.function.__doc__ or ""
-        if self.given_schema is not None:
-            return dedent(doc).strip()
-        return split_docstring(doc)[0]
+        return split_docstring(doc)[0] if self.given_schema is None else cleandoc(doc)
 
     @cached_property
     def schema(self) -> Any:
-        """The inputSchema; descriptions come from Annotated or from the docstring."""
+        """The inputSchema; descriptions come from the docstring, or else the hints."""
         if self.given_schema is not None:
             return self.given_schema
         descriptions = split_docstring(self.function.__doc__ or "")[1]
         return {**self.node, "properties": {
-            name: {"description": descriptions[name], **part}
-            if name in descriptions else part
-            for name, part in self.node["properties"].items()}}
+            name: {**part, "description": descriptions[name]} if name in descriptions
+            else part for name, part in self.node["properties"].items()}}
 
 
-# Google, NumPy, Sphinx: patterns of the section on parameters, and of each in it.
-DOC_STYLES = (
-    (r"^(?:Args|Arguments|Parameters|Params):[ \t]*\n((?:[ \t]+\S.*\n|[ \t]*\n)+)",
-     r"^\*{0,2}(\w+)[ \t]*(?:\(.*?\))?:[ \t]*(.*\n(?:[ \t]+.*\n|\n)*)"),
-    (r"^Parameters\n-{3,}[ \t]*\n((?:(?!.*\n-{3,}).*\n)+)",
-     r"^\*{0,2}(\w+)(?:[ \t]*:.*)?\n((?:[ \t]+.*\n|\n)*)"),
-    (r"((?:^:param\b.*\n(?:[ \t]+.*\n)*)+)",
-     r"^:param (?:[^:\n]*[ ])?\*{0,2}(\w+):(.*\n(?:[ \t]+.*\n)*)"),
-)
-
-
-def dedent(text: str) -> str:
-    head, *lines = text.expandtabs().split("\n")
-    margins = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
-    dedented = (line[min(margins, default=0):].rstrip() for line in lines)
-    return "\n".join([head.strip(), *dedented])
+ARGUMENTS = (r"(?m)^(?:Args|Arguments|Parameters|Params):[ \t]*\n"
+             r"((?:[ \t]+\S.*\n|[ \t]*\n)+)")
+ARGUMENT = r"(?m)^\*{0,2}(\w+)[ \t]*(?:\(.*?\))?:[ \t]*(.*\n(?:[ \t]+.*\n|\n)*)"
 
 
 def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """A docstring without its section on parameters, and the description of each."""
-    text = dedent(doc).rstrip() + "\n"
-    text = re.sub(r"(?m)^:type\b.*\n(?:[ \t]+.*\n)*", "", text)
-    descriptions: dict[str, str] = {}
-    remarks = ""
-    for section, entry in DOC_STYLES:
-        for body in re.findall(section, text, re.MULTILINE):
-            body = dedent("\n" + body) + "\n"
-            for name, description in re.findall(entry, body, re.MULTILINE):
-                descriptions[name] = " ".join(description.split())
-            # Other lines of the section stay: a model should read them too.
-            remark = re.sub(entry, "", body, flags=re.MULTILINE).strip()
-            remarks += f"\n\n{remark}" if remark else ""
-        text = re.sub(section, "", text, flags=re.MULTILINE)
-    return (text.strip() + remarks).strip(), descriptions
+    """A docstring without its section "Args:", and the descriptions in that."""
+    from inspect import cleandoc
+
+    text, *sections = re.split(ARGUMENTS, cleandoc(doc) + "\n")
+    descriptions, rest, remarks = {}, sections[1::2], []
+    for body in map(cleandoc, ("\n" + section for section in sections[::2])):
+        for name, description in re.findall(ARGUMENT, body + "\n"):
+            description = re.sub(  # the items of a list keep their lines
+                r"\s*\n\s*(?=\S)(?![-*•]\s|\d+[.)]\s)", " ", description.strip())
+            descriptions[name] = re.sub(r"\s*\n\s*", "\n", description)
+        # Other lines of the section stay: a model should read them too.
+        remarks.append(re.sub(ARGUMENT, "", body + "\n"))
+    parts = (part.strip() for part in (text, *rest, *remarks))
+    return "\n\n".join(filter(None, parts)), descriptions
 
 
 # URI templates, used backwards: from a URI to the values of the variables.
 
-ONE_SEGMENT, ANY_SEGMENTS = "[^/?#]+?", "[^?#]+?"  # what a variable may match
-
-
-def atomic_group(literal: str, name: str, value: str) -> str:
-    """A variable and the first literal after it, as an atomic group.
-
-    `(?=(?P<x>...))(?P=x)` matches once and never backtracks (Python has atomic groups
-    only from 3.11 on).  So a URI of a few thousand dashes takes no time with
-    `{y}-{m}-{d}`.  No match is lost if the next variable may match at least as much.
-    """
-    return f"(?=(?P<{name}>{value}){literal})(?P={name}){literal}"
+VARIABLE = r"\{(\+?)([A-Za-z_]\w*)(\*?)\}"
+QUERY = r"\{\?([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}\Z"
+MAX_URI = 4000  # characters; matching longer ones takes noticeable time
 
 
 class UriTemplate:
     """An RFC 6570 template that is matched with URIs.
 
-    `{x}` and `{/x}` match no slash, not even as %2F; `{+x}` and `{x*}` do.  `{?x,y}`
-    and `{&x}` match in any order, and none is required.  No variable matches a path
-    with a `..` segment or a NUL; `{+x}` and `{x*}` match no absolute path and no drive.
-    ValueError: another operator.  literal: the number of characters outside braces; of
-    several matching templates, prefer the one with most.
+    `{x}` matches no slash, not even as %2F; `{+x}` and `{x*}` do, and there can be one
+    of them.  `{?x,y}`, at the end, matches in any order, and none is required.  No
+    variable matches a drive, an absolute path, or one with a `..` segment.  literal:
+    the number of characters outside braces; of several matching templates, prefer the
+    one with most.
+
+    Raises:
+        ValueError: another expression, or none of these.
     """
 
     def __init__(self, text: str) -> None:
-        parts = re.split(r"\{([+/?&]?)([A-Za-z_]\w*\*?(?:,[A-Za-z_]\w*\*?)*)\}", text)
-        self.literal = sum(map(len, parts[::3]))
-        self.names = re.findall(r"\w+", " ".join(parts[2::3]))
-        self._one_segment: set[str] = set()  # names in `{x}` and `{/x}`
-        self._query: set[str] = set()        # names in `{?x}` and `{&x}`
-        repeated = len({*self.names}) < len(self.names)
-        if repeated or re.search("[{}]", "".join(parts[::3])):
-            raise ValueError(f"{text!r} is not a URI template that can be matched")
-        signs = ["+" if "*" in names else sign
-                 for sign, names in zip(parts[1::3], parts[2::3])]
-        pattern = re.escape(parts[0])
-        for sign, names, literal, following in zip(
-                signs, parts[2::3], parts[3::3], [*signs[1:], "end"]):
-            pattern += self._pattern(sign, re.findall(r"\w+", names),
-                                     re.escape(literal), following)
-        self._regex = re.compile(pattern, re.DOTALL)
+        path, query, *_ = [*re.split(QUERY, text), ""]
+        self._query = query.split(",") if query else []
+        first, *parts = re.split(VARIABLE, path)
+        literals, variables = [first, *parts[3::4]], parts[1::4]
+        many = [name for plus, name, star in zip(parts[::4], variables, parts[2::4])
+                if plus or star]
+        self.names = variables + self._query
+        self.literal = sum(map(len, literals))
+        if (len({*self.names}) < len(self.names) or len(many) > 1
+                or re.search("[{}]", "".join(literals)) or "" in literals[1:-1]):
+            raise ValueError(
+                f"{text!r} is not a URI template that can be matched: it may have "
+                "{x} with text between them, one {+x} or {x*}, and {?x,y} at the end")
+        self._free = many + self._query  # these may hold slashes
+        ends = [*map(re.escape, literals[:-1]), re.escape(literals[-1]) + r"\Z"]
+        # A variable ends where the text after it begins first.  What a lookahead has
+        # found is not tried otherwise: so no URI takes exponential time.
+        self._pattern = re.compile(ends[0] + "".join(
+            f"(?P<{name}>[^?#]+){end}" if name in many else
+            f"(?=(?P<{name}>[^/?#]+?){end})(?P={name}){end}"
+            for name, end in zip(variables, ends[1:])))
 
-    def _pattern(self, operator: str, names: list[str], literal: str,
-                 following: str) -> str:
-        """The pattern of an expression and the literal text after it.
-
-        following: the operator of the next expression, or "end".
-        """
-        if operator in ("?", "&"):
-            self._query.update(names)
-            return rf"(?:\{operator}([^#]*))?" + literal
-        value = ANY_SEGMENTS if operator == "+" else ONE_SEGMENT
-        if operator != "+":
-            self._one_segment.update(names)
-        if operator == "/":  # each may be missing
-            return "".join(f"(?:/(?P<{name}>{value}))?" for name in names) + literal
-        *others, last = names
-        pattern = "".join(atomic_group(",", name, value) for name in others)
-        if following == "+" or following == "" and operator == "":
-            return pattern + atomic_group(literal, last, value)
-        return f"{pattern}(?P<{last}>{value}){literal}"
-
-    def match(self, uri: str) -> dict[str, Any] | None:
-        """The decoded values of the variables; None: the URI does not match.
-
-        A query variable that occurs twice has a list of values.
-        """
-        match = self._regex.fullmatch(uri) if len(uri) <= MAX_URI else None
-        if not match:
+    def match(self, uri: str) -> dict[str, str] | None:
+        """The decoded values of the variables; None: the URI does not match."""
+        path, _, query = uri.partition("?") if self._query else (uri, "", "")
+        found = self._pattern.match(path) if len(uri) <= MAX_URI else None
+        if found is None or "#" in query:
             return None
-        values: dict[str, Any] = {name: percent_decode(raw) for name, raw
-                                  in match.groupdict().items() if raw is not None}
-        query: dict[str, list[str]] = {}
-        named_groups = self._regex.groupindex.values()
-        for group, text in enumerate(match.groups(), 1):
-            for pair in text.split("&") if text and group not in named_groups else ():
-                name, _, raw = pair.partition("=")
-                query.setdefault(name, []).append(percent_decode(raw))
-        decoded = [*values.items()]
-        decoded += [(name, text) for name, texts in query.items() for text in texts]
-        if query.keys() - self._query or not all(
-                self._is_safe(*pair) for pair in decoded):
-            return None
-        values.update((name, texts if len(texts) > 1 else texts[0])
-                      for name, texts in query.items())
-        return values
+        pairs = dict(pair.partition("=")[::2] for pair in query.split("&") if query)
+        values = {name: percent_decode(text)
+                  for name, text in {**found.groupdict(), **pairs}.items()}
+        safe = all(is_safe(text) and (name in self._free or text != "." and not (
+            {*"/\\"} & {*text})) for name, text in values.items())
+        return values if safe and pairs.keys() <= {*self._query} else None
 
-    def _is_safe(self, name: str, text: str) -> bool:
-        segments = re.split(r"[/\\]", text)
-        if ".." in segments or "\0" in text:
-            return False
-        if name in self._one_segment:
-            return len(segments) == 1 and text != "."
-        return segments[0] != "" and not re.match("[A-Za-z]:", text) or text == ""
+
+def is_safe(text: str) -> bool:
+    """Whether no system takes it for a path that leads elsewhere."""
+    segments = re.split(r"[/\\]", text)
+    return not (
+        "\0" in text or text and not segments[0]
+        or re.match("[A-Za-z]:", text) or "::$" in text  # a drive, a stream of NTFS
+        or any(".." in segment and not segment.strip(". ") for segment in segments))
 
 
 # -- 10. Server ------------------------------------------------------------------------
-# Each request takes four steps, see ServerSession.handle: choose the policy of its era
-# (policy_of), validate it (validate_request), call its handler (dispatch), finish the
-# result (finalize).  The method handlers are the same for all eras: what differs is in
-# ctx.policy, and METHODS says which revisions have the method.
+# Each request takes four steps, see ServerSession.handle: whose is it (peer_of), may it
+# be called (validate), call its handler (Server._dispatch), finish the result
+# (finalize).  The method handlers are the same for all revisions: what differs is in
+# the peer, and METHODS says which revisions have the method.
+#
+# Where a handler runs, and why each way exists:
+#
+#   threaded       The default: the reader itself, if nothing else runs (Reading), or
+#                  else a thread of the pool.  A hand-over to another thread for each
+#                  call would double its time: a round trip is 1.1 times a bare loop's
+#                  if the reader runs the handler, 2.4 times with a queue to a pool,
+#                  and 6.7 times with a thread for each request.
+#   threaded=False  The thread that called `serve` or `run`; with Client(server) the
+#                  one that waits for a result.  For what belongs to one thread: a
+#                  sqlite3 connection, COM, Qt.  Another thread reads on, so that
+#                  pings and cancellations are handled meanwhile.
+#   run_handler    A thread of the host's choice (Blender, IDA, Tk): it is handed a
+#                  function without arguments, and a worker waits until it has run.
+#   async def      One event loop for all, on a thread of its own, so that a connection
+#                  pool made in one call serves the next.  A worker waits for each
+#                  coroutine; so `def` and `async def` take one path, and `max_workers`
+#                  bounds both.  With threaded=False and run_handler the loop runs on
+#                  the thread of the other handlers, while one of them waits for it.
+#   no threads     Pyodide, WASI, a container's limit: whoever wanted a thread does its
+#                  work.  The thread that serves reads and runs one handler after the
+#                  other; one that asks the client reads on until the answer comes.
+
+current_context: ContextVar[Any] = ContextVar("mcp_min")  # the handler's Context
 
 
 class Context:
     """What a handler can find out and do about the request that it serves.
 
-    A parameter annotated `Context` receives it.  Each call that talks to the client
-    raises Cancelled when the client has cancelled the request or is gone.  Usable from
-    any thread; when the request has been answered, progress and messages are dropped.
+    A parameter annotated `Context` receives it:
 
-    Methods that ask the client (elicit, sample, list_roots, ask) block until it has
-    answered.  In the modern era they end the handler instead, by an exception that
-    `except Exception` does not catch, and the handler runs again from the top when the
-    answers have come.  So put side effects before a question into `once`.  In that era
-    only tools, prompts and resources can ask, and only on the handler's own thread.
+        @server.tool
+        def copy(paths: list[str], ctx: Context) -> str:
+            for path in ctx.track(paths):       # reports progress, stops if cancelled
+                ctx.info(f"copying {path}")     # a log message for the client
+            if ctx.elicit("Delete the originals?", bool).data: ...
+
+    Each call that talks to the client raises Cancelled when the client has cancelled
+    the request or is gone.  Usable from any thread; when the request has been answered,
+    progress and messages are dropped.
+
+    Methods that ask the client (elicit, elicit_url, sample, list_roots, ask) block
+    until it has answered, or raise RequestTimeout after `timeout` seconds in which
+    neither an answer nor progress came.  McpError: the client did not declare the
+    capability, or its answer does not fit.  In the stateless revision they end the
+    handler instead, by an exception that `except Exception` does not catch, and the
+    handler runs again from the top when the answers have come; `timeout` is without
+    effect.  So put side effects before a question into `once`.  In that revision only
+    tools, prompts and resources can ask, and only on the handler's own thread.
+    `key` names a question within its request; give one if the order of your questions
+    may change when the handler runs again.
+
+    Check `client_capabilities` before you ask: in the stateless revision no `except
+    Exception` notices that the client cannot be asked.  Where `run_handler` puts
+    handlers on a main loop, a question in a handshake revision blocks that loop.
+
+    Answers so far and results of `once` travel through the client in that revision.
+    They are signed for this request, so that the client cannot change them, but it can
+    read them: keep no secret there.  It may send the same state again for 15 minutes,
+    so what stands after the last question must tolerate a second run.  Replicas of a
+    server share one `state_secret` of 32 bytes; other servers must not have it.
+
+    Texts of exceptions reach the client, tracebacks do not.  With `mask_errors` only
+    those of ToolError and McpError do, and what is wrong with arguments.
 
     In an `async def` handler await the methods that return something: `await
     ctx.elicit(…)`.  The others act at once, whether awaited or not.
     """
 
-    loop_thread = 0  # the identity of the thread that runs its `async def` handler
-    _asked_keys: AbstractSet[Any] = frozenset()
-    _pending_calls: tuple[PendingCall, ...] = ()  # all that must have been awaited
-
-    if TYPE_CHECKING:  # see section 12
-        request_context: Any
-        session: Any
-        fastmcp: Any
+    _loop_thread = 0  # the identity of the thread that runs its `async def` handler
+    _asked: AbstractSet[str] = frozenset()  # keys of questions
 
     def __class_getitem__(cls, item: Any) -> type[Context]:
-        return cls  # Context[ServerSession, AppContext] of the official SDK
+        return cls  # Context[...]
 
-    def __init__(self, server: Server, incoming: IncomingRequest, policy: Any,
-                 server_session: ServerSession | None = None) -> None:
-        self.server, self.incoming, self.policy = server, incoming, policy
-        self.server_session = server_session  # None for a notification
+    def __init__(self, server: Server, request: IncomingRequest | None,
+                 peer: SessionPeer | RequestPeer) -> None:
+        self.server = server
+        self._request, self._peer = request, peer  # no request: a notification
 
-    request_id = property(lambda self: self.incoming.id,
-                          doc="The id of the request, as received.")
-    meta = property(lambda self: self.incoming.params.get("_meta") or {},
-                    doc="The `_meta` of the request, as received.")
-    client_info = property(lambda self: self.policy.client_info,
-                           doc="The client's name and version, as a dict.")
-    client_capabilities = property(lambda self: self.policy.client_capabilities,
-                                   doc="The capabilities that the client has declared.")
-    protocol_version = property(lambda self: self.policy.version,
-                                doc="The revision in which the request is served.")
-    cancelled = property(lambda self: self.incoming.cancelled,
-                         doc="True once the request was cancelled or the client left.")
-    cancel_reason = property(lambda self: self.incoming.cancel_reason,
-                             doc="The reason that the client gave for it, or None.")
-    lifespan_context = property(lambda self: self.server.async_runtime.context,
-                                doc="The value that the server's `lifespan` yielded.")
+    @property
+    def request_id(self) -> Any:
+        """The id of the request, as received; None for a notification."""
+        return self._request and self._request.id
 
-    def _call_or_awaitable(self, run: Callable[[], T]) -> T:
-        """Return what `run` returns; in an `async def` handler an awaitable of it."""
-        if self.loop_thread != threading.get_ident():
-            return run()
-        self._pending_calls += (PendingCall(run),)
-        return self._pending_calls[-1]  # type: ignore[return-value]
+    @property
+    def meta(self) -> Json:
+        """The `_meta` of the request, as received."""
+        return as_object(self._request and self._request.params.get("_meta"))
 
-    def check_awaited(self) -> None:
-        """RuntimeError if the handler has ended without awaiting a result."""
-        for call in self._pending_calls:
-            if not call.awaited:
-                raise RuntimeError(NOT_AWAITED)
+    @property
+    def client_info(self) -> Json:
+        """The client's name and version, as a dict."""
+        return self._peer.client_info
+
+    @property
+    def client_capabilities(self) -> Json:
+        """The capabilities that the client has declared."""
+        return self._peer.client_capabilities
+
+    @property
+    def protocol_version(self) -> str:
+        """The revision in which the request is served."""
+        return self._peer.version
+
+    @property
+    def lifespan_context(self) -> Any:
+        """The value that the server's `lifespan` yielded."""
+        return self.server._runtime.context
+
+    # -- cancellation
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the request was cancelled or the client is gone."""
+        return bool(self._request and self._request.cancelled)
+
+    @property
+    def cancel_reason(self) -> str | None:
+        """The reason that the client gave for the cancellation, or None."""
+        return self._request.cancel_reason if self._request else None
 
     def check_cancelled(self) -> None:
-        """Raise Cancelled if the request was cancelled, or the client has gone."""
-        if self.incoming.cancelled:
+        """Raise Cancelled if the request was cancelled, or the client is gone."""
+        if self.cancelled:
             raise Cancelled()
 
     def wait(self, seconds: float) -> None:
-        """Sleep for some seconds; raise Cancelled when the request is cancelled."""
-        return self._call_or_awaitable(partial(self._wait, seconds))
+        """Sleep for some seconds; raise Cancelled as soon as the request is cancelled.
 
-    def _wait(self, seconds: float) -> None:
-        self.incoming.connection.reading.hand_over_reading(self.incoming)
+        See basic/utilities/cancellation.
+        """
+        if self._in_loop():
+            import asyncio
+
+            return asyncio.sleep(seconds)  # type: ignore[return-value]
+        if self._request:
+            self._request.connection.reading.hand_over(self._request)
         self._cancel_event.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
         self.check_cancelled()
-
-    @cached_property
-    def _step_results(self) -> Json:  # the policy's own dict: see step_results there
-        return self.policy.step_results()  # type: ignore[no-any-return]
+        return None
 
     @cached_property
     def _cancel_event(self) -> threading.Event:
         # One for all waits, because a hook cannot be removed.
         event = threading.Event()
-        self.incoming.on_cancel(event.set)
+        if self._request:
+            self._request.on_cancel(event.set)
         return event
 
-    def notify(self, method: str, params: Json | None = None) -> Awaitable[None]:
-        """Send a notification, unless the request has been answered."""
-        self.check_cancelled()
-        self.incoming.notify(method, params or {})
-        return DONE
+    # -- reports and messages
 
     def report_progress(self, progress: float, total: float | None = None,
                         message: str | None = None) -> Awaitable[None]:
@@ -5349,12 +4690,17 @@ class Context:
         Progress that does not increase is not sent (basic/utilities/progress).
         """
         self.check_cancelled()
-        self.incoming.report_progress(progress, total, message)
-        return DONE
+        if self._request:
+            self._request.report_progress(progress, total, message,
+                                          may_block=not self._in_loop())
+        return self._sent()
 
-    def track(self, iterable: Iterable[Any], total: float | None = None,
-              message: str | None = None) -> Iterator[Any]:
-        """Yield the items, report progress every 0.1 s, and check for Cancelled."""
+    def track(self, iterable: Iterable[T], total: float | None = None,
+              message: str | None = None) -> Iterator[T]:
+        """Yield the items, report progress every 0.1 s, and check for Cancelled.
+
+        total: by default the length of the iterable, if it has one.
+        """
         if total is None:
             total = getattr(iterable, "__len__", lambda: None)()
         due = 0.0
@@ -5369,51 +4715,84 @@ class Context:
             logger_name: str | None = None) -> Awaitable[None]:
         """Send a log message, if the client has asked for that level.
 
-        data: any JSON value.  ValueError: there is no such level.  debug, info and so
-        on are the same without the first argument (server/utilities/logging).
+        data: any JSON value.  debug, info, notice, warning, error, critical, alert and
+        emergency are the same without the first argument (server/utilities/logging).
+
+        Raises:
+            ValueError: there is no such level.
         """
         self.check_cancelled()
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
-        if self.policy.logs(level):
-            self.incoming.notify(LOG_MESSAGE, {
+        if self._peer.logs(level):
+            self._notify(LOG_MESSAGE, {
                 "level": level, **wire_fields(logger=logger_name),
                 "data": to_json_data(data)})
-        return DONE
+        return self._sent()
 
     debug, info = partialmethod(log, "debug"), partialmethod(log, "info")
     notice, warning = partialmethod(log, "notice"), partialmethod(log, "warning")
     error, critical = partialmethod(log, "error"), partialmethod(log, "critical")
     alert, emergency = partialmethod(log, "alert"), partialmethod(log, "emergency")
 
-    def elicit(self, message: str, schema: Any = None, key: str | None = None,
-               timeout: float | None = 600, *, response_type: Any = None) -> Elicited:
-        """Ask the user to fill in a form; blocks, see Context (client/elicitation).
+    def notify(self, method: str, params: Json | None = None) -> Awaitable[None]:
+        """Send any notification, unless the request has been answered."""
+        self.check_cancelled()
+        self._notify(method, params or {})
+        return self._sent()
 
-        schema, or response_type: a dataclass or TypedDict class; a list of choices or a
-        scalar type, asked for as the property `value`; a flat JSON Schema of primitives
-        and choices; or None, to ask for consent only.  ValueError: a form cannot ask
-        for it.  key: the name of the question within this request; give one if the
-        order of your questions may change when the handler runs again.  timeout:
-        seconds until RequestTimeout; without effect in the modern era.  McpError: the
-        client gave invalid answers, or did not declare the capability; in the modern
-        era the latter ends the handler, and the client gets the error.
+    def _notify(self, method: str, params: Json) -> None:
+        if self._request:
+            self._request.notify(method, params, may_block=not self._in_loop())
+        else:
+            self._peer.notify(method, params)
+
+    def _in_loop(self) -> bool:
+        return self._loop_thread == threading.get_ident()
+
+    def _sent(self) -> Awaitable[None]:
+        """To be awaited or not: on the loop's thread nothing may block for room."""
+        outbox = self._peer.connection.outbox
+        return Sent(outbox if self._in_loop() and outbox.is_crowded() else None)
+
+    # -- asking the client
+
+    def elicit(self, message: str, schema: Any = None, key: str | None = None,
+               timeout: float | None = 600) -> Elicited:
+        """Ask the user to fill in a form (client/elicitation); blocks, see Context.
+
+        schema: a dataclass or TypedDict class; a list of choices or a scalar type,
+        asked for as the property `value`; a flat JSON Schema of primitives and choices;
+        or None, to ask for consent only.
+
+        Raises:
+            ValueError: a form cannot ask for a field, which is named.
         """
-        form = Form(response_type if schema is None else schema)
-        params = {"message": message, "requestedSchema": form.schema}
-        return self._ask_one("elicitation/create", params, form.read, key, timeout)
+        form = Form(schema)
+        return self._ask_one(Question("elicitation/create", {
+            "message": message, "requestedSchema": form.schema}, form.read),
+            key, timeout)
 
     def elicit_url(self, message: str, url: str, elicitation_id: str | None = None,
                    key: str | None = None, timeout: float | None = 600) -> Elicited:
         """Ask the user to visit a URL; "accept" means that the user agreed to open it.
 
-        Blocks; key and timeout are as in `elicit`.  ValueError: not a URL.
-        elicitation_id: ignored, because one is generated.
+        elicitation_id: the name of this in `notifications/elicitation/complete`; by
+        default a random one.  The stateless revision has neither.
+
+        Raises:
+            ValueError: not a URL.
         """
         if not re.match(URI_START, url):
             raise ValueError(f"not a URL: {url!r:.100}")
-        return self._ask_one("elicitation/create", {
-            "mode": "url", "message": message, "url": url}, read_elicited, key, timeout)
+        params = {"mode": "url", "message": message, "url": url}
+        if self._peer.stateless:
+            elicitation_id = None
+        else:
+            elicitation_id = elicitation_id or os.urandom(8).hex()
+            params["elicitationId"] = elicitation_id
+        return self._ask_one(Question("elicitation/create", params, lambda answer: (
+            Elicited(read_action(answer), elicitation_id=elicitation_id))), key, timeout)
 
     def sample(self, messages: Any, *, system_prompt: str | None = None,
                max_tokens: int = 512, temperature: float | None = None,
@@ -5421,139 +4800,213 @@ class Context:
                timeout: float | None = 600, **params: Any) -> Sampled:
         """Let the client's model continue a str, a message, or a list of both.
 
-        Blocks; key, timeout and McpError are as in `elicit`.  params: further
-        parameters of the request, such as modelPreferences (client/sampling).
+        Blocks, see Context.  params: further parameters of the request, such as
+        modelPreferences (client/sampling).
         """
         messages = messages if type(messages) is list else [messages]
-        params = {
+        return self._ask_one(question_for("sampling/createMessage", {
             "messages": [message_of(m) for m in messages], "maxTokens": max_tokens,
             **wire_fields(systemPrompt=system_prompt, temperature=temperature,
-                          tools=tools, toolChoice=tool_choice), **params}
-        return self._ask_one("sampling/createMessage", params, Sampled, key, timeout)
+                          tools=tools, toolChoice=tool_choice), **params}, Sampled.of),
+            key, timeout)
 
     def list_roots(self, timeout: float | None = 600) -> list[Json]:
-        """The client's roots: uri and name (client/roots); blocks as `elicit`.
+        """The client's roots: uri and name (client/roots); blocks, see Context.
 
         A root is a directory that the client lets this server work in.
         """
-        return self._ask_one("roots/list", {}, lambda answer: list(answer["roots"]),
-                             None, timeout)
+        return self._ask_one(
+            question_for("roots/list", {}, lambda answer: list(answer["roots"])),
+            None, timeout)
 
     def ask(self, requests: dict[str, Json],
             timeout: float | None = 600) -> dict[str, Json]:
-        """Ask several questions at once; blocks, as `elicit`.
+        """Ask several questions at once; blocks, see Context.
 
         {key: {"method": …, "params": …}} -> {key: answer}, both as in the protocol.
-        ValueError: another method than those of CLIENT_REQUESTS.
+
+        Raises:
+            ValueError: a client cannot be asked this.
         """
-        for request in requests.values():
+        questions = {}
+        for key, request in requests.items():
             if request.get("method") not in CLIENT_REQUESTS:
                 raise ValueError(f"a client cannot be asked this: {request}")
-        return self._ask({key: question_for(r["method"], r.get("params") or {}, dict)
-                          for key, r in requests.items()}, timeout, dict)
+            question = question_of(request["method"], request.get("params") or {})
+            questions[self._new_key(key, question)] = question
+        return self._blocking(lambda: self._ask(questions, timeout))
 
-    def _ask_one(self, method: str, params: Json, make: Callable[[Json], T],
-                 key: str | None, timeout: float | None) -> T:
-        def only(answers: Json) -> T:
-            [answer] = answers.values()
-            return answer  # type: ignore[no-any-return]
+    def _ask_one(self, question: Question[T], key: str | None,
+                 timeout: float | None) -> T:
+        name = self._new_key(key, question)
 
-        return self._ask({key: question_for(method, params, make)}, timeout, only)
+        def run() -> T:
+            answers: dict[str, T] = self._ask({name: question}, timeout)
+            return answers[name]
 
-    def _ask(self, questions: dict[Any, Question], timeout: float | None,
-             pick: Callable[[Json], T]) -> T:
+        return self._blocking(run)
+
+    def _ask(self, questions: dict[str, Question[Any]], timeout: float | None) -> Json:
+        if self._request is None:
+            raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
+        return self._peer.ask(self._request, questions, timeout)
+
+    def _new_key(self, key: str | None, question: Question[Any]) -> str:
         self.check_cancelled()
-        with self.server.lock:  # several threads may ask at once
-            number = len(self._asked_keys) + 1  # so their order matters
-            questions = {
-                key or f"{CLIENT_REQUESTS[question.method]}-{number}": question
-                for key, question in questions.items()}
-            if self._asked_keys & questions.keys():
-                raise ValueError(f"asked before in this request: {[*questions]}")
-            self._asked_keys |= questions.keys()
-        return self._call_or_awaitable(
-            partial(self._ask_policy, questions, timeout, pick))
+        with self.server._lock:  # several threads may ask at once, so order matters
+            key = key or f"{CLIENT_REQUESTS[question.method]}-{len(self._asked) + 1}"
+            if key in self._asked:
+                raise ValueError(f"asked before in this request: {key}")
+            self._asked |= {key}
+        return key
 
-    def _ask_policy(self, questions: dict[Any, Question], timeout: float | None,
-                    pick: Callable[[Json], T]) -> T:
-        self.incoming.connection.reading.hand_over_reading(self.incoming)
-        return pick(self.policy.ask(self.incoming, questions, timeout))
+    def _blocking(self, run: Callable[[], T]) -> T:
+        """Return what `run` returns; in an `async def` handler an awaitable of it."""
+        return run() if not self._in_loop() else call_in_thread(run)  # type: ignore[return-value]
 
     def once(self, key: str, run: Callable[[], Any]) -> Any:
         """Run a step with side effects once for this request, and return its result.
 
         A handler that asks may run again from the top; then this returns the result of
-        the first run.  key: the name of the step within this request.  TypeError: the
-        result has no JSON form, and so cannot be kept.  In an `async def` handler `run`
-        may be `async def` too.
-        """
-        return self._call_or_awaitable(partial(self._once, key, run))
+        the first run.  key: the name of the step within this request.  In an `async
+        def` handler `run` may be `async def` too.
 
-    def _once(self, key: str, run: Callable[[], Any]) -> Any:
+        Raises:
+            TypeError: the result has no JSON form, and so cannot be kept.
+        """
         self.check_cancelled()
-        if key not in self._step_results:
-            value = self.server.await_if_needed(self, run())
-            self._step_results[key] = json.loads(encode(to_json_data(value)))
-        return self._step_results[key]
+        if self._in_loop():
+            return self._once_async(key, run)
+        if key not in self._steps:
+            self._keep(key, self.server._runtime.value_of(self, run()))
+        return self._steps[key]
+
+    async def _once_async(self, key: str, run: Callable[[], Any]) -> Any:
+        if key not in self._steps:
+            value = run()
+            self._keep(key, await value if hasattr(value, "__await__") else value)
+        return self._steps[key]
+
+    def _keep(self, key: str, value: Any) -> None:
+        self._steps[key] = json.loads(encode(to_json_data(value, strict=True)))
+
+    @cached_property
+    def _steps(self) -> Json:  # the peer's own dict, see RequestPeer.steps
+        return self._peer.steps()
+
+    def ping(self, timeout: float | None = 10) -> None:
+        """Ask the client for a sign of life (basic/utilities/ping); blocks, see Context.
+
+        Raises:
+            RequestTimeout: none came within `timeout` seconds.
+            McpError: the stateless revision has no pings.
+        """
+        if isinstance(self._peer, RequestPeer) or not self._request:
+            raise method_not_found("ping")
+        self.check_cancelled()
+        request, peer = self._request, self._peer
+        return self._blocking(  # type: ignore[return-value]
+            lambda: peer.call(request, {"ping": ("ping", {})}, timeout) and None)
+
+    # -- the server
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
-        """Read a resource of this server.  McpError: there is none with this URI."""
-        return self._call_or_awaitable(partial(self.server.read, self, uri))
+        """Read a resource of this server.
+
+        Raises:
+            McpError: there is none with this URI.
+        """
+        entry, arguments = self.server._resource_at(uri)
+        if self._in_loop():
+            return self._read_async(entry, arguments, uri)  # type: ignore[return-value]
+        return entry.contents(
+            self.server._call(self, entry.signature, arguments), uri)
+
+    async def _read_async(self, entry: Resource, arguments: Json,
+                          uri: str) -> list[ResourceContents]:
+        call = partial(entry.signature.call,
+                       self.server._bind(self, entry.signature, arguments))
+        value = call() if self.server._runtime.on_caller else (
+            await call_in_thread(partial(copy_context().run, call)))
+        return entry.contents(
+            await value if hasattr(value, "__await__") else value, uri)
 
 
-class AwaitableNone:
-    """An awaitable of None, for methods that may be awaited but need not be."""
+class Sent(abc.Coroutine):  # type: ignore[type-arg]
+    """What has been done at once: await it, make a task of it, or ignore it.
 
-    def __await__(self) -> Generator[Any, Any, None]:
-        yield from ()
+    If the outbox is crowded, awaiting it waits for room.
+    """
+
+    result: Any = None
+
+    def __init__(self, crowded: Outbox | None = None) -> None:
+        self._crowded = crowded
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if self._crowded:
+            yield from call_in_thread(self._crowded.wait_for_room).__await__()
+        return self.result
+
+    def send(self, value: Any) -> NoReturn:
+        raise StopIteration(self.result)
+
+    def throw(self, error: Any, *_: Any) -> NoReturn:
+        raise error
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
     def __bool__(self) -> bool:
         return False
 
 
-DONE: Awaitable[None] = AwaitableNone()
+async def call_in_thread(run: Callable[[], T]) -> T:
+    """Call a function that blocks on a thread of its own, so that the loop goes on."""
+    import asyncio
+
+    future = future_class()()
+    future.set_running_or_notify_cancel()
+    job = partial(run_into, future, run)
+    if not start_thread("mcp awaited", job):
+        job()
+    return await asyncio.wrap_future(future)
 
 
-NOT_AWAITED = (
-    "an `async def` handler must await what it asks for: `await ctx.elicit(…)`, and "
-    "so for sample, list_roots, ask, read_resource, once and wait")
+def run_into(future: Future[Any], run: Callable[[], Any]) -> None:
+    try:
+        future.set_result(run())
+    except BaseException as error:
+        future.set_exception(error)
 
 
-class PendingCall:
-    """The awaitable that an `async def` handler gets from a blocking Context method.
-
-    A thread of its own runs the method, so that the event loop is not blocked.
-    """
-
-    awaited = False
-
-    def __init__(self, run: Callable[[], Any]) -> None:
-        self._run = run
-
-    def __await__(self) -> Any:
-        import asyncio
-        from concurrent.futures import Future
-
-        self.awaited = True
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
-        run = partial(run_into, future, self._run)
-        if not start_thread("mcp awaited", run):
-            run()
-        return asyncio.wrap_future(future).__await__()
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(NOT_AWAITED)
+@lru_cache(maxsize=8)
+def answer_validator(method: str) -> Validator:
+    return Validator(ANSWER_SCHEMAS[method])
 
 
-def question_for(method: str, params: Json, make: Callable[[Json], Any]) -> Question:
+def question_for(method: str, params: Json,
+                 make: Callable[[Json], T]) -> Question[T]:
     """A Question; `make` is called with an answer that matches ANSWER_SCHEMAS."""
-    validator = Validator(ANSWER_SCHEMAS[method])
-    return Question(method, params, lambda answer: make(validator.coerce(answer)))
+    return Question(method, params,
+                    lambda answer: make(answer_validator(method).coerce(answer)))
 
 
-def read_elicited(answer: Json) -> Elicited:
-    return Elicited(answer["action"], elicitation_id=answer.get("elicitationId"))
+def question_of(method: str, params: Json) -> Question[Json]:
+    """A Question in the words of the protocol, whose answer stays as it is."""
+    if method != "elicitation/create" or params.get("mode") == "url":
+        return question_for(method, params, dict)
+    form = Form(params.get("requestedSchema"))  # ValueError names a wrong field
+
+    def read(answer: Json) -> Json:
+        form.read(answer)  # ValueError if it does not fit
+        return answer
+
+    return Question(method, params, read)
+
+
+def read_action(answer: Any) -> str:
+    return str(answer_validator("elicitation/create").coerce(answer)["action"])
 
 
 def form_problem(field: Json) -> str:
@@ -5568,7 +5021,7 @@ def form_problem(field: Json) -> str:
     if field_type not in FORM_TYPES:
         return f"the type is {field_type}, not one of {', '.join(FORM_TYPES)}"
     if field_type != "string" and "enum" in field:
-        return "choices that are no text"
+        return "choices that are not strings"
     if field.get("format") not in (None, *FORM_FORMATS):
         return f"the format is {field['format']}, not one of {', '.join(FORM_FORMATS)}"
     return ""
@@ -5586,18 +5039,20 @@ class Form:
     """The form of an elicitation, and the reading of its answer."""
 
     def __init__(self, requested: Any) -> None:
-        is_list = type(requested) in (list, tuple)
-        if is_list and not requested:
-            raise ValueError("no choices to ask for")
-        self._choices = {str(choice): choice for choice in requested} if is_list else {}
         schema: Any = requested
-        if is_list:
+        self._choices: Json = {}
+        if type(requested) in (list, tuple):
+            self._choices = {str(choice): choice for choice in requested}
             schema = {"type": "string", "enum": [*self._choices]}
+            if not requested:
+                raise ValueError("no choices to ask for")
         elif schema is None:  # consent only
             schema = {"type": "object", "properties": {}}
         elif not isinstance(schema, dict):
             schema = schema_of_hint(schema)
-        self._single = type(requested) is not dict and schema.get("type") != "object"
+        elif schema.get("type") != "object" or type(schema.get("properties")) is not dict:
+            raise ValueError('a form needs "type": "object" and "properties"')
+        self._single = schema.get("type") != "object"
         if self._single:
             schema = {"type": "object", "properties": {"value": schema},
                       "required": ["value"]}
@@ -5606,16 +5061,17 @@ class Form:
                 name: form_field(field)
                 for name, field in schema["properties"].items()}})
         self.schema, self._validator = schema, Validator(schema)
-        for name, field in schema.get("properties", {}).items():
+        for name, field in schema["properties"].items():
             problem = form_problem(field if isinstance(field, dict) else {})
             if problem:
                 raise ValueError(f"{name}: a form cannot ask for this: {problem}")
 
     def read(self, answer: Json) -> Elicited:
-        """The answer as an object; ValueError: it does not match the schema."""
-        elicited = read_elicited(answer)
+        """The answer as an object; ValueError if it does not match the schema."""
+        elicited = Elicited(read_action(answer))
         if elicited.action == "accept":
-            elicited.content = answer.get("content")
+            content = answer.get("content")
+            elicited.content = {} if content is None else content
             data = self._validator.coerce(elicited.content)
             data = data["value"] if self._single else data
             elicited.data = self._choices[data] if self._choices else data
@@ -5637,17 +5093,6 @@ def check_object(schema: Any, what: str) -> None:
     Validator(schema)
 
 
-@lru_cache(maxsize=10000)  # it warns once for each name
-def check_tool_name(name: str) -> str:
-    """Return the name; ValueError: it is invalid.  Warns if some hosts reject it."""
-    if not re.fullmatch(TOOL_NAME, name):
-        raise ValueError(f"tool name {name!r}: hosts take {TOOL_NAME}")
-    if "." in name or len(name) > 48:
-        warn(f"mcp_min: tool name {name!r}: some hosts reject dots, "
-             "or over 48 characters\n")
-    return name
-
-
 def write_json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
@@ -5657,28 +5102,27 @@ def to_text(value: Any) -> str:
 
 
 class Registration:
-    """A registered function: its signature, and its descriptor in a list."""
+    """A registered function: its signature, and its descriptor in a list.
+
+    option_names: what its decorator takes.
+    """
 
     list_key = ""       # of the list that it is in
     key_field = "name"  # the field of the descriptor that holds its key
-    option_names = "title description icons meta"
+    option_names = ""
 
     def __init__(self, key: str, fn: Any, options: Json,
                  schema: Json | None = None) -> None:
-        options = dict(options)
-        self.enabled, tags = options.pop("enabled", True), options.pop("tags", None)
-        if tags:  # FastMCP's clients read them there
-            options["meta"] = {**(options.get("meta") or {}),
-                               "fastmcp": {"tags": sorted(tags)}}
         unknown = options.keys() - set(self.option_names.split())
         if unknown:
-            raise TypeError(f"unknown: {', '.join(sorted(unknown))}; known are: "
-                            f"{self.option_names} tags enabled")
+            raise TypeError(f"{key}: unknown: {', '.join(sorted(unknown))}; known are: "
+                            f"{', '.join(self.option_names.split())}")
         self.key = key
-        self.serial = 0  # its number in the Registry
         # Converted now, so that the TypeError comes now.
-        self.options: Json = to_json_data(wire_fields(**options))
+        self.options: Json = to_json_data(wire_fields(**options), strict=True)
         self.signature = Signature(fn, Context, schema=schema)
+        if self.signature.doubt:
+            warn(f"mcp_min: {name_of(fn)}(): {self.signature.doubt}\n")
 
     @cached_property
     def descriptor(self) -> Json:  # not at the start, because it reads the docstring
@@ -5690,30 +5134,29 @@ class Registration:
         """The fields of the descriptor that other registrations do not have."""
         return {}
 
-    def choices(self) -> dict[str, list[Any]]:
-        """The arguments that are declared as a choice, and so can be completed."""
-        return {name: schema["enum"] for name, schema
-                in self.signature.node["properties"].items() if "enum" in schema}
-
 
 class Tool(Registration):
     """A tool and its output schema."""
 
     list_key = "tools"
-    option_names = "title description annotations icons meta"
+    option_names = ("name title description annotations input_schema output_schema "
+                    "icons meta")
 
-    def __init__(self, fn: Any, *, name: str | None = None,
-                 input_schema: Json | None = None, output_schema: Json | None = None,
-                 structured_output: bool = True, **options: Any) -> None:
+    def __init__(self, fn: Any, options: Json) -> None:
+        options = dict(options)
+        name = options.pop("name", None) or name_of(fn)
+        if not re.fullmatch(TOOL_NAME, name):
+            raise ValueError(f"tool name {name!r}: hosts take {TOOL_NAME}")
+        input_schema = options.pop("input_schema", None)
+        output_schema = options.pop("output_schema", None)
         check_object(input_schema, "input_schema")
-        super().__init__(check_tool_name(name or name_of(fn)), fn, options,
-                         input_schema)
+        super().__init__(name, fn, options, input_schema)
         self._output = OutputSchema(None)
-        if output_schema is not None:
+        if output_schema is None:
+            self._output = OutputSchema(*output_schema_of(self.signature.returns))
+        elif output_schema is not False:  # no structured content, whatever it returns
             Validator(output_schema)
             self._output = OutputSchema(*structured_schema(output_schema))
-        elif structured_output:
-            self._output = OutputSchema(*output_schema_of(self.signature.returns))
 
     def own_fields(self) -> Json:
         return wire_fields(input_schema=self.signature.schema,
@@ -5737,10 +5180,7 @@ class Tool(Registration):
         else:
             result = self._structured(value)
         if schema is not None and not result.is_error:
-            problems = "; ".join(self._output.problems(result.structured_content))
-            if problems:
-                raise ValueError("the result does not fit the output schema: "
-                                 + problems)
+            self._output.check(result.structured_content)
         return result
 
     def _structured(self, value: Any) -> ToolResult:
@@ -5755,9 +5195,11 @@ class Prompt(Registration):
     """A prompt; its arguments are the parameters of its function."""
 
     list_key = "prompts"
+    option_names = "name title description icons meta"
 
-    def __init__(self, fn: Any, *, name: str | None = None, **options: Any) -> None:
-        super().__init__(name or name_of(fn), fn, options)
+    def __init__(self, fn: Any, options: Json) -> None:
+        options = dict(options)
+        super().__init__(options.pop("name", None) or name_of(fn), fn, options)
 
     def own_fields(self) -> Json:
         schema = self.signature.schema
@@ -5767,14 +5209,19 @@ class Prompt(Registration):
                         required=name in required)
             for name, parameter in schema["properties"].items()]}
 
+    def result(self, value: Any) -> Json:
+        """The result for what the function returned (server/prompts)."""
+        values = value if type(value) in (list, tuple) else [value]
+        return {**wire_fields(description=self.descriptor.get("description")),
+                "messages": [message_of(v) for v in values]}
+
 
 class Resource(Registration):
     """The resource at a URI, or the resources whose URIs match a template."""
 
     option_names = "name title description mime_type size annotations icons meta"
 
-    def __init__(self, uri: str, fn: Any, *, name: str | None = None,
-                 **options: Any) -> None:
+    def __init__(self, uri: str, fn: Any, options: Json) -> None:
         if not re.match(URI_START, uri):
             raise ValueError(f"a resource needs a URI with a scheme, not {uri!r:.100}")
         self.list_key, self.key_field = "resources", "uri"
@@ -5783,7 +5230,7 @@ class Resource(Registration):
             self.list_key, self.key_field = "resourceTemplates", "uriTemplate"
             self.template = UriTemplate(uri)
             variables = set(self.template.names)
-        super().__init__(uri, fn, {"name": name or name_of(fn), **options})
+        super().__init__(uri, fn, {**options, "name": options.get("name") or name_of(fn)})
         node = self.signature.node
         if not {*node.get("required", ())} <= variables <= {*node["properties"]}:
             raise TypeError(f"{uri}: its placeholders and the parameters differ")
@@ -5809,109 +5256,116 @@ class Resource(Registration):
         return ResourceContents(to_text(value), uri=uri, mime_type=mime_type or default)
 
 
-class Registry:
-    """The tools, prompts, resources or templates, in the order of registration.
+def page_of(entries: dict[str, Any], list_key: str, params: Json, size: int) -> Json:
+    """A page of a list (server/utilities/pagination).
 
-    A cursor holds the serial number of the last entry of a page, so that entries can be
-    added and removed between two pages.  An entry that is registered again takes the
-    place and the number of the old one, so that it is on exactly one page.  Changed
-    under Server.lock; readers copy `entries` first.
+    A cursor is the key of the last entry of a page, so that entries can be added and
+    removed between two pages.
+
+    Raises:
+        McpError: there is no such entry, or no longer.
     """
-
-    def __init__(self, row: Method) -> None:
-        self.capability, self._list_key = row.capability, row.list_key
-        self._last_serial = 0
-        self.entries: dict[str, Any] = {}
-
-    def add(self, entry: Registration) -> None:
-        old = self.entries.get(entry.key)
-        self._last_serial += 1
-        entry.serial = old.serial if old else self._last_serial
-        self.entries[entry.key] = entry
-
-    def get(self, params: Json, what: str) -> Any:
-        """The entry with the name in `params`; McpError: there is none."""
-        name = params.get("name")
-        entry = self.entries.get(name) if type(name) is str else None
-        if entry is None:
-            raise invalid_params(f"Unknown {what}: {name!r:.100}", {"name": name})
-        return entry
-
-    def page(self, params: Json, size: int) -> Json:
-        """A page of the list (server/utilities/pagination); McpError: a bad cursor."""
-        cursor = params.get("cursor")
-        last_serial = 0 if cursor is None else self._read_cursor(cursor)
-        entries = [e for e in list(self.entries.values()) if e.serial > last_serial]
-        result: Json = {self._list_key: [entry.descriptor for entry in entries[:size]]}
-        if len(entries) > size:
-            next_cursor = f"{self._list_key}:{entries[size - 1].serial}"
-            result["nextCursor"] = next_cursor.encode().hex()
-        return result
-
-    def _read_cursor(self, cursor: Any) -> int:
+    keys, cursor, start = list(entries), params.get("cursor"), 0
+    if cursor is not None:
         try:
-            list_key, serial = bytes.fromhex(cursor).decode().split(":")
-            if list_key == self._list_key:
-                return int(serial)
-        except (ValueError, TypeError):
-            pass  # it is no cursor of ours
-        raise invalid_params("Invalid cursor", {"cursor": cursor})
+            start = keys.index(bytes.fromhex(cursor).decode("utf-8", "surrogatepass")) + 1
+        except (TypeError, ValueError):
+            raise invalid_params("Invalid cursor", field="cursor",
+                                 issue="not of this list, or no longer") from None
+    page = keys[start:start + size]
+    result: Json = {list_key: [entries[key].descriptor for key in page]}
+    if start + size < len(keys):
+        result["nextCursor"] = page[-1].encode("utf-8", "surrogatepass").hex()
+    return result
 
 
 LIFESPAN_SECONDS = 5.0  # that leaving a lifespan, or cancelling all tasks, may take
+BLOCKED_SECONDS = 1.0   # an event loop that does nothing for longer is named
 
 
 class AsyncRuntime:
-    """The event loop of all `async def` handlers of a server, and its lifespan.
+    """The event loop of a server's `async def` handlers, and its lifespan.
 
-    The first connection enters the lifespan; the last leaves it and ends the loop,
-    which runs on a thread of its own from the first coroutine on.  on_caller: there is
-    no such thread; a thread that waits for a coroutine runs the loop meanwhile, because
-    handlers must run there.  The first connection decides this, until the last leaves.
+    The first connection enters the lifespan; the last leaves it and ends the loop.  The
+    loop runs on a thread of its own from the first coroutine on; or it is the caller's
+    (`run_async`); or (on_caller) a thread that waits for a coroutine runs it meanwhile,
+    because handlers must run there, or no thread can be started.  The first connection
+    decides this, until the last leaves.
     """
 
     def __init__(self, server: Server, lifespan: Any) -> None:
         self._server, self._lifespan = server, lifespan
-        self.on_caller = False
+        self.context: Any = {}            # the value that the lifespan yielded
         # Guards the next two; held while a lifespan is entered or left.
-        self._lifespan_lock = threading.Lock()
+        self._entering = threading.Lock()
         self._connections = 0
-        self._leave: Callable[[], Any] | None = None
-        self.context: Any = {}             # the value that the lifespan yielded
-        # Guards the next two; held by the thread that runs the loop if on_caller.
-        self._lock = threading.RLock()
+        self._exits = ExitStack()         # what the last connection has to do
+        # Guards the rest; held by the thread that runs the loop if on_caller.
+        self._running = threading.RLock()
         self._loop: Any = None
-        self._adopted = False              # the loop is the application's
-        self._ended = threading.Event()    # set when the loop has been closed
+        self.loop_thread = 0              # its identity, as the last coroutine saw it
+        self.on_caller = False
+        self._ended = threading.Event()   # set when the loop has been closed
+        self._warned = False              # of a handler that blocks the loop
 
-    def enter(self, on_caller: bool) -> None:
+    def enter(self, on_caller: bool, loop: Any = None) -> None:
         """A connection begins."""
-        with self._lifespan_lock:
+        with self._entering:
             if not self._connections:
-                self.on_caller = on_caller
-                if self._lifespan:
-                    self._enter_lifespan()
+                self.on_caller, self._loop = on_caller, loop
+                with ExitStack() as exits:
+                    exits.callback(self._end_loop, loop)
+                    if self._lifespan:
+                        self.context = self._enter_lifespan(exits)
+                    self._exits = exits.pop_all()
             self._connections += 1
 
     def leave(self) -> None:
         """A connection has ended."""
-        with self._lifespan_lock:
+        with self._entering:
             self._connections -= 1
-            if self._connections:
-                return
+            if not self._connections:
+                self._exits.close()
+
+    def value_of(self, ctx: Context, value: Any) -> Any:
+        """What a handler returned; if it is awaitable, wait for it here."""
+        if not hasattr(value, "__await__"):
+            return value
+        result, error = self.run(run_coroutine(ctx, value))
+        if error:
+            raise error
+        return result
+
+    def run(self, coroutine: Any) -> Any:
+        """Run a coroutine on the loop, wait for it, and return its result."""
+        import asyncio
+        from concurrent.futures import TimeoutError as NotYet  # not ours before 3.11
+
+        if not self._has_thread():
+            with self._running:
+                self._loop = self._loop or asyncio.new_event_loop()
+                return self._loop.run_until_complete(coroutine)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        while not (future.done() or self._warned):
             try:
-                if self._leave:
-                    self._leave()
-            finally:
-                self._leave = None
-                self._close()
+                return future.result(BLOCKED_SECONDS)
+            except NotYet:
+                alive = threading.Event()
+                self._loop.call_soon_threadsafe(alive.set)
+                if not alive.wait(BLOCKED_SECONDS):
+                    self._warn_of_blocked_loop()
+        return wait_for(future)
 
-    def adopt(self, loop: Any) -> None:
-        """Use a loop of the application, which goes on after the last connection."""
-        with self._lock:
-            self._loop, self._adopted = loop, True
+    def _warn_of_blocked_loop(self) -> None:
+        frame = user_frame(self.loop_thread)
+        with self._running:
+            warned, self._warned = self._warned, True
+        if frame and not warned:
+            warn("mcp_min: an `async def` handler blocks the event loop for all others, "
+                 f"at {frame.f_code.co_filename}:{frame.f_lineno}: await something, or "
+                 "make it `def`\n")
 
-    def _enter_lifespan(self) -> None:
+    def _enter_lifespan(self, exits: ExitStack) -> Any:
         import contextlib
 
         manager = self._lifespan(self._server)
@@ -5920,68 +5374,23 @@ class AsyncRuntime:
         elif hasattr(manager, "__next__"):
             manager = contextlib.contextmanager(self._lifespan)(self._server)
         if hasattr(manager, "__aenter__"):
-            context = self.wait(self._enter_async(manager))
+            context, leave = self.run(enter_in_task(manager))
+            exits.callback(lambda: self.run(leave()))
         else:
-            context = manager.__enter__()
-            self._leave = partial(manager.__exit__, None, None, None)
-        self.context = {} if context is None else context
+            context = exits.enter_context(manager)
+        return {} if context is None else context
 
-    async def _enter_async(self, manager: Any) -> Any:
-        """Enter and leave in one task, because a task group inside insists on that."""
+    def _has_thread(self) -> bool:
+        """Start the thread of the loop if there is none; False if on_caller."""
         import asyncio
 
-        entered, leave = asyncio.get_running_loop().create_future(), asyncio.Event()
-
-        async def live() -> None:
-            async with manager as context:
-                entered.set_result(context)
-                await leave.wait()
-
-        async def end() -> None:
-            leave.set()
-            done, _ = await asyncio.wait({task}, timeout=LIFESPAN_SECONDS)
-            if not done:
-                raise TimeoutError(f"the lifespan goes on after {LIFESPAN_SECONDS} s")
-            await task
-
-        task = asyncio.ensure_future(live())
-        await asyncio.wait({task, entered}, return_when=asyncio.FIRST_COMPLETED)
-        if not entered.done():
-            await task  # raises its error
-        self._leave = lambda: self.wait(end())
-        return entered.result()
-
-    def submit(self, coroutine: Any) -> Future[Any]:
-        """Run a coroutine on the thread of the loop; returns a future at once."""
-        import asyncio
-
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop_with_thread())
-
-    def wait(self, coroutine: Any, in_task: bool = False) -> Any:
-        """Run a coroutine, wait for it, and return its result.
-
-        in_task: another thread runs the loop, and waits for this one.
-        """
-        import asyncio
-
-        if in_task:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-        if not self.on_caller and self._loop_with_thread():
-            return self.submit(coroutine).result()
-        with self._lock:
-            self._loop = self._loop or asyncio.new_event_loop()
-            return self._loop.run_until_complete(coroutine)
-
-    def _loop_with_thread(self) -> Any:
-        import asyncio
-
-        with self._lock:
-            if not self._loop:
+        with self._running:
+            if not (self._loop or self.on_caller):
                 self._loop = asyncio.new_event_loop()
                 self._ended.clear()
                 self.on_caller = not start_thread("mcp event loop",
-                                                  partial(self._run, self._loop))
-            return None if self.on_caller else self._loop
+                                                   partial(self._run, self._loop))
+            return not self.on_caller
 
     def _run(self, loop: Any) -> None:
         import asyncio
@@ -5990,42 +5399,62 @@ class AsyncRuntime:
         while not loop.is_closed():
             try:
                 loop.run_forever()
-                loop.run_until_complete(self._cancel_tasks())
+                loop.run_until_complete(cancel_tasks())
                 loop.close()
                 self._ended.set()
             except BaseException:  # such as the exit() of a task that a handler started
                 log_exception("mcp_min: a task of the event loop failed")
 
-    async def _cancel_tasks(self) -> None:
-        import asyncio
-
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=LIFESPAN_SECONDS)
-        await asyncio.get_running_loop().shutdown_asyncgens()
-
-    def _close(self) -> None:
-        with self._lock:
+    def _end_loop(self, adopted: Any) -> None:
+        with self._running:
             loop, self._loop = self._loop, None
-            adopted, self._adopted = self._adopted, False
             if not loop or adopted:
                 return
             if self.on_caller:
-                loop.run_until_complete(self._cancel_tasks())
+                loop.run_until_complete(cancel_tasks())
                 loop.close()
             else:
                 loop.call_soon_threadsafe(loop.stop)
                 self._ended.wait(LIFESPAN_SECONDS + 1)
 
 
-@lru_cache(maxsize=1)
-def task_context() -> Any:
-    """A ContextVar that holds the Context of an `async def` handler."""
-    from contextvars import ContextVar  # which asyncio has imported
+async def enter_in_task(manager: Any) -> tuple[Any, Callable[[], Any]]:
+    """Enter an async context manager; return its value, and how to leave it.
 
-    return ContextVar("mcp_min", default=None)
+    Both happen in one task, because a task group inside insists on that.
+    """
+    import asyncio
+
+    entered, leaving = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+    async def live() -> None:
+        async with manager as context:
+            entered.set_result(context)
+            await leaving.wait()
+
+    async def leave() -> None:
+        leaving.set()
+        done, _ = await asyncio.wait({task}, timeout=LIFESPAN_SECONDS)
+        if not done:
+            raise TimeoutError(f"the lifespan goes on after {LIFESPAN_SECONDS} s")
+        await task
+
+    task = asyncio.ensure_future(live())
+    await asyncio.wait({task, entered}, return_when=asyncio.FIRST_COMPLETED)
+    if not entered.done():
+        await task  # raises its error
+    return entered.result(), leave
+
+
+async def cancel_tasks() -> None:
+    import asyncio
+
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=LIFESPAN_SECONDS)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 async def run_coroutine(ctx: Context,
@@ -6037,8 +5466,8 @@ async def run_coroutine(ctx: Context,
     import asyncio
 
     task: Any = asyncio.current_task()
-    loop, before = task.get_loop(), ctx.loop_thread
-    ctx.loop_thread = ctx.incoming.thread = threading.get_ident()
+    loop, request, before = task.get_loop(), ctx._request, ctx._loop_thread
+    thread = request.thread if request else None
 
     def cancel() -> None:
         try:
@@ -6046,26 +5475,20 @@ async def run_coroutine(ctx: Context,
         except RuntimeError:
             pass  # the loop was just closed, so the task has ended
 
-    ctx.incoming.on_cancel(cancel)
-    task_context().set(ctx)
+    ctx._loop_thread = ctx.server._runtime.loop_thread = threading.get_ident()
+    if request:
+        request.thread = ctx._loop_thread
+        request.on_cancel(cancel)
     try:
-        value = await coroutine
-        ctx.check_awaited()
-        return value, None
-    except asyncio.CancelledError:
-        ctx.check_cancelled()
-        raise
+        return await coroutine, None
+    except asyncio.CancelledError as error:
+        return None, Cancelled() if ctx.cancelled else error
     except BaseException as error:
         return None, find_unwind(error) or error
     finally:
-        ctx.loop_thread, ctx.incoming.thread = before, None
-
-
-def unpack_outcome(outcome: tuple[Any, BaseException | None]) -> Any:
-    value, error = outcome
-    if error:
-        raise error
-    return value
+        ctx._loop_thread = before
+        if request:
+            request.thread = thread
 
 
 def find_unwind(error: BaseException) -> BaseException | None:
@@ -6074,36 +5497,21 @@ def find_unwind(error: BaseException) -> BaseException | None:
     return error if isinstance(error, Unwind) else next(filter(None, inner), None)
 
 
-def run_into(future: Future[Any], run: Callable[[], Any]) -> None:
-    try:
-        future.set_result(run())
-    except BaseException as error:
-        future.set_exception(error)
-
-
 def run_on_host_thread(run_handler: Any, run: Callable[[], Any],
-                       incoming: IncomingRequest) -> Any:
+                       request: IncomingRequest | None) -> Any:
     """Let the host run a handler on a thread of its choice, and wait for it."""
-    from concurrent.futures import Future
-
-    future: Future[Any] = Future()
+    future = future_class()()
     first_call = threading.Lock()  # never released: a timer may call job() again
 
     def job() -> None:
         if first_call.acquire(blocking=False) and future.set_running_or_notify_cancel():
             run_into(future, run)
 
-    incoming.on_cancel(future.cancel)
-    incoming.connection.reading.hand_over_reading(incoming)
+    if request:
+        request.on_cancel(future.cancel)
+        request.connection.reading.hand_over(request)
     run_handler(job)
     return result_of(future)
-
-
-def decorator(add: Callable[..., Any], first: Any, options: Json) -> Any:
-    """The value of `@add`, `@add("name")` or `@add(option=…)`."""
-    if first is None or isinstance(first, str):
-        return partial(add, **wire_fields(name=first), **options)
-    return add(first, **options)
 
 
 METHOD_HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
@@ -6117,147 +5525,242 @@ def handles(*methods: str) -> Callable[[Any], Any]:
     return add
 
 
-def object_field(params: Json, key: str) -> Json:
-    """The object under a key, {} if there is none; McpError(-32602): no object."""
-    value = params.get(key)
-    result: Json = {} if value is None else require_type(value, dict, key)
-    return result
+class Server:
+    """A server: register functions with the decorators, then call `run()`.
 
+        server = Server("weather", version="1.2.0")
 
-# FastMCP's options that have no effect over stdio, or whose value is fixed here.
-IGNORED_OPTIONS = frozenset(
-    "log_level debug host port mount_path sse_path message_path streamable_http_path "
-    "json_response stateless_http dependencies event_store retry_interval auth "
-    "auth_server_provider token_verifier transport_security on_duplicate "
-    "on_duplicate_tools on_duplicate_resources on_duplicate_prompts "
-    "warn_on_duplicate_tools warn_on_duplicate_resources warn_on_duplicate_prompts "
-    "include_fastmcp_meta tool_serializer resource_prefix_format "
-    "cache_expiration_seconds tasks show_banner middleware tools providers "
-    "transforms".split())
+        @server.tool
+        def forecast(city: str, days: int = 3) -> str:
+            "Forecast for a city."
+            return f"{city}: sun for {days} days"
 
+        if __name__ == "__main__":
+            server.run()
 
-def ignore_options(where: str, options: Json) -> None:
-    """Warn that these options have no effect; TypeError for an unknown one."""
-    for name in options:
-        if name not in IGNORED_OPTIONS:
-            raise TypeError(f"{where} got an unexpected keyword argument {name!r}")
-    if options:
-        warn(f"mcp_min: {where}: no effect over stdio: {', '.join(options)}\n")
+    Handlers are `def`, on threads of a pool, or `async def`, all on one event loop.
+    Every method may be called from any thread, also while serving.  The options:
 
+    name, version, title, description, website_url, icons: sent to the client.
+    instructions: how a model should use the server.
+    threaded: False keeps all handlers on the thread that serves, one after the other,
+    as sqlite3, COM or Qt want it; the default of `run`, `serve` and Client(server).
+    page_size: entries on a page of any list.
+    cache_ttl: seconds that a client may cache lists and resources.
+    cache_scope: "private" or "public".
+    capabilities: merged into those that are declared; a value False takes one away.
+    state_secret: bytes, the same in all processes that continue each other's requests.
+    max_workers: handlers of a connection that run at once; more wait.
+    max_message_bytes, max_depth: limits of a line: 16 MiB, nested 200 deep.
+    drain_seconds: time for running handlers when the client hangs up.
+    mask_errors: send "Internal error" instead of the texts of exceptions.
+    strict_input: do not convert arguments, such as "5" for an int.
+    run_handler(job): must call job() on the right thread, now or later, so that every
+    handler runs there (Blender, Tk).
+    lifespan: a function of the server that returns a context manager, async or not.  It
+    is entered before the first connection is served and left after the last; handlers
+    get its value as `ctx.lifespan_context`.
 
-def check_transport(transport: str) -> None:
-    if transport != "stdio":
-        raise ValueError(f"mcp_min serves stdio only, not {transport!r}: for HTTP put "
-                         "a proxy such as mcp-proxy or supergateway in front of it")
+    A tool returns text (str), a content block such as Image, data (a dict, a dataclass,
+    a number, ...: JSON text and structured content), None, a ToolResult, or a list of
+    blocks.  A return annotation other than str or a block becomes the outputSchema.
 
+    A lifespan that all handlers share:
 
-class Registrations:
-    """The half of `Server` that registers functions."""
+        @contextlib.asynccontextmanager       # or contextlib.contextmanager
+        async def shelf(server):
+            async with open_database() as database:
+                yield database
 
-    def __init__(self, more_capabilities: Json) -> None:
-        if not all(type(value) is dict for value in more_capabilities.values()):
+        server = Server("shop", lifespan=shelf)
+
+        @server.tool
+        async def stock(item: str, ctx: Context) -> int:
+            return await ctx.lifespan_context.count(item)
+
+    What a client can make a server keep or do is limited; rates are not:
+
+        requests in flight           1,000, or 16 MiB of them
+        ids and progress tokens      65,536 characters
+        messages of a batch          100
+        notifications that wait      16 MiB; more are dropped
+        output that nobody reads     64 MiB; then the connection is closed
+        validation of arguments      500,000 steps: about a second
+        URIs that match templates    4,000 characters
+        values of a completion       100; `total` and `hasMore` tell of the others
+
+    No `$ref` is fetched.  A `pattern` in a schema of your own can take exponential
+    time, because Python's `re` cannot be stopped.
+
+    The revisions 2024-11-05, 2025-03-26, 2025-06-18 and 2025-11-25 begin with a
+    handshake, 2026-07-28 is stateless.  All have tools, resources, prompts, completion,
+    progress, cancellation, logging, sampling and roots.  They differ in:
+
+        initialize, ping, logging/setLevel, resources/subscribe    until 2025-11-25
+        server/discover, subscriptions/listen                      since 2026-07-28
+        batches                                                    until 2025-03-26
+        structured output, resource links, forms (elicitation)     since 2025-06-18
+        URLs (elicitation)                                         since 2025-11-25
+    """
+
+    _context_class = Context  # what handlers get
+    _first_level = "info"     # of log messages, until logging/setLevel
+
+    def __init__(self, name: str = "mcp", version: str | None = None, *,
+                 title: str | None = None, description: str | None = None,
+                 website_url: str | None = None, icons: Any = None,
+                 instructions: str | None = None, threaded: bool = True,
+                 capabilities: Json | None = None,
+                 page_size: int = 1000, cache_ttl: float = 0.0,
+                 cache_scope: str = "private",
+                 state_secret: bytes | None = None, max_workers: int = 64,
+                 max_message_bytes: int = 16 << 20, max_depth: int = MAX_DEPTH,
+                 drain_seconds: float = 1.5, mask_errors: bool = False,
+                 strict_input: bool = False,
+                 run_handler: Callable[[Callable[[], None]], Any] | None = None,
+                 lifespan: Callable[[Any], Any] | None = None) -> None:
+        if min(page_size, max_workers) < 1 or min(cache_ttl, drain_seconds) < 0:
+            raise ValueError("page_size and max_workers are 1 or more, "
+                             "cache_ttl and drain_seconds 0 or more")
+        if cache_scope not in ("private", "public"):
+            raise ValueError('cache_scope is "private" or "public"')
+        if not all(type(value) is dict for value in (capabilities or {}).values()):
             raise TypeError("each of the capabilities must be a dict")
-        self._more_capabilities = more_capabilities
+        self.name, self.version, self.instructions = name, version or "0", instructions
+        self.threaded = threaded
+        self._info = wire_fields(
+            name=name, version=self.version, title=title, icons=to_json_data(icons),
+            description=description, website_url=website_url)
+        self._page_size, self._max_workers = page_size, max_workers
+        self._cache_hints = {"ttlMs": int(cache_ttl * 1000), "cacheScope": cache_scope}
+        self._mask_errors, self._strict_input = mask_errors, strict_input
+        self._run_handler = run_handler
+        self._limits: Json = {"max_message_bytes": max_message_bytes,
+                              "max_depth": max_depth, "drain_seconds": drain_seconds}
+        self._signer = StateSigner(state_secret)
+        self._runtime = AsyncRuntime(self, lifespan)
         self._middleware: list[Any] = []
-        # Guards all below, the subscriptions of a policy, and Context._asked_keys.
-        self.lock = threading.Lock()
-        self._lists = {row.list_key: Registry(row)
-                       for row in METHODS.values() if row.list_key}
+        self._lock = threading.Lock()  # guards all below, and Context._asked
+        self._lists: dict[str, dict[str, Any]] = {
+            row.list_key: {} for row in METHODS.values() if row.list_key}
         self._completers: dict[tuple[str, str], Signature] = {}
-        self._complete_any: Any = None
-        self._warned: set[tuple[str, str]] = set()  # what was registered again
         self._methods: dict[str, Signature] = {}
-        self.subscribers: set[Any] = set()  # policies that are notified of changes
-        self._offered = {"logging", *more_capabilities}  # capabilities; only grows
+        self._cacheable: set[str] = set()  # of those methods
+        self._subscribers: set[Peer] = set()  # who may be notified of changes
+        self._more_capabilities = capabilities or {}
+        self._capabilities: Json = {}  # that are declared; only grows
+        for capability in ["logging", *self._more_capabilities]:
+            self._offer(capability)
 
-    if TYPE_CHECKING:
-        @overload  # type: ignore[no-overload-impl]
-        def tool(self, fn: F, /) -> F: ...
-        @overload
-        def tool(
-            self, name_: str | None = None, /, *, name: str | None = None,
-            title: str | None = None, description: str | None = None,
-            annotations: Json | None = None, input_schema: Json | None = None,
-            output_schema: Json | None = None, icons: list[Any] | None = None,
-            meta: Json | None = None, tags: AbstractSet[str] | None = None,
-            enabled: bool = True, structured_output: bool = True,
-        ) -> Callable[[F], F]: ...
-        @overload  # type: ignore[no-overload-impl]
-        def prompt(self, fn: F, /) -> F: ...
-        @overload
-        def prompt(
-            self, name_: str | None = None, /, *, name: str | None = None,
-            title: str | None = None, description: str | None = None,
-            icons: list[Any] | None = None, meta: Json | None = None,
-            tags: AbstractSet[str] | None = None, enabled: bool = True,
-        ) -> Callable[[F], F]: ...
-    else:
-        def tool(self, fn: Any = None, /, **options: Any) -> Any:
-            """Register a function as a tool: `@tool`, `@tool("name")`, `@tool(name=)`.
+    # -- registering
 
-            Options: name, title, description, annotations, input_schema, output_schema,
-            icons, meta, tags, enabled, structured_output.  By default the schema and
-            the descriptions come from the signature and the docstring.  The function
-            runs on a thread of the pool; its errors become results (server/tools).
-            TypeError: a parameter that no schema can describe.  ValueError: an invalid
-            name.
-            """
-            return decorator(self.add_tool, fn, options)
+    @overload
+    def tool(self, fn: F, /) -> F: ...
+    @overload
+    def tool(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
 
-        def prompt(self, fn: Any = None, /, **options: Any) -> Any:
-            """Register a function as a prompt; its parameters are the arguments.
+    def tool(self, fn: Any = None, /, **options: Any) -> Any:
+        """Register a function as a tool: `@tool`, `@tool("name")`, `@tool(title=…)`.
 
-            It returns a str, a Message, a block or a list of those (server/prompts).
-            Options: name, title, description, icons, meta, tags, enabled.
-            """
-            return decorator(self.add_prompt, fn, options)
+        Options: name, title, description, annotations, input_schema, output_schema,
+        icons, meta.  By default the schemas and descriptions come from the signature
+        and the docstring; output_schema=False: from its text alone.  The function
+        runs on a thread of the pool; its errors become results (server/tools).
+
+        A schema by hand, for a function that takes whatever fits it:
+
+            server.tool(lambda **arguments: arguments, name="raw",
+                        input_schema={"type": "object"})
+
+        `meta={"ui": {"resourceUri": "ui://clock"}}` makes an MCP App of it, together
+        with a resource at that URI and the extension in Server(capabilities=...).
+
+        Raises:
+            TypeError: a parameter that no schema can describe; an unknown option.
+            ValueError: an invalid name.
+        """
+        return self._decorator(self.add_tool, fn, options)
+
+    @overload
+    def prompt(self, fn: F, /) -> F: ...
+    @overload
+    def prompt(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
+
+    def prompt(self, fn: Any = None, /, **options: Any) -> Any:
+        """Register a function as a prompt; its parameters are the arguments.
+
+        It returns a str, a Message, a block or a list of those (server/prompts).
+        Options: name, title, description, icons, meta.
+        """
+        return self._decorator(self.add_prompt, fn, options)
+
+    @staticmethod
+    def _decorator(add: Callable[..., Any], first: Any, options: Json) -> Any:
+        """The value of `@add`, `@add("name")` or `@add(option=…)`."""
+        if first is None or isinstance(first, str):
+            return partial(add, **wire_fields(name=first), **options)
+        return add(first, **options)
 
     def resource(self, uri: str, **options: Any) -> Callable[[F], F]:
         """Register a function as the resource at a URI, or at a template with `{name}`.
 
         The variables of a template are its parameters; it returns text, bytes, data or
         ResourceContents (server/resources).  Options: name, title, description,
-        mime_type, size, annotations, icons, meta, tags, enabled.
+        mime_type, size, annotations, icons, meta.
         """
         if not isinstance(uri, str):
             raise TypeError("resource needs a URI: @server.resource(uri)")
         return partial(self.add_resource, uri, **options)
 
-    def completion(self, ref: str = "", argument: str = "") -> Callable[[F], F]:
+    def completion(self, ref: str, argument: str) -> Callable[[F], F]:
         """Register a function that completes an argument (server/utilities/completion).
 
         ref: the name of a prompt, or a URI template.  The function is called with
         `value`, the text so far, and with `context`, the other arguments as a dict, if
-        it has that parameter; it returns a list of str.  Without ref it is called for
-        all arguments that have no function, with `ref`, `argument` and `context`, as in
-        the official SDK.
+        it has that parameter; it returns a list of str.
         """
-        if not ref:
-            return self._complete_others
-        return partial(self._register, self._completers, (ref, argument),
-                       {"completions"})
+        def add(fn: F) -> F:
+            with self._lock:
+                self._completers[ref, argument] = Signature(fn, Context)
+                self._offer("completions")
+            return fn
 
-    def _complete_others(self, fn: Any) -> Any:
-        with self.lock:
-            self._complete_any = fn
-            self._offered.add("completions")
-        return fn
+        return add
 
-    def method(self, name: str) -> Callable[[F], F]:
+    def method(self, name: str, *, cacheable: bool = False) -> Callable[[F], F]:
         """Register a handler for a request or a notification of your own.
 
         It gets the params of the message as its parameters, or all of them as `params`
-        if that is its only one.  TypeError: the protocol has this method.
+        if that is its only one.  cacheable: its results may be cached as lists are, for
+        `cache_ttl` seconds.  So the extension for skills (SEP-2640) is, with SKILLS the
+        entries by URI, their files as resources, and the extension in
+        Server(capabilities=…):
+
+            @server.method("skills/list", cacheable=True)
+            def list_skills(cursor: str = "") -> dict:
+                uris = sorted(uri for uri in SKILLS if uri > cursor)
+                more = {"nextCursor": uris[49]} if uris[50:] else {}
+                return {"skills": [SKILLS[uri] for uri in uris[:50]], **more}
+
+            @server.method("skills/get", cacheable=True)
+            def get_skill(uri: str) -> dict:
+                if uri not in SKILLS:
+                    raise McpError(-32602, "Unknown skill", {"uri": uri})
+                return {"skill": SKILLS[uri]}
+
+        Raises:
+            TypeError: the protocol has this method.
         """
         if not isinstance(name, str) or name in METHODS:
             raise TypeError(f"method needs a name of your own, not {name!r}")
-        return partial(self._register, self._methods, name, set())
 
-    def _register(self, table: Any, key: Any, capabilities: set[str], fn: Any) -> Any:
-        with self.lock:
-            table[key] = Signature(fn, Context)
-            self._offered |= capabilities
-        return fn
+        def add(fn: F) -> F:
+            self._methods[name] = Signature(fn, Context)
+            if cacheable:
+                self._cacheable.add(name)
+            return fn
+
+        return add
 
     def middleware(self, fn: F) -> F:
         """Register fn(ctx, method, params, call_next) -> result around every handler.
@@ -6265,213 +5768,197 @@ class Registrations:
         call_next(ctx, method, params): calls the next middleware or the handler, and is
         to be called at most once; changed params take effect, another method does not.
         The first one registered is the outermost.  It is not called for notifications,
-        nor for what the reading thread handles itself: the handshake, discovery, ping,
+        nor for what the reader handles itself: the handshake, discovery, ping,
         subscriptions, the log level.
+
+        A list that is computed, instead of registered:
+
+            @server.middleware
+            def computed(ctx, method, params, call_next):
+                if method == "prompts/list":
+                    return {"prompts": prompts_of(ctx.client_info)}
+                return call_next(ctx, method, params)
+
+        Server(capabilities={"prompts": {}}) offers what nothing registered implies.
         """
         self._middleware.append(fn)
         return fn
 
     def add_tool(self, fn: F, **options: Any) -> F:
         """Register a tool as `tool` does, and notify the clients."""
-        return self._add(Tool(fn, **options), fn)
+        self._add(Tool(fn, options))
+        return fn
 
     def remove_tool(self, name: str) -> None:
-        """Remove a tool and notify the clients.  KeyError: there is none."""
+        """Remove a tool and notify the clients; KeyError if there is none."""
         self._remove("tools", name)
 
     def add_prompt(self, fn: F, **options: Any) -> F:
         """Register a prompt as `prompt` does, and notify the clients."""
-        return self._add(Prompt(fn, **options), fn)
+        self._add(Prompt(fn, options))
+        return fn
 
     def remove_prompt(self, name: str) -> None:
-        """Remove a prompt and notify the clients.  KeyError: there is none."""
+        """Remove a prompt and notify the clients; KeyError if there is none."""
         self._remove("prompts", name)
 
     def add_resource(self, uri: str, fn: F, **options: Any) -> F:
         """Register a resource as `resource` does, and notify the clients."""
-        return self._add(Resource(uri, fn, **options), fn)
-
-    def remove_resource(self, uri: str) -> None:
-        """Remove a resource and notify the clients.  KeyError: there is none."""
-        self._remove("resourceTemplates" if "{" in uri else "resources", uri)
-
-    def _add(self, entry: Registration, fn: F) -> F:
-        if not entry.enabled:
-            return fn
-        registry, name = self._lists[entry.list_key], (entry.list_key, entry.key)
-        with self.lock:
-            again = entry.key in registry.entries and name not in self._warned
-            if again:
-                self._warned.add(name)
-            registry.add(entry)
-            self._offered.add(registry.capability)
-            if entry.list_key in COMPLETABLE and entry.choices():
-                self._offered.add("completions")
-            self._list_changed(registry.capability)
-        if again:
-            warn(f"mcp_min: {entry.key} is registered again: the new one counts\n")
+        self._add(Resource(uri, fn, options))
         return fn
 
-    def _remove(self, list_key: str, key: str) -> None:
-        registry = self._lists[list_key]
-        with self.lock:
-            del registry.entries[key]
-            self._list_changed(registry.capability)
-
-    def notify_list_changed(self, capability: str) -> None:
-        """Notify the clients that the list of "tools", for example, has changed."""
-        with self.lock:
-            self._list_changed(capability)
-
-    def _list_changed(self, capability: str) -> None:  # the caller holds lock
-        for listener in self.subscribers:
-            listener.list_changed(capability)
+    def remove_resource(self, uri: str) -> None:
+        """Remove a resource and notify the clients; KeyError if there is none."""
+        self._remove("resourceTemplates" if "{" in uri else "resources", uri)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Notify the clients that have subscribed to this URI that it has changed."""
-        with self.lock:
-            for listener in self.subscribers:
-                listener.resource_updated(uri)
+        self._publish(UPDATED, uri)
 
-    def subscriptions(self, connection: Connection) -> int:  # the caller holds lock
-        """How many resources the other end of a connection has subscribed to."""
-        return sum(len(listener.subscribed_uris) for listener in self.subscribers
-                   if listener.connection is connection)
+    def _add(self, entry: Registration) -> None:
+        entries, capability = self._lists[entry.list_key], capability_of(entry.list_key)
+        with self._lock:
+            again = entry.key in entries
+            entries[entry.key] = entry
+            self._offer(capability)
+        if again:
+            warn(f"mcp_min: {entry.key} is already registered; replacing it\n")
+        self._list_changed(capability)
 
-    # -- what is offered
+    def _remove(self, list_key: str, key: str) -> None:
+        with self._lock:
+            del self._lists[list_key][key]
+        self._list_changed(capability_of(list_key))
 
-    def offers(self, capability: str) -> bool:
-        """Is this capability declared?  After a dot: with this key in it?"""
-        capability, _, detail = capability.partition(".")
-        return capability in self._offered and (
-            not detail or bool(self.capabilities()[capability].get(detail)))
+    def _list_changed(self, capability: str) -> None:
+        self._publish(CHANGES[capability][0])
 
-    def capabilities(self) -> Json:
-        """The capabilities to declare for what is registered now."""
-        merged = {capability: {**CAPABILITIES.get(capability, {}),
-                               **self._more_capabilities.get(capability, {})}
-                  for capability in sorted(self._offered)}
-        return {capability: {key: value for key, value in details.items()
-                             if value is not False}
-                for capability, details in merged.items()}
+    def _publish(self, method: str, uri: str | None = None) -> None:
+        """Notify every peer that has subscribed to this."""
+        with self._lock:
+            peers = [peer for peer in self._subscribers
+                     if (method, uri) in peer.subscriptions]
+        for peer in peers:
+            peer.notify(method, {} if uri is None else {"uri": uri})
 
-    def has_method(self, name: str) -> bool:
-        """Is there a handler for this method of your own?"""
+    def _forget(self, peer: Peer) -> None:
+        with self._lock:
+            self._subscribers.discard(peer)
+
+    def _offer(self, capability: str) -> None:  # the caller holds _lock
+        details = {**CAPABILITIES.get(capability, {}),
+                   **self._more_capabilities.get(capability, {})}
+        self._capabilities[capability] = {
+            key: value for key, value in details.items() if value is not False}
+
+    def _has_method(self, name: str) -> bool:
         return name in self._methods
-
-
-class Server(Registrations):
-    """A server: register functions with the decorators, then call `run()`.
-
-    Every method may be called from any thread, also while serving.  The options:
-
-    name, version, title, description, website_url, icons: sent to the client.
-    instructions: how a model should use the server.
-    page_size: entries on a page of any list.
-    cache_ttl: seconds that a client may cache lists and resources.
-    cache_scope: "private" or "public".
-    capabilities: merged into those that are declared.
-    state_secret: bytes, the same in all processes that continue each other's requests.
-    max_workers: threads for handlers of a connection.
-    max_message_bytes, max_depth: limits of a line.
-    drain_seconds: time for running handlers when the client hangs up.
-    mask_errors: send "Internal error" instead of the texts of exceptions.
-    strict_input: do not convert arguments, such as "5" for an int.
-    run_handler(job): must call job() on the right thread, now or later (Blender, Tk).
-    lifespan: a function of the server that returns a context manager, async or not.  It
-    is entered before the first connection is served and left after the last; handlers
-    get its value as `ctx.lifespan_context`.
-    others: options of FastMCP, see IGNORED_OPTIONS.
-
-    All `async def` handlers share one event loop on a thread of its own; with
-    run_handler or threaded=False it runs on the thread of the other handlers.
-    """
-
-    def __init__(self, name: str = "mcp", version: str | None = None, *,
-                 title: str | None = None, description: str | None = None,
-                 website_url: str | None = None, icons: Any = None,
-                 instructions: str | None = None, capabilities: Json | None = None,
-                 page_size: int = 1000, cache_ttl: float = 0.0,
-                 cache_scope: str = "private",
-                 state_secret: bytes | None = None, max_workers: int = 64,
-                 max_message_bytes: int = 64 << 20, max_depth: int = MAX_DEPTH,
-                 drain_seconds: float = 1.5, mask_errors: bool = False,
-                 strict_input: bool = False, run_handler: Any = None,
-                 lifespan: Any = None, **others: Any) -> None:
-        # FastMCP's names for the same options.
-        mask_errors = others.pop("mask_error_details", mask_errors)
-        strict_input = others.pop("strict_input_validation", strict_input)
-        page_size = others.pop("list_page_size", None) or page_size
-        ignore_options("Server()", others)
-        if version and " " in version:  # FastMCP's second argument
-            version, instructions = None, version
-        if min(page_size, max_workers) < 1 or min(cache_ttl, drain_seconds) < 0:
-            raise ValueError("page_size and max_workers are 1 or more, "
-                             "cache_ttl and drain_seconds 0 or more")
-        if cache_scope not in ("private", "public"):
-            raise ValueError('cache_scope is "private" or "public"')
-        super().__init__(capabilities or {})
-        self.name = name
-        self.version = version or "0"
-        self.instructions = instructions
-        self.ignored = others
-        self.info = wire_fields(
-            name=name, version=self.version, title=title, icons=to_json_data(icons),
-            description=description, website_url=website_url)
-        self.page_size = page_size
-        self.signer = StateSigner(state_secret)
-        self.cache_ttl, self.cache_scope = cache_ttl, cache_scope
-        self.mask_errors, self.strict_input = mask_errors, strict_input
-        self._run_handler = run_handler
-        self.async_runtime = AsyncRuntime(self, lifespan)
-        self.limits: Json = {
-            "max_workers": max_workers, "max_message_bytes": max_message_bytes,
-            "max_depth": max_depth, "drain_seconds": drain_seconds}
 
     # -- serving
 
-    def run(self, transport: str = "stdio", *, threaded: bool = True,
-            **ignored: Any) -> None:
+    def run(self, *, threaded: bool | None = None) -> None:
         """Serve over stdin and stdout; blocks until the client hangs up.
 
-        While it serves, what the process prints goes to stderr.  threaded: see `serve`.
-        Ctrl-C raises SystemExit(130), SIGTERM SystemExit(143).  RuntimeError: a server
-        of this process is running.  ValueError: another transport (basic/transports).
-        """
-        check_transport(transport)
-        ignore_options("run()", ignored)
-        # On Windows isatty() is true for NUL too.
-        raw = getattr(getattr(sys.stdin, "buffer", None), "raw", None)
-        if raw and raw.isatty() and (
-                os.name != "nt" or type(raw).__name__ == "_WindowsConsoleIO"):
-            warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
-                 "it: python3 mcp_min.py list FILE.py\n")
-        with Signals(), StandardStreams() as (reader, writer):
-            self.serve(reader, writer, threaded=threaded, own_reader=True)
+        While it serves, what the process prints goes to stderr.  threaded: instead of
+        the server's option.  Ctrl-C raises SystemExit(130), SIGTERM SystemExit(143)
+        (basic/transports).
 
-    async def run_async(self, transport: str = "stdio", **ignored: Any) -> None:
+        Raises:
+            RuntimeError: a server of this process is running.
+        """
+        self._warn_at_terminal()
+        with Signals(), stdio_server() as (reader, writer):
+            self._session(reader, writer, own_reader=True, threaded=threaded).run()
+
+    def serve(self, reader: Any, writer: Any, *, threaded: bool | None = None) -> None:
+        """Serve over any pair of binary streams: of a socket, a pipe, a file.
+
+        Blocks until the client hangs up, or until all requests in a file are answered.
+        Several connections can be served at once, each from its own thread.  threaded:
+        instead of the server's option; if False, all handlers run on the calling
+        thread, while others read, answer pings and so on.  If no thread can be started,
+        the calling thread does all of that.
+
+        Behind http.server, each POST is a connection of its own: without questions to
+        the user in the handshake revisions, subscriptions and logins.
+
+            import io, json
+            from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+            from urllib.parse import urlsplit
+            from weather import server
+
+            HERE = "localhost", "127.0.0.1"
+
+            class Handler(BaseHTTPRequestHandler):
+                protocol_version, wbufsize = "HTTP/1.1", -1
+
+                def do_POST(self):
+                    host = self.headers["Host"].partition(":")[0]
+                    origin = urlsplit(self.headers.get("Origin", "//localhost"))
+                    if host not in HERE or origin.hostname not in HERE:
+                        return self.send_error(403)  # a web page of another site
+                    size = int(self.headers["Content-Length"])
+                    body = self.rfile.read(size).replace(b"\\n", b" ") + b"\\n"
+                    revision = self.headers.get("MCP-Protocol-Version", "2026-07-28")
+                    if revision != "2026-07-28" and b'"initialize"' not in body:
+                        body = json.dumps({  # a POST is a new session
+                            "jsonrpc": "2.0", "id": "hello", "method": "initialize",
+                            "params": {"protocolVersion": revision}}).encode() + (
+                            b"\\n" + body)
+                    out = io.BytesIO()
+                    server.serve(io.BytesIO(body), out)
+                    lines = [line for line in out.getvalue().splitlines()
+                             if b'"id":"hello"' not in line]
+                    kind, data = "application/json", b"".join(lines)
+                    if len(lines) > 1:  # progress, then the response
+                        kind = "text/event-stream"
+                        data = b"".join(b"data: %s\\n\\n" % line for line in lines)
+                    self.send_response(200 if lines else 202)
+                    self.send_header("Content-Type", kind)
+                    self.send_header("Content-Length", str(len(data)))
+                    self.end_headers()
+                    self.wfile.write(data)
+
+            ThreadingHTTPServer(("127.0.0.1", 8799), Handler).serve_forever()
+        """
+        self._session(reader, writer, threaded=threaded).run()
+
+    def listen(self, path: str) -> Listener:
+        """Let hosts reach this server inside a running application; returns at once.
+
+            listener = server.listen("~/.studio/mcp")    # in the application
+            listener.close()                             # when it ends
+
+        A host starts `python3 mcp_min.py connect ~/.studio/mcp`.  The server listens on
+        a port of 127.0.0.1 that the system chooses.  The port and a random secret are
+        written to `path`, a file that only this user may read, in a folder that is made
+        so if it does not exist; whoever does not send the secret first is not served.
+        Each connection has a thread of its own; for handlers that belong on one of the
+        application's threads see `run_handler`.  close() of what is returned stops
+        listening, ends the connections and removes the file.
+
+        Raises:
+            OSError: a server already listens at `path`.
+        """
+        return Listener(self, path)
+
+    def _session(self, reader: Any, writer: Any, *, own_reader: bool = False,
+                 threaded: bool | None = None, loop: Any = None) -> ServerSession:
+        threaded = self.threaded if threaded is None else threaded
+        return ServerSession(self, reader, writer, own_reader, threaded, loop)
+
+    async def _run_on_loop(self) -> None:
         """Serve as `run` does; `async def` handlers run on the caller's event loop.
 
         Cancelling the task ends the server.
         """
         import asyncio
-        from concurrent.futures import Future
 
-        check_transport(transport)
-        ignore_options("run_async()", ignored)
-        done: Future[None] = Future()
-        with Signals(), StandardStreams() as (reader, writer):
-            self.async_runtime.adopt(asyncio.get_running_loop())
-            session = ServerSession(self, reader, writer, own_reader=True)
-
-            def serve() -> None:
-                self.async_runtime.enter(self._run_handler is not None)
-                try:
-                    session.run()
-                finally:
-                    self.async_runtime.leave()
-
-            if not start_thread("mcp server", partial(run_into, done, serve)):
+        done = future_class()()
+        with Signals(), stdio_server() as (reader, writer):
+            session = self._session(reader, writer, own_reader=True, threaded=True,
+                                    loop=asyncio.get_running_loop())
+            if not start_thread("mcp server", partial(run_into, done, session.run)):
                 raise RuntimeError("no thread can be started")
             ended = asyncio.wrap_future(done)
             try:
@@ -6480,111 +5967,87 @@ class Server(Registrations):
                 session.end()
                 await ended
 
-    def serve(self, reader: Any, writer: Any, *, threaded: bool = True,
-              own_reader: bool = False) -> None:
-        """Serve over any pair of binary streams: of a socket, a pipe, a file.
+    def _warn_at_terminal(self) -> None:
+        # On Windows isatty() is true for NUL too.
+        raw = getattr(getattr(sys.stdin, "buffer", None), "raw", None)
+        if raw and raw.isatty() and (
+                os.name != "nt" or type(raw).__name__ == "_WindowsConsoleIO"):
+            warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
+                 "it: python3 mcp_min.py list FILE.py\n")
 
-        Blocks until the other end hangs up, or until all requests in a file are
-        answered.  Several connections can be served at once, each from its own thread.
-        threaded=False: all handlers run on the calling thread, one after the other,
-        while other threads read, answer pings and so on.  If no thread can be started,
-        the calling thread does all of that.  own_reader: close the reader at its end.
-        """
-        self.async_runtime.enter(self._run_handler is not None or not threaded)
-        try:
-            ServerSession(self, reader, writer, own_reader, threaded).run()
-        finally:
-            self.async_runtime.leave()
-
-    def dispatch(self, ctx: Context, method: str, params: Json, depth: int = 0) -> Json:
+    def _dispatch(self, ctx: Context, method: str, params: Json, depth: int = 0) -> Json:
         """Call the handler of a request, through the middleware from `depth` on."""
-        method_called = ctx.incoming.method  # `method` may come from a middleware
-        row = METHODS.get(method_called)
+        assert ctx._request
+        method_called = ctx._request.method
+        row = METHODS.get(method_called)  # `method` may come from a middleware
         if depth == len(self._middleware) or row and row.inline:
-            handler = METHOD_HANDLERS.get(method_called, Server.call_custom)
-            return handler(self, ctx, params)
+            handler = METHOD_HANDLERS.get(method_called)
+            if handler:
+                return handler(self, ctx, params)
+            value = to_json_data(self._call_custom(ctx, method_called, params))
+            return value if type(value) is dict else wire_fields(result=value)
         layer = self._middleware[depth]
-        result = layer(ctx, method, params, partial(self.dispatch, depth=depth + 1))
+        result = layer(ctx, method, params, partial(self._dispatch, depth=depth + 1))
         if not isinstance(result, dict):
             raise TypeError(f"middleware {name_of(layer)} returned no result")
         return result
 
-    def call_custom(self, ctx: Context, params: Json) -> Json:
-        """Call the handler of a method of the user's own."""
-        signature = self._methods[ctx.incoming.method]
+    def _call_custom(self, ctx: Context, method: str, params: Json) -> Any:
+        """Call the handler of a request or notification of the user's own."""
+        signature = self._methods[method]
         arguments = {key: value for key, value in params.items() if key != "_meta"}
         if list(signature.node["properties"]) == ["params"]:
             arguments = {"params": params}
-        return self._call_user(ctx, signature, arguments, self._custom_result)
-
-    def _custom_result(self, ctx: Context, call: Callable[[], Any]) -> Json:
-        value = to_json_data(call())
-        return value if type(value) is dict else wire_fields(result=value)
-
-    def _call_user(self, ctx: Context, signature: Signature, arguments: Json,
-                   finish: Callable[[Context, Callable[..., Any]], Json],
-                   tool: bool = False) -> Json:
-        """Call a user's function, and return the result: finish(ctx, call).
-
-        `finish` makes the result of what call() returns or raises.  Unless it must run
-        on a certain thread, or inside middleware, an `async def` function does not
-        occupy a thread while it waits: then this returns NO_RESPONSE_YET, and a thread
-        of the pool calls `finish` and responds when the coroutine has ended.
-        """
-        call = partial(self._call, ctx, signature, arguments, tool)
-        if not (signature.is_async and ctx.server_session) or self._middleware or (
-                self.async_runtime.on_caller or not ctx.incoming.connection.threaded):
-            return finish(ctx, call)
-        try:
-            value = call(wait=False)
-        except BaseException as error:
-            return finish(ctx, partial(unpack_outcome, (None, error)))
-        if not hasattr(value, "__await__"):  # a decorator has waited for it
-            return finish(ctx, lambda: value)
-        future = self.async_runtime.submit(run_coroutine(ctx, value))
-        ctx.server_session.respond_later(ctx, future, partial(
-            finish, ctx, lambda: unpack_outcome(future.result())))
-        return NO_RESPONSE_YET  # type: ignore[no-any-return]
-
-    def await_if_needed(self, ctx: Context, value: Any) -> Any:
-        """Return the value that a handler returned; wait for it if it is awaitable."""
-        if not hasattr(value, "__await__"):
-            return value
-        in_task = bool(ctx.loop_thread)  # an `async def` handler awaits this thread
-        return unpack_outcome(self.async_runtime.wait(run_coroutine(ctx, value),
-                                                      in_task))
+        return self._call(ctx, signature, arguments)
 
     def _call(self, ctx: Context, signature: Signature, arguments: Json,
-              tool: bool = False, wait: bool = True) -> Any:
-        """Call a user's function, and wait if it is `async def`, unless wait=False.
+              tool: bool = False) -> Any:
+        """Call a user's function with the arguments of a request."""
+        return self._run(ctx, partial(
+            signature.call, self._bind(ctx, signature, arguments, tool)))
 
-        Invalid arguments are an McpError, or for a tool what its era makes of them.
-        strict_input is for tools: the arguments of all others are strings on the wire.
+    def _run(self, ctx: Context, call: Callable[[], Any]) -> Any:
+        """Call a user's function where it must run; wait if it is `async def`."""
+        def run() -> Any:
+            token = current_context.set(ctx)
+            try:
+                return self._runtime.value_of(ctx, call())
+            finally:
+                current_context.reset(token)
+
+        # A handler that is called by another one is on the right thread already.
+        if self._run_handler is None or current_context.get(None):
+            return run()
+        return run_on_host_thread(self._run_handler, run, ctx._request)
+
+    def _bind(self, ctx: Context, signature: Signature, arguments: Json,
+              tool: bool = False) -> Json:
+        """The keyword arguments of a user's function.
+
+        Invalid arguments are an McpError, or for a tool what its revision makes of
+        them.  strict_input is for tools: the arguments of all others are strings on the
+        wire.
         """
         try:
-            kwargs = signature.bind(arguments, tool and self.strict_input)
+            kwargs: Json = signature.bind(arguments, tool and self._strict_input)
         except ValidationError as error:
-            refuse = ctx.policy.bad_arguments_error if tool else invalid_params
-            raise refuse(str(error)) from None
+            if tool:
+                raise ctx._peer.bad_arguments_error(error) from None
+            raise invalid_params(str(error),
+                                 **first_problem(error, "arguments")) from None
         if signature.context:
             kwargs[signature.context] = ctx
-        if self._run_handler is None:
-            value = signature.call(kwargs)
-            return self.await_if_needed(ctx, value) if (
-                wait and hasattr(value, "__await__")) else value
-        return run_on_host_thread(
-            self._run_handler,
-            lambda: self.await_if_needed(ctx, signature.call(kwargs)), ctx.incoming)
+        return kwargs
 
-    def error_text(self, error: BaseException) -> str:
+    def _error_text(self, error: BaseException) -> str:
         """The text of an exception for the client, or "Internal error" if masked."""
-        return "Internal error" if self.mask_errors else error_text(error)
+        return "Internal error" if self._mask_errors else error_text(error)
 
     # -- the method handlers
 
     @handles("initialize", "server/discover")
     def _describe_server(self, ctx: Context, params: Json) -> Json:
-        return ctx.policy.describe_server(params)  # type: ignore[no-any-return]
+        return ctx._peer.describe(params)
 
     @handles("ping")
     def _ping(self, ctx: Context, params: Json) -> Json:
@@ -6592,78 +6055,80 @@ class Server(Registrations):
 
     @handles("subscriptions/listen")
     def _listen(self, ctx: Context, params: Json) -> Any:
-        stream = ctx.policy
-        if ctx.incoming.in_batch:  # the other responses would wait for its end
+        request, stream = ctx._request, ctx._peer
+        assert request and isinstance(stream, RequestPeer)
+        if request.in_batch:  # the other responses would wait for its end
             raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
-        with self.lock:  # no change may come between acknowledging and adding
-            streams = [listener for listener in self.subscribers
-                       if listener.connection is stream.connection]
-            if len(streams) >= MAX_STREAMS:
-                raise McpError(INTERNAL_ERROR, f"Over {MAX_STREAMS} streams")
-            stream.listen(params)
-            self.subscribers.add(stream)
-        ctx.incoming.on_cancel(partial(self.forget, stream))
-        if stream.connection.eof.is_set():  # `on_eof` may have missed it
-            stream.end_stream()
+        connection = stream.connection
+        acknowledgement = encode(stream.listen(params))
+        with self._lock, connection.lock:
+            connection.check_room()
+            connection.outbox.put(acknowledgement)  # before any change is reported
+            self._subscribers.add(stream)
+        request.on_cancel(partial(self._forget, stream))
+        connection.outbox.flush(may_block=False)
         return NO_RESPONSE_YET
-
-    def forget(self, listener: Any) -> None:
-        """Stop notifying a session or stream of changes."""
-        with self.lock:
-            self.subscribers.discard(listener)
 
     @handles("logging/setLevel")
     def _set_level(self, ctx: Context, params: Json) -> Json:
-        if params.get("level") not in LEVELS:
-            raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
-        ctx.policy.level = params["level"]
+        ctx._peer.level = check_level(params.get("level"), "level")
         return {}
 
     @handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
     def _list(self, ctx: Context, params: Json) -> Json:
-        key = METHODS[ctx.incoming.method].list_key
-        return self._lists[key].page(params, self.page_size)
+        assert ctx._request
+        key = METHODS[ctx._request.method].list_key
+        with self._lock:
+            entries = dict(self._lists[key])
+        return page_of(entries, key, params, self._page_size)
 
     @handles("tools/call")
     def _tools_call(self, ctx: Context, params: Json) -> Json:
-        tool: Tool = self._lists["tools"].get(params, "tool")
-        return self._call_user(ctx, tool.signature, object_field(params, "arguments"),
-                               partial(self._tool_result, tool), tool=True)
-
-    def _tool_result(self, tool: Tool, ctx: Context, call: Callable[[], Any]) -> Json:
+        tool: Tool = self._entry("tools", params, "tool")
+        arguments = member(params, "arguments", dict)
         try:
-            return tool.result(call())
+            return tool.result(self._call(ctx, tool.signature, arguments, tool=True))
         except (McpError, Unwind):
             raise
         except ToolError as error:
             return ToolResult(str(error), is_error=True)
         except BaseException as error:  # sys.exit() in a tool must not end the server
             ctx.check_cancelled()  # an error after the cancellation follows from it
-            if ctx.incoming.connection.is_stop(error):
+            connection = ctx._peer.connection
+            if connection.is_stop(error):
                 raise
-            if not ctx.incoming.connection.follows_from_eof(error):
+            if not connection.follows_from_eof(error):
                 log_exception(f"mcp_min: tool {tool.key} failed")
-            return ToolResult(self.error_text(error), is_error=True)
+            return ToolResult(self._error_text(error), is_error=True)
+
+    @handles("prompts/get")
+    def _prompts_get(self, ctx: Context, params: Json) -> Json:
+        prompt: Prompt = self._entry("prompts", params, "prompt")
+        arguments = member(params, "arguments", dict)
+        return prompt.result(self._call(ctx, prompt.signature, arguments))
+
+    def _entry(self, list_key: str, params: Json, what: str) -> Any:
+        """The entry with the name in `params`; McpError if there is none."""
+        name = require_type(params.get("name"), str, "name")
+        entry = self._lists[list_key].get(name)
+        if entry is None:
+            raise invalid_params(f"Unknown {what}: {name!r:.100}", name=name)
+        return entry
 
     @handles("resources/read")
     def _resources_read(self, ctx: Context, params: Json) -> Json:
         uri = require_type(params.get("uri"), str, "uri")
-        entry, arguments = self._resource_at(ctx, uri)
-        return self._call_user(
-            ctx, entry.signature, arguments,
-            lambda ctx, call: {"contents": entry.contents(call(), uri)})
+        entry, arguments = self._resource_at(uri)
+        return {"contents": entry.contents(
+            self._call(ctx, entry.signature, arguments), uri)}
 
-    def read(self, ctx: Context, uri: str) -> list[ResourceContents]:
-        """Read a resource, for a handler that waits for it."""
-        entry, arguments = self._resource_at(ctx, uri)
-        return entry.contents(self._call(ctx, entry.signature, arguments), uri)
-
-    def _resource_at(self, ctx: Context, uri: str) -> tuple[Resource, Json]:
+    def _resource_at(self, uri: str) -> tuple[Resource, Json]:
         """The resource or template that a URI belongs to, and its variables."""
-        entry = self._lists["resources"].entries.get(uri)
+        entry = self._lists["resources"].get(uri)
         if entry:
             return entry, {}
-        templates = list(self._lists["resourceTemplates"].entries.values())
+        with self._lock:
+            templates = list(self._lists["resourceTemplates"].values())
         for entry in sorted(templates, key=lambda entry: -entry.template.literal):
             variables = entry.template.match(uri)
             if variables is not None:
@@ -6674,196 +6139,290 @@ class Server(Registrations):
     @handles("resources/subscribe", "resources/unsubscribe")
     def _subscribe(self, ctx: Context, params: Json) -> Json:
         uri = require_type(params.get("uri"), str, "uri")
-        policy = ctx.policy
-        with self.lock:
-            if ctx.incoming.method == "resources/unsubscribe":
-                policy.subscribed_uris.discard(uri)
-            elif uri not in policy.subscribed_uris:
-                check_subscriptions(self.subscriptions(policy.connection), [uri])
-                policy.subscribed_uris.add(uri)
+        peer, key, cost = ctx._peer, (UPDATED, uri), len(uri) + REQUEST_COST
+        assert ctx._request
+        with self._lock, peer.connection.lock:
+            if ctx._request.method == "resources/unsubscribe":
+                cost = -cost
+            else:
+                peer.connection.check_room(cost)
+            if (key in peer.subscriptions) == (cost < 0):
+                peer.connection.held += cost
+                peer.subscriptions ^= {key}
         return {}
-
-    @handles("prompts/get")
-    def _prompts_get(self, ctx: Context, params: Json) -> Json:
-        prompt: Prompt = self._lists["prompts"].get(params, "prompt")
-        return self._call_user(ctx, prompt.signature, object_field(params, "arguments"),
-                               partial(self._prompt_result, prompt))
-
-    def _prompt_result(self, prompt: Prompt, ctx: Context,
-                       call: Callable[[], Any]) -> Json:
-        value = call()
-        values = value if type(value) in (list, tuple) else [value]
-        return {**wire_fields(description=prompt.descriptor.get("description")),
-                "messages": [message_of(v) for v in values]}
 
     @handles("completion/complete")
     def _complete(self, ctx: Context, params: Json) -> Json:
-        ref, argument = object_field(params, "ref"), object_field(params, "argument")
-        if ref.get("type") not in ("ref/prompt", "ref/resource"):
-            raise invalid_params('"ref" must be of type ref/prompt or ref/resource')
-        key_field = "name" if ref["type"] == "ref/prompt" else "uri"
-        key = require_type(ref.get(key_field), str, key_field)
-        if key_field == "uri":  # ResourceTemplateReference: "URI or URI template"
-            templates = dict(self._lists["resourceTemplates"].entries)
-            key = key if key in templates else next((
-                entry.key for entry in templates.values()
-                if entry.template.match(key) is not None), key)
-        name = require_type(argument.get("name"), str, "name")
-        value = require_type(argument.get("value"), str, "value")
-        context = object_field(object_field(params, "context"), "arguments")
-        completions = self._completions(ctx, key, name, value, context) or ()
-        completions = [completions] if is_text(completions) else completions
-        values = [to_text(to_json_data(completion)) for completion in completions]
-        return {"completion": {
-            "values": values[:MAX_COMPLETIONS], "total": len(values),
-            "hasMore": len(values) > MAX_COMPLETIONS}}
-
-    def _completions(self, ctx: Context, key: str, name: str, value: str,
-                     context: Json) -> Any:
-        completer = self._completers.get((key, name))
-        if completer:
-            arguments = {"value": value, "context": context}
-            return self._call(ctx, completer, {
-                parameter: arguments[parameter] for parameter in arguments
-                if parameter in completer.node["properties"]})
-        if self._complete_any:
-            ref = object_field(ctx.incoming.params, "ref")
-            result = self.await_if_needed(ctx, self._complete_any(
-                Fields.of(ref), Fields.of({"name": name, "value": value}),
-                Fields.of({"arguments": context})))
-            return result["values"] if isinstance(result, dict) else result
-        prompts, templates = (self._lists[list_key].entries for list_key in COMPLETABLE)
-        entry = prompts.get(key) or templates.get(key)
-        if not entry:
+        ref, argument = member(params, "ref", dict), member(params, "argument", dict)
+        if ref.get("type") not in COMPLETABLE:
+            raise invalid_params('"ref" must be of type ref/prompt or ref/resource',
+                                 field="ref.type", issue="unknown")
+        list_key, field = COMPLETABLE[ref["type"]]
+        key = require_type(ref.get(field), str, f"ref.{field}")
+        name = require_type(argument.get("name"), str, "argument.name")
+        require_type(argument.get("value"), str, "argument.value")
+        context = member(member(params, "context", dict), "arguments", dict)
+        found = self._completions(ctx, (key, name), ref, argument, context)
+        if found is None and key not in self._lists[list_key]:
             raise invalid_params(f"Unknown prompt or template: {key:.200}",
-                                 {"ref": key})
-        # In the client's spelling: `true`; null is sent by leaving the argument out.
-        choices = entry.choices().get(name, ())
-        texts = [to_text(choice) for choice in choices if choice is not None]
-        return [text for text in texts if text.startswith(value)]
+                                 field=f"ref.{field}", issue="unknown")
+        return completion_of(found)
+
+    def _completions(self, ctx: Context, key: tuple[str, str], ref: Json,
+                     argument: Json, context: Json) -> Any:
+        """What the function for this argument returns; None if there is none."""
+        completer = self._completers.get(key)
+        if completer is None:
+            return None
+        given = {"value": argument["value"], "context": context}
+        return self._call(ctx, completer, {
+            parameter: given[parameter] for parameter in given
+            if parameter in completer.node["properties"]})
+
+
+COMPLETABLE = {  # type of a reference -> (the list that it is in, its key there)
+    "ref/prompt": ("prompts", "name"), "ref/resource": ("resourceTemplates", "uri")}
+
+
+def completion_of(found: Any) -> Json:
+    """The result for what a function returned: texts, or a dict of the wire."""
+    found = found["values"] if isinstance(found, dict) else found or ()
+    found = [found] if is_text(found) else found
+    values = [to_text(to_json_data(value)) for value in found]
+    return {"completion": {
+        "values": values[:MAX_COMPLETIONS], "total": len(values),
+        "hasMore": len(values) > MAX_COMPLETIONS}}
+
+
+def capability_of(list_key: str) -> str:
+    return str(next(row.capability for row in METHODS.values()
+                    if row.list_key == list_key))
+
+
+LISTEN_SECONDS = 5.0  # that who connects to a Listener may take for its secret
+
+
+def reach_listener(path: str) -> Any:
+    """A socket to the server that listens at a path (Server.listen); None: none does.
+
+    Each side sends its secret: the port of a listener that has died may be another
+    program's now.
+    """
+    import socket
+
+    sock = socket.socket()
+    try:
+        with open(os.path.expanduser(path), "rb") as file:
+            port, ours, theirs = file.read(1000).split()
+        sock.connect(("127.0.0.1", int(port)))
+        sock.sendall(ours)
+        if sends_secret(sock, theirs):
+            return sock
+    except (OSError, OverflowError, ValueError):
+        pass  # there is no such file, or it is a stale one
+    sock.close()
+    return None
+
+
+def sends_secret(sock: Any, secret: bytes) -> bool:
+    """True if the peer of a new connection sends this secret in time."""
+    from hmac import compare_digest
+
+    sock.settimeout(LISTEN_SECONDS)
+    try:
+        with sock.makefile("rb") as stream:
+            received = stream.read(len(secret))
+        sock.settimeout(None)
+        return compare_digest(received, secret)
+    except OSError:
+        return False
+
+
+class Listener:
+    """Serves the connections of the command `connect`; made by `Server.listen`."""
+
+    def __init__(self, server: Server, path: str) -> None:
+        import socketserver
+        import tempfile
+
+        self.path = os.path.abspath(os.path.expanduser(path))
+        self._server = server
+        self._secrets = [os.urandom(32).hex().encode() for _ in range(2)]
+        self._sockets: set[Any] = set()  # of the open connections
+        folder = os.path.dirname(self.path)
+        os.makedirs(folder, 0o700, exist_ok=True)
+        live = reach_listener(self.path)
+        if live:
+            live.close()
+            raise FileExistsError(f"a server already listens at {self.path}")
+        self._tcp = socketserver.ThreadingTCPServer(
+            ("127.0.0.1", 0), self._serve)  # type: ignore[arg-type]
+        self._tcp.daemon_threads = True
+        accept = partial(self._tcp.serve_forever, 0.1)
+        threading.Thread(target=accept, name="mcp listener", daemon=True).start()
+        fd, temporary = tempfile.mkstemp(dir=folder)  # with mode 0600
+        port: Any = self._tcp.server_address[1]
+        with open(fd, "wb") as file:
+            file.write(b"%d %s %s" % (port, *self._secrets))
+        os.replace(temporary, self.path)  # in one step: nobody reads a part of it
+
+    def close(self) -> None:
+        """Stop listening, end the connections, and remove the file."""
+        import socket
+
+        self._tcp.shutdown()
+        self._tcp.server_close()
+        if os.path.exists(self.path):
+            os.unlink(self.path)
+        for sock in self._sockets.copy():
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has hung up
+
+    def _serve(self, sock: Any, *_: Any) -> None:
+        self._sockets.add(sock)
+        if sends_secret(sock, self._secrets[0]):
+            sock.sendall(self._secrets[1])
+            with sock.makefile("rwb", buffering=0) as stream:
+                self._server.serve(stream, stream)
+        self._sockets.discard(sock)
 
 
 class ServerSession(ConnectionOwner):
-    """A server's end of a connection.
+    """A server's end of a connection; a context manager that begins and ends it.
 
-    session: the LegacySession that requests belong to unless they are stateless; a new
-    handshake replaces it.
+    peer: the client of requests in a handshake revision.
     """
 
     def __init__(self, server: Server, reader: Any, writer: Any, own_reader: bool,
-                 threaded: bool = True) -> None:
-        self._server = server
+                 threaded: bool, loop: Any = None) -> None:
+        self._server, self._loop = server, loop
         self.connection = Connection(
-            self, reader, writer, is_server=True, own_reader=own_reader,
-            threaded=threaded, **server.limits)
-        self.session: Any = first_session(server, self.connection)
+            self, reader, writer, is_server=True, own_reader=own_reader, pool=(
+                ThreadPool("mcp worker", server._max_workers) if threaded
+                else CallingThread()), **server._limits)
+        self.peer = SessionPeer(server, self.connection)
+        self._pid = os.getpid()  # a forked child has no thread that reads
 
     def run(self) -> None:
-        """Serve until the other end hangs up."""
-        try:
-            started = self.connection.start()
-            if not (started and self.connection.threaded):
-                self.connection.run_here(also_read=not started)
+        """Serve until the client hangs up."""
+        with self:
+            if not self._started:
+                self.connection.serve_here()
+            elif isinstance(self.connection.pool, CallingThread):
+                self.connection.pool.run_until(self._is_over)
             # In steps: on Windows no signal interrupts a wait, and elsewhere a signal
             # may come just before it.
-            while not self.connection.done.wait(0.5):
-                pass
-        finally:
+            while not self._is_over():
+                self.connection.done.wait(0.5)
+
+    def __enter__(self) -> ServerSession:  # noqa: PYI034 - no Self before 3.11
+        connection, server = self.connection, self._server
+        on_caller = server._run_handler is not None or not connection.threaded
+        server._runtime.enter(on_caller, self._loop)
+        try:
+            self._started = connection.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
             self.end()
-            self._server.forget(self.session)
+        finally:
+            self._server._runtime.leave()
+
+    def _is_over(self) -> bool:
+        return self.connection.done.is_set() or os.getpid() != self._pid
 
     def allows_batches(self) -> bool:
-        return self.session.allows_batches()  # type: ignore[no-any-return]
+        return self.peer.allows_batches()
 
     def is_inline(self, method: str) -> bool:
         row = METHODS.get(method)  # an unknown method is refused at once
-        return row.inline if row else not self._server.has_method(method)
+        return row.inline if row else not self._server._has_method(method)
 
-    def respond_later(self, ctx: Context, future: Future[Any],
-                      finish: Callable[[], Json]) -> None:
-        """Respond on a thread of the pool when the handler's coroutine has ended."""
-        connection = self.connection
-        job = partial(connection.run_handler, ctx.incoming,
-                      partial(self.handle, ctx=ctx, finish=finish))
-        future.add_done_callback(lambda _: connection.pool.submit(job))
-
-    def handle(self, request: IncomingRequest, ctx: Context | None = None,
-               finish: Callable[[], Json] | None = None) -> Any:
-        """Call the handler; return its result, or raise its error, as its era has it.
-
-        finish: instead of calling the handler, because its coroutine has ended.
-        """
-        if ctx is None:
-            require_type(request.params, dict, "params")
-            policy = policy_of(self._server, request.session, request)
-            policy.validate_request(request)
-            ctx = Context(self._server, request, policy, self)
-        policy = ctx.policy
+    def handle(self, request: IncomingRequest) -> Any:
+        """Call the handler; return its result, or raise its error, as its era has it."""
+        params: Json = require_type(request.params, dict, "params")
+        peer = peer_of(self._server, self.peer, request)
+        peer.validate(request)
+        ctx = self._server._context_class(self._server, request, peer)
         try:
-            result = finish() if finish else self._server.dispatch(
-                ctx, request.method, request.params)
-            if request.method == "initialize":
-                self.replace_session(policy)  # now: a refused handshake changes nothing
+            result = self._server._dispatch(ctx, request.method, params)
         except McpError as error:
-            raise policy.translate(error) from None
+            raise peer.translate(error) from None
         except Unwind as unwind:
             if isinstance(unwind.outcome, McpError):
                 raise unwind.outcome from None
             result = unwind.outcome
-        if result is NO_RESPONSE_YET:
-            return result
-        return policy.finalize(request.method, result)
-
-    def replace_session(self, session: Any) -> None:
-        """Notify this session of changes, instead of the one before."""
-        with self._server.lock:
-            self._server.subscribers.discard(self.session)
-            self._server.subscribers.add(session)
-            self.session = session
+        return result if result is NO_RESPONSE_YET else peer.finalize(
+            request.method, result)
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
+        connection, cost = self.connection, size + REQUEST_COST
         if method == INITIALIZED:
-            with self._server.lock:
-                self.session.on_initialized()
-        if self._server.has_method(method) and not self.connection.crowded():
-            # The handler of a notification gets a request that is in no table, so that
-            # what is sent about it is dropped.  Its id is never sent.
-            message = {"id": 0, "method": method, "params": params}
-            request = IncomingRequest(self.connection, message, self.connection.outbox)
-            ctx = Context(self._server, request, self.session)
-            job = partial(self._server.call_custom, ctx, params)
-            self.connection.callbacks.submit(job, size=size)
+            with self._server._lock:
+                self._server._subscribers.add(self.peer)
+        if self._server._has_method(method):
+            with connection.lock:
+                if connection.held and connection.held + cost > MAX_BACKLOG_BYTES:
+                    return
+                connection.held += cost
+            threads = connection.callbacks if connection.threaded else connection.pool
+            threads.submit(partial(self._handle_custom, method, params, cost))
+
+    def _handle_custom(self, method: str, params: Json, cost: int) -> None:
+        """Call the handler of a notification of the user's own."""
+        connection = self.connection
+        try:
+            self._server._call_custom(self._server._context_class(
+                self._server, None, self.peer), method, params)
+        except BaseException as error:
+            if connection.is_stop(error):
+                raise
+            log_exception(f"mcp_min: {method} failed")
+        finally:
+            with connection.lock:
+                connection.held -= cost
 
     def end(self) -> None:
         """Close; end the streams first if the client is still there, as at SIGTERM."""
         if not self.connection.closed:
-            self.end_streams()
+            self.on_end()
             self.connection.outbox.wait_until_written(0.2)
         self.connection.close()
+        self._server._forget(self.peer)
 
-    def on_eof(self) -> None:
-        self.end_streams()
-
-    def end_streams(self) -> None:
+    def on_end(self) -> None:
         """End each `subscriptions/listen` request with a result."""
-        with self._server.lock:
-            subscribers = [listener for listener in self._server.subscribers
-                           if listener.connection is self.connection]
-        for listener in subscribers:
-            listener.end_stream()
+        with self._server._lock:
+            peers = [peer for peer in self._server._subscribers
+                     if peer.connection is self.connection]
+        for peer in peers:
+            if isinstance(peer, RequestPeer):
+                peer.end_stream()
+                self._server._forget(peer)
 
     def error_text(self, error: BaseException) -> str:
-        return self._server.error_text(error)
+        return self._server._error_text(error)
 
     def closed_error(self) -> ConnectionClosed:
         return ConnectionClosed("The client has hung up")
 
 
 # -- 11. Client ------------------------------------------------------------------------
-# The same methods from the other side.  A ClientSession is one connection; a Client
-# holds the current one.
+# The same methods from the other side.  A ClientSession is one connection, and knows
+# what the revisions differ in: `with_meta`, `set_level`, `follow`.  A Call is one call
+# on it; a Client holds the current session.
 
-MAX_QUESTIONS = 8       # of a server that we answer at once
+PROBE_SECONDS = 5.0     # how long to wait for an answer to `server/discover`
+MAX_ROUNDS = 16         # "input required" in a row; then a client gives up
+EMPTY_ROUND_SECONDS = 0.25  # the first pause when no input is asked for; it grows
+MAX_QUESTIONS = 8       # of a server that we answer at once; more wait
+MAX_CALLS = 64          # whose results are read at once
 MAX_ENTRIES = 100_000   # of a list, on all its pages
 
 open_sessions: set[ClientSession] = set()  # with a process that we must end
@@ -6876,89 +6435,355 @@ def end_processes() -> None:
             session.close()
 
 
+def seconds_until(deadline: float) -> float:
+    """Seconds until then, at least 0.001; rounded, because error messages show it."""
+    return max(0.001, round(deadline - time.monotonic(), 3))
+
+
+class Stream(OutgoingRequest):
+    """A `subscriptions/listen` request; agreed: a future of what the server grants."""
+
+    __slots__ = ("wanted", "agreed")
+
+    def __init__(self, wanted: Json, timeout: float) -> None:
+        super().__init__("subscriptions/listen", timeout=timeout)
+        self.wanted = wanted
+        self.agreed: Future[Json] = future_class()()
+
+
 class ClientSession(ConnectionOwner):
     """A client's end of a connection, and the server process if there is one.
 
-    policy: that of the server's era, None until they have agreed on a revision.  When
-    the server is started again, the Client gets a new ClientSession.
+    version: the revision agreed on, "" until then.  When the server is started again,
+    the Client gets a new ClientSession.
     """
 
-    def __init__(self, client: ClientBase,
-                 process: Process | StreamPair) -> None:
+    def __init__(self, client: Client, process: StreamPair) -> None:
         self.client, self.process = client, process
-        self.connection = Connection(self, process.reader, process.writer,
-                                     is_server=False, own_reader=True, max_workers=64)
-        self.policy: Any = None
-        self.stray_lines: deque[Line] = deque(maxlen=20)  # lines that were no messages
+        self.connection = Connection(
+            self, process.reader, process.writer, is_server=False, own_reader=True,
+            pool=ThreadPool("mcp questions", MAX_QUESTIONS))
+        self.version = ""
+        self.capabilities: Json | None = None  # None: the server did not say
+        self.stray_lines: deque[Line] = deque(maxlen=20)  # that were not messages
+        self._calls = ThreadPool("mcp calls", MAX_CALLS)
+        self._stream: Stream | None = None     # whose notifications are passed on
+        self._subscribing = threading.Lock()   # held while a stream is replaced
         self._closed = False              # close() was called
-        self._questions = threading.BoundedSemaphore(MAX_QUESTIONS)
         self._ending = threading.Lock()   # held while the process is being ended
         self.pid = os.getpid()            # a forked child must not end the process
         if isinstance(process, Process):
-            if not open_sessions:
-                atexit.register(end_processes)
+            atexit.unregister(end_processes)  # or it would be called once for each
+            atexit.register(end_processes)
             open_sessions.add(self)
-        process.watch(self.connection.eof, self.connection.close_if_idle)
+        process.watch(self.connection)
 
-    # -- requests of ours
+    # -- agreeing on a revision
 
-    def new_request(self, method: str, params: Json | None, timeout: float | None,
-                    progress_handler: Handler | None) -> OutgoingRequest:
-        """Make a request whose future gets the last result, after all rounds."""
-        client = self.client
-        more = (MultiRoundRequest(self, params or {}).more
-                if self.policy.multi_round else None)
-        request = OutgoingRequest(
-            method, more, progress_handler or client.progress_handler,
-            client.timeout if timeout is None else timeout, client.max_timeout)
-        name = (params or {}).get("name") or (params or {}).get("uri")
-        if name:
-            request.label = f"{method} {name}"
-        request.stderr_from = self.process.stderr_total
-        return request
+    def begin(self, mode: str, deadline: float) -> None:
+        """Agree on a revision by the deadline, and on what both ends want to hear.
+
+        See basic/transports/stdio, "Backward Compatibility": probe, and fall back on
+        the handshake unless the response is one of the stateless revision.
+
+        Raises:
+            ConnectionClosed: the server ended when it was probed.
+            McpError: the server has none of our versions.
+        """
+        self.connection.start()
+        if mode in ("legacy", *LEGACY_VERSIONS):
+            self.process.release(keep_earlier=True)
+            self._shake_hands(mode, deadline)
+        else:
+            self._probe(mode, deadline)
+        self.connection.responds = not self.stateless
+        # Of a server that was probed in vain, drop what it wrote to stderr: mostly
+        # tracebacks about the unknown method `server/discover`.
+        self.process.release(keep_earlier=self.stateless)
+        level = self.client._level
+        if not self.stateless:
+            self.notify(INITIALIZED)
+            if level and self.offers("logging/setLevel"):
+                self.set_level(level, seconds_until(deadline))
+        self._subscribe_again(deadline)
+
+    @property
+    def stateless(self) -> bool:
+        return self.version in MODERN_VERSIONS
+
+    def _probe(self, mode: str, deadline: float) -> None:
+        version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
+        auto, seconds = mode == "auto", seconds_until(deadline)
+        if auto:  # at most half of the time, so that some is left for the handshake
+            seconds = min(PROBE_SECONDS, seconds / 2)
+        probe = self.connection.send_request(
+            OutgoingRequest("server/discover"), self.with_meta(None, version))
+        refusal = self._adopt_discovered(probe, version, seconds)
+        if refusal is None:
+            return
+        named, code = versions_named(refusal), getattr(refusal, "code", None)
+        if auto and (code not in MODERN_CODES
+                     or any(date in LEGACY_VERSIONS for date in named)):
+            try:
+                return self._shake_hands(mode, deadline)
+            except McpError as error:
+                refusal = no_common_version(named, f" ({error})") if named else error
+                if version in versions_named(error):
+                    return self._adopt(version, {})
+                if probe.future.done() and not self._adopt_discovered(
+                        probe, version, 0):  # its response came late
+                    return
+            finally:
+                self.connection.abandon(probe)
+        elif code == UNSUPPORTED_VERSION:
+            refusal = no_common_version(named)
+        elif not auto and isinstance(refusal, McpError):
+            refusal = McpError(refusal.code, f"The server does not speak {version}: "
+                               f'{refusal}; try mode="auto"', refusal.data)
+        raise refusal
+
+    def _adopt_discovered(self, probe: OutgoingRequest, version: str, seconds: float,
+                          ) -> McpError | RequestTimeout | None:
+        """Speak a revision that the response to a probe names; or return why not."""
+        from concurrent.futures import wait
+
+        wait([probe.future], min(seconds, threading.TIMEOUT_MAX))
+        if not probe.future.done():  # the request goes on
+            return self.timeout_error(
+                f"{probe.method}: no response in {seconds:.3g} s")
+        try:
+            result = check_complete(probe.future.result())
+            supported = result.get("supportedVersions")
+            if type(supported) is not list:
+                raise invalid_response("no list of supportedVersions")
+            shared = [date for date in MODERN_VERSIONS if date in supported]
+            if not shared:  # it may name handshake revisions
+                raise no_common_version(supported)
+        except McpError as error:
+            if version not in versions_named(error):
+                return error
+            shared, result = [version], {}  # it is stateless after all
+        info = as_object(result.get("_meta")).get(META_SERVER)
+        self._adopt(shared[-1], {**result, "serverInfo": info})
+        return None
+
+    def _shake_hands(self, mode: str, deadline: float) -> None:
+        capabilities = dict(self.client._declared)
+        if "roots" in capabilities:
+            capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
+        request = OutgoingRequest("initialize", timeout=seconds_until(deadline))
+        self.connection.send_request(request, {
+            "protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
+            "capabilities": capabilities, "clientInfo": self.client._info})
+        result = wait_for(request.future)
+        if result.get("protocolVersion") not in LEGACY_VERSIONS:
+            raise no_common_version([result.get("protocolVersion")])
+        self._adopt(result["protocolVersion"], result)
+
+    def _adopt(self, version: str, result: Json) -> None:
+        client, self.version = self.client, version
+        if "capabilities" in result:
+            self.capabilities = as_object(result["capabilities"])
+        client.server_info = as_object(result.get("serverInfo"))
+        client.server_capabilities = self.capabilities or {}
+        client.instructions = result.get("instructions")
+        client.protocol_version = version
+
+    # -- what the revisions differ in
+
+    def with_meta(self, params: Json | None, version: str = "") -> Json | None:
+        """The params of a request, with what the stateless revision wants in `_meta`.
+
+        version: instead of the one agreed on.
+        """
+        if not (version or self.stateless):
+            return params
+        params, client = params or {}, self.client
+        meta = {META_VERSION: version or self.version, META_CLIENT: client._info,
+                META_CAPABILITIES: client._declared}
+        if client._level or client._log_handler:
+            meta[META_LOG_LEVEL] = client._level or "info"  # as in the handshake ones
+        return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
+
+    def set_level(self, level: str, seconds: float) -> None:
+        if not self.stateless:  # there `with_meta` sends it
+            self.request("logging/setLevel", {"level": level}, seconds)
+
+    def follow(self, verb: str, uri: str, seconds: float) -> None:
+        """Subscribe to a resource or, verb: "unsubscribe", no longer."""
+        with self._subscribing:
+            wanted = {**self.client._subscribed, uri: None}
+            if verb == "unsubscribe":
+                if uri not in self.client._subscribed:
+                    return
+                del wanted[uri]
+            if not self.stateless:
+                self.request(f"resources/{verb}", {"uri": uri}, seconds)
+            elif uri not in self._listen([*wanted], seconds) and uri in wanted:
+                raise McpError(METHOD_NOT_FOUND,
+                               f"The server takes no subscription to {uri}")
+            self.client._subscribed = wanted
+
+    # -- subscriptions
+
+    def _subscribe_again(self, deadline: float) -> None:
+        """Subscribe to all that the client wants to hear of, on a new connection.
+
+        What the server refuses is lost, but it is connected nevertheless.
+        """
+        uris = [*self.client._subscribed]
+        if self.stateless and not uris:
+            with suppress(McpError, RequestTimeout):
+                # For the changes of lists.
+                self._listen([], min(1.0, seconds_until(deadline)))
+        for uri in uris:
+            try:
+                self.follow("subscribe", uri, seconds_until(deadline))
+            except (McpError, RequestTimeout) as error:
+                self.client._subscribed.pop(uri, None)
+                warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
+
+    def _listen(self, uris: list[str], seconds: float) -> list[Any]:
+        """Open a stream for all that is wanted, in place of the one before.
+
+        Returns those of the URIs that the server agrees to.
+        """
+        wanted, before = self._wanted(uris), self._stream
+        if not wanted:
+            if before:
+                self.connection.cancel(before)
+            return []
+        stream = Stream(wanted, seconds)
+        stream.future.add_done_callback(lambda _: self._on_stream_ended(stream))
+        self.connection.send_request(
+            stream, self.with_meta({"notifications": wanted}))
+        agreed = wait_for(stream.agreed).get(UPDATES_WANTED)
+        return agreed if type(agreed) is list else []
+
+    def _wanted(self, uris: list[str]) -> Json:
+        """What the client wants to hear of, as a filter of subscriptions/listen."""
+        lists = {key: True for capability, (_, key) in CHANGES.items()
+                 if self.client._message_handler
+                 and declares(self.capabilities, f"{capability}.listChanged")}
+        return {**lists, UPDATES_WANTED: uris} if uris else lists
+
+    def _filter(self, method: str, params: Json) -> Json | None:
+        """The params for the client's handlers; None if it is not for them.
+
+        Of two streams, while one replaces the other, only one counts, so that no
+        notification is doubled or lost.
+        """
+        meta = as_object(params.get("_meta"))
+        is_end = method == CANCELLED  # basic/patterns/cancellation: only of a stream
+        if not (is_end or self.stateless and META_SUBSCRIPTION in meta):
+            return params
+        with self.connection.lock:
+            stream = self.connection.requests_out.find(
+                params.get("requestId") if is_end else meta[META_SUBSCRIPTION])
+        if not isinstance(stream, Stream):
+            return None  # it has ended, or was never opened
+        if is_end:
+            self.connection.abandon(stream)
+            stream.finish({})
+        elif method == ACKNOWLEDGED:
+            self._acknowledge(stream, as_object(params.get("notifications")))
+        elif stream is self._stream:
+            meta = {k: value for k, value in meta.items() if k != META_SUBSCRIPTION}
+            params = {k: value for k, value in params.items() if k != "_meta"}
+            return {**params, **({"_meta": meta} if meta else {})}
+        return None
+
+    def _acknowledge(self, stream: Stream, agreed: Json) -> None:
+        requests = self.connection.requests_out
+        with self.connection.lock:  # or it might be acknowledged and time out as well
+            if stream.agreed.done() or not requests.pop(stream.id):
+                return
+            stream.timeout = float("inf")
+            requests.add(stream)
+            before, self._stream = self._stream, stream
+            stream.agreed.set_result(agreed)
+        if before:
+            self.connection.cancel(before)
+
+    def _on_stream_ended(self, stream: Stream) -> None:
+        if not stream.agreed.done():  # nor will it be acknowledged
+            run_into(stream.agreed, stream.future.result)
+        elif self._stream is stream:
+            self._stream = None
+            # While the lock is held another one takes its place.
+            if not (stream.future.cancelled() or self._subscribing.locked()):
+                self._tell_end(stream.wanted)
+
+    def on_end(self) -> None:
+        if self.version and not self.stateless:
+            self._tell_end(self._wanted([*self.client._subscribed]))
+
+    def _tell_end(self, wanted: Json) -> None:
+        """Notify the user that subscriptions have ended, unless by close()."""
+        if self._closed or not wanted:
+            return
+        end = "connection"
+        if not self.is_dead():  # if it is, auto_restart subscribes again
+            end = "subscription"
+            for uri in wanted.get(UPDATES_WANTED, ()):
+                self.client._subscribed.pop(uri, None)
+        self._call_handlers(CANCELLED, {
+            "notifications": wanted, "reason": f"The server has ended this {end}"}, 0)
+
+    # -- calls
+
+    def offers(self, method: str) -> bool:
+        """True if the server has declared what a method needs, or not said anything."""
+        needed = METHODS[method].capability
+        if not needed or self.capabilities is None or needed == "completions" and (
+                self.version < COMPLETIONS_SINCE):
+            return True
+        return declares(self.capabilities, needed)
 
     def request(self, method: str, params: Json | None = None,
                 timeout: float | None = None, progress_handler: Handler | None = None,
-                ) -> Any:
-        """Send a request and wait for its result."""
-        request = self.new_request(method, params, timeout, progress_handler)
-        return self.policy.check(
-            self.connection.call(request, self.policy.add_meta(params)))
+                ) -> Json:
+        """Send a request and wait for its result, answering what the server asks."""
+        call = Call(self, method, params, timeout, progress_handler)
+        try:
+            call.send(params or {})
+            return call.result()
+        except BaseException:  # Ctrl-C while it waits
+            call.cancel()  # does nothing if it has an outcome
+            raise
 
     def submit(self, read: Callable[[Json], T], method: str, params: Json | None,
                timeout: float | None, progress_handler: Handler | None) -> Future[T]:
-        """Send a request; return a future of what `read` returns for its result."""
-        request = self.new_request(method, params, timeout, progress_handler)
-        self.connection.send_request(request, self.policy.add_meta(params),
-                                     with_token=True)
-        return self._future(request, read)
+        """Send a request; return a future of what `read` returns for its result.
 
-    def _future(self, request: OutgoingRequest, read: Callable[[Json], T]) -> Future[T]:
-        """The future for a user.
-
-        A thread of the pool reads the result and runs the user's callbacks: both may
-        take long, and the callbacks may use the client.
+        A thread of a pool reads the result and runs the user's callbacks: both may take
+        long, and the callbacks may use the client.
         """
+        call = Call(self, method, params, timeout, progress_handler)
         future: Future[T] = future_class()()
 
         def finish() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    result = self.policy.check(request.future.result())
-                    future.set_result(read(result))
-                except Exception as error:
-                    future.set_exception(error)
+            outcome = future_class()()
+            run_into(outcome, lambda: read(call.result()))
+            if future.set_running_or_notify_cancel():  # notifies who waits
+                run_into(future, outcome.result)
 
-        def on_done(_: object) -> None:
-            if future.cancelled():  # this notifies those who wait for it
-                finish()
-            else:
-                self.connection.pool.submit(finish)
-
-        request.future.add_done_callback(on_done)
+        first = call.send(params or {})
         future.add_done_callback(
-            lambda done: self.connection.cancel(request) if done.cancelled() else None)
+            lambda done: call.cancel() if done.cancelled() else None)
+        if self.process.host:
+            finish()
+        else:
+            first.future.add_done_callback(lambda _: self._calls.submit(finish))
         return future
+
+    def wait(self, future: Future[Any]) -> Any:
+        """Wait for the result of a future; run the server's handlers if it is ours."""
+        host = self.process.host
+        if host:
+            future.add_done_callback(host.wake)
+            host.run_until(future.done)
+        return wait_for(future)
 
     def notify(self, method: str, params: Json | None = None) -> None:
         if self.connection.closed:
@@ -6968,7 +6793,7 @@ class ClientSession(ConnectionOwner):
     # -- from the server
 
     def allows_batches(self) -> bool:
-        return bool(self.policy and REVISIONS[self.policy.version].batches)
+        return bool(self.version) and REVISIONS[self.version].batches
 
     def is_inline(self, method: str) -> bool:
         return method not in CLIENT_REQUESTS
@@ -6977,55 +6802,84 @@ class ClientSession(ConnectionOwner):
         if request.method == "ping":
             return {}
         params = require_type(request.params, dict, "params")
-        if self.policy is None or request.method not in CLIENT_REQUESTS:
+        if not self.version or request.method not in CLIENT_REQUESTS:
             raise method_not_found(request.method)  # also while it connects
-        if not self._questions.acquire(blocking=False):
-            raise McpError(INTERNAL_ERROR, f"Over {MAX_QUESTIONS} questions at once")
-        requests = self.connection.requests_out
-        if request.method != "roots/list":  # no user has to answer that one
-            requests.suspend(request)
-            request.on_cancel(partial(requests.resume, request))
+        if request.method == "roots/list":  # no user has to answer that one
+            return self.client._answer(request.method, params, self.version)
+        with self.connection.lock:
+            self.connection.requests_out.suspend(request)
+        request.on_cancel(partial(self._resume, request))
         try:
-            return self.client.answer_question(request.method, params,
-                                               self.policy.version)
+            return self.client._answer(request.method, params, self.version)
         finally:
-            if request.method != "roots/list":
-                requests.resume(request)
-            self._questions.release()
+            self._resume(request)
+
+    def _resume(self, request: IncomingRequest) -> None:
+        with self.connection.lock:
+            self.connection.requests_out.resume(request)
 
     def error_text(self, error: BaseException) -> str:
         return "The client failed to answer"  # our stderr has the text
 
     def handle_stray_line(self, line: Line) -> None:
+        if not (self.stray_lines or self.process.quiet or line[:1] in (b"{", b"[")):
+            text = line[:60].decode("utf-8", "replace")
+            warn("mcp_min: the server wrote something other than JSON-RPC to stdout: "
+                 f"{text!r}.  Many hosts give up at that: let it print to stderr, or "
+                 "start it with: mcp_min.py run FILE.py\n")
         self.stray_lines.append(line[:500])
 
+    def connect_error(self, error: RequestTimeout) -> RequestTimeout:
+        """A timeout while connecting, with its reason as far as is known."""
+        seconds = f"{self.client._timeout:g} s"
+        if self.connection.heard:
+            return RequestTimeout(f"connecting took over {seconds}: {error}")
+        if self.stray_lines:
+            text = "The server writes to stdout, but no messages: is it an MCP server?"
+        elif self.process.exit_code is not None:
+            text = "The server has ended, but something holds its stdout open"
+        else:
+            text = (f"The server is running, but has not answered within {seconds}: "
+                    "is something slow before server.run()?")
+        if self.client._mode in ("modern", *MODERN_VERSIONS):
+            text += f'; or it does not speak {MODERN_VERSIONS[-1]}: try mode="auto"'
+        return RequestTimeout(text + self._other_output(self.process.stderr_tail))
+
     def handle_notification(self, method: str, params: Json, size: int) -> None:
-        for_handlers = (self.policy.filter_notification(method, params)
-                        if self.policy else params)
-        if for_handlers is not None and not self.connection.crowded():
-            self.client.call_handlers(self.connection.callbacks, method, for_handlers,
-                                      size)
+        filtered = self._filter(method, params)
+        if filtered is not None and not self.connection.crowded():
+            self._call_handlers(method, filtered, size + REQUEST_COST)
+
+    def _call_handlers(self, method: str, params: Json, size: int) -> None:
+        client, callbacks = self.client, self.connection.callbacks
+        if method == LOG_MESSAGE and client._log_handler is not None:
+            callbacks.submit(partial(client._log_handler, params), size)
+        if client._message_handler is not None:
+            message = {"method": method, "params": params}
+            callbacks.submit(partial(client._message_handler, message), size)
 
     # -- its end
 
-    def timeout_error(self, reason: str, stderr_from: int = 0) -> RequestTimeout:
-        stderr = self.process.stderr_since(stderr_from)
-        return RequestTimeout(reason + self._other_output(stderr))
+    def timeout_error(self, reason: str) -> RequestTimeout:
+        return RequestTimeout(reason + self._other_output(self.process.stderr_tail))
 
     def closed_error(self) -> ConnectionClosed:
-        if self._closed:
+        if self.client._closed:
             return ConnectionClosed("The client is closed", self.process.exit_code,
                                     self.process.stderr_tail)
         code, stderr = self.process.exit_report()
         ending = "" if code is None else f" (exit code {code})"
-        if code == 0 and self.policy is None:
+        if code == 0 and not self.version:
             ending += ": did it call server.run()?  Or try: mcp_min.py run FILE.py"
+        ending += import_hint(stderr)
         return ConnectionClosed("The server has closed the connection" + ending
                                 + self._other_output(stderr), code, stderr)
 
     def is_dead(self) -> bool:
-        """Has the server ended, even if the end of its stdout was not read yet?"""
-        return self.connection.eof.is_set() or self.process.exit_code is not None
+        """True if the server has ended, even if the end of its stdout was not read."""
+        connection = self.connection
+        return (connection.closed or connection.eof.is_set()
+                or self.process.exit_code is not None)
 
     def _other_output(self, stderr: str) -> str:
         """What the server wrote besides messages, which often shows the reason."""
@@ -7037,10 +6891,146 @@ class ClientSession(ConnectionOwner):
     def close(self) -> None:
         """Close the connection and end the process; waits up to some 5 s."""
         self._closed = True
-        self.connection.close()
-        with self._ending:  # a second call waits for the first
-            self.process.close(self.connection.eof, self.connection.outbox.writing)
-            open_sessions.discard(self)
+        try:
+            self.connection.close()
+        finally:
+            with self._ending:  # a second call waits for the first
+                self.process.close(self.connection)
+                open_sessions.discard(self)
+
+
+class Call:
+    """A call on a server: a request, and another one as often as it asks for input.
+
+    See basic/patterns/mrtr.  Whatever it waits for, a response or an answer of the
+    user, is in the connection's table, so that it ends with the connection, and at the
+    latest after `max_timeout`.
+    """
+
+    def __init__(self, session: ClientSession, method: str, params: Json | None,
+                 timeout: float | None, progress_handler: Handler | None) -> None:
+        client = session.client
+        name = (params or {}).get("name") or (params or {}).get("uri")
+        self._session, self._method, self._params = session, method, params or {}
+        self._timeout = client._seconds(timeout)
+        self._options: Json = {
+            "label": f"{method} {name}" if name else method,
+            "last_deadline": time.monotonic() + client._max_timeout}
+        self._on_progress = progress_handler or client._progress_handler
+        self._cancelled = False
+        self._request = OutgoingRequest(method)  # what it waits for now
+
+    def send(self, params: Json | None) -> OutgoingRequest:
+        """Begin a round: send the request; None: wait for an answer of the user."""
+        asks_user, session = params is None, self._session
+        connection, request = session.connection, OutgoingRequest(
+            self._method, timeout=None if asks_user else self._timeout,
+            on_progress=self._on_progress, **self._options)
+        self._request = request
+        if asks_user:
+            connection.await_outcome(request)
+        elif not self._cancelled:
+            connection.send_request(request, session.with_meta(params), True)
+        if self._cancelled:
+            connection.cancel(request)
+        return request
+
+    def result(self) -> Json:
+        """Wait for the result of the last round.
+
+        Raises:
+            RequestTimeout: among others, if a server asks for input, but for none in
+                particular, for as long as the call's timeout.
+        """
+        rounds, paused = 0, 0.0
+        while True:
+            result: Json = self._session.wait(self._request.future)
+            if not self._session.stateless:
+                return result
+            if result.get("resultType") != "input_required":
+                return check_complete(result, self._session.client._extended)
+            questions, rounds = self._questions(result), rounds + 1
+            if rounds > MAX_ROUNDS:
+                raise invalid_response(f"asked {rounds} times in a row for input")
+            answers = self._answers(questions) if questions else None
+            paused = 0.0 if questions else paused + rounds * EMPTY_ROUND_SECONDS
+            if paused > self._timeout:
+                raise self._session.timeout_error(
+                    f"{self._method}: input required, but none asked for")
+            if paused:
+                self._session.connection.done.wait(rounds * EMPTY_ROUND_SECONDS)
+            self.send({**self._params, **wire_fields(
+                inputResponses=answers, requestState=result.get("requestState"))})
+
+    def cancel(self) -> None:
+        """Give the call up, and notify the server."""
+        self._cancelled = True
+        self._session.connection.cancel(self._request)
+
+    def _questions(self, result: Json) -> Json:
+        """What the server asks, by key; McpError if it is malformed."""
+        row, questions = METHODS.get(self._method), result.get("inputRequests")
+        if not (row and row.asks):
+            raise invalid_response(f"{self._method} may not ask for input")
+        if questions is None and type(result.get("requestState")) is str:
+            return {}
+        known = [*CLIENT_REQUESTS]  # a list: a method may be unhashable
+        if type(questions) is not dict or len(questions) > MAX_BATCH or any(
+                as_object(question).get("method") not in known
+                or type(question.get("params") or {}) is not dict
+                for question in questions.values()):
+            raise invalid_response("malformed, unknown or too many inputRequests")
+        return questions
+
+    def _answers(self, questions: Json) -> Json:
+        """Let the user's handlers answer, on a thread of the pool."""
+        waiting = self.send(None)
+        self._session.connection.pool.submit(partial(self._answer, waiting, questions))
+        answers: Json = self._session.wait(waiting.future)
+        return answers
+
+    def _answer(self, waiting: OutgoingRequest, questions: Json) -> None:
+        session = self._session
+        if waiting.future.done():  # it has ended while others were asked
+            return
+        try:
+            answers = {key: session.client._answer(
+                question["method"], question.get("params") or {}, session.version)
+                for key, question in questions.items()}
+            encode(answers)  # raises an error if an answer is not JSON
+            waiting.finish(answers)
+        except McpError as error:
+            waiting.finish(error=error)
+        except BaseException as error:  # of a user's handler
+            log_exception(f"mcp_min: answering {self._method} failed")
+            waiting.finish(error=McpError(INTERNAL_ERROR, error_text(error)))
+        finally:
+            session.connection.abandon(waiting)
+
+
+def check_complete(result: Json, extended: bool = False) -> Json:
+    """Return the last result of a request; McpError if its type is not "complete".
+
+    extended: extensions were declared, which may have other types.
+    """
+    result_type = result.get("resultType", "complete")
+    if result_type != "complete" and not extended:  # basic: "MUST be ... invalid"
+        raise invalid_response(f"resultType {result_type!r:.60}")
+    return result
+
+
+def versions_named(error: Any) -> list[Any]:
+    """The versions in an UnsupportedProtocolVersionError; [] for any other error."""
+    unsupported = getattr(error, "code", None) == UNSUPPORTED_VERSION
+    named = as_object(error.data).get("supported") if unsupported else None
+    return named if type(named) is list else []
+
+
+def no_common_version(supported: Any, reason: str = "") -> McpError:
+    known = list(REVISIONS)
+    text = f"the server has {supported!r:.200}, this client {', '.join(known)}{reason}"
+    return McpError(UNSUPPORTED_VERSION, f"No common protocol version: {text}", {
+        "supported": supported, "requested": known})
 
 
 def require_sync(*handlers: Any) -> None:
@@ -7050,8 +7040,84 @@ def require_sync(*handlers: Any) -> None:
                             "client are plain functions, which may block")
 
 
-class ClientBase:
-    """The half of `Client` that connects, and answers the server's requests."""
+class HostedServer(StreamPair):
+    """A Server of this process, at the other end of two pipes.
+
+    With threaded=False its handlers run on whichever thread waits for it: `host`.
+    """
+
+    def __init__(self, server: Any) -> None:
+        (reader, their_writer), (their_reader, writer) = pipe_streams(), pipe_streams()
+        super().__init__(reader, writer)
+        self._their_writer = their_writer
+        self._session = server._session(their_reader, their_writer, own_reader=True)
+        if server.threaded:
+            start_thread("mcp server", self._serve)
+        else:
+            self._session.__enter__()
+            self.host = self._session.connection.pool
+
+    def _serve(self) -> None:
+        with self._their_writer:
+            self._session.run()
+
+    def close(self, connection: Connection) -> None:
+        self._close_writer()
+        if self.host:
+            self._session.connection.done.wait(2)
+            with self._their_writer:
+                self._session.__exit__()
+            self.host = None
+        connection.eof.wait(2)
+
+
+class Client:
+    """A client of a server process, of two streams, or of a Server in this process.
+
+        with Client(["python3", "server.py"]) as client:
+            for tool in client.list_tools():
+                print(tool["name"], tool.get("description"))
+            print(client.call_tool("forecast", {"city": "Oslo"}).text)
+
+    Every method may be called from any thread.  Those that send a request block until
+    its response comes, and raise McpError (the server's error), RequestTimeout or
+    ConnectionClosed; `timeout`: seconds without a response or progress, None for the
+    client's.  Once connected there are server_info, server_capabilities, instructions
+    and protocol_version.  The arguments:
+
+    target: a command (list), the path of a `server.py`, an entry of a host's mcp.json
+    (dict), a pair of binary streams, or a Server object, as tests use it.
+    env: variables added to a small safe environment; inherit_env: to all of ours.
+    timeout: seconds without a response or progress.  max_timeout: seconds in any case.
+    mode: "auto", "legacy", "modern" or the date of a revision.
+    client_info: name and version, as sent to the server.
+    sampling_handler(messages, params) -> str, result, or None to reject.
+    elicitation_handler(message, schema, params) -> content that matches the schema,
+    None to decline, or Elicited.
+    url_handler(message, url, params) -> True if the user agreed to open it.
+    roots: a list, see `set_roots`.
+    capabilities: declared besides those of the handlers that are given.
+    log_handler(params), message_handler(notification), progress_handler(progress,
+    total, message): called in order on a thread of their own, where they may use the
+    client.
+    log_level: of the messages for log_handler.
+    stderr: a text stream or a function for the server's stderr, or None to drop it.
+    auto_restart: when the server has died, the next call starts it again, and
+    subscribes again.  (Requests that wait for answers need a `state_secret`.)
+
+    What a client of a server may have to keep is limited too: a line 16 MiB, questions
+    that are answered at once 8 (more wait), a list 100,000 entries, rounds of "input
+    required" 16, callbacks that wait 16 MiB (further notifications are dropped).
+    Regular expressions in a server's schemas are not run.
+
+    A server is a program: start only what you would run by hand.  It gets PATH, HOME
+    and a few more variables, and no shell is involved.  `close()` closes its stdin,
+    sends SIGTERM 2 seconds later, and SIGKILL after 2 more, to the whole process
+    group; a child that has called setsid is not in that group.  Windows has no signals:
+    there the first step already ends the server and all its children.
+
+    In an asyncio program: `await asyncio.wrap_future(client.submit_tool(...))`.
+    """
 
     server_info: Json = {}               # noqa: RUF012 - its name and version
     server_capabilities: Json = {}       # noqa: RUF012 - those that it declared
@@ -7077,17 +7143,18 @@ class ClientBase:
                      message_handler, progress_handler)
         self._target, self._env, self._inherit_env = target, env, inherit_env
         self._cwd, self._mode, self._stderr = cwd, mode, stderr
-        self.timeout = float("inf") if timeout is None else timeout
-        self.max_timeout = max_timeout
-        self.info = client_info or {"name": "mcp_min", "version": __version__}
-        self._user_handlers: Json = {}  # by the keys of ANSWER_FUNCTIONS
-        self.declared = capabilities or {}  # our capabilities
+        self._timeout = float("inf") if timeout is None else timeout
+        self._max_timeout = float("inf") if max_timeout is None else max_timeout
+        self._info = client_info or {"name": "mcp_min", "version": __version__}
+        self._handlers: Json = {}  # by the keys of ANSWER_FUNCTIONS
+        self._declared = capabilities or {}  # our capabilities
+        self._extended = bool(self._declared.get("extensions"))
         self._add_handlers(
             form=elicitation_handler, url=url_handler, sampling=sampling_handler,
             roots=None if roots is None else [*map(root_of, roots)])
-        self.log_handler, self.level = log_handler, log_level
+        self._log_handler, self._level = log_handler, log_level
         self._message_handler = message_handler
-        self.progress_handler = progress_handler
+        self._progress_handler = progress_handler
         self._auto_restart = auto_restart
 
         self._lock = threading.RLock()    # held while connecting
@@ -7098,23 +7165,26 @@ class ClientBase:
 
     # -- connecting
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Client:  # noqa: PYI034 - no Self before 3.11
         return self.connect()
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def connect(self) -> Self:
+    def connect(self) -> Client:
         """Start the server and agree on a revision; does nothing if it is connected.
 
-        Blocks for at most `timeout`.  OSError: the command cannot be started.
-        RequestTimeout, ConnectionClosed, McpError: it has started, but could not be
-        connected, and has been ended (basic/lifecycle, basic/versioning).
+        Blocks for at most `timeout`.  See basic/lifecycle, basic/versioning.
+
+        Raises:
+            OSError: the command cannot be started.
+            RequestTimeout, ConnectionClosed, McpError: it has started, but could not be
+                connected, and has been ended.
         """
         with self._lock:
             if self._session is None or self._closed or self._session.is_dead():
                 self._closed = False
-                self._open_session()
+                self._open()
         return self
 
     def close(self) -> None:
@@ -7127,12 +7197,6 @@ class ClientBase:
             self._session.close()
 
     @property
-    def stray_output(self) -> list[bytes]:
-        """The last lines that the server wrote to stdout that are no messages."""
-        lines = self._session.stray_lines if self._session else ()
-        return [bytes(line) for line in lines]
-
-    @property
     def stderr_tail(self) -> str:
         """The last 8 KB the server wrote to stderr."""
         return self._session.process.stderr_tail if self._session else ""
@@ -7142,218 +7206,103 @@ class ClientBase:
         """The exit code of the server's process, negative for a signal, or None."""
         return self._session.process.exit_code if self._session else None
 
-    def _open_session(self) -> None:
+    def _open(self) -> None:
         if not start_thread("mcp client", lambda: None):  # to find out whether it can
             raise RuntimeError("a client needs threads, and none can be started")
         if self._session:  # it is dead, but processes and pipes of it may be left
             self._session.close()
-        try:
-            self._connect_or_restart(time.monotonic() + self.timeout)
-        except BaseException as error:
-            if self._session:  # what the server has written to stderr shows why
-                self._session.process.release(keep_earlier=True)
-            if isinstance(error, RequestTimeout):
-                text = f"connecting took over {self.timeout:g} s: {error}"
-                raise RequestTimeout(text) from None
-            raise
+        deadline = time.monotonic() + self._timeout
+        if not self._begin(self._mode, deadline):
+            self._begin("legacy", deadline)
 
-    def _connect_or_restart(self, deadline: float) -> None:
-        session = self._start_server()
-        try:
-            self._connect(session, self._mode, deadline)
-            return
-        except ConnectionClosed:
-            # Some legacy servers end when they are probed: start it again.
-            can_restart = isinstance(session.process, Process)
-            if self._mode != "auto" or self._closed or not can_restart:
-                raise
-        self._connect(self._start_server(), LEGACY_MODE, deadline)
-
-    def _connect(self, session: ClientSession, mode: str, deadline: float) -> None:
-        self._session = session
+    def _begin(self, mode: str, deadline: float) -> bool:
+        """Connect; False if the server has ended, as some old ones do when probed."""
+        self._session = session = ClientSession(self, self._start())
         try:
             if self._closed:  # by another thread, before it could see this session
                 raise ConnectionClosed("The client is closed")
-            session.connection.start()
-            session.policy = policy = negotiate(session, mode, deadline)
-            session.connection.responds = policy.responds
-            self.server_info = policy.server_info
-            self.server_capabilities = policy.capabilities
-            self.instructions = policy.instructions
-            self.protocol_version = policy.version
-            policy.on_connected(deadline)
-            self._subscribe_again(policy, deadline)
-        except BaseException:
+            session.begin(mode, deadline)
+        except BaseException as error:
+            if isinstance(error, RequestTimeout):
+                error = session.connect_error(error)
+            again = isinstance(error, ConnectionClosed) and mode == "auto" and not (
+                self._closed or session.version) and isinstance(
+                session.process, Process)
+            if not again:
+                session.process.release(keep_earlier=True)  # it shows why
             session.close()
-            raise
+            if again:
+                return False
+            raise error from None
+        return True
 
-    def _subscribe_again(self, policy: Any, deadline: float) -> None:
-        for uri in list(self._subscribed):  # of the process before this one
-            try:
-                policy.subscribe(uri, seconds_until(deadline))
-            except (McpError, RequestTimeout) as error:  # it is connected nevertheless
-                self._subscribed.pop(uri, None)
-                warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
-
-    def _start_server(self) -> ClientSession:
+    def _start(self) -> StreamPair:
         target = self._target
         if hasattr(target, "serve"):
-            return self._serve_here(target)
+            return HostedServer(target)
         if type(target) is tuple and len(target) == 2 and hasattr(target[1], "write"):
-            return ClientSession(self, StreamPair(*target))
+            return StreamPair(*target)
         argv, env, cwd = resolve_command(target, self._env, self._cwd)
-        env = child_environment(env, self._inherit_env)
-        return ClientSession(self, Process(argv, env, cwd, stderr_writer(self._stderr)))
+        return Process(argv, child_environment(env, self._inherit_env), cwd,
+                       self._stderr)
 
-    def _serve_here(self, server: Any) -> ClientSession:
-        (reader, their_writer), (their_reader, writer) = pipe_streams(), pipe_streams()
+    def _live(self, method: str = "") -> ClientSession:
+        """The session to send a request on; McpError if the server does not offer it.
 
-        def serve() -> None:
-            with their_writer:
-                server.serve(their_reader, their_writer, own_reader=True)
-
-        start_thread("mcp server", serve)
-        return ClientSession(self, StreamPair(reader, writer, closes_too=True))
-
-    def _live_session(self) -> ClientSession:
+        With auto_restart a server that has died is started again.
+        """
         session = self._session
-        if session and session.policy and not (
+        if not session or not session.version or (
                 self._auto_restart and session.is_dead()):
-            return session
-        with self._lock:  # another thread may be connecting right now
-            may_restart = self._auto_restart and not self._closed
-            if may_restart and self._session and self._session.is_dead():
-                self._open_session()
-            session = self._session
-        if not (session and session.policy):
+            with self._lock:  # another thread may be connecting right now
+                if self._auto_restart and self._session and not self._closed:
+                    self.connect()
+                session = self._session
+        if not (session and session.version):
             raise ConnectionClosed(
                 "The client is not connected; use `with`, or connect()")
+        if method and not session.offers(method):
+            raise McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
+                           {"method": method})
         return session
 
-    # -- requests
+    # -- any request
 
     def request(self, method: str, params: Json | None = None, *,
                 timeout: float | None = None,
                 progress_handler: Handler | None = None) -> Any:
         """Send any request and wait for its result.
 
-        timeout: seconds without a response or progress; None for the client's.
         progress_handler(progress, total, message): instead of the client's.
         """
-        return self._live_session().request(method, params, timeout, progress_handler)
+        return self._live().request(method, params, timeout, progress_handler)
 
     def submit(self, method: str, params: Json | None = None, *,
                timeout: float | None = None,
                progress_handler: Handler | None = None) -> Future[Any]:
         """Send any request; return a concurrent.futures.Future of its result at once.
 
-        `cancel()` of the future also cancels the request.  timeout, progress_handler:
-        see `request`.
+        `cancel()` of the future also cancels the request.  progress_handler: see
+        `request`.
         """
-        return self._live_session().submit(lambda result: result, method, params,
-                                           timeout, progress_handler)
+        return self._live().submit(lambda result: result, method, params, timeout,
+                                   progress_handler)
 
     def notify(self, method: str, params: Json | None = None) -> None:
         """Send any notification."""
-        self._live_session().notify(method, params)
-
-    def _request(self, method: str, params: Json, timeout: float | None) -> Json:
-        """The result of a request; McpError(-32601): the server does not offer it."""
-        result: Json = self._session_for(method).request(method, params, timeout)
-        return result
-
-    def _session_for(self, method: str) -> ClientSession:
-        session = self._live_session()
-        if not session.policy.offers_method(method):
-            raise McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
-                           {"method": method})
-        return session
+        self._live().notify(method, params)
 
     def ping(self, *, timeout: float | None = None) -> None:
-        """Send a ping, or what replaces it in this era, and wait for the response."""
-        session = self._live_session()
-        session.request(session.policy.ping, None, timeout)
+        """Send a ping, or what replaces it in this revision, and wait for the response."""
+        session = self._live()
+        session.request("server/discover" if session.stateless else "ping", None,
+                        timeout)
 
-    # -- notifications of the server
+    def _request(self, method: str, params: Json, timeout: float | None) -> Json:
+        return self._live(method).request(method, params, timeout)
 
-    def call_handlers(self, callbacks: ThreadPool, method: str, params: Json,
-                      size: int = 0) -> None:
-        if method == LOG_MESSAGE and self.log_handler is not None:
-            callbacks.submit(partial(self.log_handler, params), size=size)
-        if self._message_handler is not None:
-            message = {"method": method, "params": params}
-            callbacks.submit(partial(self._message_handler, message), size=size)
-
-    def on_stream_ended(self, uris: list[str], params: Json) -> None:
-        for uri in uris:
-            self._subscribed.pop(uri, None)
-        if self._session:
-            callbacks = self._session.connection.callbacks
-            self.call_handlers(callbacks, CANCELLED, params)
-
-    # -- requests of the server
-
-    def set_roots(self, roots: list[Any]) -> None:
-        """Set the directories that the server may use, and notify it (client/roots).
-
-        roots: paths, file URIs, or dicts with uri and name.  ValueError: another URI.
-        """
-        declared = "roots" in self._user_handlers
-        self._add_handlers(roots=[*map(root_of, roots)])
-        session = self._session
-        if declared and session and session.policy and not session.connection.closed:
-            session.policy.roots_changed()
-
-    def _add_handlers(self, **handlers: Any) -> None:
-        self._user_handlers = {**self._user_handlers, **wire_fields(**handlers)}
-        for key in self._user_handlers:
-            for name, details in CLIENT_CAPABILITIES[key].items():
-                self.declared = {
-                    **self.declared, name: {**details, **self.declared.get(name, {})}}
-
-    def answer_question(self, method: str, params: Json, version: str) -> Json:
-        """Answer a question of the server; the library calls this."""
-        key = CLIENT_REQUESTS.get(method)
-        modes = REVISIONS[version].elicitation_modes
-        if key == "elicitation" and modes and key in self.declared:
-            key = str(params.get("mode", "form"))
-            if key not in self.declared["elicitation"] or key not in modes:
-                raise invalid_params(f"The client did not declare the mode {key:.60}")
-        if key not in self._user_handlers:
-            raise method_not_found(method)
-        answer: Json = ANSWER_FUNCTIONS[key](self._user_handlers[key], params)
-        return answer
-
-
-class Client(ClientBase):
-    """A client of a server process, of two streams, or of a Server in this process.
-
-        with Client(["python3", "server.py"]) as client:
-            client.call_tool("forecast", {"city": "Oslo"})
-
-    Every method may be called from any thread.  Those that send a request block until
-    its response comes, and raise McpError (the server's error), RequestTimeout or
-    ConnectionClosed.  Once connected there are server_info, server_capabilities,
-    instructions and protocol_version.  The arguments:
-
-    target: a command (list), the path of a `server.py`, an entry of a host's mcp.json
-    (dict), a pair of binary streams, or a Server object.
-    env: variables added to a small safe environment; inherit_env: to all of ours.
-    timeout: seconds without a response or progress.  max_timeout: seconds in any case.
-    mode: "auto", "legacy", "modern" or the date of a revision.
-    sampling_handler(messages, params) -> str, result, or None to reject.
-    elicitation_handler(message, schema, params) -> content that matches the schema,
-    None to decline, or Elicited.
-    url_handler(message, url, params) -> True if the user agreed to open it.
-    roots: a list, see `set_roots`.
-    capabilities: declared besides those of the handlers that are given.
-    log_handler(params), message_handler(notification), progress_handler(progress,
-    total, message): called in order on a thread of their own, where they may use the
-    client.
-    stderr: a text stream or a function for the server's stderr, or None to drop it.
-    auto_restart: when the server has died, the next call starts it again, and
-    subscribes again.  (Requests that wait for answers need a `state_secret`.)
-    """
+    def _seconds(self, timeout: float | None) -> float:
+        return self._timeout if timeout is None else timeout
 
     # -- tools
 
@@ -7362,19 +7311,15 @@ class Client(ClientBase):
                   raise_on_error: bool = True, meta: Json | None = None) -> ToolResult:
         """Call a tool and wait for its result (server/tools, "Calling Tools").
 
-        ToolError: the tool has failed; with raise_on_error=False see `is_error` of the
-        result.  timeout, progress_handler: see `request`.
+        progress_handler: see `request`.
+
+        Raises:
+            ToolError: the tool has failed; with raise_on_error=False see `is_error` of
+                the result.
         """
-        params, deadline = tool_params(name, arguments, meta), self._deadline(timeout)
-        result = self._session_for("tools/call").request(
-            "tools/call", params, timeout, progress_handler)
-        return self._read_tool(name, raise_on_error, deadline, result)
-
-    def _deadline(self, timeout: float | None) -> float:
-        return time.monotonic() + self._seconds(timeout)
-
-    def _seconds(self, timeout: float | None) -> float:
-        return self.timeout if timeout is None else timeout
+        return self._read_tool(name, raise_on_error, self._live("tools/call").request(
+            "tools/call", wire_fields(name=name, arguments=arguments or {}, _meta=meta),
+            timeout, progress_handler))
 
     def submit_tool(self, name: str, arguments: Json | None = None, *,
                     timeout: float | None = None,
@@ -7385,14 +7330,14 @@ class Client(ClientBase):
 
         `cancel()` of the future also cancels the request.
         """
-        read = partial(self._read_tool, name, raise_on_error, self._deadline(timeout))
-        params = tool_params(name, arguments, meta)
-        return self._session_for("tools/call").submit(
-            read, "tools/call", params, timeout, progress_handler)
+        return self._live("tools/call").submit(
+            partial(self._read_tool, name, raise_on_error), "tools/call",
+            wire_fields(name=name, arguments=arguments or {}, _meta=meta), timeout,
+            progress_handler)
 
-    def _read_tool(self, name: str, raise_on_error: bool, deadline: float,
-                   raw: Json) -> ToolResult:
-        """Read the result of a tool; validate it until the deadline, or for 1 s."""
+    def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
+        if self._extended:
+            check_complete(raw)  # only `request` hands over other types
         if type(raw.get("content", [])) is not list:
             raise invalid_response('"content" is not a list')
         result, output = ToolResult.of(raw), self._outputs.get(name)
@@ -7402,8 +7347,7 @@ class Client(ClientBase):
             raise error
         if output and not result.is_error:
             result.wrapped = output.wrapped
-            seconds = max(1.0, deadline - time.monotonic())
-            problems = "; ".join(output.problems(result.structured_content, seconds))
+            problems = "; ".join(output.problems(result.structured_content))
             if problems:  # a warning, because an exception would hide the result
                 import warnings
 
@@ -7414,21 +7358,22 @@ class Client(ClientBase):
 
     # -- lists
 
-    def _list(self, method: str, timeout: float | None) -> list[Json]:
-        try:
-            return self._pages(method, timeout)
-        except McpError as error:
-            # A cursor has become invalid: start again, once (server/utilities/caching).
-            if error.code != INVALID_PARAMS:
-                raise
-            return self._pages(method, timeout)
+    def _list(self, method: str, timeout: float | None, again: bool = True,
+              ) -> list[Json]:
+        """All entries of a list, from all its pages.
 
-    def _pages(self, method: str, timeout: float | None) -> list[Json]:
+        again: if a cursor has become invalid, begin again (server/utilities/caching).
+        """
         entries: list[Json] = []
-        params: Json = {}
-        cursors: set[str] = set()
+        cursors: list[str] = []
         while True:
-            page = self._request(method, params, timeout)
+            try:
+                page = self._request(
+                    method, {"cursor": cursors[-1]} if cursors else {}, timeout)
+            except McpError as error:
+                if error.code == INVALID_PARAMS and cursors and again:
+                    return self._list(method, timeout, again=False)
+                raise
             entries += list_of_objects(page, METHODS[method].list_key)
             cursor = page.get("nextCursor")
             if cursor is None:  # "" is a cursor too
@@ -7437,8 +7382,7 @@ class Client(ClientBase):
                     len(entries) > MAX_ENTRIES):
                 raise invalid_response(f"the pages of {method} do not end "
                                        f"(after {len(entries):,} entries)")
-            cursors.add(cursor)
-            params = {"cursor": cursor}
+            cursors.append(cursor)
 
     def list_tools(self, *, timeout: float | None = None) -> list[Json]:
         """The descriptors of all tools, from all pages (server/tools).
@@ -7473,6 +7417,20 @@ class Client(ClientBase):
         result = self._request("resources/read", {"uri": uri}, timeout)
         return [*map(ResourceContents.of, list_of_objects(result, "contents"))]
 
+    def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
+        """Subscribe to a resource: message_handler is called when it has changed.
+
+        If the server ends the subscription, or dies, message_handler gets a
+        notification `notifications/cancelled` with that reason (server/resources,
+        "Subscriptions").
+        """
+        self._live("resources/subscribe").follow(
+            "subscribe", uri, self._seconds(timeout))
+
+    def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
+        """End a subscription; does nothing if there is none."""
+        self._live().follow("unsubscribe", uri, self._seconds(timeout))
+
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
                    timeout: float | None = None) -> Json:
         """The `messages` of a prompt, and its `description` (server/prompts)."""
@@ -7498,32 +7456,51 @@ class Client(ClientBase):
             raise invalid_response('"completion" has no list of values')
         return completion
 
-    def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        """Subscribe to a resource: message_handler is called when it has changed.
-
-        If the server ends the subscription, message_handler gets a notification
-        `notifications/cancelled` with that reason (server/resources, "Subscriptions").
-        """
-        # In both eras the server must have declared what this method needs.
-        policy = self._session_for("resources/subscribe").policy
-        policy.subscribe(uri, self._seconds(timeout))
-        self._subscribed[uri] = None
-
-    def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        """End a subscription; does nothing if there is none."""
-        self._subscribed.pop(uri, None)
-        self._live_session().policy.unsubscribe(uri, self._seconds(timeout))
+    # -- settings
 
     def set_logging_level(self, level: str, *, timeout: float | None = None) -> None:
         """Let the server send log messages of this level and above.
 
-        McpError: there is no such level (server/utilities/logging).
+        Raises:
+            McpError: there is no such level (server/utilities/logging).
         """
-        if level not in LEVELS:
-            raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
-        policy = self._session_for("logging/setLevel").policy
-        policy.set_level(level, self._seconds(timeout))
-        self.level = level
+        check_level(level, "level")
+        self._live("logging/setLevel").set_level(level, self._seconds(timeout))
+        self._level = level
+
+    def set_roots(self, roots: list[Any]) -> None:
+        """Set the directories that the server may use, and notify it (client/roots).
+
+        roots: paths, file URIs, or dicts with uri and name; ValueError for another URI.
+        """
+        declared = "roots" in self._handlers
+        self._add_handlers(roots=[*map(root_of, roots)])
+        session = self._session  # in the stateless revision each request asks anew
+        if declared and session and session.version and not (
+                session.stateless or session.connection.closed):
+            session.notify(ROOTS_CHANGED)
+
+    # -- questions of the server
+
+    def _add_handlers(self, **handlers: Any) -> None:
+        self._handlers = {**self._handlers, **wire_fields(**handlers)}
+        for key in self._handlers:
+            for name, details in CLIENT_CAPABILITIES[key].items():
+                self._declared = {
+                    **self._declared, name: {**details, **self._declared.get(name, {})}}
+
+    def _answer(self, method: str, params: Json, version: str) -> Json:
+        """Answer a question of the server."""
+        capability = CLIENT_REQUESTS[method]
+        if undeclared(method, params, self._declared, version):
+            raise invalid_params(f"The client did not declare this kind of {capability}"
+                                 ) if declares(self._declared, capability) else (
+                                     method_not_found(method))
+        key = (params.get("mode") or "form") if capability == "elicitation" else (
+            capability)
+        if key not in self._handlers:
+            raise method_not_found(method)
+        return ANSWER_FUNCTIONS[key](self._handlers[key], params)
 
 
 def answer_form(handler: Handler, params: Json) -> Json:
@@ -7564,7 +7541,7 @@ def answer_sampling(handler: Handler, params: Json) -> Json:
         "model": "unknown", "stopReason": "endTurn"}
 
 
-ANSWER_FUNCTIONS: dict[Any, Any] = {  # of (the user's handler or roots, the params)
+ANSWER_FUNCTIONS: dict[Any, Callable[[Any, Json], Json]] = {  # of (the user's handler or roots, the params)
     "form":     answer_form,
     "url":      answer_url,
     "sampling": answer_sampling,
@@ -7572,88 +7549,8 @@ ANSWER_FUNCTIONS: dict[Any, Any] = {  # of (the user's handler or roots, the par
 }
 
 
-class MultiRoundRequest:
-    """Sends a request again with answers, as long as its result asks for some.
-
-    See basic/patterns/mrtr.
-    """
-
-    def __init__(self, session: ClientSession, params: Json) -> None:
-        self._session, self._params = session, params
-        self._rounds = 0
-        self._pause = 0.0         # between rounds that ask for nothing
-        self._deadline = 0.0      # when these rounds must end
-
-    def more(self, request: OutgoingRequest, result: Json) -> bool:
-        """If the result needs input, go on in the pool: the user may take long."""
-        if result.get("resultType") != "input_required":
-            return False
-        connection = self._session.connection
-        if connection.requests_out.park(request):
-            connection.pool.submit(partial(self._go_on, request, result))
-        else:
-            request.finish(error=self._session.closed_error())
-        return True
-
-    def _go_on(self, request: OutgoingRequest, result: Json) -> None:
-        connection = self._session.connection
-        try:
-            params = self._next_params(request, result)
-            encode(params)  # raises an error if an answer is not JSON
-        except BaseException as error:
-            if not isinstance(error, (McpError, RequestTimeout)):  # of a user's handler
-                log_exception(f"mcp_min: answering {request.method} failed")
-                error = McpError(INTERNAL_ERROR, error_text(error))
-            connection.requests_out.remove(request)
-            request.finish(error=error)
-        else:
-            params = self._session.policy.add_meta(params)
-            connection.send_request(request, params, with_token=True)
-
-    def _next_params(self, request: OutgoingRequest, result: Json) -> Json:
-        """The params of the next round, with the answers and the server's state."""
-        row = METHODS.get(request.method)
-        if row is None or not row.asks:
-            raise invalid_response(f"{request.method} may not ask for input")
-        questions = self._session.policy.input_requests(result)
-        if not questions:
-            self._wait(request)
-        else:
-            self._rounds += 1
-            self._pause = 0.0
-        if self._rounds > MAX_ROUNDS:
-            raise invalid_response(f"asked {self._rounds} times in a row for input")
-        answer = self._session.client.answer_question
-        version = self._session.policy.version
-        answers = {key: answer(question["method"], question.get("params") or {},
-                               version)
-                   for key, question in questions.items()}
-        return {**self._params,
-                **wire_fields(inputResponses=answers or None,
-                              requestState=result.get("requestState"))}
-
-    def _wait(self, request: OutgoingRequest) -> None:
-        """Pause before the next round; RequestTimeout after the request's timeout."""
-        from concurrent.futures import wait
-
-        now = time.monotonic()
-        if not self._pause:
-            self._deadline = now + request.timeout
-        if now >= self._deadline:
-            raise self._session.timeout_error(
-                f"{request.method}: input required, but none asked for, for "
-                f"{request.timeout:g} s")
-        self._pause = 2 * self._pause or EMPTY_ROUND_SECONDS
-        wait([request.future], min(self._pause, self._deadline - now))
-
-
-def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
-    params: Json = {"name": name, "arguments": arguments or {}}
-    return {**params, "_meta": meta} if meta else params
-
-
 def list_of_objects(result: Json, key: str) -> list[Json]:
-    """The list of objects under a key of a result; McpError: there is none."""
+    """The list of objects under a key of a result; McpError if there is none."""
     objects = result.get(key)
     if type(objects) is not list or any(type(item) is not dict for item in objects):
         raise invalid_response(f'"{key}" is not a list of objects')
@@ -7661,7 +7558,7 @@ def list_of_objects(result: Json, key: str) -> list[Json]:
 
 
 def root_of(root: Any) -> Json:
-    """A root as it is sent.  ValueError: not a file URI (client/roots: "MUST be")."""
+    """A root as it is sent; ValueError if it is no file URI (client/roots: "MUST")."""
     fields = root if isinstance(root, dict) else {"uri": os.fspath(root)}
     uri = str(fields.get("uri"))
     if "://" not in uri and not isinstance(root, dict):
@@ -7677,7 +7574,7 @@ def load_config(path: Any) -> dict[str, Json]:
     """The entries of a host's mcp.json, {"mcpServers": {name: entry}}, by name.
 
     Some hosts spell the key "servers".  Client takes each entry as a target and runs
-    its command, so load only files that you trust.  ValueError: it has no such key.
+    its command, so load only files that you trust; ValueError if it has no such key.
     """
     with open(path, encoding="utf-8-sig") as file:  # some editors write a BOM
         hosts = json.load(file)
@@ -7688,33 +7585,15 @@ def load_config(path: Any) -> dict[str, Json]:
 
 
 # -- 12. Familiar names ----------------------------------------------------------------
-# The names of FastMCP and of the official SDK.  A stdio server that was written for
-# them works when it imports these names from this file.  Nothing above needs this
-# section, so it can be deleted; but their options are known above too.
-
-FastMCP = Server
-MCPServer = Server
-TextContent = Text
-ImageContent = Image
-AudioContent = Audio
-TextResourceContents = ResourceContents
-BlobResourceContents = ResourceContents
-ContentBlock = Block
-CallToolResult = ToolResult
-PromptMessage = Message
-SamplingMessage = Message
-CreateMessageResult = Sampled
-MCPError = McpError
-ResourceError = ToolError
-PromptError = ToolError
-LoggingLevel = str
-Role = str
+# The words of FastMCP and of the official SDK (1.x).  A stdio server written for either
+# runs when its import lines name this file instead.  Nothing above knows this section:
+# delete it if you port nothing.  Where the two differ, the SDK is the measure.
 
 
 class AnyFields(Fields):
-    """A JSON object of any fields, which are given by keyword."""
+    """A JSON object of any fields, given by keyword in either spelling."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, *_: Any, **fields: Any) -> None:
         given = wire_fields(**fields)
         self.update({camel_case(key): value for key, value in given.items()})
 
@@ -7723,71 +7602,308 @@ class AnyFields(Fields):
         return super().__getattr__(name) if known else None
 
 
-ToolAnnotations = AnyFields
-Annotations = AnyFields
-Icon = AnyFields
-ErrorData = AnyFields
-Root = AnyFields
-ElicitRequestURLParams = AnyFields
-Completion = AnyFields
-CompletionArgument = AnyFields
-CompletionContext = AnyFields
-ModelPreferences = AnyFields
-ModelHint = AnyFields
-ClientCapabilities = AnyFields
-SamplingCapability = AnyFields
-RootsCapability = AnyFields
-Implementation = AnyFields
+warn_once = lru_cache(maxsize=1000)(warn)
 
 
-class UrlElicitationRequiredError(McpError):
-    """A tool needs the user to visit these URLs first."""
-
-    def __init__(self, elicitations: list[Json], message: str | None = None) -> None:
-        super().__init__(URL_REQUIRED, message or "URL elicitation required",
-                         {"elicitations": to_json_data(elicitations)})
+def no_effect(where: str, options: Iterable[str]) -> None:
+    """Warn in one line, once, of options that mean nothing here."""
+    if options:
+        warn_once(f"mcp_min: {where}: no effect over stdio: {', '.join(options)}\n")
 
 
-class UserMessage(Message):
-    """A Message of the user."""
-
-    def __init__(self, content: Any, role: str = "user") -> None:
-        super().__init__(role, content)
-
-
-class AssistantMessage(Message):
-    """A Message of the model."""
-
-    def __init__(self, content: Any, role: str = "assistant") -> None:
-        super().__init__(role, content)
-
-
-class KnownByField(type):
-    """A metaclass: `isinstance` and `match` compare one field."""
-
-    def __instancecheck__(cls, value: Any) -> bool:
-        name, expected = cls.field  # type: ignore[attr-defined]
-        return bool(getattr(value, name, None) == expected)
-
-
-class AcceptedElicitation(metaclass=KnownByField):
-    field = "action", "accept"
-
-
-class DeclinedElicitation(metaclass=KnownByField):
-    field = "action", "decline"
+# What names are for that mean something over HTTP only, to other designs, or on the
+# SDK's lower level: they take any field, and do nothing.
+CONFIGURES = (
+    r"\w*(Settings|Options|Config|Params|Parameters|Capability|Capabilities|Result|"
+    r"Request|Notification|Hint|Metadata|Provider|Verifier|Proxy|Middleware|Auth|Token|"
+    r"Store|Handler|CSP|OAuth\w+|Middleware\w+)")
+NEEDS_HTTP = ("it needs HTTP, and mcp_min serves stdio only: put a proxy such as "
+              "mcp-proxy in front of it")
+NOT_HERE = (  # what a name matches, of an attribute or to be imported; what to do
+    (r"middleware|add_middleware|CallNext",
+     "write a function and register it with @server.middleware"),
+    (r"providers|\w*transforms?|mount|import_server|add_provider|as_proxy|from_\w+|"
+     r"create_proxy|FastMCPApp|CodeMode|(Local|FileSystem|Skills\w*)Provider|\w*Filter|"
+     r"\w*(Transforms?|AsTools)",
+     "there is one server here: register the functions with it"),
+    (r"_\w+_(manager|server)|get_(tools|resources|prompts)|disable|enable",
+     "use add_tool, remove_tool, list_tools and so on of the server itself"),
+    (r"call_tool|read_resource|get_prompt|_call_tool_mcp|create_connected_server_and_"
+     r"client_session", "use `with Client(server) as client: client.call_tool(…)`"),
+    (r"stdio_client|ClientSessionGroup|\w*StdioTransport",
+     "Client([command, *args], env=…, cwd=…) starts a server and talks to it"),
+    (r"Depends|Current\w+", "annotate a parameter of the handler: ctx: Context"),
+    (r"\w*(Transport|Manager|Client|Resource)|get_http_request|\w+_client|Starlette\w*|"
+     r"create_\w+_app|session_manager|run_\w+_async", NEEDS_HTTP))
 
 
-class CancelledElicitation(metaclass=KnownByField):
-    field = "action", "cancel"
+def instead_of(name: str) -> str:
+    """What to do in place of what is not here, or ""."""
+    return next((words for pattern, words in NOT_HERE if re.fullmatch(pattern, name)),
+                "")
 
 
-class PromptReference(metaclass=KnownByField):
-    field = "type", "ref/prompt"
+class Listing(list, Sent):  # type: ignore[type-arg]
+    """A list that may be awaited, and is the result of that too."""
+
+    _crowded = None
+    result = property(lambda self: self)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
 
 
-class ResourceTemplateReference(metaclass=KnownByField):
-    field = "type", "ref/resource"
+class FamiliarTool(Tool):
+    """A Tool with FastMCP's options, and a block of content for each item of a list."""
+
+    def __init__(self, fn: Any, *, structured_output: bool | None = None,
+                 exclude_args: Iterable[str] = (), **options: Any) -> None:
+        self._plain = structured_output is False
+        if self._plain:
+            options["output_schema"] = False
+        super().__init__(fn, entry_options("tool", options))
+        for name in exclude_args:
+            self.signature.node["properties"].pop(name)
+
+    def result(self, value: Any) -> Json:
+        result = super().result(value)
+        if value is None or type(value) in (list, tuple):
+            result["content"] = [*blocks_of(value)]
+        if self._plain:
+            result.pop("structuredContent", None)
+        return result
+
+
+def blocks_of(value: Any) -> Iterator[Block]:
+    """A block for each item, also of the lists in a list."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from blocks_of(item)
+    elif value is not None:
+        yield value if isinstance(value, Block) else Text(to_text(value))
+
+
+OWN_OPTIONS = (  # of tools, prompts and resources, here and above
+    "name title description mime_type size annotations icons meta input_schema "
+    "output_schema").split()
+RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size",
+           "strict_input_validation": "strict_input"}  # options of FastMCP: of Server
+
+
+def entry_options(what: str, options: Json) -> Json:
+    """FastMCP's options of a tool, prompt or resource as those of `Server`."""
+    own = {key: options.pop(key) for key in [*options] if key in OWN_OPTIONS}
+    tags = options.pop("tags", None)
+    if tags:  # FastMCP's clients read them there
+        own["meta"] = {**(own.get("meta") or {}), "fastmcp": {"tags": sorted(tags)}}
+    no_effect(f"{what}()", options)
+    return own
+
+
+def new_prompt(fn: Any, **options: Any) -> Prompt:
+    return Prompt(fn, entry_options("prompt", options))
+
+
+def new_resource(uri: Any, fn: Any = None, name: str | None = None, *,
+                 text: str | None = None, data: bytes | None = None, path: Any = None,
+                 is_binary: bool = False, **options: Any) -> Resource:
+    """A resource: what fn returns, a text, bytes or a file."""
+    def read() -> Any:
+        if path is None:
+            return data if text is None else text
+        with open(path, "rb") as file:
+            return file.read() if is_binary else file.read().decode()
+
+    name = name or (None if fn else str(uri))
+    return Resource(str(uri), fn or read, entry_options(
+        "resource", {**wire_fields(name=name), **options}))
+
+
+def get_context() -> Context:
+    """The Context of the handler that calls this; LookupError: no handler does."""
+    ctx: Context = current_context.get()
+    return ctx
+
+
+class FastMCP(Server):
+    """A Server that takes the keywords and the spellings of FastMCP and the SDK 1.x.
+
+    Options and methods that need HTTP are accepted, have no effect, and are named in
+    one line on stderr.  What would change how the server behaves (middleware, mounted
+    servers, transforms, providers) is refused in words.  `settings` keeps all options.
+    """
+
+    _complete_any: Any = None  # completes all arguments that have no function
+    _first_level = "debug"  # the SDK filters nothing before a level was set
+
+    def __init__(self, name: str | None = None, instructions: str | None = None, *,
+                 version: str | None = None, tools: Iterable[Any] = (),
+                 **options: Any) -> None:
+        for option in ("middleware", "transforms", "providers"):
+            if options.pop(option, None):
+                raise NotImplementedError(f"FastMCP({option}=): {instead_of(option)}")
+        options = {RENAMED.get(key, key): value for key, value in options.items()
+                   if value is not None}
+        own = {key: options.pop(key) for key in [*options]
+               if key in (Server.__init__.__kwdefaults__ or ())}
+        super().__init__(name or "FastMCP", version, instructions=instructions, **own)
+        self.settings = AnyFields(**{"log_level": "INFO", "debug": False, "port": 8000,
+                                     "host": "127.0.0.1", **options})
+        no_effect("FastMCP()", options)
+        for tool in tools:
+            self.add_tool(tool)
+
+    # -- serving
+
+    def run(self, transport: str = "stdio", mount_path: Any = None, *,
+            show_banner: Any = None, **options: Any) -> None:
+        """Serve over stdio; ValueError for any other transport."""
+        threaded = {key: options.pop(key) for key in [*options] if key == "threaded"}
+        check_transport(transport, options)
+        super().run(**threaded)
+
+    async def run_async(self, transport: str = "stdio", *, show_banner: Any = None,
+                        **options: Any) -> None:
+        """Serve as `run` does; `async def` handlers run on the caller's event loop."""
+        check_transport(transport, options)
+        await self._run_on_loop()
+
+    run_stdio_async = run_async
+
+    def http_app(self, *_: Any, **__: Any) -> HttpApp:
+        """An application that does nothing: there is no HTTP here."""
+        return HttpApp()
+
+    sse_app = streamable_http_app = http_app
+
+    def custom_route(self, path: str, *_: Any, **__: Any) -> Callable[[F], F]:
+        """A decorator without effect, and a warning: there is no HTTP here."""
+        no_effect("custom_route()", {path: None})
+        return lambda fn: fn
+
+    # -- registering
+
+    def _register(self, make: Callable[..., Registration], fn: Any, *args: Any,
+                  enabled: bool = True, **options: Any) -> Any:
+        """Register a function, or an object that was made of one."""
+        if enabled:
+            self._add(fn if isinstance(fn, Registration) else make(
+                fn, *args, **options))
+        return args[0] if args else fn
+
+    add_tool = partialmethod(_register, FamiliarTool)
+    add_prompt = partialmethod(_register, new_prompt)
+    add_resource = partialmethod(_register, new_resource)
+
+    def completion(self, ref: str = "", argument: str = "") -> Callable[[F], F]:
+        """As that of Server; without `ref` for all arguments that have none.
+
+        Then the function is called with ref, argument and context, as in the SDK.
+        """
+        return super().completion(ref, argument) if ref else self._complete_others
+
+    def _complete_others(self, fn: F) -> F:
+        with self._lock:
+            self._offer("completions")
+        self._complete_any = fn
+        return fn
+
+    def _completions(self, ctx: Context, key: tuple[str, str], ref: Json,
+                     argument: Json, context: Json) -> Any:
+        if key in self._completers or not self._complete_any:
+            return super()._completions(ctx, key, ref, argument, context)
+        return self._run(ctx, partial(
+            self._complete_any, Fields.of(ref), Fields.of(argument),
+            Fields.of({"arguments": context}))) or ()
+
+    # -- looking at it
+
+    def _listing(self, list_key: str) -> Listing:
+        return Listing(AnyFields.of(entry.descriptor)
+                       for entry in [*self._lists[list_key].values()])
+
+    list_tools = partialmethod(_listing, "tools")
+    list_prompts = partialmethod(_listing, "prompts")
+    list_resources = partialmethod(_listing, "resources")
+    list_resource_templates = partialmethod(_listing, "resourceTemplates")
+
+    get_context = staticmethod(get_context)
+
+    def __getattr__(self, name: str) -> Any:  # only for what is not there
+        words = instead_of(name) or "there is no such attribute"
+        raise AttributeError(f"FastMCP.{name}: {words}")
+
+
+def check_transport(transport: str | None, options: Json) -> None:
+    if transport not in (None, "stdio"):
+        raise ValueError(f"transport {transport!r}: {NEEDS_HTTP}")
+    no_effect("run()", options)
+
+
+class HttpApp:
+    """Stands for an ASGI application: to serve it is an error, all else does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: Any, **_: Any) -> Any:
+        if len(args) == 3:  # scope, receive, send
+            raise NotImplementedError(f"this application: {NEEDS_HTTP}")
+        return self
+
+
+# The context of a handler
+
+
+class FamiliarContext(Context):
+    """The Context that handlers of a FastMCP server get."""
+
+    client_id = property(lambda self: self.meta.get("client_id"))
+    session_id = property(lambda self: f"{id(self._peer.connection):x}")
+    transport = "stdio"
+    fastmcp = mcp_server = property(lambda self: self.server)
+    session = property(lambda self: FamiliarSession(self))
+    request_context = property(lambda self: self)
+
+    @property
+    def meta(self) -> AnyFields:
+        return AnyFields.of(super().meta)
+
+    def log(self, *args: Any, level: str = "info", message: Any = None,
+            logger_name: str | None = None, **_: Any) -> Awaitable[None]:
+        """log(level, message) of the SDK, or log(message, level) of fastmcp."""
+        if len(args) == 2:
+            level, message = args if args[0] in LEVELS else args[::-1]
+        elif message is None:
+            [message] = args
+        elif args:
+            [level] = args
+        return super().log(level, message, logger_name)
+
+    def _say(self, level: str, message: Any, logger_name: str | None = None,
+             **_: Any) -> Awaitable[None]:
+        return self.log(level, message, logger_name=logger_name)
+
+    debug, info = partialmethod(_say, "debug"), partialmethod(_say, "info")
+    warning, error = partialmethod(_say, "warning"), partialmethod(_say, "error")
+
+    def elicit(self, message: str, schema: Any = None, key: str | None = None,
+               timeout: float | None = 600, *, response_type: Any = None) -> Elicited:
+        asked = response_type if schema is None else schema
+        return super().elicit(message, asked, key, timeout)
+
+    async def set_state(self, key: str, value: Any) -> None:
+        """Keep a value for this connection."""
+        vars(self._peer.connection).setdefault("states", {})[key] = value
+
+    async def get_state(self, key: str) -> Any:
+        """The value that was kept for this connection, or None."""
+        return vars(self._peer.connection).get("states", {}).get(key)
+
+
+FastMCP._context_class = FamiliarContext
 
 
 class FamiliarSession:
@@ -7811,78 +7927,85 @@ class FamiliarSession:
         return AnyFields(roots=[AnyFields.of(root) for root in roots])
 
     def send_log_message(self, level: str, data: Any, logger: str | None = None,
-                         related_request_id: Any = None) -> Awaitable[None]:
-        return self._ctx.log(level, data, logger)
+                         **_: Any) -> Awaitable[None]:
+        return self._ctx.log(level, data, logger_name=logger)
 
     def send_progress_notification(
             self, progress_token: Any, progress: float, total: float | None = None,
-            message: str | None = None,
-            related_request_id: Any = None) -> Awaitable[None]:
+            message: str | None = None, **_: Any) -> Awaitable[None]:
         return self._ctx.report_progress(progress, total, message)
 
     def send_resource_updated(self, uri: Any) -> Awaitable[None]:
         self._ctx.server.notify_resource_updated(str(uri))
-        return DONE
+        return Sent()
 
     def create_message(self, messages: Any, *, max_tokens: int = 512,
-                       **params: Any) -> Sampled:
-        return self._ctx.sample([*messages], max_tokens=max_tokens, **{
-            key: value for key, value in params.items() if key != "related_request_id"})
+                       related_request_id: Any = None, **params: Any) -> Sampled:
+        return self._ctx.sample([*messages], max_tokens=max_tokens, **params)
 
     def _list_changed(self, capability: str) -> Awaitable[None]:
-        self._ctx.server.notify_list_changed(capability)
-        return DONE
+        self._ctx.server._list_changed(capability)
+        return Sent()
 
     send_tool_list_changed = partialmethod(_list_changed, "tools")
     send_prompt_list_changed = partialmethod(_list_changed, "prompts")
     send_resource_list_changed = partialmethod(_list_changed, "resources")
 
 
-class FamiliarRequest:
-    """`ctx.request_context`."""
+TextResource = BinaryResource = FileResource = FunctionResource = new_resource
 
-    def __init__(self, ctx: Context) -> None:
-        self.request_id, self.meta = ctx.request_id, AnyFields.of(ctx.meta)
-        self.session, self.lifespan_context = FamiliarSession(ctx), ctx.lifespan_context
+# Aliases
 
-
-def custom_route(server: Server, path: str, *_: Any, **__: Any) -> Any:
-    """A decorator without effect, and a warning: there is no HTTP here."""
-    warn(f"mcp_min: custom_route({path!r}) needs HTTP, and has no effect over stdio\n")
-    return lambda fn: fn
-
-
-def settings_of(server: Server) -> Any:
-    """The options of the constructor that have no effect over stdio."""
-    from types import SimpleNamespace
-
-    return SimpleNamespace(**{"log_level": "INFO", "debug": False, "host": "127.0.0.1",
-                              "port": 8000, **server.ignored})
-
-
-def add_resource_fn(server: Server, fn: Any, uri: str, **options: Any) -> Any:
-    """The same as add_resource(uri, fn)."""
-    return server.add_resource(uri, fn, **options)
+MCPServer = FastMCP
+TextContent = Text
+ImageContent = Image
+AudioContent = Audio
+TextResourceContents = ResourceContents
+BlobResourceContents = ResourceContents
+ContentBlock = Block
+CallToolResult = ToolResult
+PromptMessage = UserMessage = Message
+SamplingMessage = Message
+CreateMessageResult = Sampled
+MCPError = McpError
+FastMCPError = NotFoundError = ResourceError = PromptError = ToolError
+LoggingLevel = str
+Role = str
+ToolAnnotations = Annotations = Icon = ErrorData = Root = AnyFields
+Completion = CompletionArgument = CompletionContext = ModelPreferences = AnyFields
+Implementation = PromptArgument = AnyFields
 
 
-def without_http(*_: Any, **__: Any) -> NoReturn:
-    """NotImplementedError: this needs HTTP."""
-    raise NotImplementedError("this needs HTTP, and mcp_min serves stdio only: put a "
-                              "proxy such as mcp-proxy in front of it")
+class UrlElicitationRequiredError(McpError):
+    """A tool needs the user to visit these URLs first."""
+
+    def __init__(self, elicitations: list[Json], message: str | None = None) -> None:
+        super().__init__(URL_REQUIRED, message or "URL elicitation required",
+                         {"elicitations": to_json_data(elicitations)})
 
 
-def get_context() -> Context:
-    """The Context of the handler that calls this.  LookupError: there is none."""
-    ctx = sys.modules.get("asyncio") and task_context().get()
-    frame: Any = sys._getframe(1)
-    # A `def` handler is called by a function of this file that has the Context.
-    while frame and not isinstance(ctx, Context):
-        if frame.f_code.co_filename == get_context.__code__.co_filename:
-            ctx = frame.f_locals.get("ctx")
-        frame = frame.f_back
-    if not isinstance(ctx, Context):
-        raise LookupError("no request is served on this thread")  # noqa: TRY004
-    return ctx
+class AssistantMessage(Message):
+    """A Message of the model."""
+
+    def __init__(self, content: Any, role: str = "assistant") -> None:
+        super().__init__(role, content)
+
+
+class KnownByField(type):
+    """A metaclass: `isinstance` and `match` compare one field."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        name, expected = cls.field  # type: ignore[attr-defined]
+        return bool(getattr(value, name, None) == expected)
+
+
+AcceptedElicitation, DeclinedElicitation, CancelledElicitation = (
+    KnownByField(f"Elicitation_{action}", (), {
+        "field": ("action", action), "__doc__": f"An answer to elicit: {action}."})
+    for action in ("accept", "decline", "cancel"))
+PromptReference, ResourceTemplateReference = (
+    KnownByField("Reference", (), {"field": ("type", kind)})
+    for kind in ("ref/prompt", "ref/resource"))
 
 
 def get_logger(name: str) -> Any:
@@ -7892,572 +8015,436 @@ def get_logger(name: str) -> Any:
     return logging.getLogger(name)
 
 
-async def set_state(ctx: Context, key: str, value: Any) -> None:
-    """Keep a value for this connection."""
-    states_of(ctx)[key] = value
+def configure_logging(level: Any = "INFO") -> None:
+    """Let the loggers of the standard library write to stderr."""
+    import logging
+
+    logging.basicConfig(level=level)
 
 
-async def get_state(ctx: Context, key: str) -> Any:
-    """The value that was kept for this connection, or None."""
-    return states_of(ctx).get(key)
+def get_http_headers(*_: Any, **__: Any) -> dict[str, str]:
+    """No headers: there is no HTTP here."""
+    return {}
 
 
-def states_of(ctx: Context) -> Json:
-    states: Json = vars(ctx.incoming.connection.owner).setdefault("states", {})
-    return states
+def get_access_token() -> None:
+    """None: there is no authorization over stdio."""
 
 
-def model_dump(fields: Fields, **_: Any) -> Json:
-    """The fields as a dict."""
-    return dict(fields)
-
-
-def model_dump_json(fields: Fields, **_: Any) -> str:
-    """The fields as JSON text."""
-    return json.dumps(fields)
-
-
-def identity(block: Block) -> Block:
-    """The block itself."""
-    return block
-
-
-def add_members(owner: Any, **members: Any) -> None:
+def extend(owner: Any, **members: Any) -> None:
+    """Give a class of the sections above what only ported programs look for."""
     for name, member in members.items():
         setattr(owner, name, member)
 
 
-add_members(
-    Context, request_context=property(FamiliarRequest),
-    session=property(FamiliarSession),
-    client_id=property(lambda ctx: ctx.meta.get("client_id"), doc="From `_meta`."),
-    session_id=property(lambda ctx: f"{id(ctx.incoming.connection):x}", doc="A name."),
-    transport=property(lambda ctx: "stdio", doc="Always stdio."),
-    set_state=set_state, get_state=get_state,
-    fastmcp=property(lambda ctx: ctx.server, doc="The server."),
-    mcp_server=property(lambda ctx: ctx.server, doc="The server."))
-add_members(
-    Server, run_stdio_async=Server.run_async, get_context=staticmethod(get_context),
-    settings=property(settings_of),
-    custom_route=custom_route, add_resource_fn=add_resource_fn,
-    **dict.fromkeys("sse_app streamable_http_app http_app run_sse_async "
-                    "run_streamable_http_async run_http_async".split(), without_http))
+extend(Fields, model_dump=lambda self, **_: dict(self),
+       model_dump_json=lambda self, **_: json.dumps(self))
+extend(Block, to_image_content=lambda self: self, to_audio_content=lambda self: self)
+extend(McpError, error=property(lambda self: AnyFields(
+    code=self.code, message=self.message, data=self.data), doc="Its fields."))
+extend(Tool, from_function=FamiliarTool)
+extend(Prompt, from_function=new_prompt)
+extend(Resource, from_function=lambda fn, uri, **options: new_resource(
+    uri, fn, **options))
 
-add_members(Fields, model_dump=model_dump, model_dump_json=model_dump_json)
-add_members(Block, to_image_content=identity, to_audio_content=identity)
 
-NEEDS_HTTP = ("it is for HTTP, and mcp_min serves stdio only; put a proxy such as "
-              "mcp-proxy in front of it")
-LOW_LEVEL = "register functions instead: @server.tool, @server.resource, @server.prompt"
-USE_CLIENT = "Client([command, *args], env=…, cwd=…) starts a server and talks to it"
-USE_CONTEXT = "annotate a parameter of the handler: ctx: Context"
-REFUSED_NAMES = {  # names that do not exist here: what to use instead
-    **dict.fromkeys((
-        "AuthSettings AccessToken TokenVerifier AuthProvider OAuthProvider OAuthProxy "
-        "BearerAuthProvider JWTVerifier RemoteAuthProvider GitHubProvider "
-        "GoogleProvider OAuthAuthorizationServerProvider TransportSecuritySettings "
-        "EventStore StreamableHTTPSessionManager SseServerTransport "
-        "create_mcp_http_client "
-        "get_http_request get_http_headers get_access_token").split(), NEEDS_HTTP),
-    **dict.fromkeys((
-        "NotificationOptions InitializationOptions ReadResourceContents "
-        "ListToolsResult ListToolsRequest CallToolRequest "
-        "create_initialization_options").split(), LOW_LEVEL),
-    **dict.fromkeys((
-        "StdioServerParameters stdio_client sse_client streamablehttp_client "
-        "streamable_http_client StdioTransport PythonStdioTransport ClientTransport "
-        "StreamableHttpTransport create_connected_server_and_client_session "
-        "ClientSessionGroup").split(), USE_CLIENT),
-    **dict.fromkeys("CurrentContext Depends".split(), USE_CONTEXT),
-    "configure_logging": "use logging",
-    "Middleware": "use @server.middleware",
-}
+def stand_in(name: str) -> Any:
+    """A class for a name that is not here; AttributeError: it is not known at all.
+
+    It can be imported, so that a program that names it for another transport still
+    serves stdio; to call it is an error, if it would do something.
+    """
+    def refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(f"mcp_min has no {name}: {words}")
+
+    words = instead_of(name)
+    if words:
+        return type(name, (), {"__init__": refuse, "__class_getitem__": classmethod(
+            lambda cls, item: cls)})
+    if re.fullmatch(CONFIGURES, name):
+        return type(name, (AnyFields,), {})
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ += [  # so that `from mcp_min import *` has the commonest
+    "FastMCP", "get_context", "TextContent", "ImageContent", "AudioContent",
+    "TextResourceContents", "BlobResourceContents", "CallToolResult", "PromptMessage",
+    "UserMessage", "AssistantMessage", "SamplingMessage", "ToolAnnotations", "Icon",
+    "ResourceError", "PromptError", "AcceptedElicitation", "DeclinedElicitation",
+    "CancelledElicitation", "UrlElicitationRequiredError",
+]
 
 if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
     def __getattr__(name: str) -> Any:
         if name in ("types", "base"):  # `from mcp import types`
             return sys.modules[__name__]
-        if name in REFUSED_NAMES:
-            raise ImportError(f"mcp_min has no {name}: {REFUSED_NAMES[name]}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = stand_in(name)
+        globals()[name] = found  # the same class for whoever imports it next
+        return found
 
 
 # -- 13. Command line ------------------------------------------------------------------
 # Shows the protocol at work, and looks into any server.  Results go to stdout, all else
-# to stderr.  What a server sends is escaped, so that it cannot control the terminal.
+# to stderr.  What a server sends is escaped, and indented or labelled, so that it can
+# neither control the terminal nor be mistaken for a message of this program.
 
 
 def demo_server() -> Server:
     """A server with one of everything: `serve` runs it, `demo` talks to it."""
-    server = Server("demo", __version__, page_size=1, instructions="Try everything.")
-
-    @server.tool
-    def count(to: int, ctx: Context) -> str:
-        "Count, ten numbers a second."
-        ctx.debug(f"counting to {to}")
-        for _ in ctx.track(range(to)):
-            ctx.wait(0.1)
-        return f"counted to {to}"
+    server = Server("demo", __version__, instructions="Try everything.")
 
     @server.tool
     def order(dish: str, ctx: Context) -> str:
         "Order a dish; asks what should be on it."
         wish = ctx.elicit(f"What should be on your {dish}?", ["lemon", "syrup"])
+        ctx.report_progress(1, 2, "cooking")
         return f"{dish} with {wish.data}" if wish.content else "nothing"
 
     server.resource("demo://hello/{name}", name="hello")(lambda name: f"Hello, {name}!")
     server.prompt("review")(lambda language: f"Review this {language} code.")
-    server.completion("review", "language")(lambda value: [
-        name for name in ("Pascal", "Perl", "Python") if name.startswith(value)])
     return server
 
 
-DEMO = {  # for each revision: an explanation, the Python that shows it, its value
-    LEGACY_VERSIONS[-1]: """
-# The handshake: both ends agree on a revision and say what they can do
-client.connect().server_info['name']  # 'demo'
-# A list comes in pages; only the server knows what a cursor means
-[tool['name'] for tool in client.list_tools()]  # ['count', 'order']
-# A tool is called; it reports its progress by the token in the request
-client.call_tool('count', {'to': 2}).text  # 'counted to 2'
-# A mistake is a result, not an error: the model reads it and does better
-client.call_tool('count', raise_on_error=False).is_error  # True
-# A cancellation: the call gets no response, the next one is that of the ping
-client.submit_tool('count', {'to': 9}).cancel(), client.ping()  # (True, None)
-# A resource is data with an address; this one is made from a template
-client.read_resource('demo://hello/Ada')[0].text  # 'Hello, Ada!'
-# A prompt is a text that a person chooses to start from
-len(client.get_prompt('review', {'language': 'C'})['messages'])  # 1
-# A completion helps to fill in a field
-client.complete('review', 'language', 'Py')['values']  # ['Python']
-# A question to the user: the server sends a request while its tool waits
-client.call_tool('order', {'dish': 'toast'}).text  # 'toast with lemon'
-# Logging: remarks of a tool, from a chosen level on
-client.set_logging_level('debug')  # None
-client.call_tool('count', {'to': 0}).text  # 'counted to 0'
-""",
-    MODERN_VERSIONS[-1]: """
-# No handshake: discovery is optional, and the server keeps no state
-client.connect().server_info['name']  # 'demo'
-# A tool: each request says in `_meta` what a handshake would have settled
-client.call_tool('count', {'to': 1}).text  # 'counted to 1'
-# A question: the server sends no request, its result asks for input
-client.call_tool('order', {'dish': 'pie'}).text  # 'pie with lemon'
-"""}
-EXPLAINED = {  # the first of these keys that a line contains explains it
-    "inputResponses": "the same call, with the answers and the state",
-    "inputRequests": "not finished: answer this, then call again with this state",
-    "nextCursor": "a page, and the cursor of the next", "cursor": "the next page",
-    "initialize": "hello: the revision I prefer, what I can do, who I am",
-    "protocolVersion": "hello: the revision we use, what I can do, who I am",
-    INITIALIZED: "ready (a notification: it has no id, nobody answers it)",
-    "tools/list": "which tools are there?", "tools/call": "run this tool",
-    PROGRESS: "this far", "isError": "it failed, and why", LOG_MESSAGE: "a remark",
-    CANCELLED: "never mind: stop, and do not answer", "action": "the user's answer",
-    "elicitation/create": "a question for your user", "ping": "are you there?",
-    "resources/read": "what is at this address?", "prompts/get": "fill in this prompt",
-    "completion/complete": "what could it become?", "logging/setLevel": "tell me more",
-    "server/discover": "who are you, and what do you speak?",
-    "subscriptions/listen": "keep me posted (a request that stays open)",
-    ACKNOWLEDGED: "I will, about this", "method": "a message", "id": "the response"}
-
-
-class NarratingClient(Client):
-    """Prints each line with an explanation: a trace for beginners."""
-
-    def _start_server(self) -> ClientSession:
-        session = super()._start_server()
-        session.connection.trace = Trace(self._narrate)
-        return session
-
-    def _narrate(self, traced: str) -> None:
-        _, arrow, line = traced.rstrip().partition("  # ")[0].split(" ", 2)
-        texts = [EXPLAINED[key] for key in EXPLAINED if f'"{key}"' in line]
-        color, mark = (36, "-->") if arrow == ">" else (33, "<--")
-        cli_print(f"  {mark} {(texts or ['no message'])[0]}", color=color)
-        cli_print("\n".join("      " + part for part in re.findall(
-            ".{1,74}$|.{1,73},|.{1,74}", line)))
-
-
-def cli_print(text: str, stream: Any = None, color: int = 0, end: str = "\n",
-              erase: bool = False) -> None:
-    """Print text, escaped; the only function of the command line that prints.
-
-    color: an SGR code, for a terminal.  erase: first erase the progress bar.
-    """
-    stream = stream or sys.stdout
-    text, tty = escape_control(text), stream.isatty()
-    if color and tty and not os.environ.get("NO_COLOR"):
-        text = f"\33[{color}m{text}\33[m"
-    if erase and tty:
-        text = "\r\33[K" + text
-    print(text, end=end, file=stream, flush=True)
+SENTENCES = {  # what a line says: the first of these whose key it contains
+    "input_required": "The tool is not done: it has a question for the user.",
+    "inputResponses": "The same call again, with the answer and the server's state.",
+    '"initialize"': "The client says hello: the revision it prefers, and who it is.",
+    "# initialize": "The server agrees to the revision, and says what it offers.",
+    INITIALIZED: "The client is ready.  (Without an `id`, there is no response.)",
+    '"server/discover"': "The client asks what the server is; `_meta` says who asks.",
+    "# server/discover": "The server says who it is, and what it offers.",
+    '"tools/call"': "The client asks the server to run a tool.",
+    "# tools/call": "The tool is done.  The `id` is that of the request.",
+    PROGRESS: "The tool reports how far it is.",
+    '"elicitation/create"': "The tool has a question, so the server asks the client.",
+    "# elicitation/create": "The client sends what the user has answered."}
 
 
 def cli_demo(_: Any) -> None:
-    cli_print("A client (-->) and a server (<--): two processes, and a pipe each way.\n"
-              "Below is every line that crosses, and each is a JSON-RPC message.")
-    for revision, script in DEMO.items():
-        cli_print(f"\nRevision {revision}", color=1)
-        client = NarratingClient(
-            [sys.executable, os.path.abspath(__file__), "serve"], mode=revision,
-            elicitation_handler=lambda *question: {"value": "lemon"})
-        for line in script.strip().splitlines():
-            code, _, comment = line.partition("# ")
-            if not code:
-                cli_print("\n" + comment, color=1)
-                continue
-            cli_print(f"  >>> {code.rstrip()}")
-            value = repr(eval(code, {"client": client}))
-            cli_print(f"  {value}")
-            if value != comment:
-                raise SystemExit(f"mcp_min: this should have been {comment}")
-        client.close()
-    cli_print("\nAll as it should be.  Now look at yours: mcp_min.py list COMMAND...")
+    """Order a dish in each era, and explain each line that passes."""
+    import tempfile
+
+    cli_print("MCP lets a program, such as an editor, call the functions (tools) of a "
+              "server.\nHere a client calls one: two processes, and a pipe each way.  "
+              "Below is every\nline that passes, to the server (-->) or back (<--).")
+    for revision in LEGACY_VERSIONS[-1], MODERN_VERSIONS[-1]:
+        cli_print(f"\nRevision {revision}")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.environ["MCP_MIN_TRACE"] = os.path.join(folder, "trace")
+            with Client([sys.executable, os.path.abspath(__file__), "serve"],
+                        mode=revision, elicitation_handler=lambda *_: "lemon") as host:
+                host.call_tool("order", {"dish": "toast"})
+            with open(path, encoding="utf-8") as trace:
+                for line in trace:
+                    cli_explain(line)
+    cli_print("\nNow look at a server of yours: mcp_min.py list COMMAND...")
 
 
-YES_AND_NO = {"y": "true", "yes": "true", "n": "false", "no": "false"}
+def cli_explain(traced: str) -> None:
+    """Print a line of a trace under the sentence that explains it."""
+    _, arrow, line = traced.rstrip().split(" ", 2)
+    says = next(says for key, says in SENTENCES.items() if key in line)
+    cli_print(f"  {'-->' if arrow == '>' else '<--'} {says}")
+    if "discover" not in line:
+        line = re.sub(r'"_meta":\{"io.*', '"_meta":"..."}}', line)
+    line = re.sub('(State":"[^"]{12})[^"]*', r"\1...", line.partition("  # ")[0])
+    parts = re.findall(".{1,74}$|.{1,73},|.{1,74}", line)
+    cli_print(indented("      ", "\n".join(parts)))
 
 
-class CliClient(Client):
-    """Shows on stderr what a server sends, and asks the user at the terminal."""
+def cli_print(text: str, stream: Any = None, end: str = "\n") -> None:
+    """Print text, escaped; the only function of the command line that prints."""
+    print(escape_control(text), end=end, file=stream or sys.stdout, flush=True)
 
-    def __init__(self, args: Any) -> None:
-        interactive = sys.stdin.isatty() and sys.stderr.isatty()
-        handler: Any = self.elicit if interactive else None
-        if args.answer is not None:
-            def handler(*_: Any) -> Any:
-                return json.loads(args.answer)
-        super().__init__(
-            cli_target(args), env={"PYTHONUNBUFFERED": "1", **args.env},
-            inherit_env=args.inherit_env, cwd=args.cwd,
-            timeout=args.timeout or 60.0, mode=args.mode,
-            log_handler=lambda p: self.show(f"log {p.get('level')}", p.get("data")),
-            elicitation_handler=handler,
-            url_handler=self.elicit_url if interactive else None,
-            progress_handler=self.show_progress, stderr=partial(self.show, "stderr"))
-        # The timeout of requests that may ask the user, who may take long.
-        self.user_timeout = args.timeout or (float("inf") if interactive else None)
 
-    def write(self, text: str) -> None:
-        cli_print(text, sys.stderr, end="", erase=True)
+def cli_show(label: str, data: Any) -> None:
+    """Show on stderr what a server sends, with a label on each line."""
+    text = data if type(data) is str else json.dumps(data)
+    label = " ".join(label.split())  # part of it may come from the server
+    cli_print(indented(f"{label}: ", text.rstrip()), sys.stderr)
 
-    def show(self, label: str, data: Any) -> None:
-        text = data if type(data) is str else json.dumps(data)
-        label = " ".join(label.split())  # part of it may come from the server
-        self.write("".join(f"{label}: {line}\n" for line in text.splitlines()))
 
-    def show_progress(self, progress: float, total: float | None,
-                      message: str | None) -> None:
-        text = f"{progress:g}/{total or '?'} {message or ''}".rstrip()
-        if sys.stderr.isatty():
-            bar = "#" * int(30 * min(1, progress / total)) if total else ""
-            self.write(ascii(f"[{bar:30}] {text}")[1:-1][:79])
+def indented(prefix: str, text: Any) -> str:
+    """The text with a prefix on each line; "" if there is none."""
+    return prefix + str(text).replace("\n", "\n" + prefix) if text else ""
+
+
+# -- asking a server: list, call, read, prompt
+
+
+def cli_query(args: Any) -> int:
+    """Send a request to a server and show its result; Ctrl-C cancels it."""
+    with cli_client(args) as client:
+        result = cli_offered(client) if args.verb == "list" else client.request(
+            *cli_request(client, args))
+    show = cli_overview if args.verb == "list" else cli_texts
+    text = json.dumps(result, indent=2) if args.json else "\n".join(
+        filter(None, show(result)))
+    failed = result.get("isError") is True
+    if not text:
+        cli_print("(no content)", sys.stderr)
+    elif failed and not args.json:
+        cli_show("the tool failed", text)
+    else:  # at a terminal, the text could be mistaken for ours
+        cli_print(indented("  ", text) if sys.stdout.isatty() else text)
+    return int(failed)
+
+
+def cli_client(args: Any) -> Client:
+    """A client of the server that is named; it shows on stderr what that sends."""
+    return Client(
+        args.command, env=dict(args.env), inherit_env=args.inherit_env,
+        timeout=args.timeout, mode=args.mode, stderr=partial(cli_show, "stderr"),
+        progress_handler=lambda done, total, message: cli_show(
+            "progress", f"{done:g}/{total or '?'} {message or ''}"),
+        log_handler=lambda p: cli_show(f"log {p.get('level')}", p.get("data")),
+        elicitation_handler=partial(cli_answer, args.answer),
+        url_handler=lambda message, url, _: (
+            cli_ask(message, f"open {url}: yes or no") == "yes"))
+
+
+def cli_offered(client: Client) -> Json:
+    """What a server offers."""
+    offered: Json = {
+        "serverInfo": client.server_info, "protocolVersion": client.protocol_version,
+        "capabilities": client.server_capabilities, "instructions": client.instructions}
+    for method, row in METHODS.items():
+        if row.list_key and row.capability in client.server_capabilities:
+            offered[row.list_key] = cli_entries(client, method)
+    return offered
+
+
+def cli_entries(client: Client, method: str) -> list[Any]:
+    """All entries of a list; if it is malformed, those of its first page."""
+    try:
+        return client._list(method, None)
+    except McpError as error:  # one bad entry or list must not hide the others
+        cli_show("note", f"{method}: {error}")
+    try:
+        return cli_list(client.request(method).get(METHODS[method].list_key))
+    except McpError:
+        return []
+
+
+def cli_list(value: Any) -> list[Any]:
+    return value if type(value) is list else []
+
+
+def cli_request(client: Client, args: Any) -> tuple[str, Json]:
+    """The method and the params of `call`, `read` or `prompt`."""
+    if args.verb == "read":
+        return "resources/read", {"uri": args.name}
+    schema: Json = {}
+    for tool in cli_entries(client, "tools/list") if args.verb == "call" else []:
+        if as_object(tool).get("name") == args.name:
+            schema = as_object(tool.get("inputSchema"))
+    return "tools/call" if args.verb == "call" else "prompts/get", {
+        "name": args.name, "arguments": cli_arguments(args.arguments, schema)}
+
+
+def cli_arguments(pairs: list[str], schema: Json) -> Json:
+    """The arguments that are given as KEY=VALUE or as JSON objects."""
+    arguments: Json = {}
+    for pair in pairs:
+        key, _, text = pair.partition("=")
+        if pair[0] == "{":
+            arguments.update(json.loads(pair))
         else:
-            self.show("progress", text)
-
-    def elicit_url(self, message: str, url: str, params: Json) -> bool:
-        key = f"open {url}"
-        consent = {"required": [key], "properties": {key: {"enum": ["yes"]}}}
-        return self.elicit(message, consent, params) is not None
-
-    def elicit(self, message: str, schema: Any, params: Json) -> Any:
-        """Ask the user to fill in a form until it is valid; Ctrl-D declines."""
-        self.show("the server asks", message)
-        form, fields = {}, as_object(as_object(schema).get("properties"))
-        consent = {"accept": {"type": "string", "enum": ["yes", "no"]}}
-        for key, field in (fields or consent).items():
-            self.write(" ".join(f"{key} ({cli_describe(field)}):".split()) + " ")
-            # Not from sys.stdin: a thread inside it would abort the interpreter at
-            # exit.  (On Windows this reads UTF-8.)
-            with open(0, "rb", buffering=0, closefd=False) as console:
-                data = console.read(65536) or b""
-            text = data.decode("utf-8", "replace").strip()
-            if not data:
-                return None
-            if type_names(field) == ["boolean"]:
-                text = YES_AND_NO.get(text.lower(), text)
-            if text or "default" in field:
-                form[key] = cli_value(text, field) if text else field["default"]
-        if not fields:
-            return {} if form.get("accept") in ("yes", "y") else None
-        problems = Validator(schema, foreign=True).problems(form)
-        if not problems:
-            return form
-        self.show("once more", "; ".join(problems))
-        return self.elicit(message, schema, params)
-
-    def everything(self) -> Json:
-        """What the server offers."""
-        lists = {row.list_key: self._list(method, None)
-                 for method, row in METHODS.items()
-                 if row.list_key and row.capability in self.server_capabilities}
-        return wire_fields(
-            serverInfo=self.server_info, protocolVersion=self.protocol_version,
-            capabilities=self.server_capabilities, instructions=self.instructions,
-            **lists)
-
-    def request_for(self, verb: str, name: str, pairs: list[str]) -> tuple[str, Json]:
-        """The method and the params of a request; pairs: KEY=VALUE or JSON."""
-        if verb == "read":
-            return "resources/read", {"uri": name}
-        method, schema, arguments = "prompts/get", {}, {}
-        if verb == "call":
-            tools = {tool.get("name"): tool for tool in self.list_tools()}
-            if name not in tools:
-                raise ValueError(f"no tool {name}; `list` shows what there is")
-            method, schema = "tools/call", tools[name].get("inputSchema", {})
-        for pair in pairs:
-            key, equals, text = pair.partition("=")
-            if pair[:1] == "{":
-                arguments.update(json.loads(pair))
-            elif equals:
-                field = as_object(schema.get("properties", {}).get(key))
-                arguments[key] = cli_value(
-                    text, {"$defs": schema.get("$defs", {}), **field})
-            else:
-                raise ValueError(f"{pair} is no KEY=VALUE (and `--` precedes COMMAND)")
-        return method, {"name": name, "arguments": arguments}
-
-
-def cli_target(args: Any) -> Any:
-    """The server to start: COMMAND, or an entry of a host's configuration."""
-    if args.config:
-        path, name = args.config[0], args.config[-1]
-        try:
-            entries = load_config(path)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path}: {error}") from None
-        if name not in entries:
-            raise ValueError(f"{path} has no {name}; it has: {', '.join(entries)}")
-        return entries[name]
-    if not args.command:
-        raise ValueError("which server? COMMAND is missing (after `--`, except for "
-                         "list and trace), or --config FILE NAME")
-    if args.command[0].endswith(".py"):
-        return [sys.executable, *args.command]
-    return args.command
+            field = as_object(as_object(schema.get("properties")).get(key))
+            defs = {"$defs": schema.get("$defs", {})}
+            arguments[key] = cli_value(text, {**defs, **field})
+    return arguments
 
 
 def cli_value(text: str, schema: Json) -> Any:
     """The text if it matches the schema, or else the JSON that it contains."""
     try:
-        valid = not Validator(schema, foreign=True).problems(text)
-        return text if valid else json.loads(text)
-    except ValueError:  # let the server refuse it
+        problems = Validator(schema, foreign=True).problems(text)
+        return json.loads(text) if problems else text
+    except ValueError:  # whatever is wrong, the server will say so
         return text
 
 
-def cli_query(args: Any) -> int:
-    """Send a request to a server and show its result; Ctrl-C cancels it."""
-    if args.config and len(args.config) == 1 and args.verb == "list":
-        for name, entry in load_config(args.config[0]).items():
-            argv = [entry.get("command") or entry.get("url"), *entry.get("args", ())]
-            cli_print(f"{name}: {' '.join(map(str, argv))}")
-        return 0
-    with CliClient(args) as client:
-        try:
-            result = client.everything() if args.verb == "list" else client.request(
-                *client.request_for(args.verb, args.name, args.arguments),
-                timeout=client.user_timeout)
-        except RequestTimeout:
-            if args.verb == "call":  # a server made with this file says where it hangs
-                client.show("note", "no answer; does the server say where it hangs?")
-                time.sleep(STUCK_SECONDS + 0.5)
-            raise
-        except McpError as error:
-            if "capability: elicitation" in str(error):
-                client.show("note", "this command line answers what a server asks only "
-                            "at a terminal, or with --answer JSON")
-            raise
-        except KeyboardInterrupt:
-            client.show("cancelled", "the server is notified; Ctrl-C again to leave")
-            raise
-    client.write("")
-    stray = client.stray_output
-    if stray:
-        client.show("warning", f"the server wrote to stdout what is no message, "
-                    f"{stray[0][:60].decode('utf-8', 'replace')!r} for example; many "
-                    "hosts give up at that.  Print to stderr, or start it with: "
-                    "mcp_min.py run FILE.py")
-    is_error = result.get("isError") is True
-    lines = cli_wrap(cli_overview(result)) if args.verb == "list" else cli_texts(result)
-    cli_print(json.dumps(result, indent=2) if args.json else "\n".join(lines),
-              sys.stderr if is_error and not args.json else sys.stdout)
-    return int(is_error)
+def cli_answer(answer: str | None, message: str, schema: Any, _: Json) -> Any:
+    """Answer a question of the server: with --answer, or with what the user types."""
+    fields = as_object(as_object(schema).get("properties"))
+    form = "\n".join(f"{key}: {cli_describe(fields[key])}" for key in fields)
+    line = cli_ask(message, form or "yes or no") if answer is None else answer
+    if line is None or not fields:
+        return {} if line in ("yes", "{}") else None
+    content = cli_value(line, {"type": "object"})
+    if len(fields) == 1 and line[:1] != "{":
+        content = {key: cli_value(line, as_object(fields[key])) for key in fields}
+    problems = "; ".join(Validator(schema, foreign=True).problems(content))
+    if problems:
+        raise invalid_params(f"the answer does not fit: {problems}")
+    return content
+
+
+def cli_ask(message: str, form: str) -> str | None:
+    """A line that the user types; None for Ctrl-D, or where there is no input."""
+    cli_show("the server asks", f"{message}\n{form}")
+    cli_print("a value, or a JSON object, or Ctrl-D to decline: ", sys.stderr, end="")
+    # Not from sys.stdin: a thread inside it would abort the interpreter at exit.
+    with open(0, "rb", buffering=0, closefd=False) as console:
+        line = console.readline()
+    return line.decode("utf-8", "replace").strip() if line else None
 
 
 def cli_texts(result: Json) -> Iterator[str]:
     """The text of each part of a result."""
-    parts = [part for key in ("content", "contents", "messages")
-             for part in result.get(key, ())]
+    parts = [as_object(part) for key in ("content", "contents", "messages")
+             for part in cli_list(result.get(key))]
     for part in parts:
-        block = part.get("content", part)
-        other = f"{json.dumps(block):.75}..."
-        text = block.get("resource", block).get("text", other)
+        block = as_object(part.get("content", part))
+        text = as_object(block.get("resource", block)).get("text")
+        text = text if type(text) is str else f"{json.dumps(block):.75}..."
         yield f"{part['role']}: {text}" if "role" in part else text
     if not parts and "structuredContent" in result:
         yield json.dumps(result["structuredContent"], indent=2)
 
 
-def cli_overview(offered: Json) -> Iterator[tuple[int, str]]:
-    """What a server offers, as lines and the indent of each."""
-    info = offered["serverInfo"]
+def cli_overview(offered: Json) -> Iterator[str]:
+    """What a server offers, as lines of text."""
+    info = as_object(offered["serverInfo"])
     version = f"{info.get('version')}, revision {offered['protocolVersion']}"
-    yield 0, " ".join(f"{info.get('name')} {version}".split())
-    yield 2, f"offers {', '.join(offered['capabilities']) or 'nothing'}"
-    yield 2, offered.get("instructions") or ""
-    for key in (row.list_key for row in METHODS.values() if row.list_key in offered):
-        yield 0, f"\n{key} ({len(offered[key])})"
-        for item in offered[key]:
-            yield 2, str(item.get("uri") or item.get("uriTemplate") or item.get("name"))
-            yield 4, item.get("description") or ""
-            schema = item.get("inputSchema") or {}
-            arguments = {argument.get("name"): {"type": "string", **argument}
-                         for argument in item.get("arguments") or ()}
-            for name, field in {**schema.get("properties", {}), **arguments}.items():
-                field = as_object(field)  # it may be true: any value
-                required = field.get("required") is True or (
-                    name in schema.get("required", ()))
-                text = f"{name}{'' if required else '?'}: {cli_describe(field)}"
-                yield 6, f"{text}  {field.get('description') or ''}"
+    yield " ".join(f"{info.get('name')} {version}".split())
+    yield indented("  ", f"offers {', '.join(offered['capabilities']) or 'nothing'}")
+    yield indented("  ", offered["instructions"])
+    for key in [row.list_key for row in METHODS.values() if offered.get(row.list_key)]:
+        yield f"\n{key} ({len(offered[key])})"
+        for entry in offered[key]:
+            yield from cli_entry(entry)
 
 
-def cli_wrap(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
-    import textwrap
+def cli_entry(entry: Any) -> Iterator[str]:
+    """A tool, a resource or a prompt, with its arguments; `?` marks optional ones."""
+    item = as_object(entry)
+    name = item.get("uri") or item.get("uriTemplate") or item.get("name")
+    yield indented("  ", name or f"malformed: {json.dumps(entry):.60}")
+    yield indented("    ", item.get("description"))
+    schema = as_object(item.get("inputSchema"))
+    for key, field in as_object(schema.get("properties")).items():
+        mark = "" if key in cli_list(schema.get("required")) else "?"
+        yield indented("      ", f"{key}{mark}: {cli_describe(field)}")
+    for argument in map(as_object, cli_list(item.get("arguments"))):  # of a prompt
+        mark = "" if argument.get("required") is True else "?"
+        about = argument.get("description") or "string"
+        yield indented("      ", f"{argument.get('name')}{mark}: {about}")
 
-    for indent, text in lines:
-        for line in text.splitlines():  # textwrap is quadratic in a long word
-            yield textwrap.fill(line[:2000], 80, initial_indent=" " * indent,
-                                subsequent_indent=" " * (indent + 2))
+
+def cli_describe(schema: Any) -> str:
+    """A schema on a line: its type, the rest as JSON, default, description."""
+    schema = as_object(schema)  # it may be true: any value
+    text = str(schema.get("type", ""))
+    rest = {key: schema[key] for key in schema
+            if key not in ("type", "title", "default", "description")}
+    text += f" {json.dumps(rest)}" if rest else ""
+    text += f" = {json.dumps(schema['default'])}" if "default" in schema else ""
+    return f"{text.strip() or 'any'}  {schema.get('description', '')}".rstrip()
 
 
-def cli_describe(schema: Json) -> str:
-    """A schema in a few words."""
-    schema = as_object(schema)
-    choices = schema.get("enum") or schema.get("anyOf") or schema.get("oneOf") or (
-        [schema["const"]] if "const" in schema else type_names(schema) or ["any"])
-    text = " | ".join(cli_describe(choice) if type(choice) is dict else str(choice)
-                      for choice in choices)
-    if type(schema.get("items")) is dict:
-        text += f" of {cli_describe(schema['items'])}"
-    if schema.get("properties"):
-        parts = (f"{key}: {cli_describe(part)}"
-                 for key, part in schema["properties"].items())
-        text = f"{{{', '.join(parts)}}}"
-    limits = [f"{keyword} {schema[keyword]}" for keyword in (
-        *CONSTRAINTS.values(), "minLength", "maxLength", "minItems", "maxItems",
-        "format") if keyword in schema]
-    if limits:
-        text += f" ({', '.join(limits)})"
-    return text + (f" = {json.dumps(schema['default'])}" if "default" in schema else "")
+# -- running a server: run
 
 
 def cli_run(args: Any) -> None:
     """Serve a file's Server, or its functions; stdout is taken before it can print."""
-    path, colon, name = args.name.partition(".py:")
-    path = os.path.abspath(path + ".py" if colon else path)
+    path = os.path.abspath(args.name)
     if not os.path.isfile(path):
-        module, colon, name = args.name.partition(":")
-        if not colon or os.sep in module:
-            raise ValueError(f"there is no file {path}, nor is it PACKAGE.MODULE:NAME")
-        path = ""
+        raise ValueError(f"there is no file {path}")
     sys.modules["mcp_min"] = sys.modules[__name__]  # what the file imports is this one
-    sys.path.insert(0, os.path.dirname(path) if path else os.getcwd())
-    with Signals(), StandardStreams() as (reader, writer):
-        loaded = cli_load(path) if path else cli_import(module)
-        cli_find_server(loaded, name).serve(reader, writer, own_reader=True,
-                                            threaded=not args.unthreaded)
-
-
-def cli_import(name: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise SystemExit(f"mcp_min: {name}: {error}") from None
+    sys.path.insert(0, os.path.dirname(path))
+    with Signals(), stdio_server() as (reader, writer):
+        server = cli_server(cli_load(path))
+        server.serve(reader, writer, threaded=False if args.unthreaded else None)
 
 
 def cli_load(path: str) -> Any:
-    module: Any = type(sys)(os.path.splitext(os.path.basename(path))[0])
-    module.__file__ = path
-    sys.modules.setdefault(module.__name__, module)  # it must not replace a library
+    """Import a file as a module of its own name."""
+    from importlib import util
+
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec: Any = util.spec_from_file_location(name, path)
+    module = util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)  # it must not replace a library
     try:
-        with open(path, "rb") as file:
-            exec(compile(file.read(), path, "exec"), vars(module))  # noqa: S102
-        return module
-    except Exception as error:
+        spec.loader.exec_module(module)
+    except Exception:
         import traceback
 
-        line = getattr(error, "lineno", 0)  # of a SyntaxError
-        for frame in traceback.extract_tb(error.__traceback__):
-            line = frame.lineno if frame.filename == path else line
-        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise SystemExit(f"mcp_min: {path}:{line}: {text}") from None
+        text = traceback.format_exc().rstrip()
+        raise SystemExit(f"{text}{import_hint(text)}") from None
+    return module
 
 
-def cli_find_server(module: Any, name: str) -> Any:
+def cli_server(module: Any) -> Any:
     """The Server in a module; or a new one of its public functions as tools."""
-    servers = {key: value for key, value in vars(module).items()
-               if hasattr(type(value), "add_tool") and name in ("", key)}
-    if len(servers) == 1:
-        return servers.popitem()[1]
-    if servers or name:
-        names = ", ".join(sorted(servers))
-        raise ValueError(f"which server? There is {names or 'none of that name'}.")
+    values = [value for key, value in vars(module).items() if key[0] != "_"]
+    servers = [value for value in values if hasattr(type(value), "add_tool")]
+    functions = [value for value in values if hasattr(value, "__code__")
+                 and value.__module__ == module.__name__]
+    if len(servers) > 1 or not servers and not functions:
+        raise ValueError(f"{module.__file__} must have one Server, or public functions")
+    if servers:
+        return servers[0]
     server = Server(module.__name__, instructions=module.__doc__)
-    for key, value in vars(module).items():
-        defined_here = getattr(value, "__module__", None) == module.__name__
-        if defined_here and key[0] != "_" and hasattr(value, "__code__"):
-            server.add_tool(value)
-    if not server.offers("tools"):
-        raise ValueError(f"{module.__file__} has neither a Server nor public functions")
+    for function in functions:
+        server.add_tool(function)
     return server
 
 
-def cli_trace(args: Any) -> int:
-    """Start a server, relay all that it and its host send, and write a trace of it.
+# -- between a host and a server: trace, connect
 
-    Bytes, environment variables, signals and the exit status pass unchanged.
+
+def cli_copy(source: Any, sink: Any, show: Handler = lambda line: None,
+             at_end: Handler = lambda: None) -> None:
+    """Copy lines until one side has closed.
+
+    show: called with each line.  at_end: called if it was the source.
     """
-    import signal
+    try:
+        for line in iter(partial(source.readline, 1 << 20), b""):
+            show(line)  # first, so that its response is shown after it
+            sink.write(line)
+            sink.flush()
+        source.close()
+        at_end()
+    except (OSError, ValueError):
+        pass
 
-    argv, env, cwd = resolve_command(cli_target(args), args.env, args.cwd)
-    trace = Trace.to(args.to)
-    child = start_process(argv, child_environment(env, True), cwd, stderr=None,
-                          bufsize=-1, creationflags=0x200 if os.name == "nt" else 0)
-    for name in {"SIGINT", "SIGTERM", "SIGHUP"} & {*dir(signal)}:
-        signal.signal(getattr(signal, name), lambda number, _: getattr(
-            os, "killpg", os.kill)(child.pid, number))
+
+def cli_trace(args: Any) -> int:
+    """Start a server, relay what it and its host send, and write all of it down.
+
+    Bytes, environment variables and the exit status pass unchanged.
+    """
+    trace = Trace(args.to)
+    sink: Any = io.BytesIO() if args.to == "stderr" else sys.stderr.buffer
     stdin = open(0, "rb", closefd=False)  # noqa: SIM115
-    start_thread("mcp trace", partial(cli_relay, trace, ">", stdin, child.stdin))
-    ended = threading.Event()
-
-    def relay_output() -> None:
-        cli_relay(trace, "<", child.stdout, sys.stdout.buffer)
-        ended.set()
-
-    if os.name == "nt":  # no signal interrupts a wait there
-        start_thread("mcp trace", relay_output)
-        while not ended.wait(0.5):
-            pass
-    else:
-        relay_output()
-    code: int = child.wait()
-    if os.name == "nt":
-        return code - (code >> 31 << 32)  # signed, as sys.exit takes it
-    if code < 0:  # end by the same signal
-        if code != -9:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    return code
+    with Signals():
+        child = start_process(args.command, child_environment(dict(args.env), True),
+                              None, bufsize=-1)
+        stderr = threading.Thread(daemon=True, target=cli_copy, args=(
+            child.stderr, sink, partial(trace.note, "!")))
+        stderr.start()
+        start_thread("mcp stdin", partial(
+            cli_copy, stdin, child.stdin, partial(trace.show, ">"), child.stdin.close))
+        try:
+            cli_copy(child.stdout, sys.stdout.buffer, partial(trace.show, "<"))
+        except SystemExit:  # SIGTERM or Ctrl-C
+            child.terminate()
+            raise
+        finally:
+            code: int = child.wait()
+            stderr.join(1)  # not longer: another process may hold it open
+            trace.note("!", f"the server's exit code is {code}".encode())
+    return code if code >= 0 else 128 - code  # as a shell has it
 
 
 CONNECT_SECONDS = 5.0  # that an application may take to listen
 
 
-def cli_connect(args: Any) -> int:
+def cli_connect(args: Any) -> None:
     """Relay stdin and stdout to a server that listens inside an application.
 
     Ends with either side.  While the application does not listen, each request is
@@ -8465,126 +8452,71 @@ def cli_connect(args: Any) -> int:
     """
     import socket
 
-    line, sock = b"", cli_open_socket(args.name, CONNECT_SECONDS)
     stdin = open(0, "rb", closefd=False)  # noqa: SIM115
-    while sock is None:
-        line = stdin.readline()
-        if not line:
-            return 1
-        sock = cli_open_socket(args.name, 0)
-        if sock is None:
-            cli_refuse(line, args.name)
-    stdin_ended = threading.Event()
-
-    def send() -> None:
-        try:
-            sock.sendall(line)
-            for chunk in iter(partial(stdin.read1, 65536), b""):
-                sock.sendall(chunk)
-            stdin_ended.set()
-            sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # the loop below sees the end too
-
-    start_thread("mcp connect", send)
-    try:
-        for chunk in iter(partial(sock.recv, 65536), b""):
-            sys.stdout.buffer.write(chunk)
-            sys.stdout.buffer.flush()
-    except ConnectionError:
-        pass
-    if stdin_ended.is_set():
-        return 0
-    cli_print(f"mcp_min: {args.name} has closed the connection", sys.stderr)
-    return 1
-
-
-def cli_open_socket(address: str, seconds: float) -> Any:
-    """A socket connected to [HOST:]PORT or a path; None if that does not listen."""
-    import socket
-
-    host, _, port = address.rpartition(":")
-    end = time.monotonic() + seconds
-    while True:
-        if not (port.isdecimal() or hasattr(socket, "AF_UNIX")):
-            raise ValueError("no Unix sockets here: give a port")
-        sock = socket.socket() if port.isdecimal() else socket.socket(socket.AF_UNIX)
-        try:
-            sock.connect((host or "127.0.0.1", int(port)) if port.isdecimal()
-                         else address)
-            return sock
-        except OSError:
-            sock.close()
-            if time.monotonic() >= end:
-                return None
+    problem = (f"no server listens at {args.name}: start the application that calls "
+               "server.listen with this path, and try again")
+    line, deadline = b"", time.monotonic() + CONNECT_SECONDS
+    sock = reach_listener(args.name)
+    while not sock:
+        if time.monotonic() < deadline:
             time.sleep(0.1)
+        else:
+            cli_refuse(line, problem)
+            line = stdin.readline()
+            if not line:
+                raise ConnectionError(problem)
+        sock = reach_listener(args.name)
+    sock.sendall(line)
+    stream, hang_up = sock.makefile("rwb"), partial(sock.shutdown, socket.SHUT_WR)
+    start_thread("mcp stdin", partial(cli_copy, stdin, stream, at_end=hang_up))
+    cli_copy(stream, sys.stdout.buffer)
+    if not stdin.closed:  # the host has not hung up
+        raise ConnectionError(f"the server at {args.name} has closed the connection")
 
 
-def cli_refuse(line: bytes, address: str) -> None:
-    """Answer a request with an error, because the application does not listen."""
+def cli_refuse(line: bytes, problem: str) -> None:
+    """Answer a line with an error if it is a request."""
     try:
         message = decode(line.rstrip(), MAX_DEPTH)
-        if classify(message) != "request":
-            return
+        if classify(message) == "request":
+            error = McpError(INTERNAL_ERROR, problem).to_json()
+            response = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+            cli_print(encode(response).decode(), end="")
     except McpError:
-        return
-    error = McpError(INTERNAL_ERROR, f"nobody listens on {address}: start the "
-                     "application and the MCP server in it, then try again")
-    cli_print(encode({"jsonrpc": "2.0", "id": message["id"], "error": error.to_json()})
-              .decode(), end="")
+        pass  # it is not a message
 
 
-def cli_config(args: Any) -> None:
-    """Print the entry for a host's mcp.json."""
-    path = os.path.abspath(args.name)
-    if not os.path.isfile(path):
-        raise ValueError(f"there is no file {path}")
-    name = os.path.splitext(os.path.basename(path))[0]
-    name = args.arguments[0] if args.arguments else name
-    entry = {"command": sys.executable, "args": [path]}
-    cli_print(json.dumps({"mcpServers": {name: entry}}, indent=2))
+# -- the arguments
 
 
-def cli_relay(trace: Trace, arrow: str, source: Any, sink: Any) -> None:
-    try:
-        with source, sink:
-            for line in iter(partial(source.readline, 1 << 20), b""):
-                trace.show(arrow, line)  # first, so that its response is shown after it
-                sink.write(line)
-                sink.flush()
-    except OSError:
-        pass  # one end has closed
+def cli_variable(text: str) -> tuple[str, str]:
+    """Read KEY=VALUE, or KEY to copy ours."""
+    key, equals, value = text.partition("=")
+    return key, value if equals else os.environ.get(key, "")
 
 
-COMMANDS = (  # name, function, arguments, help
-    ("demo", cli_demo, "", "a session with a server, line by line and explained"),
-    ("serve", lambda _: demo_server().run(), "", "that server, for a host to start"),
-    ("list", cli_query, "COMMAND...", "what a server offers"),
-    ("call", cli_query, "TOOL [KEY=VALUE...|JSON] -- COMMAND...", "call a tool"),
-    ("read", cli_query, "URI -- COMMAND...", "read a resource"),
-    ("prompt", cli_query, "NAME [KEY=VALUE...] -- COMMAND...", "get a prompt"),
-    ("run", cli_run, "FILE.py[:name]|package.module:name",
-     "serve a file's Server, or its functions"),
-    ("trace", cli_trace, "COMMAND...", "relay a server's lines, and write them down"),
-    ("connect", cli_connect, "[HOST:]PORT|PATH",
-     "relay to a server inside an application"),
-    ("config", cli_config, "FILE.py [NAME]", "the entry for a host's mcp.json"))
-
-
-def cli_add_options(parser: Any, verb: str) -> None:
-    """Add the options of the commands that start a server."""
-    add = parser.add_argument
-    add("--config", nargs="+" if verb == "list" else 2, metavar=("FILE", "NAME"),
-        help="a server in an mcp.json")
-    add("--env", action="append", metavar="KEY[=VALUE]", help="set or copy")
-    add("--inherit-env", action="store_true", help="copy all variables, as trace does")
-    add("--cwd", metavar="DIR", help="the directory it starts in")
-    add("--timeout", type=float, metavar="SECONDS", help="without news (60)")
-    add("--mode", choices=MODES, default="auto", metavar="REVISION",
-        help=f"to speak: {', '.join(MODES)}")
-    add("--answer", metavar="JSON", help="to what the server asks")
-    add("--json", action="store_true", help="the raw result")
-    add("--to", default="stderr", metavar="FILE", help="where a trace goes")
+COMMON = "json answer env inherit-env timeout mode"
+COMMANDS: Json = {  # name: (function, arguments, options, help)
+    "demo": (cli_demo, "", "", "a client and a server, line by line and explained"),
+    "serve": (lambda _: demo_server().run(), "", "", "run the server of the demo"),
+    "list": (cli_query, "COMMAND...", COMMON, "show what a server offers"),
+    "call": (cli_query, "TOOL [KEY=VALUE...|{}] -- COMMAND...", COMMON, "call a tool"),
+    "read": (cli_query, "URI -- COMMAND...", COMMON, "read a resource"),
+    "prompt": (cli_query, "NAME [KEY=VALUE...] -- COMMAND...", COMMON, "get a prompt"),
+    "run": (cli_run, "FILE.py", "unthreaded", "serve a file's Server or its functions"),
+    "trace": (cli_trace, "COMMAND...", "to env", "relay a server, log its lines"),
+    "connect": (cli_connect, "PATH", "", "relay to a server inside an application")}
+OPTIONS: Json = {
+    "json": {"action": "store_true", "help": "print the raw result"},
+    "answer": {"help": "to what the server asks: a value, or JSON"},
+    "env": {"action": "append", "metavar": "KEY[=VALUE]", "type": cli_variable,
+            "default": [], "help": "set a variable of the server, or copy it"},
+    "inherit-env": {"action": "store_true", "help": "copy all variables"},
+    "timeout": {"type": float, "default": 60.0, "help": "seconds to wait (60)"},
+    "mode": {"choices": MODES, "default": "auto", "metavar": "REVISION",
+             "help": ", ".join(MODES)},
+    "unthreaded": {"action": "store_true", "help": "run all handlers on one thread"},
+    "to": {"default": "stderr", "metavar": "FILE", "help": "where the trace goes"}}
 
 
 def cli_parse(argv: list[str]) -> Any:
@@ -8592,77 +8524,71 @@ def cli_parse(argv: list[str]) -> Any:
 
     parser = argparse.ArgumentParser(prog="mcp_min.py", epilog=(
         "exit status: 0 done, 1 the tool or the server failed, 2 wrong usage"))
+    parser.add_argument("--version", action="version", version=f"mcp_min {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="command", required=True)
-    for verb, function, usage, text in COMMANDS:
-        sub = verbs.add_parser(verb, help=text, description=text, usage=(
-            f"%(prog)s [options] {usage}"))
-        if "COMMAND" in usage:
-            cli_add_options(sub, verb)
-        if verb == "run":
-            sub.add_argument("--unthreaded", action="store_true",
-                             help="all handlers on the main thread, as threaded=False")
-        sub.set_defaults(function=function, fail=sub.error, usage=usage, command=[],
-                         env=[])
+    for verb, (function, usage, options, text) in COMMANDS.items():
+        sub = verbs.add_parser(verb, help=text, description=text,
+                               usage=f"%(prog)s [options] {usage}")
+        for name in options.split():
+            sub.add_argument(f"--{name}", **OPTIONS[name])
+        sub.set_defaults(function=function, fail=sub.error, usage=usage, command=[])
         if usage == "COMMAND...":
             sub.add_argument("command", nargs="...")
         elif usage:
             sub.add_argument("name", metavar=usage.split()[0])
-    if not argv:
-        parser.print_help()
-        parser.exit()
-    return cli_read_arguments(parser, argv)
-
-
-def cli_read_arguments(parser: Any, argv: list[str]) -> Any:
     # The server's command comes after the first `--`: call TOOL KEY=VALUE -- COMMAND.
     # A `--` within a COMMAND that came before it belongs to that: list COMMAND -- X.
     end = argv.index("--") if "--" in argv else len(argv)
     args: Any
-    args, args.arguments = parser.parse_known_args(argv[:end])
-    if args.command:
-        args.command += argv[end:]
-    else:
-        args.command = argv[end + 1:]
-    allowed = 1 if "[NAME]" in args.usage else 99 if "KEY" in args.usage else 0
-    if len(args.arguments) > allowed or any(
-            argument[:1] == "-" for argument in args.arguments):
-        args.fail(f"unrecognized: {' '.join(args.arguments)}")
-    try:
-        json.loads(getattr(args, "answer", None) or "null")
-    except ValueError:
-        args.fail(f"--answer: {args.answer} is no JSON")
-    pairs = [pair.partition("=") for pair in args.env]
-    args.env = {key: value if equals else os.environ.get(key, "")
-                for key, equals, value in pairs}
+    args, args.arguments = parser.parse_known_args(argv[:end] or ["-h"])
+    args.command = args.command + argv[end if args.command else end + 1:]
+    wrong = [part for part in args.arguments
+             if "KEY" not in args.usage or not re.match(r"\{|[^-].*=", part)]
+    if wrong:
+        args.fail(f"unrecognized: {' '.join(wrong)}")
+    if "COMMAND" in args.usage and not args.command:
+        args.fail("COMMAND is missing (after `--`, except for list and trace)")
+    if args.command and args.command[0].endswith(".py"):
+        args.command.insert(0, sys.executable)
     return args
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command line, by default that of sys.argv; return the exit status."""
+    """Run a command line, by default that of sys.argv; return the exit status.
+
+        list COMMAND...                  what a server offers
+        call TOOL KEY=VALUE... -- COMMAND...    also as JSON: '{"city": "Oslo"}'
+        read URI -- COMMAND...           a resource
+        prompt NAME KEY=VALUE... -- COMMAND...
+        run FILE.py                      serve its Server, or its functions as tools
+        trace --to FILE COMMAND...       relay for a host, and write all of it down
+        connect PATH                     relay to Server.listen(PATH)
+        demo, serve                      two sessions explained; the server of them
+
+    COMMAND is a program with its arguments, or a file that ends in .py.  A server gets
+    few environment variables: `--env KEY` copies one, `--env KEY=VALUE` sets one,
+    `--inherit-env` copies all, as `trace` does.  VALUE is read as the tool's schema has
+    it.  What a server asks is answered at the terminal, or by `--answer`.
+
+    A trace holds all that passes, secrets too; its file has mode 0600.  The status is
+    0, or 1 if the tool or the server failed, 2 for wrong usage, 130 after Ctrl-C; that
+    of `trace` is the server's.
+    """
     args = cli_parse(sys.argv[1:] if argv is None else argv)
     try:
         if hasattr(sys.stdout, "reconfigure"):
-            sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
+            sys.stdout.reconfigure(errors="backslashreplace")
         return args.function(args) or 0
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    except OSError as error:
-        if os.name != "nt" or error.errno != 22:  # EINVAL is EPIPE on Windows
-            return cli_failed(error)
     except ValueError as error:
-        args.fail(escape_control(str(error)))
+        args.fail(escape_control(" ".join(str(error).split())))
     except Exception as error:
-        return cli_failed(error)
-    return 1
-
-
-def cli_failed(error: Exception) -> int:
-    """Print an error, without the server's stderr, which was shown already."""
-    lines = [x for x in str(error).splitlines() if not x.startswith("  stderr: ")]
-    text = "\n".join(lines) if isinstance(error, ConnectionClosed) else " ".join(lines)
-    cli_print(f"mcp_min: {type(error).__name__}: {text}", sys.stderr)
+        # Each on its own line, indented; but the server's stderr was shown already.
+        lines = [x for x in str(error).splitlines() if not x.startswith("  stderr: ")]
+        cli_print(f"mcp_min: {type(error).__name__}: " + "\n  ".join(lines), sys.stderr)
     return 1
 
 
@@ -8672,10 +8598,28 @@ if __name__ == "__main__":
 
 # -- Changes ---------------------------------------------------------------------------
 #
-# 2.0.0  2026-11-22  FastMCP's words and names; one event loop; lifespans; bounds on all
-#                    amounts; handlers on one thread, or without threads; `connect` and
-#                    `config`; Windows.  Gone: the client's cache of results, the
-#                    template operators # . and ;.
+# 3.0.0  2026-11-22  Less: rebuilt around one lock, one path for every request, and one
+#                    boundary: what begins with an underscore is not for users.  New:
+#                    Server.listen, Server(threaded=False), Context.ping,
+#                    Server.method(cacheable=True).
+#   From 2.0, for your program:
+#   - A message may have 16 MiB, no longer 64 (Server: max_message_bytes).
+#   - Server is strict: an unknown option is a TypeError.  FastMCP is a class of its own
+#     and takes the options of FastMCP and the SDK (host, log_level, tags, enabled,
+#     structured_output, elicit(response_type=...), run_async, settings).  Its handlers
+#     alone have ctx.session, request_context, get_state, fastmcp and their like.
+#   - @server.completion needs a prompt or template and an argument.  Literal hints of a
+#     prompt complete nothing by themselves: write a completion.
+#   - URI templates have no {x,y}, {/x} and {&x} any more.
+#   - `connect PATH` reads what Server.listen(PATH) wrote.  It takes no Unix socket and
+#     no port, because whoever connects must send the secret.
+#   - The command `config` is gone: README shows the entry.
+#   - Errors have the codes they had.  The `data` of most -32602 is now {"field": ...,
+#     "issue": ...}; an oversized line is answered with its id, no longer with null;
+#     Client("python3 x.py") is a ValueError that shows the list to write.
+#   - Gone from Server: notify_list_changed, capabilities, and what was not for users.
+# 2.0.0  2026-11-22  FastMCP's words; one event loop; lifespans; bounds; Windows.  From
+#                    1.0: no cache of results in Client; URI templates without # . ;.
 # 1.0.0  2026-11-20  The first: both ends, the revisions 2024-11-05 to 2026-07-28.
 #
 # -- Licence ---------------------------------------------------------------------------

@@ -26,6 +26,8 @@ import datetime
 import decimal
 import enum
 import functools
+import gc
+import inspect
 import io
 import itertools
 import json
@@ -36,6 +38,7 @@ import queue
 import random
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -50,6 +53,7 @@ import typing
 import unittest
 import uuid
 import warnings
+import weakref
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import (
@@ -60,7 +64,6 @@ from typing import (
     FrozenSet,
     List,
     Literal,
-    NamedTuple,
     NewType,
     Optional,
     Set,
@@ -69,6 +72,11 @@ from typing import (
     Union,
 )
 from unittest import mock
+
+try:
+    import sqlite3
+except ImportError:  # an optional part of Python
+    sqlite3 = None
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -397,6 +405,9 @@ def split_tokens(text):
 
 def message(text, modern=False):
     """The JSON-RPC message that a transcript line stands for (see `play`)."""
+    text = text.replace('"@', '"' + KEY)
+    if text.startswith("batch "):
+        return [message(part.strip(), modern) for part in text[6:].split(" | ")]
     first, *others = tokens = split_tokens(text)
     if not isinstance(first, BareWord) and not others:
         return {"jsonrpc": "2.0", **first} if isinstance(first, dict) else first
@@ -498,6 +509,7 @@ def play(peer, script, era=None, **names):
         > 1 modern tools/list             a stateless request: `_meta` is added
         > 1 initialize 2025-03-26         `initialize` with all client capabilities
         > handshake 2025-03-26            the same; its result comes; `initialized`
+        > batch 1 ping | 2 tools/list     a batch; `<` receives one in any order
         > EOF                             the client closes its sending side
         < 1 {"tools": [{"name": "f"}]}    next comes a result with these members
         <= 1 {}                           next comes exactly this result
@@ -512,11 +524,11 @@ def play(peer, script, era=None, **names):
 
     A line without a mark continues the line before it.  In a pattern, ``"..."`` is any
     value (as the last item of a list: any further items), ``"...x..."`` is any text
-    that contains x, and ``"$x"`` is the value that first matched this name.  Names are
-    also replaced in what is sent.  With ``era`` "legacy" the handshake comes first,
-    with "modern" every request gets the `_meta`.  After the last line nothing more may
-    come: not before a fence and, with a Server, not until `serve` returns.  Returns the
-    named values.
+    that contains x, ``"@x"`` is ``"io.modelcontextprotocol/x"``, and ``"$x"`` is the
+    value that first matched this name.  Names are also replaced in what is sent.  With
+    ``era`` "legacy" the handshake comes first, with "modern" every request gets the
+    `_meta`.  After the last line nothing more may come: not before a fence and, with a
+    Server, not until `serve` returns.  Returns the named values.
     """
     names = {"$" + name: value for name, value in names.items()}
     lines = script_lines(script)
@@ -638,6 +650,11 @@ def zoo(**options):
     return server
 
 
+def raw(text, modern=False):
+    """The bytes of the line that a transcript line stands for."""
+    return json.dumps(message(text, modern)).encode() + b"\n"
+
+
 def line(id, method, **params):
     """A request as bytes, without the newline."""
     return b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}' % (
@@ -668,8 +685,7 @@ class Test3Messages(unittest.TestCase):
     # fence is expected.
     LINES = (
         ("empty line", b"\n", ""),
-        ("blank line", b"  \t \n", ""),
-        ("CRLF alone", b"\r\n", ""),
+        ("blank line", b"  \t \r\n", ""),
         ("CRLF ends a line", PING + b"\r\n", "<= 1 {}"),
         ("CR does not end a line", PING + b"\r" + PING + b"\n", PARSE_ERROR),
         ("U+2028, U+2029 and U+0085 are text",
@@ -677,43 +693,39 @@ class Test3Messages(unittest.TestCase):
          '< 6 {"content": [{"type": "text", "text": "a\\u2028b\\u2029c\\u0085d"}]}'),
         ("not UTF-8", echo_line(3, b"\xff\xfe") + b"\n", PARSE_ERROR),
         ("encoded surrogate", echo_line(3, b"\xed\xa0\x80") + b"\n", PARSE_ERROR),
-        ("overlong encoding", echo_line(3, b"\xc0\xaf") + b"\n", PARSE_ERROR),
         ("escaped lone surrogate", echo_line(9, b"\\ud800") + b"\n",
          '< 9 {"content": [{"text": "\\ud800"}]}'),
         ("truncated message", PING[:-1] + b"\n", PARSE_ERROR),
         ("two messages on a line", PING + PING + b"\n", PARSE_ERROR),
-        ("garbage behind a message", PING + b" x\n", PARSE_ERROR),
-        ("a word", b"hello\n", PARSE_ERROR),
-        ("a banner", b"Welcome to bash 5.2!\n", PARSE_ERROR),
         ("a header of another framing", b"Content-Length: 52\n", PARSE_ERROR),
         ("NaN", line(1, "ping", x=float("nan")) + b"\n", PARSE_ERROR),
-        ("Infinity", line(1, "ping", x=float("inf")) + b"\n", PARSE_ERROR),
         ("-Infinity", line(1, "ping", x=-float("inf")) + b"\n", PARSE_ERROR),
-        ("number of 5,000 digits",
-         line(1, "ping", x=7)[:-2] + b"7" * 4999 + b"}}\n", PARSE_ERROR),
         ("id of 5,000 digits",
          b'{"jsonrpc":"2.0","method":"ping","id":' + b"7" * 5000 + b"}\n", PARSE_ERROR),
-        ("deep lists", b"[" * 100000 + b"\n", PARSE_ERROR),
-        ("deep lists, closed", b"[" * 100000 + b"]" * 100000 + b"\n", PARSE_ERROR),
+        ("deep lists", b"[" * 100000 + b"]" * 100000 + b"\n", PARSE_ERROR),
         ("deep objects", b'{"a":' * 100000 + b"\n", PARSE_ERROR),
-        ("deep arguments", nested_line(1, b"[", b"]", 100000) + b"\n", PARSE_ERROR),
-        ("deep arguments, mixed", nested_line(1, b'{"a":[', b"]}", 50000) + b"\n",
-         PARSE_ERROR),
+        ("deep arguments", nested_line(5, b'{"a":[', b"]}", 50000) + b"\n",
+         "< 5 -32700"),
         ("deep nesting behind a quoted bracket",
-         nested_line(1, b'{"\\"]]}":[', b"]}", 1000) + b"\n", PARSE_ERROR),
+         nested_line(5, b'{"\\"]]}":[', b"]}", 1000) + b"\n", "< 5 -32700"),
+        ("deep arguments without an id",
+         nested_line(5, b"[", b"]", 1000).replace(b'"id":5,', b"") + b"\n",
+         PARSE_ERROR),
+        ("deep arguments, an id that is not JSON",
+         nested_line(5, b"[", b"]", 1000).replace(b":5,", b":007,") + b"\n",
+         PARSE_ERROR),
+        ("deep arguments, an id with a control character",
+         nested_line(5, b"[", b"]", 1000).replace(b":5,", b':"\t",') + b"\n",
+         PARSE_ERROR),
         ("100 levels are allowed", nested_line(17, b"[", b"]", 100) + b"\n", "< 17 {}"),
         ("brackets in a string are not levels",
-         echo_line(17, b"[{" * 2000) + b"\n", "< 17 {}"),
-        ("brackets behind an escaped quote are not levels",
          echo_line(17, b'\\"' + b"[{" * 2000) + b"\n", "< 17 {}"),
         ("unescaped tab in a string", echo_line(1, b"\t") + b"\n", PARSE_ERROR),
-        ("unescaped NUL in a string", echo_line(1, b"\0") + b"\n", PARSE_ERROR),
-        ("UTF-16", PING.decode().encode("utf-16-le") + b"\n", PARSE_ERROR),
         ("the last of duplicate keys counts",
          b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}\n', "<= 2 {}"),
-        ("single quotes", PING.replace(b'"', b"'") + b"\n", PARSE_ERROR),
-        ("a comment", PING + b" // ping\n", PARSE_ERROR),
-        ("trailing comma", PING[:-1] + b",}\n", PARSE_ERROR),
+        ("a number too big for a float",
+         nested_line(8, b"", b"", 1).replace(b'"x":0', b'"x":1e999') + b"\n",
+         '< 8 {"structuredContent": {"x": null}}'),
     )
 
     def test_a_malformed_line_gets_one_error_and_the_session_goes_on(self):
@@ -729,28 +741,12 @@ class Test3Messages(unittest.TestCase):
                         client.send(sent)
                         play(client, expected or "< fence")
 
-    def test_a_number_too_big_for_a_float_gets_a_response(self):
-        with quiet(), wire(zoo()) as client:
-            play(client, "> handshake")
-            huge = line(14, "tools/call", name="same", arguments={"value": {"x": 7}})
-            client.send(huge.replace(b"7}", b"1e999}") + b"\n")
-            self.assertIn(client.recv()["id"], (14, None))
-
-    def test_a_byte_order_mark_at_the_start_is_ignored(self):
-        with wire(zoo()) as client:
-            client.send(b"\xef\xbb\xbf" + PING + b"\n")
-            play(client, "<= 1 {}")
-
     def test_deep_nesting_does_not_overflow_a_small_thread_stack(self):
-        for size in 256 * 1024, 1024 * 1024:
-            normal = threading.stack_size(size)
-            try:
-                with wire(zoo()) as client:
-                    client.send(nested_line(1, b"[", b"]", 100000) + b"\n")
-                    client.send(b"[" * 100000 + b"\n")
-                    play(client, PARSE_ERROR + "\n" + PARSE_ERROR)
-            finally:
-                threading.stack_size(normal)
+        self.addCleanup(threading.stack_size, threading.stack_size(256 * 1024))
+        with wire(zoo()) as client:
+            client.send(nested_line(1, b"[", b"]", 100000) + b"\n")
+            client.send(b"[" * 100000 + b"\n")
+            play(client, "< 1 -32700\n" + PARSE_ERROR)
 
     def test_ten_megabytes_arrive_intact(self):
         with wire(zoo()) as client:
@@ -761,31 +757,34 @@ class Test3Messages(unittest.TestCase):
             self.assertEqual(client.recv()["result"]["content"][0]["text"], text)
 
     def test_a_line_that_is_too_long_is_skipped(self):
+        for limit, options in (16 << 20, {}), (1000, {"max_message_bytes": 1000}):
+            with self.subTest(limit), wire(zoo(**options)) as client:
+                client.send(PING + b" " * (limit - len(PING)) + b"\n")
+                play(client, "<= 1 {}")
+                client.send(PING + b" " * (limit + 1 - len(PING)) + b"\n")
+                play(client, "< 1 -32801")
         with wire(zoo(max_message_bytes=1000)) as client:
             client.send(b"x" * 5000)
             client.send(b"x" * 5000 + b"\n")
             play(client, "< null -32801")
-            client.send(PING + b" " * (1000 - len(PING)) + b"\n")
-            play(client, "<= 1 {}")
-            client.send(PING + b" " * 1000 + b"\n")
-            play(client, "< null -32801")
+
+    @unittest.skipUnless(sys.implementation.name == "cpython", "no tracemalloc")
+    def test_to_measure_the_depth_of_a_line_takes_little_memory(self):
+        """Fails (46 times the line) if all strings of the line are collected."""
+        import tracemalloc
+        deep = b"[" * 201 + b'""' * (1 << 19)
+        tracemalloc.start()
+        try:
+            self.assertIsInstance(raised(mcp_min.decode, deep, 200), McpError)
+            self.assertLess(tracemalloc.get_traced_memory()[1], 4 * len(deep))
+        finally:
+            tracemalloc.stop()
 
     def test_a_message_may_arrive_one_byte_at_a_time(self):
         with wire(zoo()) as client:
             for byte in PING + b"\r\n":
                 client.send(bytes([byte]))
             play(client, "<= 1 {}")
-
-    def test_a_thousand_messages_may_arrive_in_one_write(self):
-        with wire(zoo()) as client:
-            client.send(b"\n".join(line(n, "ping") for n in range(1000)) + b"\n")
-            ids = [client.recv()["id"] for _ in range(1000)]
-            self.assertEqual(sorted(ids), list(range(1000)))
-
-    def test_the_last_line_needs_no_newline(self):
-        with wire(zoo()) as client:
-            client.send(PING)
-            self.assertEqual(client.hang_up(), [message("1 {}")])
 
     @clause("2025-11-25/basic/transports", "**MUST NOT** contain embedded newlines")
     def test_text_is_escaped_so_that_a_line_is_ascii_without_a_newline(self):
@@ -796,8 +795,9 @@ class Test3Messages(unittest.TestCase):
             """, era="modern")
 
     def test_serve_takes_streams_in_memory(self):
+        """A byte order mark is ignored, and the last line needs no newline."""
         written = io.BytesIO()
-        zoo().serve(io.BytesIO(PING + b"\n"), written)
+        zoo().serve(io.BytesIO(b"\xef\xbb\xbf" + PING), written)
         self.assertEqual(checked(written.getvalue()), message("1 {}"))
 
     def test_serve_takes_one_stream_of_a_socket_for_both_directions(self):
@@ -808,149 +808,124 @@ class Test3Messages(unittest.TestCase):
             zoo().serve(stream, stream)
             self.assertEqual(checked(client.recv(1000)), message("1 {}"))
 
-    def test_serve_takes_unbuffered_pipes(self):
-        server_reads, client_writes = os.pipe()
-        client_reads, server_writes = os.pipe()
-        os.write(client_writes, PING + b"\n")
-        os.close(client_writes)
-        with open(server_reads, "rb", 0) as reader, (
-                open(server_writes, "wb", 0)) as writer:
-            zoo().serve(reader, writer)
-            self.assertEqual(checked(os.read(client_reads, 1000)), message("1 {}"))
-        os.close(client_reads)
-
     @unittest.skipIf(os.name == "nt", "a pipe of 4096 bytes")
-    def test_a_slow_reader_receives_whole_lines(self):
+    def test_a_slow_reader_receives_whole_lines_of_unbuffered_streams(self):
         server_reads, client_writes = os.pipe()
         client_reads, server_writes = os.pipe()
         os.write(client_writes, b"\n".join([
             json.dumps(message("0 initialize")).encode(),
-            echo_line(1, b"x" * 20000), echo_line(2, b"y" * 3000)]))
-        os.close(client_writes)
-        with open(server_reads, "rb") as reader, open(server_writes, "wb") as writer:
+            echo_line(1, b"x" * 90000)[:60000]]))
+        with open(server_reads, "rb", 0) as reader, (
+                open(server_writes, "wb", 0)) as writer:
             serving = threading.Thread(target=zoo().serve, args=(reader, writer))
             serving.start()
+            os.write(client_writes, echo_line(1, b"x" * 90000)[60000:])
+            os.close(client_writes)
             received = bytearray()
-            while received.count(b"\n") < 3:
-                received += os.read(client_reads, 1)
+            while received.count(b"\n") < 2:
+                received += os.read(client_reads, 100)
             serving.join()
         os.close(client_reads)
-        messages = [checked(bytes(row)) for row in received.splitlines(True)]
-        texts = [response["result"]["content"][0]["text"] for response in messages[1:]]
-        self.assertEqual(sorted(map(len, texts)), [3000, 20000])
+        response = checked(bytes(received.splitlines(True)[1]))
+        self.assertEqual(response["result"]["content"][0]["text"], "x" * 90000)
 
 
 # ======================================================================================
 # 5  Connection
 # ======================================================================================
 
+class UnreadWire(ServingWire):
+    """A connection to a server whose client reads nothing before `resume()`."""
+
+    def __init__(self, server):
+        self._resumed = threading.Event()
+        self.resume = self._resumed.set
+        super().__init__(server)
+
+    def _read(self, reader):
+        self._resumed.wait()
+        super()._read(reader)
+
+    def __exit__(self, *exc):
+        self.resume()
+        super().__exit__(*exc)
+
+
+def lab(**options):
+    """A server with a tool `hold`, which waits for the step `go`, and a tool `wait`,
+    which waits to be cancelled.  ``server.steps`` are for `play`."""
+    server = Server("lab", **options)
+    server.go, server.ran, server.reasons = gate("go"), queue.Queue(), []
+    server.began, server.cancelled = queue.Queue(), queue.Queue()
+    server.steps = {
+        "go": server.go.set, "began": lambda: server.began.get(timeout=PATIENCE),
+        "cancelled": lambda: server.cancelled.get(timeout=PATIENCE)}
+
+    @server.tool
+    def hold(n: int) -> int:
+        server.ran.put(n)
+        server.go.wait()
+        return n
+
+    @server.tool
+    def wait(ctx: Context, late: bool = False) -> str:
+        server.began.put(1)
+        if late:
+            server.go.wait()
+        try:
+            ctx.wait(60)
+        except Exception:  # noqa: BLE001 - a cancellation is none
+            return "caught"
+        except Cancelled:
+            for use in ctx.check_cancelled, lambda: ctx.report_progress(99):
+                try:
+                    use()
+                except Cancelled:
+                    assert ctx.cancelled
+            server.reasons.append(ctx.cancel_reason)
+            server.cancelled.put(1)
+            raise
+        return "was not cancelled"
+
+    @server.tool
+    def report(times: int, ctx: Context) -> str:
+        for n in range(times):
+            ctx.report_progress(n)
+        return "done"
+
+    @server.tool
+    async def wait_async():
+        server.began.put(1)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            server.cancelled.put(1)
+            raise
+    return server
+
+
 class Test5Connection(unittest.TestCase):
     """One end of a connection: ids, responses, cancellation, progress."""
 
-    def waiter(self, **options):
-        """A server whose tool `wait` waits until it is cancelled.
-
-        The gates `began` and `cancelled` open when the tool begins to wait, and when
-        the cancellation has reached it.
-        """
-        server = Server("s", **options)
-        server.began, server.cancelled = gate("began"), gate("cancelled")
-
-        @server.tool
-        def wait(ctx: Context) -> str:
-            server.began.set()
-            try:
-                ctx.wait(60)
-            except Cancelled:
-                for use in ctx.check_cancelled, lambda: ctx.report_progress(99):
-                    try:
-                        use()
-                    except Cancelled:
-                        assert ctx.cancelled
-                server.cancelled.set()
-                raise
-            return "was not cancelled"
-        return server
-
-    def holder(self, **options):
-        """A server whose tool `hold` puts its `n` into `ran`, and waits for `go`."""
-        server = Server("s", **options)
-        server.go, server.ran = gate("go"), queue.Queue()
-
-        @server.tool
-        def hold(n: int) -> int:
-            server.ran.put(n)
-            server.go.wait()
-            return n
-        return server
-
     # -- the envelope ------------------------------------------------------------------
-
-    @both_eras
-    def test_json_that_is_not_a_message_is_refused(self, era):
-        play(zoo(), """
-            >> 1
-            < null -32600
-            >> "x"
-            < null -32600
-            >> null
-            < null -32600
-            >> true
-            < null -32600
-            >> {}
-            < null -32600
-            """, era=era)
-
-    @both_eras
-    def test_an_error_has_the_id_of_its_request(self, era):
-        play(zoo(), """
-            # "jsonrpc" is missing, or is another version
-            >> {"id": 99, "method": "ping"}
-            < 99 -32600
-            >> {"jsonrpc": "1.0", "id": 7, "method": "ping"}
-            < 7 -32600
-            >> {"jsonrpc": 2.0, "id": "seven", "method": "ping"}
-            < "seven" -32600
-            # neither a request nor a response
-            > {"id": 8}
-            < 8 -32600
-            > {"id": 8, "params": {}}
-            < 8 -32600
-            # both
-            > {"id": 22, "method": "ping", "result": {}}
-            < 22 -32600
-            """, era=era)
-
-    @both_eras
-    def test_a_method_must_be_a_string(self, era):
-        play(zoo(), """
-            > {"id": 9, "method": 1}
-            < 9 -32600
-            > {"id": 9, "method": null}
-            < 9 -32600
-            > {"id": 9, "method": {}}
-            < 9 -32600
-            # the empty string is an unknown method
-            > {"id": 10, "method": ""}
-            <L 10 -32601 {"method": ""}
-            <M 10 -32600
-            """, era=era)
 
     @clause("2025-11-25/basic/index", "the ID **MUST NOT** be `null`")
     @both_eras
-    def test_an_id_must_be_a_string_or_an_integer(self, era):
-        play(zoo(), """
-            > {"id": null, "method": "ping"}
-            < null -32600
-            > {"id": true, "method": "ping"}
-            < null -32600
-            > {"id": 1.5, "method": "ping"}
-            < null -32600
-            > {"id": {}, "method": "ping"}
-            < null -32600
-            > {"id": [1], "method": "ping"}
-            < null -32600
-            """, era=era)
+    def test_an_invalid_message_gets_an_error_with_its_id(self, era):
+        for id, *lines in (
+                ("null", "1", '"x"', "null", "true", "{}"),
+                ("null", *('{"jsonrpc": "2.0", "id": %s, "method": "ping"}' % invalid
+                           for invalid in ("null", "true", "1.5", "{}", "[1]"))),
+                ("99", '{"id": 99, "method": "ping"}'),  # no "jsonrpc", or another
+                ("7", '{"jsonrpc": "1.0", "id": 7, "method": "ping"}'),
+                ('"seven"', '{"jsonrpc": 2.0, "id": "seven", "method": "ping"}'),
+                ("8", '{"jsonrpc": "2.0", "id": 8}',  # neither a request nor a response
+                 '{"jsonrpc": "2.0", "id": 8, "params": {}}',
+                 '{"jsonrpc": "2.0", "id": 8, "method": "ping", "result": {}}',  # both
+                 '{"jsonrpc": "2.0", "id": 8, "method": 1}',
+                 '{"jsonrpc": "2.0", "id": 8, "method": null}')):
+            play(zoo(), "\n".join(
+                ">> %s\n< %s -32600" % (line, id) for line in lines), era=era)
 
     @both_eras
     def test_params_must_be_an_object(self, era):
@@ -959,22 +934,10 @@ class Test5Connection(unittest.TestCase):
             < 19 -32602
             > {"id": 19, "method": "ping", "params": "x"}
             < 19 -32602
-            """, era=era)
-
-    @both_eras
-    def test_unknown_members_of_a_message_are_ignored(self, era):
-        play(zoo(), """
-            > {"id": 21, "method": "ping", "lang": "en", "trace": {}}
+            # null counts as none, and unknown members are ignored
+            > {"id": 21, "method": "ping", "lang": "en", "params": null}
             <= 21 {}
             """, era=era)
-
-    def test_null_params_count_as_none(self):
-        play(zoo(), """
-            > {"id": 1, "method": "ping", "params": null}
-            <= 1 {}
-            > {"id": 2, "method": "tools/list", "params": null}
-            < 2 {"tools": "..."}
-            """, era="legacy")
 
     @both_eras
     def test_an_unknown_method_is_named_in_the_error(self, era):
@@ -983,8 +946,10 @@ class Test5Connection(unittest.TestCase):
             < 1 -32601 {"method": "tools/fly"}
             > 2 notifications/initialized {}
             < 2 -32601 {"method": "notifications/initialized"}
-            > 3 notifications/cancelled {"requestId": 2}
-            < 3 -32601
+            # the empty string is an unknown method
+            > {"id": 10, "method": ""}
+            <L 10 -32601 {"method": ""}
+            <M 10 -32600
             """, era=era)
 
     @clause("2026-07-28/basic/index", "The receiver **MUST NOT** send a response.")
@@ -996,25 +961,16 @@ class Test5Connection(unittest.TestCase):
         play(server, """
             > notifications/unknown {"x": 1}
             > {"method": "notifications/initialized", "params": 7}
-            > {"method": "notifications/initialized", "params": [1]}
             > {"method": "notifications/progress", "params": {"progressToken": {}}}
-            > {"method": "notifications/progress"}
             > {"method": "notifications/roots/list_changed", "params": "x"}
-            > {"method": "tools/list"}
             > {"method": "tools/call", "params": {"name": "touch", "arguments": {}}}
-            > {"method": "nonsense"}
-            """, era=era)
-        self.assertEqual(calls, [])
-
-    @both_eras
-    def test_a_response_to_no_request_is_ignored(self, era):
-        play(zoo(), """
+            # responses to no request are ignored too
             > {"id": 5, "result": {}}
             > {"id": "fence 1", "result": {"x": 1}}
             > {"id": 5, "error": {"code": -1, "message": "no"}}
-            > {"id": null, "error": {"code": -32700, "message": "what?"}}
             > {"error": {"code": -32700, "message": "what?"}}
             """, era=era)
+        self.assertEqual(calls, [])
 
     # -- ids ---------------------------------------------------------------------------
 
@@ -1030,39 +986,29 @@ class Test5Connection(unittest.TestCase):
 
     @both_eras
     def test_a_number_and_a_string_are_different_ids(self, era):
-        """`1`, `"1"` and other strings that look like numbers are in flight together;
-        the cancellation of one does not affect the others."""
-        server, go = Server("s"), gate("go")
-
-        @server.tool
-        def wait(text: str, ctx: Context) -> str:
-            go.wait()
-            ctx.check_cancelled()
-            return text
-
+        """Fails if the cancellation of one affects the others."""
+        server = lab()
         play(server, """
-            > 1 tools/call {"name": "wait", "arguments": {"text": "number"}}
-            > "1" tools/call {"name": "wait", "arguments": {"text": "string"}}
-            > "01" tools/call {"name": "wait", "arguments": {"text": "zero"}}
-            > " 1 " tools/call {"name": "wait", "arguments": {"text": "space"}}
-            > "1.0" tools/call {"name": "wait", "arguments": {"text": "float"}}
+            > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
+            > "1" tools/call {"name": "wait"}
+            > "01" tools/call {"name": "hold", "arguments": {"n": 2}}
+            > " 1 " tools/call {"name": "hold", "arguments": {"n": 3}}
+            > "1.0" tools/call {"name": "hold", "arguments": {"n": 4}}
             > notifications/cancelled {"requestId": "1"}
             < fence
             ! go
-            <* 1 {"content": [{"text": "number"}]}
-            <* "01" {"content": [{"text": "zero"}]}
-            <* " 1 " {"content": [{"text": "space"}]}
-            <* "1.0" {"content": [{"text": "float"}]}
-            """, era=era, go=go.set)
+            <* 1 {"content": [{"text": "1"}]}
+            <* "01" {"content": [{"text": "2"}]}
+            <* " 1 " {"content": [{"text": "3"}]}
+            <* "1.0" {"content": [{"text": "4"}]}
+            """, era=era, **server.steps)
 
     @clause("2026-07-28/basic/index",
             "The request ID **MUST NOT** match the ID of any other request the sender"
             " has issued and not yet received a response for.")
     @both_eras
     def test_an_id_in_flight_cannot_be_used_again(self, era):
-        """Fails (each request gets a result) if the table of requests in flight is not
-        checked."""
-        server = self.holder()
+        server = lab()
         play(server, """
             > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
             > 1 tools/call {"name": "hold", "arguments": {"n": 2}}
@@ -1073,198 +1019,82 @@ class Test5Connection(unittest.TestCase):
             < 1 -32600
             ! go
             < 1 {"content": [{"text": "1"}]}
-            """, era=era, go=server.go.set)
+            """, era=era, **server.steps)
         self.assertEqual(list(server.ran.queue), [1])
-
-    @both_eras
-    def test_a_refused_duplicate_leaves_the_first_request_in_flight(self, era):
-        server = self.waiter()
-        play(server, """
-            > 1 tools/call {"name": "wait"}
-            ! began
-            > 1 tools/call {"name": "wait"}
-            < 1 -32600
-            > notifications/cancelled {"requestId": 1}
-            ! cancelled
-            < fence
-            """, era=era, began=server.began.wait, cancelled=server.cancelled.wait)
-
-    @both_eras
-    def test_an_id_may_be_used_again_after_the_response(self, era):
-        play(zoo(), """
-            > 1 tools/list
-            < 1 {"tools": "..."}
-            > 1 tools/list
-            < 1 {"tools": "..."}
-            > 1 nope
-            < 1 -32601
-            > 1 prompts/list
-            < 1 {"prompts": "..."}
-            """, era=era)
 
     # -- batches -----------------------------------------------------------------------
 
     @clause("2025-11-25/basic/transports",
             "individual JSON-RPC requests, notifications, or responses.")
     def test_other_revisions_have_no_batches(self):
-        handshakes = ["> handshake " + revision for revision in LEGACY]
-        for opening in ["", *handshakes]:
-            if "2025-03-26" not in opening:
-                with self.subTest(opening):
-                    play(zoo(), opening + """
-                        > []
-                        < null -32600
-                        > [{"jsonrpc": "2.0", "id": 1, "method": "ping"}]
-                        < null -32600
-                        > [{"jsonrpc": "2.0", "method": "notifications/initialized"}]
-                        < null -32600
-                        """)
+        for opening in "", "> handshake 2025-06-18", "> handshake 2025-11-25":
+            with self.subTest(opening):
+                play(zoo(), opening + """
+                    > []
+                    < null -32600
+                    > batch 1 ping | notifications/initialized
+                    < null -32600
+                    """)
 
-    def test_a_batch_of_2025_03_26_gets_one_array_of_responses(self):
-        play(zoo(), """
-            > handshake 2025-03-26
-            > [{"jsonrpc": "2.0", "id": 1, "method": "ping"}, {"jsonrpc": "2.0", "id":
-                "1", "method": "nope"}]
-            < [{"id": 1, "result": {}}, {"id": "1", "error": {"code": -32601}}]
-            > [{"jsonrpc": "2.0", "method": "notifications/x"}, {"jsonrpc": "2.0", "id":
-                9, "result": {}}]
-            < fence
-            > [{"jsonrpc": "2.0", "method": "notifications/x"}, {"jsonrpc": "2.0", "id":
-                2, "method": "ping"}]
-            < [{"id": 2, "result": {}}]
-            """)
+    def test_a_batch_of_the_first_revisions_gets_one_array_of_responses(self):
+        for revision in LEGACY[:2]:
+            with self.subTest(revision):
+                play(zoo(), "> handshake " + revision + """
+                    > batch 1 ping | "1" nope
+                    < batch 1 {} | "1" -32601
+                    > batch notifications/x | 9 {}
+                    < fence
+                    > batch notifications/x | 2 ping
+                    < batch 2 {}
+                    # each element is a message, or gets an error
+                    > []
+                    < null -32600
+                    > [1, {}, [], {"id": 3}]
+                    < batch null -32600 | null -32600 | null -32600 | 3 -32600
+                    > batch 5 ping | 6 initialize
+                    < batch 5 {} | 6 -32600
+                    > batch 1 modern tools/list | 2 modern ping
+                    < batch 1 {"resultType": "complete"} | 2 -32601
+                    # whose responses would have to wait for the end of the stream
+                    > batch 1 modern subscriptions/listen {"notifications": {}} | 2 ping
+                    < batch 1 -32600 | 2 {}
+                    """)
 
-    def test_each_element_of_a_batch_is_a_message_or_gets_an_error(self):
-        play(zoo(), """
-            > handshake 2025-03-26
-            > []
-            < null -32600
-            > [1, {}, {"id": 3}, {"jsonrpc": "2.0", "id": 4, "method": "ping", "params":
-                []}]
-            < [{"id": null, "error": {"code": -32600}}, {"id": null, "error": {"code":
-                -32600}}, {"id": 3, "error": {"code": -32600}}, {"id": 4, "error":
-                {"code": -32602}}]
-            > [[]]
-            < [{"id": null, "error": {"code": -32600}}]
-            > [{"jsonrpc": "2.0", "id": 5, "method": "ping"}, {"jsonrpc": "2.0", "id":
-                6, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
-                "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}}]
-            < [{"id": 5, "result": {}}, {"id": 6, "error": {"code": -32600}}]
-            """)
-
-    def test_a_batch_without_responses_writes_nothing(self):
-        """An empty write would be the end of the stream on a datagram socket."""
-        class Writer(io.BytesIO):
-            def write(self, data):
-                written.append(bytes(data))
-                return len(data)
-
-        written = []
-        lines = [line(1, "initialize", protocolVersion="2025-03-26", capabilities={},
-                      clientInfo={"name": "x", "version": "1"}),
-                 b'[{"jsonrpc":"2.0","method":"notifications/x"}]']
-        Server("x").serve(io.BytesIO(b"\n".join(lines)), Writer())
-        self.assertNotIn(b"", written)
-
-    def test_a_batch_may_cancel_a_request_of_its_own(self):
-        """Fails if the reading thread runs the handlers of a batch one by one."""
-        play(self.waiter(), """
-            > handshake 2025-03-26
-            > [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name":
-                "wait"}},
-                {"jsonrpc": "2.0", "id": 2, "method": "ping"},
-                {"jsonrpc": "2.0", "method": "notifications/cancelled", "params":
-                {"requestId": 1}}]
-            < [{"id": 2, "result": {}}]
-            """)
-
-    def test_a_batch_waits_for_its_slowest_request_and_delays_no_other_message(self):
-        server, go, cancelled = Server("s"), gate("go"), gate("cancelled")
-        both_wait = threading.Barrier(3)
-
-        @server.tool
-        def wait(ctx: Context) -> str:
-            try:
-                ctx.wait(0)
-                both_wait.wait(PATIENCE)
-                go.wait()
-                ctx.check_cancelled()
-            except Cancelled:
-                cancelled.set()
-                raise
-            return "done"
-
-        call = ('{"jsonrpc": "2.0", "id": %s, "method": "tools/call", '
-                '"params": {"name": "wait"}}')
+    def test_requests_of_a_batch_may_be_cancelled(self):
+        """By the batch itself; the last one that it waits for; all of them.  Fails if
+        the handlers of a batch run one by one, or a complete batch is not sent."""
+        server = lab()
         play(server, """
             > handshake 2025-03-26
-            > [%s, %s, {"jsonrpc": "2.0", "id": 3, "method": "ping"}]
+            > batch 1 tools/call {"name": "wait"} | 2 ping |
+                notifications/cancelled {"requestId": 1}
+            < batch 2 {}
+            > batch 1 ping | 2 tools/call {"name": "wait", "arguments": {"late": true}}
             < fence
-            ! both_wait
+            > notifications/cancelled {"requestId": 2}
+            < batch 1 {}
+            > batch 1 tools/call {"name": "wait"}
+            > batch notifications/cancelled {"requestId": 1}
+            < fence
+            ! go
+            """, **server.steps)
+
+    def test_a_batch_waits_for_its_slowest_request_and_delays_no_other_message(self):
+        server = lab()
+        play(server, """
+            > handshake 2025-03-26
+            > batch 1 tools/call {"name": "hold", "arguments": {"n": 1}} |
+                2 tools/call {"name": "wait"} | 3 ping
+            < fence
+            ! began
             > 1 ping
             < 1 -32600
             > notifications/cancelled {"requestId": 2}
+            ! cancelled
             < fence
             ! go
-            ! cancelled
-            < [{"id": 1, "result": {"content": [{"text": "done"}]}}, {"id": 3, "result":
-                {}}]
-            """ % (call % 1, call % 2), go=go.set, cancelled=cancelled.wait,
-             both_wait=lambda: both_wait.wait(PATIENCE))
-
-    def test_a_batch_whose_requests_are_all_cancelled_gets_no_response(self):
-        server = self.waiter()
-        play(server, """
-            > handshake 2025-03-26
-            > [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params":
-                {"name": "wait"}}]
-            ! began
-            > [{"jsonrpc": "2.0", "method": "notifications/cancelled", "params":
-                {"requestId": 1}}]
-            ! cancelled
-            """, began=server.began.wait, cancelled=server.cancelled.wait)
-
-    def test_a_batch_is_sent_when_its_last_request_is_cancelled(self):
-        """Fails (nothing comes before the next message) if a cancellation does not
-        write the responses of the batch that it completes."""
-        running, server = gate("the handler"), Server("s")
-
-        @server.tool
-        def slow(ctx: Context):
-            running.set()
-            ctx.wait(PATIENCE)
-
-        with wire(server) as client:
-            client.ask("0 initialize 2025-03-26")
-            client.send([
-                {"jsonrpc": "2.0", "id": 1, "method": "ping"},
-                {"jsonrpc": "2.0", "id": 2, "method": "tools/call",
-                 "params": {"name": "slow"}}])
-            running.wait()
-            client.say('notifications/cancelled {"requestId": 2}')
-            self.assertEqual(client.recv(), [{"jsonrpc": "2.0", "id": 1, "result": {}}])
-
-    def test_a_batch_may_contain_stateless_requests(self):
-        meta = json.dumps(MODERN_META)
-        play(zoo(), """
-            > handshake 2025-03-26
-            > [{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta":
-                %s}}, {"jsonrpc": "2.0", "id": 2, "method": "ping", "params": {"_meta":
-                %s}}]
-            < [{"id": 1, "result": {"resultType": "complete"}}, {"id": 2, "error":
-                {"code": -32601}}]
-            """ % (meta, meta))
-
-    def test_a_batch_cannot_open_a_stream(self):
-        """Its responses would have to wait for the end of the stream."""
-        meta = json.dumps(MODERN_META)
-        play(zoo(), """
-            > handshake 2025-03-26
-            > [{"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params":
-                {"_meta": %s, "notifications": {}}},
-                {"jsonrpc": "2.0", "id": 2, "method": "ping"}]
-            < [{"id": 1, "error": {"code": -32600}}, {"id": 2, "result": {}}]
-            """ % meta)
+            < batch 1 {"content": [{"text": "1"}]} | 3 {}
+            """, **server.steps)
 
     # -- cancellation ------------------------------------------------------------------
 
@@ -1274,154 +1104,90 @@ class Test5Connection(unittest.TestCase):
             "**MUST NOT** send any further messages for it")
     @both_eras
     def test_a_cancelled_request_gets_no_response(self, era):
-        server = self.waiter()
+        server = lab()
         play(server, """
             > 7 tools/call {"name": "wait", "_meta": {"progressToken": "t"}}
             ! began
             > notifications/cancelled {"requestId": 7, "reason": "changed my mind"}
             ! cancelled
             < fence
-            # the id is free again
-            > 7 tools/list
-            < 7 {"tools": "..."}
-            """, era=era, cancelled=server.cancelled.wait, began=server.began.wait)
+            # the id is free again; a coroutine is cancelled too
+            > 7 tools/call {"name": "wait_async"}
+            ! began
+            > notifications/cancelled {"requestId": 7}
+            ! cancelled
+            < fence
+            # a handler that waits only after its cancellation ends at once
+            > 7 tools/call {"name": "wait", "arguments": {"late": true}}
+            ! began
+            > notifications/cancelled {"requestId": 7, "reason": 7}
+            < fence
+            ! go
+            ! cancelled
+            """, era=era, **server.steps)
+        self.assertEqual(server.reasons, ["changed my mind", None])
 
     @both_eras
     def test_other_spellings_of_a_cancellation_are_understood(self, era):
-        """An integer id may also come as the same number with a fraction of 0."""
-        for spelling in ['cancelled {"requestId": 7}', '$/cancelRequest {"id": 7}',
-                         '$/cancelRequest {"requestId": 7}',
-                         'notifications/cancelled {"requestId": 7.0}']:
-            server = self.waiter()
+        server = lab()
+        for spelling in ('"cancelled", "params": {"requestId": 7}',
+                         '"$/cancelRequest", "params": {"id": 7}',
+                         '"$/cancelRequest", "params": {"requestId": 7}',
+                         '"notifications/cancelled", "params": {"requestId": 7.0}'):
             with self.subTest(spelling):
-                method, params = spelling.split(" ", 1)
                 play(server, """
                     > 7 tools/call {"name": "wait"}
                     ! began
-                    > {"method": "%s", "params": %s}
+                    > {"method": %s}
                     ! cancelled
-                    """ % (method, params), era=era,
-                     began=server.began.wait, cancelled=server.cancelled.wait)
+                    """ % spelling, era=era, **server.steps)
 
     @clause("2025-11-25/basic/utilities/cancellation",
             "Invalid cancellation notifications **SHOULD** be ignored")
     @both_eras
     def test_an_invalid_cancellation_is_ignored(self, era):
-        server = self.holder()
+        server = lab()
         play(server, """
             > 1 tools/call {"name": "hold", "arguments": {"n": 7}}
             > notifications/cancelled {"requestId": 2}
             > notifications/cancelled {"requestId": "1"}
             > notifications/cancelled {"requestId": true}
             > notifications/cancelled {"requestId": 1.5}
-            > notifications/cancelled {"requestId": null}
-            > notifications/cancelled {"requestId": [1]}
             > notifications/cancelled {"requestId": {"id": 1}}
             > notifications/cancelled {"id": 1}
-            > notifications/cancelled {}
             > notifications/cancelled
             > {"method": "notifications/cancelled", "params": [1]}
-            > {"method": "notifications/cancelled", "params": null}
-            > {"method": "notifications/cancelled", "params": 1}
             < fence
             ! go
             < 1 {"content": [{"text": "7"}]}
             > notifications/cancelled {"requestId": 1}
-            """, era=era, go=server.go.set)
+            """, era=era, **server.steps)
 
     @clause("2025-11-25/basic/utilities/cancellation",
             "The `initialize` request **MUST NOT** be cancelled by clients")
     def test_initialize_cannot_be_cancelled(self):
-        sent = [json.dumps(message(text)).encode() + b"\n" for text in (
-            "1 initialize", 'notifications/cancelled {"requestId": 1}')]
         with wire(zoo()) as client:
-            client.send(b"".join(sent))
+            client.send(raw("1 initialize")
+                        + raw('notifications/cancelled {"requestId": 1}'))
             play(client, '< 1 {"protocolVersion": "2025-11-25"}')
 
     @both_eras
     def test_a_request_that_is_cancelled_in_the_queue_never_runs(self, era):
-        """Fails if a worker does not check that its request is still in flight."""
-        server = self.holder(max_workers=1)
+        """Nor is anything sent for one that runs on: request 1."""
+        server = lab(max_workers=1)
         play(server, """
             > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
+            ! running
             > 2 tools/call {"name": "hold", "arguments": {"n": 2}}
             > 3 tools/call {"name": "hold", "arguments": {"n": 3}}
             > notifications/cancelled {"requestId": 2}
-            < fence
-            ! go
-            <* 1 {}
-            <* 3 {}
-            """, era=era, go=server.go.set)
-        self.assertEqual(list(server.ran.queue), [1, 3])
-
-    @both_eras
-    def test_an_async_handler_is_cancelled_too(self, era):
-        server, began, cancelled = Server("s"), gate("began"), gate("cancelled")
-
-        @server.tool
-        async def wait(ctx: Context):
-            began.set()
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                cancelled.set()
-                raise
-
-        @server.tool
-        async def add(a: int, b: int) -> int:
-            await asyncio.sleep(0)
-            return a + b
-
-        play(server, """
-            > 1 tools/call {"name": "wait"}
-            ! began
-            > 2 tools/call {"name": "add", "arguments": {"a": 2, "b": 3}}
-            < 2 {"content": [{"text": "5"}]}
-            > notifications/cancelled {"requestId": 1}
-            ! cancelled
-            """, era=era, began=began.wait, cancelled=cancelled.wait)
-
-    def test_except_exception_does_not_catch_a_cancellation(self):
-        server, began, steps = Server("s"), gate("began"), []
-
-        @server.tool
-        def stubborn(ctx: Context) -> str:
-            try:
-                began.set()
-                ctx.wait(60)
-            except Exception:  # noqa: BLE001 - the point of the test
-                steps.append("caught")
-            steps.append("continued")
-            return "done"
-
-        play(server, """
-            > 1 tools/call {"name": "stubborn"}
-            ! began
-            > notifications/cancelled {"requestId": 1}
-            """, era="legacy", began=began.wait)
-        self.assertEqual(steps, [])
-
-    def test_a_handler_that_ignores_its_cancellation_sends_nothing(self):
-        server, began, go, ended = Server("s"), gate("began"), gate("go"), gate("ended")
-
-        @server.tool
-        def ignore(ctx: Context) -> str:
-            began.set()
-            go.wait()
-            try:
-                ctx.report_progress(1)
-            except Cancelled:
-                ended.set()
-            return "done"
-
-        play(server, """
-            > 1 tools/call {"name": "ignore", "_meta": {"progressToken": 1}}
-            ! began
             > notifications/cancelled {"requestId": 1}
             < fence
             ! go
-            ! ended
-            """, era="legacy", began=began.wait, go=go.set, ended=ended.wait)
+            < 3 {}
+            """, era=era, running=lambda: server.ran.get(timeout=PATIENCE),
+             **server.steps)
+        self.assertEqual(list(server.ran.queue), [3])
 
     @clause("2026-07-28/basic/patterns/cancellation",
             "Both parties **MUST** handle these race conditions gracefully")
@@ -1449,132 +1215,240 @@ class Test5Connection(unittest.TestCase):
             self.assertIn(counts.pop(n, 0), (1, 2) if n in pinged else (0, 1), n)
         self.assertEqual(counts, {})
 
-    def test_the_reason_of_a_cancellation_reaches_the_handler(self):
-        server, began, reasons = Server("s"), gate("began"), queue.Queue()
+    def test_a_cancellation_that_finds_its_request_answered_does_nothing(self):
+        """Fails (the other response of the batch is lost) if a response that comes just
+        before the effect of the cancellation is counted again."""
+        server, cancel = lab(), mcp_min.IncomingRequest.cancel
+        waiting = gate("the client waits for the batch")
+        server.tool(lambda: waiting.wait() and "", name="last")
 
-        @server.tool
-        def wait(ctx: Context):
-            began.set()
-            try:
-                ctx.wait(60)
-            finally:
-                reasons.put(ctx.cancel_reason)
+        def cancel_too_late(request, reason=None):
+            server.go.set()
+            wait_until(lambda: request.id not in request.connection.active)
+            return cancel(request, reason)
 
-        for reason, expected in ("changed my mind", "changed my mind"), (7, None):
-            began.clear()
-            play(server, """
-                > 1 tools/call {"name": "wait"}
-                ! began
-                > notifications/cancelled {"requestId": 1, "reason": "$reason"}
-                ! check
-                """, era="legacy", reason=reason, began=began.wait,
-                 check=lambda expected=expected: self.assertEqual(
-                     reasons.get(timeout=PATIENCE), expected))
+        with wire(server) as client, mock.patch.object(
+                mcp_min.IncomingRequest, "cancel", cancel_too_late):
+            play(client, """
+                > handshake 2025-03-26
+                > batch 1 tools/call {"name": "hold", "arguments": {"n": 1}} |
+                    2 tools/call {"name": "last"}
+                ! running
+                > notifications/cancelled {"requestId": 1}
+                < fence
+                ! waiting
+                < batch 1 {} | 2 {}
+                """, running=lambda: server.ran.get(timeout=PATIENCE),
+                waiting=waiting.set)
 
     # -- the reading thread ------------------------------------------------------------
 
-    def busy_server(self, **options):
-        """A `waiter` with two workers, and the messages that make all of them wait.
-
-        Of the five calls, three wait in the queue.
-        """
-        server = self.waiter(max_workers=2, drain_seconds=0.05, **options)
-        server.resource("x://y")(lambda: "")
-        calls = [message('%d tools/call {"name": "wait"}' % n) for n in range(1, 6)]
-        return server, [message("0 initialize 2025-03-26"),
-                        message("notifications/initialized"), *calls]
-
-    def test_reading_goes_on_while_a_lock_blocks_the_reading_thread(self):
-        """All workers are busy, and more requests wait in the queue.  Fails (the ping
-        gets no result) if the job of the next leader waits behind them."""
-        server, opening = self.busy_server()
-        with wire(server) as client:
-            client.send(*opening)
-            server.began.wait()
-            self.assertIn("result", client.recv())
-            with server.lock:
-                client.say('6 resources/subscribe {"uri": "x://y"}')
-                client.fence()
-                client.say('notifications/cancelled {"requestId": 1}')
-                server.cancelled.wait()
-            self.assertEqual(client.recv()["id"], 6)
-
+    @UNIX
     def test_reading_goes_on_while_the_client_does_not_read(self):
         """All workers are busy, and the pipe is full of results of pings."""
-        server, opening = self.busy_server()
-        before = set(threading.enumerate())
-        server_reads, client_writes = os.pipe()
-        client_reads, server_writes = os.pipe()
-        reader = os.fdopen(server_reads, "rb")
-        writer = os.fdopen(server_writes, "wb", 0)
-        serving = threading.Thread(target=server.serve, args=(reader, writer))
-        serving.start()
-        pings = [message("%s ping" % json.dumps("x" * 60000)) for _ in range(3)]
-        with os.fdopen(client_writes, "wb") as stream:
-            def send(*messages):
-                for sent in messages:
-                    stream.write(json.dumps(sent).encode() + b"\n")
-                    stream.flush()
+        server, ping = lab(max_workers=2), json.dumps("x" * 60000) + " ping"
+        with UnreadWire(server) as client:
+            client.say("0 initialize")
+            for n in range(1, 6):  # three wait in the queue
+                client.say('%d tools/call {"name": "wait"}' % n)
+            for _ in range(3):
+                client.say(ping)
+            server.steps["began"]()
+            for n in range(1, 6):
+                client.say('notifications/cancelled {"requestId": %d}' % n)
+            server.steps["cancelled"]()
+            client.resume()
+            self.assertEqual([len(str(client.recv()["id"])) for _ in range(4)],
+                             [1, 60000, 60000, 60000])
 
-            send(*opening, *pings)
-            server.began.wait()
-            send(message('notifications/cancelled {"requestId": 1}'))
-            server.cancelled.wait()
-        os.close(client_reads)
-        wait_until(lambda: set(threading.enumerate()) <= before, "all threads end")
-        reader.close()
-        writer.close()
-
-    def test_a_slow_leader_does_not_change_the_state_of_its_successor(self):
-        """A lock blocks the first leader in the first message of a batch, and the pipe
-        blocks its successor.  Fails (the cancellation is not read) if the first leader,
-        when it continues with its batch, marks the second as idle."""
-        server, opening = self.busy_server()
-        entered, go = gate("the second leader writes"), gate("go")
-
-        class SlowWriter(io.RawIOBase):
-            def write(self, data):
-                if b"stuck" in bytes(data):
-                    entered.set()
-                    go.wait()
-                return len(data)
-
-        server_reads, client_writes = os.pipe()
-        reader = os.fdopen(server_reads, "rb")
-        serving = threading.Thread(target=server.serve, args=(reader, SlowWriter()))
-        serving.start()
-        with os.fdopen(client_writes, "wb") as stream:
-            def send(*messages):
-                for sent in messages:
-                    stream.write(json.dumps(sent).encode() + b"\n")
-                stream.flush()
-
-            send(*opening)
-            server.began.wait()
-            with server.lock:
-                send([message('6 resources/subscribe {"uri": "x://y"}'),
-                      message("7 ping")], message('"stuck" ping'))
-                entered.wait()
-            send(message('notifications/cancelled {"requestId": 1}'))
-            server.cancelled.wait()
-            go.set()
-        serving.join(PATIENCE)
-        self.assertFalse(serving.is_alive())
-        reader.close()
+    def test_reading_goes_on_when_a_handler_blocks_after_a_quiet_time(self):
+        """Fails (the ping gets no result) if a request does not wake the standby."""
+        server = lab()
+        play(server, """
+            > 1 tools/list
+            < 1 {}
+            ! pause
+            > 2 tools/call {"name": "hold", "arguments": {"n": 2}}
+            < fence
+            ! go
+            < 2 {}
+            """, era="legacy", pause=lambda: time.sleep(0.1), **server.steps)
 
     def test_a_handler_that_waits_hands_the_reading_over_at_once(self):
-        """Fails (the ping gets no result) if only the watchdog replaces the leader."""
-        server = self.waiter()
-        with mock.patch.object(mcp_min, "READER_STALL_SECONDS", 60):
+        """Fails (no ping gets its result) if the standby only looks now and then."""
+        server = lab()
+
+        @server.tool
+        def wait_later(ctx: Context):
+            time.sleep(0.05)  # until the standby waits
+            ctx.wait(0.01)
+            ctx.wait(60)
+
+        with mock.patch.object(mcp_min, "LOOK_SECONDS", 60):
+            for name in "wait_later", "wait":
+                play(server, """
+                    > 1 tools/call {"name": "%s"}
+                    < fence
+                    > notifications/cancelled {"requestId": 1}
+                    """ % name, era="legacy")
+
+    @unittest.skipUnless(hasattr(os, "fork"), "no fork")
+    def test_a_forked_child_that_returns_from_a_handler_ends(self):
+        """Fails if it waits for a connection that it has no thread to read."""
+        with process("""
+                server = Server("s")
+                server.tool(lambda: os.fork(), name="fork")
+                server.run(threaded=False)
+                """) as child:
+            play(child, "> handshake")
+            result = child.ask('1 tools/call {"name": "fork"}')["result"]
+            gone(int(result["content"][0]["text"]))
+            child.fence()
+            child.hang_up()
+            self.assertEqual(child.exit(), 0)
+            self.assertNotIn("Traceback", child.stderr)
+
+    # -- a client's deadlines ----------------------------------------------------------
+
+    def test_max_timeout_holds_while_a_slow_handler_is_told_of_progress(self):
+        """Fails (with the result) if a response that waits for this has no deadline."""
+        go = threading.Event()
+        with Client(lab(), max_timeout=0.3, progress_handler=(
+                lambda *progress: go.wait(PATIENCE))) as client:
+            call = client.submit_tool("report", {"times": 50})
+            self.assertIsInstance(call.exception(PATIENCE / 2), RequestTimeout)
+            go.set()
+
+    def test_a_response_in_time_is_no_timeout_however_slow_its_handler_is(self):
+        """Fails (with RequestTimeout) if the timeout goes on after the response."""
+        with Client(lab(), progress_handler=(
+                lambda *progress: time.sleep(0.4))) as client:
+            result = client.call_tool("report", {"times": 1}, timeout=0.2)
+        self.assertEqual(result.text, "done")
+
+    def test_the_earlier_of_two_deadlines_is_kept(self):
+        """Fails if the timer, which sleeps until the first deadline, is not woken."""
+        with Client(lab()) as client:
+            first = client.submit_tool("wait", timeout=50)
+            second = client.submit_tool("wait", timeout=0.2)
+            self.assertIsInstance(second.exception(PATIENCE), RequestTimeout)
+            self.assertFalse(first.done())
+            first.cancel()
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "there is no /dev/full")
+    def test_a_full_disk_under_the_trace_stops_neither_end(self):
+        """Fails (an end goes on for ever, or a server is left) if closing the trace
+        raises an error, or a line that cannot be written does."""
+        with mock.patch.dict(os.environ, MCP_MIN_TRACE="/dev/full"):
+            with process("""
+                    server = Server("s")
+                    server.tool(lambda: "x", name="f")
+                    server.run()
+                    """) as child:
+                play(child, """
+                    > handshake
+                    > 1 tools/call {"name": "f"}
+                    < 1 {"content": [{"text": "x"}]}
+                    """)
+                child.hang_up()
+                self.assertEqual(child.exit(), 0)
+            with Client(fake()) as client:
+                self.assertEqual(client.call_tool("f").text, "ok")
+            self.assertEqual(client.exit_code, 0)
+
+    # -- what waits --------------------------------------------------------------------
+
+    @UNIX
+    def test_a_sender_waits_while_too_many_bytes_are_queued(self):
+        """One handler writes into a full pipe, and another sends more.  Fails (the
+        connection is closed) if the queue grows without limit."""
+        server, both_talk, talking = zoo(), gate("both talk"), set()
+
+        @server.tool
+        def talk(ctx: Context) -> str:
+            talking.add(ctx.request_id)
+            if len(talking) == 2:
+                both_talk.set()
+            for _ in range(60):
+                ctx.info("x" * 50000)
+            return "said"
+
+        with mock.patch.multiple(mcp_min, HIGH_WATER_BYTES=1 << 18, MAX_UNREAD_BYTES=(
+                1 << 20)), UnreadWire(server) as client:
+            for sent in "0 initialize", *(
+                    '%d tools/call {"name": "talk"}' % n for n in (1, 2)):
+                client.say(sent)
+            both_talk.wait()
             play(server, """
-                > 1 tools/call {"name": "wait"}
-                < fence
-                > notifications/cancelled {"requestId": 1}
-                ! cancelled
-                """, era="legacy", cancelled=server.cancelled.wait)
+                # this stops no other connection
+                > 1 tools/call {"name": "echo", "arguments": {"text": "still here"}}
+                < 1 {"content": [{"text": "still here"}]}
+                """, era="legacy")
+            client.resume()
+            received = [client.recv() for _ in range(3 + 2 * 60)]
+        self.assertEqual({message.get("id") for message in received}, {None, 0, 1, 2})
+
+    @UNIX
+    def test_a_client_that_does_not_read_holds_up_no_async_handler(self):
+        """Fails (the second client gets no result) if a report, a message or a result
+        is written on the thread of the event loop, which all connections share."""
+        server, full = Server("s"), gate("the pipe is full")
+
+        @server.tool
+        async def talk(ctx: Context) -> str:
+            for n in range(20):  # unread, these fill the pipe and the outbox
+                ctx.info("x" * 50000)
+                ctx.report_progress(n)
+            full.set()
+            await ctx.info("the last")  # waits for room
+            return "y" * 200000
+
+        @server.tool
+        async def hello() -> str:
+            return "hello"
+
+        with mock.patch.object(mcp_min, "HIGH_WATER_BYTES", 1 << 18), (
+                UnreadWire(server)) as deaf:
+            deaf.say("0 initialize")
+            for n in range(1, 4):
+                deaf.say('%d tools/call {"name": "talk", "_meta": {"progressToken": 1}}'
+                         % n)
+            full.wait()
+            play(server, """
+                > 1 tools/call {"name": "hello"}
+                < 1 {"content": [{"text": "hello"}]}
+                """, era="legacy")
+            deaf.resume()
+            missing = {0, 1, 2, 3}
+            while missing:
+                missing.discard(deaf.recv().get("id"))
+
+    @unittest.skipUnless(sys.platform == "linux", "reads /proc")
+    def test_the_standby_sleeps_while_nothing_is_to_do(self):
+        """Fails if it looks every 4 ms for a reader that is kept."""
+        def switches(pid):
+            total = 0
+            for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status"):
+                total += int(re.search(r"\nvol\w+:\s+(\d+)", status.read_text())[1])
+            return total
+
+        def is_quiet(pid):
+            before = switches(pid)
+            time.sleep(0.2)  # 50 looks
+            return switches(pid) - before < 10
+
+        with process("""
+                server = Server("s")
+                server.tool(lambda: "", name="f")
+                server.run()
+                """) as child:
+            play(child, "> handshake")
+            child.ask('1 tools/call {"name": "f"}')
+            wait_until(lambda: is_quiet(child.pid), "the standby sleeps")
 
     def test_a_request_that_comes_while_the_connection_closes_is_not_handled(self):
-        session = mcp_min.ServerSession(zoo(), io.BytesIO(), io.BytesIO(), False)
+        session = mcp_min.ServerSession(
+            zoo(), io.BytesIO(), io.BytesIO(), own_reader=False, threaded=True)
         connection = session.connection
 
         def close_before_the_request_is_added(method):
@@ -1585,61 +1459,6 @@ class Test5Connection(unittest.TestCase):
                 session, "is_inline", close_before_the_request_is_added):
             connection.receive(json.dumps(message("1 ping")).encode())
         handle.assert_not_called()
-
-    def test_a_sender_waits_while_too_many_bytes_are_queued(self):
-        """Fails (the second thread never waits for the right to write) if the queue
-        has no limit."""
-        blocked, go, lengths = gate("the first write"), gate("go"), []
-
-        class FullPipe(io.RawIOBase):
-            def write(self, data):
-                lengths.append(len(data))
-                if len(lengths) == 1:
-                    blocked.set()
-                    go.wait()
-                return len(data)
-
-        waiting = gate("the second thread waits")
-        outbox = mcp_min.Outbox(FullPipe(), True, lambda: None)
-        outbox.writing = mock.MagicMock(wraps=outbox.writing)
-        outbox.writing.__enter__.side_effect = lambda: (
-            waiting.set(), outbox.writing.acquire())
-        outbox.writing.__exit__.side_effect = lambda *_: outbox.writing.release()
-
-        def send(*sizes):
-            for size in sizes:
-                outbox.wait_for_room()
-                outbox.put(b"x" * size)
-                outbox.flush()
-
-        first, second = (threading.Thread(target=send, args=sizes)
-                         for sizes in ([1], [mcp_min.HIGH_WATER_BYTES + 1, 2]))
-        first.start()
-        blocked.wait()
-        second.start()
-        waiting.wait()
-        go.set()
-        first.join(PATIENCE)
-        second.join(PATIENCE)
-        self.assertEqual(lengths, [1, mcp_min.HIGH_WATER_BYTES + 1, 2])
-        outbox.close()
-
-    def test_the_watchdog_looks_less_often_while_no_leader_is_slow(self):
-        """Fails if it looks every 2 ms as long as requests come."""
-        pauses, wait = set(), threading.Condition.wait
-
-        def recording_wait(condition, timeout=None):
-            if threading.current_thread().name == "mcp watchdog":
-                pauses.add(timeout)
-            return wait(condition, timeout)
-
-        with mock.patch.object(threading.Condition, "wait", recording_wait), (
-                wire(zoo())) as client:
-            play(client, "> handshake")
-            deadline = time.monotonic() + PATIENCE
-            while mcp_min.MAX_WATCH_SECONDS not in pauses:
-                client.ask('1 tools/call {"name": "echo", "arguments": {"text": "x"}}')
-                self.assertLess(time.monotonic(), deadline, pauses)
 
     # -- results and errors ------------------------------------------------------------
 
@@ -1659,40 +1478,33 @@ class Test5Connection(unittest.TestCase):
         def error() -> str:
             raise ErrorWithoutCode("x")
 
-        @server.tool
-        def result():
-            return mcp_min.ToolResult("x", meta=BrokenMapping(a=1))
-
+        server.tool(name="result")(
+            lambda: mcp_min.ToolResult("x", meta=BrokenMapping(a=1)))
+        server.tool(name="data")(lambda: mcp_min.ToolResult("x", Point(1, 2)))
         play(server, """
             > 1 tools/call {"name": "error"}
             < 1 -32603
             > 2 tools/call {"name": "result"}
             < 2 -32603 "The result is not JSON"
+            # a dataclass is usable
+            > 3 tools/call {"name": "data"}
+            < 3 {"structuredContent": {"x": 1, "y": 2}, "content": [{"text": "x"}]}
             """, era="legacy")
 
-    def test_the_structured_content_of_a_tool_result_may_be_a_dataclass(self):
-        @dataclasses.dataclass
-        class Spot:
-            x: int
-
-        server = Server("s")
-        server.tool(lambda: mcp_min.ToolResult("spot", Spot(1)), name="spot")
-        play(server, """
-            > 1 tools/call {"name": "spot"}
-            < 1 {"structuredContent": {"x": 1}, "content": [{"text": "spot"}]}
-            """, era="legacy")
-
-    def test_responses_and_notifications_pass_while_every_worker_waits(self):
-        """Fails (it hangs) if a worker is needed to handle a response, or to write."""
-        server = Server("s", max_workers=2)
+    def test_answers_notifications_and_the_end_pass_while_every_worker_waits(self):
+        """Fails (it hangs) if a worker is needed to handle a response, to write, or to
+        end the waiting; or (no response) if a drain without limit waits for nobody."""
+        server = Server("s", max_workers=2, drain_seconds=math.inf)
 
         @server.tool
         def ask(ctx: Context) -> str:
-            return ctx.elicit("Well?", str).data
+            try:
+                return ctx.elicit("Well?", str).data
+            finally:
+                time.sleep(0.02)
 
-        with wire(server) as client:
-            play(client, """
-                > handshake
+        with quiet() as stderr:
+            play(server, """
                 > 1 tools/call {"name": "ask"}
                 < $a elicitation/create
                 > 2 tools/call {"name": "ask"}
@@ -1701,66 +1513,26 @@ class Test5Connection(unittest.TestCase):
                 < notifications/tools/list_changed
                 > $a {"action": "accept", "content": {"value": "one"}}
                 < 1 {"content": [{"text": "one"}]}
-                > $b {"action": "accept", "content": {"value": "two"}}
-                < 2 {"content": [{"text": "two"}]}
-                """, change=lambda: server.add_tool(lambda: "", name="new"))
-
-    def test_questions_fail_at_the_end_of_input_while_every_worker_waits(self):
-        """Fails if a worker is needed to end the waiting of the others."""
-        server = Server("s", max_workers=1, drain_seconds=60)
-
-        @server.tool
-        def ask(ctx: Context):
-            ctx.elicit("Well?", str)
-
-        with quiet() as stderr:
-            play(server, """
-                > 1 tools/call {"name": "ask"}
-                < $q elicitation/create
+                > 3 tools/call {"name": "ask"}
+                < $c elicitation/create
                 > EOF
-                < 1 {"isError": true}
-                """, era="legacy")
+                <* 2 {"isError": true}
+                <* 3 {"isError": true}
+                """, era="legacy", change=lambda: server.add_tool(raw, name="new"))
         self.assertEqual(stderr.getvalue(), "")  # this is not an error
 
     def test_a_writer_that_is_not_a_file_may_return_none(self):
-        """Fails (nothing more is written) if None is taken for "would block"."""
+        """Fails (nothing more is written) if None is taken for "would block"; or (b"",
+        the end of a datagram stream) if a batch always gets a response."""
         written = []
         writer = mock.Mock(spec=["write", "flush"])
         writer.write.side_effect = lambda data: written.append(bytes(data))
-        ping = b'{"jsonrpc":"2.0","id":%d,"method":"ping"}\n'
-        zoo().serve(io.BytesIO(ping % 1 + ping % 2), writer)
-        pong = b'{"jsonrpc":"2.0","id":%d,"result":{}}\n'
-        self.assertEqual(written, [pong % 1, pong % 2])
-
-    def test_a_drain_without_limit_loses_no_response(self):
-        server = Server("s", drain_seconds=math.inf)
-
-        @server.tool
-        def late(ctx: Context) -> str:
-            ctx.incoming.connection.eof.wait(PATIENCE)
-            time.sleep(0.02)  # a server that does not wait ends meanwhile
-            return "late"
-
-        play(server, """
-            > 1 tools/call {"name": "late"}
-            > EOF
-            < 1 {"content": [{"text": "late"}]}
-            """, era="legacy")
-
-    def test_a_queued_request_belongs_to_the_session_in_which_it_came(self):
-        """Fails if the revision at the time when it runs decides how it is handled."""
-        server = self.holder(max_workers=1)
-        play(server, """
-            > handshake 2025-06-18
-            > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
-            ! ran
-            > 2 tools/call {"name": "hold", "arguments": {"n": "x"}}
-            > 3 initialize 2025-11-25
-            < 3 {}
-            ! go
-            <* 1 {}
-            <* 2 -32602
-            """, ran=server.ran.get, go=server.go.set)
+        zoo().serve(io.BytesIO(b"".join(map(raw, (
+            "1 initialize 2025-03-26", "batch notifications/x", "2 ping", "3 ping")))),
+            writer)
+        self.assertNotIn(b"", written)
+        ids = [checked(line)["id"] for line in b"".join(written).splitlines(True)]
+        self.assertEqual(ids, [1, 2, 3])
 
     def test_the_error_of_an_async_handler_is_logged_with_its_cause(self):
         server = Server("s")
@@ -1780,74 +1552,50 @@ class Test5Connection(unittest.TestCase):
 
     @clause("2025-11-25/basic/utilities/progress",
             "Progress tokens **MUST** be a string or integer value")
-    @both_eras
-    def test_progress_needs_a_token_that_is_a_string_or_an_integer(self, era):
-        server = Server("s")
-
-        @server.tool
-        def work(ctx: Context) -> str:
-            ctx.report_progress(1, 2, "half way")
-            return "done"
-
-        play(server, """
-            > 1 tools/call {"name": "work"}
-            < 1 {"content": "..."}
-            > 2 tools/call {"name": "work", "_meta": {"progressToken": 0}}
-            < notifications/progress {"progressToken": 0, "progress": 1, "total": 2,
-                "message": "half way"}
-            < 2 {}
-            > 3 tools/call {"name": "work", "_meta": {"progressToken": ""}}
-            < notifications/progress {"progressToken": "", "progress": 1}
-            < 3 {}
-            > 4 tools/call {"name": "work", "_meta": {"progressToken": "4"}}
-            < notifications/progress {"progressToken": "4"}
-            < 4 {}
-            > 5 tools/call {"name": "work", "_meta": {"progressToken": true}}
-            < 5 {}
-            > 6 tools/call {"name": "work", "_meta": {"progressToken": 1.5}}
-            < 6 {}
-            > 7 tools/call {"name": "work", "_meta": {"progressToken": null}}
-            < 7 {}
-            > 8 tools/call {"name": "work", "_meta": {"progressToken": {}}}
-            < 8 {}
-            > 9 tools/call {"name": "work", "_meta": {"progressToken": [1]}}
-            < 9 {}
-            """, era=era)
-
     @clause("2026-07-28/basic/patterns/progress",
             "The `progress` value **MUST** increase with each notification, even if "
             "the total is unknown.")
     @both_eras
-    def test_progress_that_does_not_increase_is_dropped(self, era):
+    def test_progress_increases_and_needs_a_token(self, era):
         server = Server("s")
 
         @server.tool
-        def work(ctx: Context):
-            for progress in (0.5, 1, 1, 0, -1, 2, 2.0, 2.25, float("nan"), 3):
+        def work(ctx: Context) -> str:
+            ctx.report_progress(0.5, 4, "half way")
+            for progress in 1, 1, 0, -1, 2, 2.0, 2.25, float("nan"), 3:
                 ctx.report_progress(progress)
+            return "done"
 
-        play(server, """
-            > 1 tools/call {"name": "work", "_meta": {"progressToken": 1}}
-            < notifications/progress {"progressToken": 1, "progress": 0.5}
-            < notifications/progress {"progressToken": 1, "progress": 1}
-            < notifications/progress {"progressToken": 1, "progress": 2}
-            < notifications/progress {"progressToken": 1, "progress": 2.25}
-            < notifications/progress {"progressToken": 1, "progress": 3}
+        script = """
+            > 1 tools/call {"name": "work"}
             < 1 {"content": "..."}
-            """, era=era)
+            """
+        for token in "0", '""', '"4"':
+            script += """
+            > 2 tools/call {"name": "work", "_meta": {"progressToken": %s}}
+            < notifications/progress {"progressToken": %s, "progress": 0.5, "total": 4,
+                "message": "half way"}
+            """ % (token, token)
+            for progress in 1, 2, 2.25, 3:
+                script += '< notifications/progress {"progress": %s}\n' % progress
+            script += "< 2 {}\n"
+        for token in "true", "1.5", "null", "{}":
+            script += """
+            > 3 tools/call {"name": "work", "_meta": {"progressToken": %s}}
+            < 3 {}
+            """ % token
+        play(server, script, era=era)
 
     @clause("2026-07-28/basic/patterns/progress",
             "Progress notifications **MUST** stop after completion")
     def test_progress_of_several_threads_increases_until_the_response(self):
-        """Three threads report progress while the handler returns.  Fails if the
-        progress is compared, or queued, outside of the lock under which the request is
-        known to be in flight."""
+        """Three threads report while the handler returns.  Fails if the progress is
+        compared, or queued, outside of the lock that proves the request in flight."""
         server, rounds, reporters = Server("s"), 30, []
 
         @server.tool
         def work(ctx: Context):
-            count = iter(range(1, 300))
-            running = threading.Semaphore(0)
+            count, running = iter(range(1, 300)), threading.Semaphore(0)
 
             def report():
                 for progress in count:
@@ -1855,9 +1603,8 @@ class Test5Connection(unittest.TestCase):
                         ctx.report_progress(progress)
                     running.release()
             for _ in range(3):
-                reporter = threading.Thread(target=report)
-                reporter.start()
-                reporters.append(reporter)
+                reporters.append(threading.Thread(target=report))
+                reporters[-1].start()
             for _ in range(30):
                 running.acquire()
 
@@ -1881,103 +1628,56 @@ class Test5Connection(unittest.TestCase):
                 reporter.join()
 
     @both_eras
-    def test_track_reports_progress_of_its_items(self, era):
-        server, steps = Server("s"), []
+    def test_track_reports_progress_of_its_items_and_stops_when_cancelled(self, era):
+        server = lab()
 
         @server.tool
         def copy(ctx: Context) -> list:
             return list(ctx.track("abc", message="copying"))
 
-        with wire(server) as client:
-            if era == "legacy":
-                play(client, "> handshake")
-            client.say('1 tools/call {"name": "copy", "_meta": {"progressToken": 1}}',
-                       era)
-            while "id" not in (received := client.recv()):
-                steps.append(received["params"]["progress"])
-                self.assertEqual(received["params"]["total"], 3)
-        text = received["result"]["content"][0]["text"]
-        self.assertEqual(json.loads(text), ["a", "b", "c"])
-        self.assertEqual(steps, sorted(set(steps)))
-
-    @both_eras
-    def test_track_stops_when_the_request_is_cancelled(self, era):
-        server, began, stopped = Server("s"), gate("began"), gate("stopped")
-
         @server.tool
         def forever(ctx: Context):
             try:
-                for item in ctx.track(iter(int, 1)):
-                    began.set()
+                for _ in ctx.track(iter(int, 1)):
+                    server.began.put(1)
             finally:
-                stopped.set()
+                server.cancelled.put(1)
 
+        with wire(server) as client:
+            play(client, "> handshake" if era == "legacy" else "")
+            client.say('1 tools/call {"name": "copy", "_meta": {"progressToken": 1}}',
+                       era)
+            steps = [0]
+            while "id" not in (received := client.recv()):
+                self.assertEqual(received["params"]["total"], 3)
+                self.assertGreater(received["params"]["progress"], steps[-1])
+                steps.append(received["params"]["progress"])
+        text = received["result"]["content"][0]["text"]
+        self.assertEqual(json.loads(text), ["a", "b", "c"])
+        self.assertGreater(len(steps), 1)
         play(server, """
             > 2 tools/call {"name": "forever"}
             ! began
             > notifications/cancelled {"requestId": 2}
-            ! stopped
-            """, era=era, began=began.wait, stopped=stopped.wait)
+            ! cancelled
+            """, era=era, **server.steps)
 
     # -- threads -----------------------------------------------------------------------
 
-    def test_a_closed_pool_runs_a_job_that_is_submitted_later(self):
-        """A late response is such a job.  Fails if no thread is left to run it."""
-        pool, ran = mcp_min.ThreadPool("short-lived", 1), gate("the late job")
-        pool.submit(lambda: None)
-        pool.close()
-        wait_until(lambda: "short-lived" not in [t.name for t in threading.enumerate()])
-        self.assertTrue(pool.submit(ran.set))
-        ran.wait()
-
-    def test_a_pool_works_again_after_threads_could_not_be_started(self):
-        """As in a container at its limit of threads.  Fails if a job never runs."""
-        pool, ran = mcp_min.ThreadPool("late", 1), []
-        last = gate("the last job")
-        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError):
-            self.assertFalse(pool.submit(lambda: ran.append("first")))
-        self.assertTrue(pool.submit(last.set))
-        last.wait()
-        self.assertEqual(ran, ["first"])
-        pool.close()
-
-    def test_an_urgent_job_runs_at_once_and_the_pool_shrinks_again(self):
-        """Fails if the job queues behind others, or if the extra thread stays."""
-        pool, go, ran = mcp_min.ThreadPool("small", 2), gate("go"), queue.Queue()
-        for name in "abc":
-            pool.submit(lambda name=name: (ran.put(name), go.wait()))
-        self.assertEqual({ran.get(timeout=PATIENCE) for _ in "ab"}, {"a", "b"})
-        pool.submit(lambda: ran.put("urgent"), urgent=True)
-        self.assertEqual(ran.get(timeout=PATIENCE), "urgent")
-        go.set()
-        self.assertEqual(ran.get(timeout=PATIENCE), "c")
-        wait_until(lambda: [t.name for t in threading.enumerate()].count("small") <= 2)
-        pool.close()
-
     def test_32_tools_run_at_once_and_a_ping_is_handled_meanwhile(self):
-        """The tools meet at a barrier.  It opens only when all of them run, and when
-        the result of a ping has come."""
+        """The barrier opens only when all run, and the result of a ping has come."""
         server, barrier = Server("s"), threading.Barrier(33)
-
-        @server.tool
-        def meet(n: int) -> int:
-            barrier.wait(PATIENCE)
-            return n
-
+        server.tool(lambda n: barrier.wait(PATIENCE) and n, name="meet")
         with wire(server) as client:
             play(client, "> handshake")
             for n in range(32):
-                client.say('%d tools/call {"name": "meet", "arguments": {"n": %d}}'
-                           % (n, n))
+                client.say('%d tools/call {"name": "meet", "arguments": {"n": 7}}' % n)
             client.fence()
             barrier.wait(PATIENCE)
-            responses = [client.recv() for _ in range(32)]
-        texts = {response["id"]: response["result"]["content"][0]["text"]
-                 for response in responses}
-        self.assertEqual(texts, {n: str(n) for n in range(32)})
+            self.assertEqual({client.recv()["id"] for _ in range(32)}, {*range(32)})
 
     def test_ten_thousand_requests_need_few_threads(self):
-        server, threads = Server("s", max_workers=8), set()
+        server, threads, texts = Server("s", max_workers=8), set(), {}
         before = threading.active_count()
 
         @server.tool
@@ -1985,157 +1685,381 @@ class Test5Connection(unittest.TestCase):
             threads.add(threading.active_count())
             return n
 
-        texts = {}
         with wire(server) as client:
             play(client, "> handshake")
             for first in range(0, 10000, 1000):  # more at once are refused
                 client.send(b"".join(
                     line(n, "tools/call", name="count", arguments={"n": n}) + b"\n"
                     for n in range(first, first + 1000)))
-                for _ in range(1000):
-                    response = client.recv()
+                for response in [client.recv() for _ in range(1000)]:
                     texts[response["id"]] = response["result"]["content"][0]["text"]
         self.assertEqual(texts, {n: str(n) for n in range(10000)})
         self.assertLess(max(threads) - before, 16)
 
-    def test_beyond_max_workers_requests_queue_and_reading_goes_on(self):
-        server = self.holder(max_workers=3)
-        with wire(server) as client:
-            play(client, "> handshake")
-            for n in range(10):
-                client.say('%d tools/call {"name": "hold", "arguments": {"n": %d}}'
-                           % (n, n))
-            for _ in range(3):
-                server.ran.get(timeout=PATIENCE)
-            client.fence()
-            client.fence()
-            self.assertEqual(server.ran.qsize(), 0)
-            server.go.set()
-            self.assertEqual({client.recv()["id"] for _ in range(10)}, set(range(10)))
 
-    @UNIX
-    def test_a_client_that_stops_reading_stops_no_other_connection(self):
-        server = zoo()
-        server_reads, client_writes = os.pipe()
-        client_reads, server_writes = os.pipe()
-        reader, writer = os.fdopen(server_reads, "rb"), os.fdopen(server_writes, "wb")
-        serving = threading.Thread(target=server.serve, args=(reader, writer))
-        serving.start()
-        sent = json.dumps(message("0 initialize")).encode() + b"\n" + b"".join(
-            echo_line(n, b"x" * 1000) + b"\n" for n in range(1, 1000))
-        sending = threading.Thread(
-            target=lambda: (os.write(client_writes, sent), os.close(client_writes)))
-        sending.start()
-        select.select([client_reads], [], [], PATIENCE)
-        play(server, """
-            > 1 tools/call {"name": "echo", "arguments": {"text": "still here"}}
-            < 1 {"content": [{"text": "still here"}]}
-            """, era="legacy")
-        with open(client_reads, "rb") as responses:
-            ids = {checked(responses.readline())["id"] for _ in range(1000)}
-            self.assertEqual(ids, set(range(1000)))
-            sending.join(PATIENCE)
-            serving.join(PATIENCE)
-        self.assertFalse(serving.is_alive())
-        reader.close()
-        writer.close()
+@contextlib.contextmanager
+def at_most_threads(count):
+    """mcp_min has at most ``count`` threads at once, as in a small container."""
+    free, start_thread = threading.Semaphore(count), mcp_min.start_thread
+
+    def start(name, run):
+        def run_and_leave():
+            try:
+                run()
+            finally:
+                free.release()
+        return free.acquire(blocking=False) and start_thread(name, run_and_leave)
+
+    with mock.patch.object(mcp_min, "start_thread", start):
+        yield
 
 
-    def test_the_timer_wakes_for_a_request_that_is_parked_while_it_sleeps(self):
-        """Fails (the request never expires) if `park` does not wake the timer, which
-        found nothing to wait for between the response and the next round."""
-        expired = threading.Event()
-        requests = mcp_min.OutgoingRequests(
-            mcp_min.Outbox(io.BytesIO(), False, print), lambda *_: expired.set())
-        request = mcp_min.OutgoingRequest("tools/call", max_timeout=0.2)
-        requests.add(request, 1, b"{}\n")
-        requests.pop(1)
-        with requests._lock:
-            requests._earlier.notify()
-        wait_until(lambda: requests._wakes_at == float("inf"), "the timer sleeps")
-        self.assertTrue(requests.park(request))
-        self.assertTrue(expired.wait(PATIENCE))
-        requests.close()
+class Test5Threads(unittest.TestCase):
+    """The pool, the reader and its standby, and what happens without threads."""
 
+    # -- the pool ----------------------------------------------------------------------
+
+    def test_an_idle_thread_ends_and_a_later_job_starts_another(self):
+        pool = mcp_min.ThreadPool("short-lived", 1)
+        with mock.patch.object(mcp_min, "IDLE_SECONDS", 0.01):
+            for _ in range(2):
+                ran = gate("the job")
+                pool.submit(ran.set)
+                ran.wait()
+                wait_until(lambda: "short-lived" not in [
+                    thread.name for thread in threading.enumerate()], "it ends")
+
+    def test_an_idle_thread_is_woken_for_a_job_but_waits_for_a_guest(self):
+        """Fails if a job that is added, or a guest that leaves, wakes no thread; or if
+        a thread that is woken exceeds the limit."""
+        pool, inside, seen = mcp_min.ThreadPool("patient", 1), threading.Event(), []
+        with mock.patch.object(mcp_min, "IDLE_SECONDS", 2 * PATIENCE):
+            for _ in range(50):
+                ran, waited = gate("the job"), gate("the job that waits for the guest")
+                pool.submit(ran.set)
+                ran.wait()
+                wait_until(pool.enter, "the job has ended")
+                inside.set()
+                pool.submit(lambda waited=waited: (
+                    seen.append(inside.is_set()), waited.set()))
+                time.sleep(0.0005)  # the guest's job
+                inside.clear()
+                pool.leave()
+                waited.wait()
+        self.assertEqual(seen, [False] * 50)
+
+    def test_a_job_that_comes_when_its_thread_gives_up_is_run(self):
+        """Fails (a job never runs) if an idle thread does not look once more."""
+        pool, rng = mcp_min.ThreadPool("impatient", 1), random.Random(1)
+        with mock.patch.object(mcp_min, "IDLE_SECONDS", 0.0005), switch_threads_often():
+            for _ in range(300):
+                ran = gate("the job")
+                pool.submit(ran.set)
+                ran.wait()
+                end = time.perf_counter() + rng.uniform(0.0004, 0.0007)
+                while time.perf_counter() < end:
+                    pass
+
+    def test_a_thread_that_waits_for_jobs_sees_what_changed_just_before(self):
+        """Fails (it waits) if it looks only before it takes the lock."""
+        host, looks = mcp_min.CallingThread(), []
+
+        def done():
+            looks.append(1)
+            if len(looks) == 1:
+                host.wake()  # it has become so, but nobody waits yet
+            return len(looks) > 1
+
+        with mock.patch.object(mcp_min, "STEP_SECONDS", 2 * PATIENCE, create=True):
+            self.assertEqual(together(lambda: host.run_until(done)), [None])
 
     def test_jobs_that_hope_for_one_thread_all_run_when_it_cannot_start(self):
         """Fails if only the job of the thread that fails to start runs."""
         ran, pool = [], mcp_min.ThreadPool("p", 1)
 
         def fail_after_another_job(name, run):
-            self.assertTrue(pool.submit(lambda: ran.append("other")))
+            pool.submit(lambda: ran.append("other"))
             return False
 
         with mock.patch.object(mcp_min, "start_thread", fail_after_another_job):
-            self.assertFalse(pool.submit(lambda: ran.append("own")))
+            pool.submit(lambda: ran.append("own"))
         self.assertEqual(sorted(ran), ["other", "own"])
 
-    def test_a_job_that_cannot_start_leaves_nothing_behind_in_its_pool(self):
-        """Fails if the bytes or the urgency of a dropped job are still counted."""
-        pool = mcp_min.ThreadPool("p", 1)
-        with mock.patch.object(mcp_min, "start_thread", lambda *_: False):
-            self.assertFalse(pool.submit(lambda: None, urgent=True, size=7))
-            self.assertFalse(pool.submit(lambda: None, size=7))
-        self.assertEqual((pool.bytes, pool._urgent, pool.load()), (0, 0, 0))
+    def test_no_job_is_lost_while_some_threads_cannot_be_started(self):
+        """Three of ten starts fail, threads end at once, guests come and go.  Fails if
+        one that was not started is counted, or one that ends does not look for jobs."""
+        rng, start_thread = random.Random(1), mcp_min.start_thread
+
+        def start(name, run):
+            return rng.random() >= 0.3 and start_thread(name, run)
+
+        for limit in 1, 3, 64:
+            with self.subTest(limit), mock.patch.multiple(
+                    mcp_min, start_thread=start, IDLE_SECONDS=0.0005), (
+                    switch_threads_often()):
+                self.check_pool(mcp_min.ThreadPool("unlucky", limit), limit)
+
+    def check_pool(self, pool, limit):
+        ran, running, most = collections.Counter(), [], []
+
+        def job(key):
+            running.append(key)
+            most.append(len(running))
+            if key[1] % 7 == 0:
+                time.sleep(0.0002)
+            running.remove(key)
+            ran[key] += 1  # a key of its own for each job
+
+        def submit(thread):
+            for n in range(400):
+                pool.submit(functools.partial(job, (thread, n)), 5)
+                if n % 10 == 0:
+                    time.sleep(0.001)  # so that threads become idle, and end
+
+        def visit():
+            for n in range(400):
+                if pool.enter():
+                    job(("guest", n))
+                    pool.leave()
+                else:
+                    ran["guest", n] += 1
+
+        self.assertEqual(together(*[functools.partial(submit, n) for n in range(4)],
+                                  visit), [None] * 5)
+        keys = [*itertools.product([*range(4), "guest"], range(400))]
+        wait_until(lambda: pool.bytes == 0 and not running, "the last job")
+        self.assertEqual(ran, collections.Counter(keys))
+        self.assertLessEqual(max(most), limit)
+
+    def test_all_threads_of_both_ends_end_with_the_connection(self):
+        """Fails (a thread stays) if closing does not wake a timer or a standby."""
+        server, before = Server("s"), set(threading.enumerate())
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            return ctx.elicit("Well?").action
+
+        with Client(server, mode="legacy", timeout=50, elicitation_handler=(
+                lambda *question: {})) as client:
+            self.assertEqual(client.call_tool("ask").text, "accept")
+            time.sleep(0.1)  # until the standby sleeps
+        wait_until(lambda: set(threading.enumerate()) <= before, "all threads end")
+
+    # -- few threads, or none ----------------------------------------------------------
+
+    ALL_KINDS = """
+        import asyncio
+        server = mcp_min.Server("s")
+
+        @server.tool
+        def plain(n: int, ctx: mcp_min.Context) -> int:
+            ctx.report_progress(n)
+            return n
+
+        @server.tool
+        async def coroutine(n: int, ctx: mcp_min.Context) -> int:
+            await ctx.report_progress(n)
+            await asyncio.sleep(0)
+            return n
+
+        @server.tool
+        def ask(n: int, ctx: mcp_min.Context) -> str:
+            return ctx.elicit("Well?", str).data
+
+        @server.tool
+        async def ask_async(n: int, ctx: mcp_min.Context) -> str:
+            answer = await ctx.elicit("Well?", str)
+            await ctx.ping()
+            return answer.data
+        """
+
+    def call_all(self, client, *names):
+        """Call these tools at once; answer the questions of the server, but not before
+        it has answered a ping; require the right result for each call."""
+        calls = dict(enumerate(names))
+        pending, questions = {*calls}, {}
+        for n, name in calls.items():
+            client.say('%d tools/call {"name": "%s", "arguments": {"n": %d}, "_meta": '
+                       '{"progressToken": %d}}' % (n, name, n, n))
+        while pending:
+            received = client.recv()
+            if received.get("method") == "notifications/progress":
+                self.assertIn(received["params"]["progressToken"], pending)
+            elif "method" in received:  # a question: answered when this ping is
+                key = "ping for %s" % received["id"]
+                questions[key] = received
+                client.say("%s ping" % json.dumps(key))
+            elif received["id"] in questions:
+                question = questions.pop(received["id"])
+                answer = {} if question["method"] == "ping" else {
+                    "action": "accept", "content": {"value": "x"}}
+                client.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+            else:
+                n = received["id"]
+                pending.remove(n)
+                text = "x" if "ask" in calls[n] else str(n)
+                self.assertEqual(received["result"]["content"][0]["text"], text)
+        client.fence()
+
+    def use_everything(self, client):
+        play(client, "> handshake")
+        kinds = "plain", "coroutine", "ask", "ask_async"
+        for name in kinds:
+            self.call_all(client, name)
+        self.call_all(client, *kinds, *kinds, *reversed(kinds))
+        self.assertEqual(client.ask("1 nope")["error"]["code"], -32601)
+
+    def test_a_server_works_with_few_threads_or_none(self):
+        """The kinds of handlers, one by one and at once.  Fails (nothing more comes) if
+        the thread that reads waits for a coroutine whose answer nobody else reads."""
+        for threaded, count in itertools.product((True, False), range(8)):
+            with self.subTest(threaded=threaded, threads=count), (
+                    at_most_threads(count)):
+                names = {"mcp_min": mcp_min}
+                exec(textwrap.dedent(self.ALL_KINDS), names)  # noqa: S102
+                names["server"].threaded = threaded
+                with wire(names["server"]) as client:
+                    self.use_everything(client)
+
+    def test_handlers_stay_on_the_serving_thread_that_also_reads(self):
+        """No thread can be started at first.  Fails (another thread runs them) if one
+        is started for them later."""
+        server, threads, tries = Server("s", threaded=False), set(), []
+        server.tool(lambda: threads.add(threading.get_ident()), name="f")
+
+        def start(name, run, start_thread=mcp_min.start_thread):
+            tries.append(name)
+            return len(tries) > 1 and start_thread(name, run)
+
+        call = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "f"}}
+        sent = [message("0 initialize"), {**call, "id": 1}, {**call, "id": 2}]
+        served = io.BytesIO(b"\n".join(json.dumps(line).encode() for line in sent))
+        with mock.patch.object(mcp_min, "start_thread", start):
+            server.serve(served, io.BytesIO())
+        self.assertEqual(threads, {threading.get_ident()})
+
+    # What is imported only when it is needed may not be readable for another user.
+    LIMITED = """
+        import asyncio, concurrent.futures, queue, resource, select, signal, traceback
+        asyncio.run(asyncio.sleep(0))
+        user = 60000 + os.getpid() %% 5000
+        resource.setrlimit(resource.RLIMIT_NPROC, (1 + %d, 1 + %d))
+        os.setgroups([]); os.setgid(user); os.setuid(user)
+        """
+    HOW_MANY = """
+        go, count = threading.Event(), 0
+        try:
+            for count in range(9):
+                threading.Thread(target=go.wait, daemon=True).start()
+        except RuntimeError:
+            pass
+        os.write(1, b'{"jsonrpc": "2.0", "id": %d, "result": {}}\\n' % count)
+        """
+
+    @unittest.skipUnless(hasattr(os, "geteuid") and os.geteuid() == 0,
+                         "only root can run a process as a user who has no other")
+    def test_a_process_at_its_limit_of_threads_serves(self):
+        """The same under the limit of the system, RLIMIT_NPROC."""
+        with process(self.LIMITED % (2, 2) + self.HOW_MANY) as child:
+            if child.recv()["id"] != 2:
+                self.skipTest("the limit is not in force here")
+        for threaded, count in [*((True, n) for n in range(7)), (False, 0), (False, 2)]:
+            code = "%s\n%sserver.run(threaded=%s)" % (
+                self.LIMITED % (count, count), self.ALL_KINDS, threaded)
+            with self.subTest(threaded=threaded, threads=count), process(code) as child:
+                self.use_everything(child)
+
+    def test_a_batch_and_a_standby_without_workers(self):
+        """Fails (the ping gets no result) if the standby does not take over from a
+        reader that runs a job which came in a batch."""
+        def start(name, run, start_thread=mcp_min.start_thread):
+            return name == "mcp reader" and start_thread(name, run)
+
+        server = lab()
+        with mock.patch.object(mcp_min, "start_thread", start):
+            play(server, """
+                > handshake 2025-03-26
+                > batch 1 tools/call {"name": "hold", "arguments": {"n": 1}}
+                ! running
+                < fence
+                ! go
+                < batch 1 {}
+                """, running=lambda: server.ran.get(timeout=PATIENCE), **server.steps)
+
+    def test_deadlines_hold_after_a_timer_could_not_be_started(self):
+        """Fails (the question never ends) if the thread is tried only once."""
+        server, starts = Server("s"), []
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            ctx.elicit("Well?", timeout=60)
+            return type(raised(ctx.elicit, "Well?", timeout=0.01)).__name__
+
+        def start(name, run, start_thread=mcp_min.start_thread):
+            starts.append(name)
+            return starts.count(name) * (name == "mcp timer") != 1 and (
+                start_thread(name, run))
+
+        with mock.patch.object(mcp_min, "start_thread", start):
+            play(server, """
+                > 1 tools/call {"name": "ask"}
+                < $a elicitation/create
+                > $a {"action": "cancel"}
+                < $b elicitation/create
+                < notifications/cancelled {"requestId": "$b"}
+                < 1 {"content": [{"text": "RequestTimeout"}]}
+                """, era="legacy")
 
 
 class Test5Amounts(unittest.TestCase):
     """What one end can make the other end keep in memory is limited."""
 
-    def hold(self, **options):
-        """A server whose tool `hold` waits for the gate, which is also returned."""
-        server, go = Server("s", drain_seconds=0.05, **options), gate("go")
-        server.tool(lambda: go.wait() and "", name="hold")
-        self.addCleanup(go.set)
-        return server, go
+    def test_a_batch_of_100_messages_is_charged_once_and_a_longer_one_is_refused(self):
+        """Fails (half of it is refused) if each of its messages is charged its line."""
+        server = lab(max_workers=2)
+        call = '%d tools/call {"name": "hold", "arguments": %s}'
+        with wire(server) as client:
+            play(client, "> handshake 2025-03-26")
+            client.send([{**message(call % (n, '{"n": 1}')), "x": "x" * 3000}
+                         for n in range(100)])
+            client.fence()
+            server.go.set()
+            self.assertTrue(all("result" in response for response in client.recv()))
+            client.send([message("%d ping" % n) for n in range(101)])
+            play(client, '< null -32600 "over 100 messages"')
 
     def test_over_1000_requests_at_once_are_refused(self):
         """A ping and a cancellation are still handled."""
-        server, go = self.hold(max_workers=2)
+        server = lab(max_workers=2)
+        call = '%d tools/call {"name": "hold", "arguments": {"n": 1}}'
         with wire(server) as client:
             play(client, "> handshake")
             for n in range(1001):
-                client.say('%d tools/call {"name": "hold"}' % n)
+                client.say(call % n)
             refused = client.recv()  # the last, unless the thread that read it was slow
             self.assertIn("Over 1000 requests", refused["error"]["message"])
             client.fence()
             client.say('notifications/cancelled {"requestId": 5}')
-            client.say('1001 tools/call {"name": "hold"}')
+            client.say(call % 1001)
             client.fence()
-            go.set()
+            server.go.set()
             ids = {client.recv()["id"] for _ in range(1000)}
             self.assertEqual(ids, {*range(1002)} - {5, refused["id"]})
 
     def test_requests_of_many_bytes_at_once_are_refused(self):
         """A single request may be larger."""
-        server, go = self.hold()
-        server.tool(lambda text: text, name="echo")
+        server = lab()
+        call = ('%d tools/call {"name": "hold", "arguments": {"n": 1}, '
+                '"_meta": {"x": "%s"}}')
         with wire(server) as client, mock.patch.object(
-                mcp_min, "MAX_REQUEST_BYTES", 10000):
+                mcp_min, "MAX_BACKLOG_BYTES", 10000):
             play(client, "> handshake")
-            for n in range(8):
-                client.say('%d tools/call {"name": "hold", "_meta": {"x": "%s"}}' % (
-                    n, "x" * 1200))
-            play(client, '< 7 -32603 "10000 bytes of them"')
-            go.set()
-            self.assertEqual({client.recv()["id"] for _ in range(7)}, {*range(7)})
-            play(client, """
-                > 9 tools/call {"name": "echo", "arguments": {"text": "LONG"}}
-                < 9 {"isError": false}
-                """.replace("LONG", "x" * 20000))
-
-    def test_slow_leaders_get_only_a_few_successors(self):
-        """Fails (with a thread for each line) if every busy leader is replaced."""
-        server, go = self.hold(max_workers=2)
-        stuck = mock.patch.object(mcp_min.IncomingRequests, "add",
-                                  lambda *_: go.wait() and False)
-        with stuck, wire(server) as client:
-            before = threading.active_count()
-            for n in range(50):
-                client.say(f"{n} tools/list")
-                time.sleep(0.003)  # a leader is replaced after 2 ms
-            self.assertLess(threading.active_count() - before, 15)
-            go.set()
+            for n in range(5):
+                client.say(call % (n, "x" * 1200))
+            play(client, '< 4 -32603 "10000 bytes of them"')
+            server.go.set()
+            self.assertEqual({client.recv()["id"] for _ in range(4)}, {*range(4)})
+            self.assertIn("result", client.ask(call % (9, "x" * 20000)))
 
     def test_an_id_or_a_token_over_64_kib_is_invalid(self):
         server = Server("s")
@@ -2153,102 +2077,98 @@ class Test5Amounts(unittest.TestCase):
             < 1 {"isError": false}
             """, era="legacy", fits="i" * 65536, long="i" * 65537)
 
-    def test_batches_over_100_messages_are_refused(self):
-        pings = [message("%d ping" % n) for n in range(101)]
-        results = [message("%d {}" % n) for n in range(100)]
-        with wire(zoo()) as client:
-            play(client, "> handshake 2025-03-26")
-            client.send(pings[:100])
-            self.assertCountEqual(client.recv(), results)
-            client.send(pings)
-            play(client, '< null -32600 "over 100 messages"')
-
-    def test_over_100_streams_are_refused(self):
-        with wire(zoo()) as client:
-            for n in range(100):
-                client.ask('%d modern subscriptions/listen {"notifications": {}}' % n)
-            play(client, """
-                > 100 modern subscriptions/listen {"notifications": {}}
-                < 100 -32603 "Over 100 streams"
-                > notifications/cancelled {"requestId": 7}
-                > 101 modern subscriptions/listen {"notifications": {}}
-                < notifications/subscriptions/acknowledged
-                """)
-            self.assertEqual(len(client.hang_up()), 100)
-
-    def test_over_10000_subscriptions_of_a_stream_are_refused(self):
-        play(zoo(), """
-            > 1 modern subscriptions/listen {"notifications": {
-                "resourceSubscriptions": "$uris"}}
-            < 1 -32603 "Over 10000 subscriptions"
-            """, uris=[f"zoo://{n}" for n in range(10001)])
-
-    def test_the_subscriptions_of_a_session_are_limited(self):
-        with mock.patch.object(mcp_min, "MAX_SUBSCRIPTIONS", 1):
+    def test_streams_count_as_requests(self):
+        with mock.patch.object(mcp_min, "MAX_REQUESTS", 3):
             play(zoo(), """
-                > 1 resources/subscribe {"uri": "zoo://1"}
+                > 1 subscriptions/listen {"notifications": {}}
+                < notifications/subscriptions/acknowledged
+                > 2 subscriptions/listen {"notifications": {}}
+                < notifications/subscriptions/acknowledged
+                > 3 subscriptions/listen {"notifications": {}}
+                < 3 -32603 "Over 3 requests"
+                > notifications/cancelled {"requestId": 1}
+                > 3 subscriptions/listen {"notifications": {}}
+                < notifications/subscriptions/acknowledged
+                > EOF
+                <* 2 {}
+                <* 3 {}
+                """, era="modern")
+
+    def test_subscriptions_are_charged_until_they_end(self):
+        """Fails (nothing is refused) if a subscription or a stream is free, or (the
+        last is refused) if one that has ended is still charged."""
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000):
+            play(zoo(), """
+                > 1 resources/subscribe {"uri": "$a"}
                 < 1 {}
-                > 2 resources/subscribe {"uri": "zoo://1"}
-                < 2 {}
-                > 3 resources/subscribe {"uri": "zoo://2"}
-                < 3 -32603 "Over 1 subscriptions"
-                """, era="legacy")
+                > 2 resources/subscribe {"uri": "$b"}
+                < 2 -32603 "10000 bytes of them"
+                > 3 resources/unsubscribe {"uri": "$a"}
+                < 3 {}
+                > 4 resources/subscribe {"uri": "$b"}
+                < 4 {}
+                """, era="legacy", a="zoo://a" + 3000 * "x", b="zoo://b" + 3000 * "x")
+            play(zoo(), """
+                > 1 subscriptions/listen {"notifications": "$a"}
+                < notifications/subscriptions/acknowledged
+                > 2 subscriptions/listen {"notifications": "$b"}
+                < 2 -32603 "10000 bytes of them"
+                > notifications/cancelled {"requestId": 1}
+                > 3 subscriptions/listen {"notifications": "$b"}
+                < notifications/subscriptions/acknowledged
+                > notifications/cancelled {"requestId": 3}
+                """, era="modern", a={"resourceSubscriptions": ["a:" + 4000 * "x"]},
+                 b={"resourceSubscriptions": ["b:" + 4000 * "x"]})
 
     def test_the_connection_of_a_client_that_never_reads_is_closed(self):
         """Fails (the server keeps all results of pings) if there is no limit."""
-        server_reads, client_writes = os.pipe()
         client_reads, server_writes = os.pipe()
-        reader = os.fdopen(server_reads, "rb")
-        writer = os.fdopen(server_writes, "wb", 0)
         before = set(threading.enumerate())
         ping = b'{"jsonrpc":"2.0","id":"%s","method":"ping"}\n' % (b"i" * 60000)
-
-        def send():
-            with contextlib.suppress(BrokenPipeError):
-                while True:
-                    os.write(client_writes, ping)
-
-        with mock.patch.object(mcp_min, "MAX_UNREAD_BYTES", 1 << 20):
+        reader = mock.Mock(spec=["read1"], read1=lambda size: ping)  # for ever
+        with mock.patch.object(mcp_min, "MAX_UNREAD_BYTES", 1 << 20), (
+                open(server_writes, "wb", 0)) as writer:
             serving = threading.Thread(target=zoo().serve, args=(reader, writer))
             serving.start()
-            sending = threading.Thread(target=send)
-            sending.start()
             serving.join(PATIENCE)
             self.assertFalse(serving.is_alive())
-        reader.close()
-        sending.join(PATIENCE)
-        os.close(client_reads)
-        os.close(client_writes)
-        wait_until(lambda: set(threading.enumerate()) <= before, "all threads end")
-        writer.close()
+            os.close(client_reads)
+            wait_until(lambda: set(threading.enumerate()) <= before, "all threads end")
 
     def test_an_http_request_closes_the_connection(self):
         """A web page must not call tools.  Fails if the body is still handled."""
         called = []
-        server = Server("s")
+        server = Server("s", max_message_bytes=1000)
         server.tool(lambda: called.append(1), name="run")
-        call = json.dumps(message('1 modern tools/call {"name": "run"}')).encode()
-        with wire(server) as client:
-            with contextlib.suppress(OSError):
-                client.send(b"POST / HTTP/1.1\r\nHost: x\r\n\r\n" + call + b"\n")
-            self.assertIsNone(client.recv())
+        call = raw('1 modern tools/call {"name": "run"}')
+        for path in b"", b"x" * 2000:
+            with wire(server) as client:
+                with contextlib.suppress(OSError):
+                    client.send(b"POST /%s HTTP/1.1\r\nHost: x\r\n\r\n" % path + call)
+                self.assertIsNone(client.recv())
         self.assertEqual(called, [])
 
-    def test_an_http_request_line_over_the_limit_closes_the_connection(self):
-        with wire(Server("s", max_message_bytes=100)) as client:
-            with contextlib.suppress(OSError):
-                client.send(b"GET /%s HTTP/1.1\r\nHost: x\r\n" % (b"x" * 200))
-            self.assertIsNone(client.recv())
-
     SMALL_LIMITS = """
-        mcp_min.MAX_UNREAD_BYTES = mcp_min.MAX_REQUEST_BYTES = 1 << 20
-        mcp_min.MAX_CALLBACK_BYTES = 1 << 20
+        mcp_min.MAX_UNREAD_BYTES = mcp_min.MAX_BACKLOG_BYTES = 1 << 20
         """
     FLOODED_SERVER = SMALL_LIMITS + """
         server = Server("s", max_workers=4, drain_seconds=0.01)
         server.tool(lambda: time.sleep(60), name="sleep")
         server.tool(lambda: "x" * 1000, name="echo")
         server.method("notifications/x")(lambda params: time.sleep(60))
+
+        @server.tool
+        def deaf(text: str):
+            time.sleep(60)
+
+        @server.tool
+        def wait(text: str, ctx: Context):
+            ctx.wait(60)
+
+        @server.tool
+        async def wait_async(text: str, ctx: Context):
+            await ctx.wait(60)
+
         server.run()
         """
     FLOODED_CLIENT = SMALL_LIMITS + """
@@ -2263,18 +2183,20 @@ class Test5Amounts(unittest.TestCase):
     TO_CLIENT = """1 {"protocolVersion": "2025-11-25", "capabilities": {},
         "serverInfo": {"name": "s", "version": "1"}}"""
 
-    def send_flood(self, child, method, params, make_id):
-        """Send a message over and over: 50 MB, or 10,000 messages, but for 5 s at most
-        and only while the process runs."""
-        pipe, sent, deadline = child.stdin.fileno(), 0, time.monotonic() + 5
+    def send_flood(self, child, method, params, make_id, cancels=False):
+        """Send a message over and over: 40 MB, or 10,000 messages, but for 3 s at most
+        and only while the process runs.  cancels: cancel each request at once."""
+        pipe, sent, deadline = child.stdin.fileno(), 0, time.monotonic() + 3
         os.set_blocking(pipe, False)
         for _ in range(10000):
             id = {"id": make_id()} if make_id else {}
             unsent = json.dumps(
                 {"jsonrpc": "2.0", **id, "method": method, "params": params}
             ).encode() + b"\n"
+            if cancels:
+                unsent += raw('notifications/cancelled {"requestId": %d}' % id["id"])
             while unsent:
-                if sent > 50e6 or time.monotonic() > deadline:
+                if sent > 40e6 or time.monotonic() > deadline:
                     return
                 select.select([], [pipe], [], 0.1)
                 try:
@@ -2291,8 +2213,7 @@ class Test5Amounts(unittest.TestCase):
         with subprocess.Popen([sys.executable, "-I", "-S", "-c", program],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL) as child:
-            line = json.dumps(message(opening)).encode() + b"\n"
-            os.write(child.stdin.fileno(), line)
+            os.write(child.stdin.fileno(), raw(opening))
             child.stdout.readline()
             self.send_flood(child, *flood)
             with open(f"/proc/{child.pid}/status") as status:
@@ -2304,8 +2225,8 @@ class Test5Amounts(unittest.TestCase):
         sys.platform == "linux" and sys.implementation.name == "cpython",
         "reads /proc; PyPy frees memory later")
     def test_a_flood_of_messages_does_not_fill_the_memory(self):
-        """Each kind of message, in each direction, as fast as it can be sent, from an
-        end that reads nothing.  Fails (with over 60 MB) if the messages are kept."""
+        """Each kind of message, from an end that reads nothing.  Fails (with 50 MB) if
+        they are kept; for calls that are cancelled, if charged only until then."""
         big, numbers = "x" * 60000, itertools.count(2)
         question = {"message": big, "requestedSchema": {
             "type": "object", "properties": {"x": {"type": "string"}}}}
@@ -2318,18 +2239,19 @@ class Test5Amounts(unittest.TestCase):
         def long_id():
             return f"{next(numbers)}{big}"
 
+        both = [("ping, long ids", "ping", {}, long_id),
+                ("unknown method", big, {}, number)]
         to_server = [
-            ("ping, long ids", "ping", {}, long_id),
             ("tool with a result", "tools/call", {"name": "echo"}, number),
             ("tool that waits", "tools/call", {"name": "sleep"}, number),
-            ("unknown method", big, {}, number),
+            *(("call that is cancelled, tool " + name, "tools/call",
+               {"name": name, "arguments": {"text": big}}, number, True)
+              for name in ("deaf", "wait", "wait_async")),
             ("notification with a handler", "notifications/x", {"x": big}, None),
             ("cancellation", "notifications/cancelled", {"requestId": big}, None)]
         to_client = [
-            ("ping, long ids", "ping", {}, long_id),
             ("elicitation", "elicitation/create", question, number),
             ("sampling", "sampling/createMessage", sampling, number),
-            ("unknown method", big, {}, number),
             ("log message", "notifications/message", {"level": "error", "data": big},
              None),
             ("list change", "notifications/tools/list_changed", {"x": big}, None),
@@ -2337,13 +2259,13 @@ class Test5Amounts(unittest.TestCase):
              None)]
 
         def check(name, *flood):
-            self.assertLess(self.peak_megabytes(*flood), 48, name)
+            self.assertLess(self.peak_megabytes(*flood), 46, name)
 
         run_together(self, check, [
             *(("to a server: " + name, self.FLOODED_SERVER, self.TO_SERVER, *flood)
-              for name, *flood in to_server),
+              for name, *flood in both + to_server),
             *(("to a client: " + name, self.FLOODED_CLIENT, self.TO_CLIENT, *flood)
-              for name, *flood in to_client)])
+              for name, *flood in both + to_client)])
 
 
 # ======================================================================================
@@ -2373,23 +2295,18 @@ class Test7Handshake(unittest.TestCase):
             "supports. This **SHOULD** be the _latest_ version supported by the "
             "server.")
     def test_for_any_other_version_the_server_offers_its_latest(self):
-        for version in "1999-01-01", "9999-99-99", MODERN, "2025-11-25 ", "latest", "":
-            with self.subTest(version):
-                play(zoo(), """
-                    > 1 initialize 2025-11-25 {"protocolVersion": "%s"}
-                    < 1 {"protocolVersion": "2025-11-25"}
-                    """ % version)
+        for version in "1999-01-01", "9999-99-99", MODERN, "2025-11-25 ", "":
+            play(zoo(), """
+                > 1 initialize 2025-11-25 {"protocolVersion": "$v"}
+                < 1 {"protocolVersion": "2025-11-25"}
+                """, v=version)
 
     def test_an_invalid_initialize_is_refused_and_may_be_sent_again(self):
         play(zoo(), """
             > {"id": 1, "method": "initialize"}
             < 1 -32602 "protocolVersion"
-            > {"id": 2, "method": "initialize", "params": {}}
-            < 2 -32602 "protocolVersion"
             > 3 initialize 2025-11-25 {"protocolVersion": 7}
             < 3 -32602 "protocolVersion"
-            > 4 initialize 2025-11-25 {"protocolVersion": null}
-            < 4 -32602 "protocolVersion"
             > 5 initialize 2025-11-25 {"clientInfo": 42}
             < 5 -32602 "clientInfo"
             > 6 initialize 2025-11-25 {"capabilities": []}
@@ -2403,25 +2320,24 @@ class Test7Handshake(unittest.TestCase):
             < 9 {"tools": "..."}
             """)
 
-    def test_a_second_initialize_does_not_change_requests_in_flight(self):
-        server, go = Server("s"), gate("go")
-
+    def test_a_second_initialize_is_answered_afresh(self):
+        """Calls in flight are still answered."""
+        server = lab()
         @server.tool
-        def wait(ctx: Context) -> str:
-            go.wait()
+        def version(ctx: Context):
             return ctx.protocol_version
 
         play(server, """
             > 0 initialize 2024-11-05
             < 0 {"protocolVersion": "2024-11-05"}
-            > 1 tools/call {"name": "wait"}
+            > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
             > 2 initialize 2025-06-18
             < 2 {"protocolVersion": "2025-06-18"}
             ! go
-            < 1 {"content": [{"text": "2024-11-05"}]}
-            > 3 tools/call {"name": "wait"}
+            < 1 {"content": "..."}
+            > 3 tools/call {"name": "version"}
             < 3 {"content": [{"text": "2025-06-18"}]}
-            """, go=go.set)
+            """, **server.steps)
 
     @clause("2025-11-25/basic/lifecycle",
             "The initialization phase **MUST** be the first interaction between "
@@ -2430,20 +2346,16 @@ class Test7Handshake(unittest.TestCase):
         play(zoo(), """
             > 1 ping
             <= 1 {}
-            > 2 tools/list
-            < 2 -32600 "initialize"
             > 3 nope
             < 3 -32600 "initialize"
             > 4 tools/call {"name": "echo", "arguments": {"text": "x"}}
             < 4 -32600 "initialize"
-            > 5 subscriptions/listen {"notifications": {}}
-            < 5 -32600 "initialize"
             > 6 tools/list {"_meta": {"progressToken": 1}}
             < 6 -32600 "initialize"
             > 7 server/discover
-            < 7 -32602 "io.modelcontextprotocol/protocolVersion"
+            < 7 -32602 "@protocolVersion"
             > 8 server/discover {"_meta": {}}
-            < 8 -32602 "io.modelcontextprotocol/clientCapabilities"
+            < 8 -32602 "@clientCapabilities"
             > notifications/initialized
             > 9 tools/list
             < 9 -32600 "initialize"
@@ -2455,33 +2367,20 @@ class Test7Handshake(unittest.TestCase):
                         icons=icons, website_url="https://example.com",
                         instructions="Be kind.",
                         capabilities={"experimental": {"x": {}}})
-        received = play(server, """
+        play(server, """
             > 1 initialize 2025-11-25
             <= 1 {"protocolVersion": "2025-11-25", "capabilities": "$capabilities",
                 "serverInfo": "$info", "instructions": "Be kind."}
             > 2 modern server/discover
-            < 2 {"instructions": "Be kind.", "_meta":
-                {"io.modelcontextprotocol/serverInfo": "$info"}}
-            """)
-        self.assertEqual(received["info"], {
-            "name": "s", "version": "1.2", "title": "The S", "description": "Does s.",
-            "icons": icons, "websiteUrl": "https://example.com"})
-        self.assertEqual(received["capabilities"],
-                         {"logging": {}, "experimental": {"x": {}}})
+            < 2 {"instructions": "Be kind.", "_meta": {"@serverInfo": "$info"}}
+            """, capabilities={"logging": {}, "experimental": {"x": {}}}, info={
+                "name": "s", "version": "1.2", "title": "The S", "icons": icons,
+                "description": "Does s.", "websiteUrl": "https://example.com"})
 
     @clause("2025-11-25/basic/lifecycle",
             "Only use capabilities that were successfully negotiated")
     def test_capabilities_follow_from_what_is_registered_at_the_time(self):
         server = Server("s")
-        script = """
-            > 1 initialize 2025-11-25
-            < 1 {"capabilities": "$before"}
-            ! register
-            > 2 initialize 2025-11-25
-            < 2 {"capabilities": "$after"}
-            > 3 modern server/discover
-            < 3 {"capabilities": "$modern"}
-            """
 
         def register():
             server.add_tool(lambda: None, name="t")
@@ -2489,13 +2388,18 @@ class Test7Handshake(unittest.TestCase):
             server.add_prompt(lambda: "p", name="p")
             server.completion("p", "x")(lambda value: [])
 
-        received = play(server, script, register=register)
-        self.assertEqual(received["before"], {"logging": {}})
-        self.assertEqual(received["after"], {
-            "logging": {}, "completions": {}, "tools": {"listChanged": True},
-            "resources": {"listChanged": True, "subscribe": True},
-            "prompts": {"listChanged": True}})
-        self.assertEqual(received["modern"], received["after"])
+        play(server, """
+            > 1 initialize 2025-11-25
+            < 1 {"capabilities": "$before"}
+            ! register
+            > 2 initialize 2025-11-25
+            < 2 {"capabilities": "$after"}
+            > 3 modern server/discover
+            < 3 {"capabilities": "$after"}
+            """, register=register, before={"logging": {}}, after={
+                "logging": {}, "completions": {}, "tools": {"listChanged": True},
+                "resources": {"listChanged": True, "subscribe": True},
+                "prompts": {"listChanged": True}})
 
     def test_a_capability_that_is_switched_off_is_neither_declared_nor_served(self):
         server = Server("s", capabilities={"resources": {"subscribe": False}})
@@ -2519,27 +2423,13 @@ class Test7Handshake(unittest.TestCase):
             "Method not found: `-32601` (Capability not supported)")
     @both_eras
     def test_methods_of_a_capability_that_is_not_declared_are_unknown(self, era):
-        play(Server("empty"), """
-            > 1 tools/list
-            < 1 -32601
-            > 2 tools/call {"name": "x"}
-            < 2 -32601
-            > 3 resources/list
-            < 3 -32601
-            > 4 resources/templates/list
-            < 4 -32601
-            > 5 resources/read {"uri": "x://y"}
-            < 5 -32601
-            > 6 prompts/list
-            < 6 -32601
-            > 7 prompts/get {"name": "x"}
-            < 7 -32601
-            > 8 completion/complete {"ref": {"type": "ref/prompt", "name": "x"},
-                "argument": {"name": "a", "value": ""}}
-            < 8 -32601
-            > 9 resources/subscribe {"uri": "x://y"}
-            < 9 -32601
-            """, era=era)
+        play(Server("empty"), "\n".join("> 1 %s\n< 1 -32601" % call for call in (
+            "tools/list", 'tools/call {"name": "x"}', "resources/list",
+            "resources/templates/list", 'resources/read {"uri": "x://y"}',
+            "prompts/list", 'prompts/get {"name": "x"}',
+            ('completion/complete {"ref": {"type": "ref/prompt", "name": "x"}, '
+             '"argument": {"name": "a", "value": ""}}'),
+            'resources/subscribe {"uri": "x://y"}')), era=era)
 
     def test_results_of_the_handshake_era_have_no_members_of_the_stateless_era(self):
         play(zoo(page_size=1), """
@@ -2547,17 +2437,11 @@ class Test7Handshake(unittest.TestCase):
             <= 1 {"tools": "...", "nextCursor": "$next"}
             > 2 tools/list {"cursor": "$next"}
             <= 2 {"tools": "..."}
-            > 3 prompts/list
-            <= 3 {"prompts": "..."}
-            > 4 resources/list
-            <= 4 {"resources": "..."}
-            > 5 resources/templates/list
-            <= 5 {"resourceTemplates": []}
             > 6 resources/read {"uri": "zoo://sign"}
             <= 6 {"contents": [{"uri": "zoo://sign", "mimeType": "text/plain", "text":
                 "open"}]}
             > 7 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
-            < 7 {"messages": [{"role": "user", "content": {"type": "text", "text":
+            <= 7 {"messages": [{"role": "user", "content": {"type": "text", "text":
                 "Hello, Ada"}}]}
             > 8 tools/call {"name": "echo", "arguments": {"text": "x"}}
             <= 8 {"content": [{"type": "text", "text": "x"}], "isError": false}
@@ -2565,8 +2449,6 @@ class Test7Handshake(unittest.TestCase):
                 "argument": {"name": "name", "value": "A"}}
             <= 9 {"completion": {"values": ["Ada", "Alan"], "total": 2, "hasMore":
                 false}}
-            > 10 resources/subscribe {"uri": "zoo://sign"}
-            <= 10 {}
             > 11 logging/setLevel {"level": "error"}
             <= 11 {}
             """, era="legacy")
@@ -2576,48 +2458,33 @@ class Test7Stateless(unittest.TestCase):
     """The revision in which each request carries all that it needs."""
 
     @clause("2026-07-28/server/discover", "Servers **MUST** implement it.")
-    def test_discover_describes_the_server(self):
-        play(zoo(instructions="Feed them."), """
-            > 1 modern server/discover
-            <= 1 {"resultType": "complete", "supportedVersions": ["2026-07-28"],
-                "capabilities": "$capabilities", "instructions": "Feed them.",
-                "ttlMs": 0, "cacheScope": "$scope", "_meta":
-                {"io.modelcontextprotocol/serverInfo":
-                {"name": "zoo", "version": "1"}}}
-            """)
-
     @clause("2026-07-28/basic/index",
             "The `result` **MUST** include a `resultType` field to indicate the type "
             "of the result.")
     @clause("2026-07-28/server/utilities/caching", "`ttlMs`")
     def test_results_have_their_type_and_how_long_they_may_be_cached(self):
-        play(zoo(cache_ttl=1.5, cache_scope="private", page_size=1), """
+        server = zoo(cache_ttl=1.5, cache_scope="private", page_size=1)
+        cached = ["tools/list", 'tools/list {"cursor": "$next"}', "prompts/list",
+                  "resources/list", "resources/templates/list",
+                  'resources/read {"uri": "zoo://sign"}']
+        play(server, """
             > 1 tools/list
-            < 1 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private",
-                "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "zoo"}},
-                "nextCursor": "$next"}
-            > 2 tools/list {"cursor": "$next"}
-            < 2 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private"}
-            > 3 prompts/list
-            < 3 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private"}
-            > 4 resources/list
-            < 4 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private"}
-            > 5 resources/templates/list
-            < 5 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private"}
-            > 6 resources/read {"uri": "zoo://sign"}
-            < 6 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private",
-                "contents": "..."}
+            < 1 {"nextCursor": "$next"}
+            """ + "".join("""
+            > 2 %s
+            < 2 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private",
+                "_meta": {"@serverInfo": {"name": "zoo"}}}
+            """ % call for call in cached) + """
             > 7 server/discover
-            < 7 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private"}
+            <= 7 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private",
+                "supportedVersions": ["2026-07-28"], "capabilities": "...", "_meta":
+                {"@serverInfo": {"name": "zoo", "version": "1"}}}
             # other results may not be cached
             > 8 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
-            < 8 {"resultType": "complete", "_meta":
-                {"io.modelcontextprotocol/serverInfo": {"name": "zoo"}}}
+            <= 8 {"resultType": "complete", "messages": "...", "_meta": "..."}
             > 9 tools/call {"name": "echo", "arguments": {"text": "x"}}
             <= 9 {"resultType": "complete", "content": [{"type": "text", "text": "x"}],
-                "isError": false,
-                "_meta": {"io.modelcontextprotocol/serverInfo":
-                {"name": "zoo", "version": "1"}}}
+                "isError": false, "_meta": {"@serverInfo": "..."}}
             > 10 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
                 "argument": {"name": "name", "value": "A"}}
             <= 10 {"resultType": "complete", "completion": "...", "_meta": "..."}
@@ -2628,11 +2495,9 @@ class Test7Stateless(unittest.TestCase):
     def test_the_error_for_an_unsupported_version_lists_the_supported_versions(self):
         for version in "2099-01-01", "2025-11-25", "", "2026-07-28 ":
             play(zoo(), """
-                > 1 modern tools/list {"_meta":
-                    {"io.modelcontextprotocol/protocolVersion": "$v"}}
+                > 1 modern tools/list {"_meta": {"@protocolVersion": "$v"}}
                 < 1 -32022 {"supported": ["2026-07-28"], "requested": "$v"}
-                > 2 modern server/discover {"_meta":
-                    {"io.modelcontextprotocol/protocolVersion": "$v"}}
+                > 2 modern server/discover {"_meta": {"@protocolVersion": "$v"}}
                 < 2 -32022 {"supported": ["2026-07-28"], "requested": "$v"}
                 > 3 initialize 2025-11-25
                 < 3 {"protocolVersion": "2025-11-25"}
@@ -2643,76 +2508,47 @@ class Test7Stateless(unittest.TestCase):
             "reject it with JSON-RPC error code `-32602` (Invalid params).")
     def test_the_error_names_the_invalid_metadata(self):
         play(zoo(), """
-            > 1 tools/list {"_meta": {"io.modelcontextprotocol/protocolVersion":
-                "2026-07-28"}}
-            < 1 -32602 "io.modelcontextprotocol/clientCapabilities"
-            > 2 modern tools/list {"_meta":
-                {"io.modelcontextprotocol/clientCapabilities": []}}
-            < 2 -32602 "io.modelcontextprotocol/clientCapabilities"
-            > 3 modern tools/list {"_meta":
-                {"io.modelcontextprotocol/clientCapabilities": null}}
-            < 3 -32602 "io.modelcontextprotocol/clientCapabilities"
-            > 4 modern tools/list {"_meta": {"io.modelcontextprotocol/protocolVersion":
-                7}}
-            < 4 -32602 "io.modelcontextprotocol/protocolVersion"
-            > 5 modern tools/list {"_meta": {"io.modelcontextprotocol/protocolVersion":
-                null}}
-            < 5 -32602 "io.modelcontextprotocol/protocolVersion"
-            > 6 modern tools/list {"_meta": {"io.modelcontextprotocol/clientInfo": 42}}
-            < 6 -32602 "io.modelcontextprotocol/clientInfo"
-            > 7 modern tools/list {"_meta": {"io.modelcontextprotocol/logLevel":
-                "loud"}}
-            < 7 -32602 "io.modelcontextprotocol/logLevel"
-            > 8 modern tools/list {"_meta": {"io.modelcontextprotocol/logLevel": 7}}
-            < 8 -32602 "io.modelcontextprotocol/logLevel"
+            > 1 tools/list {"_meta": {"@protocolVersion": "2026-07-28"}}
+            < 1 -32602 "@clientCapabilities"
+            > 2 tools/list {"_meta": {"@clientCapabilities": {}}}
+            < 2 -32602 "@protocolVersion"
             # clientInfo is optional
-            > 9 tools/list {"_meta": {"io.modelcontextprotocol/protocolVersion":
-                "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}
-            < 9 {"resultType": "complete"}
-            > 10 tools/list {"_meta": {"io.modelcontextprotocol/clientCapabilities":
-                {}}}
-            < 10 -32602 "io.modelcontextprotocol/protocolVersion"
-            > 11 initialize 2025-11-25
-            < 11 {"protocolVersion": "2025-11-25"}
-            """)
+            > 3 tools/list {"_meta": {"@protocolVersion": "2026-07-28",
+                "@clientCapabilities": {}}}
+            < 3 {"resultType": "complete"}
+            """ + "".join("""
+            > 4 modern tools/list {"_meta": {"@%s": %s}}
+            < 4 -32602 "@%s"
+            """ % (key, value, key) for key, value in (
+                ("clientCapabilities", "[]"), ("clientCapabilities", "null"),
+                ("protocolVersion", "7"), ("protocolVersion", "null"),
+                ("clientInfo", "42"), ("logLevel", '"loud"'), ("logLevel", "7"))))
 
     def test_metadata_that_is_not_an_object_gets_a_response(self):
         with wire(zoo()) as client:
-            for meta in None, 7, "x", [], True:
-                response = client.ask('1 tools/list {"_meta": %s}' % json.dumps(meta))
-                self.assertIn(response["error"]["code"], (-32600, -32602))
-            play(client, "> handshake")
-            for meta in None, 7, "x", [], True:
-                client.ask('1 tools/call {"name": "echo", "arguments": {"text": "x"}, '
-                           '"_meta": %s}' % json.dumps(meta))
-                client.fence()
+            for opening in "", "> handshake":
+                play(client, opening)
+                for meta in "null", "7", '"x"', "[]":
+                    response = client.ask(
+                        '1 tools/call {"name": "echo", "_meta": %s}' % meta)
+                    self.assertEqual(response["id"], 1)
 
-    def test_methods_of_the_handshake_era_are_unknown(self):
-        play(zoo(), """
-            > 1 modern initialize 2025-11-25
-            < 1 -32601 {"method": "initialize"}
-            > 2 modern ping
-            < 2 -32601 {"method": "ping"}
-            > 3 modern logging/setLevel {"level": "info"}
-            < 3 -32601
-            > 4 modern resources/subscribe {"uri": "zoo://sign"}
-            < 4 -32601
-            > 5 modern resources/unsubscribe {"uri": "zoo://sign"}
-            < 5 -32601
-            > 6 modern nope
-            < 6 -32601 {"method": "nope"}
-            > 7 modern roots/list
-            < 7 -32601
+    def test_methods_of_the_other_era_are_unknown(self):
+        methods = ("initialize", "ping", 'logging/setLevel {"level": "info"}',
+                   'resources/subscribe {"uri": "zoo://sign"}',
+                   'resources/unsubscribe {"uri": "zoo://sign"}', "nope", "roots/list")
+        play(zoo(), "".join("""
+            > 1 modern %s
+            < 1 -32601 {"method": "%s"}
+            """ % (method, method.split()[0]) for method in methods) + """
             > 8 tools/list
             < 8 -32600 "initialize"
             """)
-
-    def test_methods_of_the_stateless_era_need_its_metadata(self):
         play(zoo(), """
             > 1 subscriptions/listen {"notifications": {"toolsListChanged": true}}
             < 1 -32601
             > 2 server/discover
-            < 2 -32602 "io.modelcontextprotocol/protocolVersion"
+            < 2 -32602 "@protocolVersion"
             """, era="legacy")
 
     @clause("2026-07-28/basic/versioning",
@@ -2737,8 +2573,7 @@ class Test7Stateless(unittest.TestCase):
             > 3 initialize 2025-06-18 {"capabilities": {"roots": {}}}
             < 3 {"protocolVersion": "2025-06-18"}
             > 4 modern tools/call {"name": "describe", "_meta":
-                {"io.modelcontextprotocol/clientInfo": {"name": "another", "version":
-                "2"}}}
+                {"@clientInfo": {"name": "another", "version": "2"}}}
             < 4 {"resultType": "complete", "structuredContent": {"version":
                 "2026-07-28", "client": {"name": "another"}, "capabilities":
                 ["elicitation", "roots", "sampling"]}}
@@ -2747,17 +2582,14 @@ class Test7Stateless(unittest.TestCase):
                 "2025-06-18", "client": {"name": "tester", "version": "1"},
                 "capabilities": ["roots"]}}
             > 6 modern tools/call {"name": "describe", "_meta":
-                {"io.modelcontextprotocol/clientCapabilities": {}}}
+                {"@clientCapabilities": {}}}
             < 6 {"structuredContent": {"capabilities": []}}
             > 7 ping
             <= 7 {}
-            > 8 modern ping
-            < 8 -32601
             """)
 
     def test_trace_context_reaches_the_handler_unchanged(self):
         server = Server("s")
-
         @server.tool
         def meta(ctx: Context) -> dict:
             return ctx.meta
@@ -2778,19 +2610,16 @@ class Test7Stateless(unittest.TestCase):
         @server.tool
         def ask(ctx: Context) -> str:
             ctx.info("this log was not requested")
-            for question in (
-                    lambda: ctx.elicit("Name?", str), lambda: ctx.sample("Hi"),
-                    lambda: ctx.elicit_url("Go", "https://x.io"), ctx.list_roots):
-                with contextlib.suppress(Exception):
-                    question()
+            for ask in (lambda: ctx.elicit("Name?", str), lambda: ctx.sample("Hi"),
+                        lambda: ctx.elicit_url("Go", "https://x.io"), ctx.list_roots):
+                raised(ask)
             return "done"
 
         with wire(server) as client:
             for capabilities in {}, {"roots": {}}, {"sampling": {}}, ALL_CAPABILITIES:
                 response = client.ask(
                     '1 modern tools/call {"name": "ask", "_meta": {'
-                    '"io.modelcontextprotocol/clientCapabilities": %s}}'
-                    % json.dumps(capabilities))
+                    '"@clientCapabilities": %s}}' % json.dumps(capabilities))
                 self.assertNotIn("method", response)
                 self.assertEqual(response["id"], 1)
 
@@ -2807,38 +2636,31 @@ class Test7Stateless(unittest.TestCase):
         play(server, """
             > 1 subscriptions/listen {"notifications": {"toolsListChanged": true,
                 "resourceSubscriptions": ["zoo://sign", "zoo://other"]}}
-            < notifications/subscriptions/acknowledged {"_meta":
-                {"io.modelcontextprotocol/subscriptionId": 1}, "notifications":
-                {"toolsListChanged": true, "resourceSubscriptions": ["zoo://sign",
-                "zoo://other"]}}
+            < notifications/subscriptions/acknowledged {"_meta": {"@subscriptionId": 1},
+                "notifications": {"toolsListChanged": true, "resourceSubscriptions":
+                ["zoo://sign", "zoo://other"]}}
             > "1" subscriptions/listen {"notifications": {"promptsListChanged": true,
                 "toolsListChanged": false}}
-            < notifications/subscriptions/acknowledged {"_meta":
-                {"io.modelcontextprotocol/subscriptionId": "1"}, "notifications":
-                {"promptsListChanged": true}}
+            < notifications/subscriptions/acknowledged {"_meta": {"@subscriptionId":
+                "1"}, "notifications": {"promptsListChanged": true}}
             > 3 subscriptions/listen {"notifications": {}}
-            < notifications/subscriptions/acknowledged {"_meta":
-                {"io.modelcontextprotocol/subscriptionId": 3}}
+            < notifications/subscriptions/acknowledged {"_meta": {"@subscriptionId": 3}}
             ! tool
-            < notifications/tools/list_changed {"_meta":
-                {"io.modelcontextprotocol/subscriptionId": 1}}
+            < notifications/tools/list_changed {"_meta": {"@subscriptionId": 1}}
             ! prompt
-            < notifications/prompts/list_changed {"_meta":
-                {"io.modelcontextprotocol/subscriptionId": "1"}}
+            < notifications/prompts/list_changed {"_meta": {"@subscriptionId": "1"}}
             ! resource
             < fence
             ! sign
             < notifications/resources/updated {"uri": "zoo://sign", "_meta":
-                {"io.modelcontextprotocol/subscriptionId": 1}}
+                {"@subscriptionId": 1}}
             ! third_uri
             < fence
             # at the end of input each stream gets its result
             > EOF
             <* 1 {}
-            <* "1" {"resultType": "complete", "_meta":
-                {"io.modelcontextprotocol/subscriptionId": "1"}}
-            <* 3 {"resultType": "complete", "_meta":
-                {"io.modelcontextprotocol/subscriptionId": 3}}
+            <* "1" {"resultType": "complete", "_meta": {"@subscriptionId": "1"}}
+            <* 3 {"resultType": "complete", "_meta": {"@subscriptionId": 3}}
             """, era="modern",
              tool=lambda: server.add_tool(lambda: None, name="late"),
              prompt=lambda: server.add_prompt(lambda: "x", name="late"),
@@ -2847,21 +2669,25 @@ class Test7Stateless(unittest.TestCase):
              third_uri=lambda: server.notify_resource_updated("zoo://third"))
 
     def test_a_cancelled_stream_gets_nothing_more_and_its_id_is_free(self):
-        server = zoo()
+        server = zoo(max_workers=1)
         play(server, """
             > 1 subscriptions/listen {"notifications": {"toolsListChanged": true}}
             < notifications/subscriptions/acknowledged
-            > 2 subscriptions/listen {"notifications": {}}
-            < notifications/subscriptions/acknowledged
             > 1 tools/list
             < 1 -32600
+            # a stream holds no worker
+            > 2 tools/call {"name": "echo", "arguments": {"text": "x"}}
+            < 2 {"isError": false}
             > notifications/cancelled {"requestId": 1}
             < fence
             ! change
             < fence
             > 1 tools/list
             < 1 {"resultType": "complete"}
+            # a stream that opens at the end of input is ended too
+            > 2 subscriptions/listen {"notifications": {"toolsListChanged": true}}
             > EOF
+            < notifications/subscriptions/acknowledged {}
             < 2 {"resultType": "complete"}
             """, era="modern", change=lambda: server.remove_tool("echo"))
 
@@ -2883,78 +2709,29 @@ class Test7Stateless(unittest.TestCase):
         play(zoo(), """
             > 1 subscriptions/listen
             < 1 -32602 "notifications"
-            > 2 subscriptions/listen {"notifications": []}
-            < 2 -32602 "notifications"
             > 3 subscriptions/listen {"notifications": {"toolsListChanged": "yes"}}
             < 3 -32602 "toolsListChanged"
-            > 4 subscriptions/listen
-                {"notifications": {"resourceSubscriptions": "zoo://sign"}}
-            < 4 -32602 "resourceSubscriptions"
             > 5 subscriptions/listen {"notifications": {"resourceSubscriptions": [1]}}
             < 5 -32602 "resourceSubscriptions"
             """, era="modern")
 
-    def test_a_stream_that_opens_at_the_end_of_input_is_ended_too(self):
-        """Fails if only the thread that reads the end of input ends the streams: it may
-        have looked for them before this one was registered."""
-        go = gate("the second request may run")
-
-        class SlowServer(Server):
-            def dispatch(self, *request):
-                go.wait()
-                return super().dispatch(*request)
-
-        server = SlowServer("s", drain_seconds=60)
-        server.tool(lambda: "", name="t")
-        go.set()
-        play(server, """
-            > 1 modern subscriptions/listen {"notifications":
-                {"toolsListChanged": true}}
-            < notifications/subscriptions/acknowledged {}
-            ! block
-            > 2 modern subscriptions/listen {"notifications":
-                {"toolsListChanged": true}}
-            > EOF
-            < 1 {"resultType": "complete"}
-            ! go
-            < notifications/subscriptions/acknowledged {}
-            < 2 {"resultType": "complete"}
-            """, block=go.clear, go=go.set)
-
     def test_the_end_of_a_connection_removes_its_streams(self):
         """Fails (the server grows with every client) if only a cancellation does."""
-        server = Server("s")
-        server.tool(lambda: "", name="t")
-        for _ in range(3):
-            play(server, """
-                > 1 modern subscriptions/listen {"notifications":
-                    {"toolsListChanged": true}}
-                < notifications/subscriptions/acknowledged {}
-                > EOF
-                < 1 {"resultType": "complete"}
-                """)
-        self.assertEqual(list(server.subscribers), [])
+        server = zoo()
 
-    def test_a_stream_needs_no_thread(self):
-        server = zoo(max_workers=1)
-        with wire(server) as client:
-            before = threading.active_count()
-            for n in range(100):
-                client.ask('%d modern subscriptions/listen {"notifications": '
-                           '{"toolsListChanged": true}}' % n)
-            self.assertLess(threading.active_count() - before, 4)
-            server.remove_tool("echo")
-            ids = {client.recv()["params"]["_meta"][KEY + "subscriptionId"]
-                   for _ in range(100)}
-            self.assertEqual(ids, set(range(100)))
-            client.fence()
-            self.assertEqual({response["id"] for response in client.hang_up()}, ids)
+        def serve():
+            reader = io.BytesIO(raw('1 modern subscriptions/listen '
+                                    '{"notifications": {"toolsListChanged": true}}'))
+            server.serve(reader, io.BytesIO())
+            return weakref.ref(reader)
+
+        connection = serve()
+        wait_until(lambda: [gc.collect()] and connection() is None)
 
     def test_no_notification_comes_before_the_acknowledgement(self):
-        """Tools are added and removed while streams are opened and cancelled.  Fails if
-        a stream is registered and acknowledged under two locks, or if a cancelled
-        stream is not removed."""
-        server, stop = zoo(), threading.Event()
+        """Tools come and go while streams are opened and cancelled.  Fails if a stream
+        is registered and acknowledged under two locks, or not removed."""
+        server, stop, state = zoo(), threading.Event(), {}
 
         def change():
             while not stop.is_set():
@@ -2962,7 +2739,6 @@ class Test7Stateless(unittest.TestCase):
                 server.remove_tool("new")
 
         changing = threading.Thread(target=change)
-        state = {}
         with switch_threads_often(), wire(server) as client:
             changing.start()
             try:
@@ -2979,117 +2755,108 @@ class Test7Stateless(unittest.TestCase):
                     state[int(received["id"][6:])] = "cancelled"
                     continue
                 n = received["params"]["_meta"][KEY + "subscriptionId"]
-                expected = "open"
-                if received["method"].endswith("acknowledged"):
-                    expected = None
-                self.assertEqual(state.get(n), expected, received)
+                first = received["method"].endswith("acknowledged")
+                self.assertEqual(state.get(n), None if first else "open", received)
                 state[n] = "open"
         self.assertEqual(state, dict.fromkeys(range(100), "cancelled"))
 
     # -- notifications of changes ------------------------------------------------------
 
-    def test_list_changes_reach_initialized_sessions_and_streams(self):
-        server = zoo()
+    def test_changes_before_initialized_are_not_sent(self):
+        server, names = zoo(), iter("ab")
         play(server, """
             > 1 initialize 2025-11-25
             < 1 {}
+            > 2 resources/subscribe {"uri": "zoo://sign"}
+            <= 2 {}
+            ! update
+            < fence
             > notifications/initialized
-            > 2 modern subscriptions/listen {"notifications": {"toolsListChanged":
-                true}}
-            < notifications/subscriptions/acknowledged {}
-            ! change
-            <* notifications/tools/list_changed {"_meta":
-                {"io.modelcontextprotocol/subscriptionId": 2}}
+            < fence
+            ! update
+            <* notifications/resources/updated {"uri": "zoo://sign"}
             <* notifications/tools/list_changed
-            > 3 tools/list
-            < 3 {"tools": [{"name": "echo"}, {"name": "same"}, {"name": "late"}]}
-            > notifications/cancelled {"requestId": 2}
-            """, change=lambda: server.add_tool(lambda: None, name="late"))
-
-    def test_no_notification_comes_before_initialized(self):
-        server = zoo()
-
-        def change():
-            server.remove_tool("echo")
-            server.remove_prompt("greet")
-
-        with wire(server) as client:
-            play(client, """
-                ! change
-                < fence
-                > 1 initialize 2025-11-25
-                < 1 {}
-                > 2 resources/subscribe {"uri": "zoo://sign"}
-                <= 2 {}
-                ! sign
-                < fence
-                """, change=change,
-                 sign=lambda: server.notify_resource_updated("zoo://sign"))
-            client.say("notifications/initialized")
-            for received in client.hang_up():
-                self.assertEqual(received["method"], "notifications/resources/updated")
-
-    def test_an_update_is_kept_once_until_initialized(self):
-        """Fails (the server grows with every change) if each update is kept."""
-        server = zoo()
-        with wire(server) as client:
-            play(client, """
-                > 1 initialize 2025-11-25
-                < 1 {}
-                > 2 resources/subscribe {"uri": "zoo://sign"}
-                <= 2 {}
-                """)
-            for _ in range(100):
-                server.notify_resource_updated("zoo://sign")
-            play(client, """
-                > notifications/initialized
-                < notifications/resources/updated {"uri": "zoo://sign"}
-                < fence
-                """)
+            """, update=lambda: (server.add_tool(lambda: None, name=next(names)),
+                                 server.notify_resource_updated("zoo://sign")))
 
     def test_a_change_of_a_list_is_sent_only_if_that_was_declared(self):
         declared = {"tools": {"listChanged": True}}
         for capabilities, expected in (
-                ({}, []), (declared, ["notifications/tools/list_changed"])):
+                ({}, "fence"), (declared, "notifications/tools/list_changed")):
             server = Server("s", capabilities=capabilities)
-            with wire(server) as client:
-                play(client, "> handshake")
-                client.fence()
-                server.add_tool(lambda: None, name="first")
-                received = [notification["method"] for notification in client.hang_up()]
-                self.assertEqual(received, expected)
+            play(server, """
+                < fence
+                ! change
+                < %s
+                """ % expected, era="legacy",
+                 change=lambda server=server: server.add_tool(lambda: None, name="t"))
 
     @clause("2025-11-25/server/resources", "notifications/resources/updated")
-    def test_updates_reach_only_subscribers(self):
+    def test_a_change_is_told_once_to_each_subscriber(self):
+        """A session and streams of one connection, also if each has asked twice."""
         server = zoo()
         with wire(server) as other:
             play(other, "> handshake")
             play(server, """
+                > handshake
                 > 1 resources/subscribe {"uri": "zoo://sign"}
                 <= 1 {}
                 > 2 resources/subscribe {"uri": "zoo://sign"}
                 <= 2 {}
-                ! sign
-                < notifications/resources/updated {"uri": "zoo://sign"}
+                > 3 modern subscriptions/listen {"notifications": {"toolsListChanged":
+                    true, "resourceSubscriptions": ["zoo://sign", "zoo://sign"]}}
+                < notifications/subscriptions/acknowledged {}
+                > 4 modern subscriptions/listen {"notifications":
+                    {"resourceSubscriptions": ["zoo://sign"]}}
+                < notifications/subscriptions/acknowledged {}
+                ! update
+                <* notifications/resources/updated {"_meta": {"@subscriptionId": 3}}
+                <* notifications/resources/updated {"_meta": {"@subscriptionId": 4}}
+                <* notifications/resources/updated {"uri": "zoo://sign"}
                 < fence
                 ! another
                 < fence
-                > 3 resources/unsubscribe {"uri": "zoo://sign"}
-                <= 3 {}
-                > 4 resources/unsubscribe {"uri": "zoo://never"}
-                <= 4 {}
-                ! sign
+                > notifications/cancelled {"requestId": 3}
+                > 5 resources/unsubscribe {"uri": "zoo://sign"}
+                <= 5 {}
+                > 5 resources/unsubscribe {"uri": "zoo://never"}
+                <= 5 {}
+                ! update
+                < notifications/resources/updated {"_meta": {"@subscriptionId": 4}}
                 < fence
-                > 5 resources/subscribe {}
-                < 5 -32602 "uri"
-                > 6 resources/subscribe {"uri": 7}
-                < 6 -32602 "uri"
-                """, era="legacy",
-                 sign=lambda: server.notify_resource_updated("zoo://sign"),
+                # a second handshake ends no subscription
+                > 6 resources/subscribe {"uri": "zoo://sign"}
+                <= 6 {}
+                > handshake
+                > notifications/cancelled {"requestId": 4}
+                < fence
+                ! update
+                < notifications/resources/updated {"uri": "zoo://sign"}
+                > 7 resources/subscribe {}
+                < 7 -32602 "uri"
+                > 7 resources/subscribe {"uri": 7}
+                < 7 -32602 "uri"
+                """, update=lambda: server.notify_resource_updated("zoo://sign"),
                  another=lambda: server.notify_resource_updated("zoo://another"))
             other.fence()
 
+    def test_a_change_right_after_the_acknowledgement_is_told(self):
+        """Fails if a stream is acknowledged before it is registered."""
+        server = zoo()
+        with switch_threads_often(), wire(server) as client:
+            for n in range(50):
+                client.ask('%d modern subscriptions/listen {"notifications": '
+                           '{"toolsListChanged": true}}' % n)
+                server.add_tool(lambda: None, name="t%d" % n)
+                received = client.recv()
+                self.assertEqual(received["method"], "notifications/tools/list_changed")
+                client.say('notifications/cancelled {"requestId": %d}' % n)
+                client.fence()
+
     # -- log messages ------------------------------------------------------------------
+
+    LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert",
+              "emergency")
 
     def logger(self):
         """A server whose tool `talk` logs once at every level, and once as `db`."""
@@ -3097,32 +2864,33 @@ class Test7Stateless(unittest.TestCase):
 
         @server.tool
         def talk(ctx: Context):
-            for level in ("debug", "info", "notice", "warning", "error", "critical",
-                          "alert", "emergency"):
+            for level in self.LEVELS:
                 getattr(ctx, level)("to " + level)
             ctx.log("error", {"code": 7}, logger_name="db")
         return server
+
+    def messages_from(self, level):
+        """The transcript lines of the messages of `talk` at this level and above."""
+        levels = self.LEVELS[self.LEVELS.index(level):]
+        lines = ['< notifications/message {"level": "%s", "data": "to %s"}'
+                 % (each, each)
+                 for each in levels]
+        if "error" in levels:
+            lines.append('< notifications/message {"level": "error", "data": '
+                         '{"code": 7}, "logger": "db"}')
+        return "\n".join(lines)
 
     @clause("2025-11-25/server/utilities/logging",
             "Invalid log level: `-32602` (Invalid params)")
     def test_a_session_sets_its_log_level(self):
         play(self.logger(), """
             > 1 tools/call {"name": "talk"}
-            < notifications/message {"level": "info", "data": "to info"}
-            < notifications/message {"level": "notice"}
-            < notifications/message {"level": "warning"}
-            < notifications/message {"level": "error"}
-            < notifications/message {"level": "critical"}
-            < notifications/message {"level": "alert"}
-            < notifications/message {"level": "emergency"}
-            < notifications/message {"level": "error", "data": {"code": 7}, "logger":
-                "db"}
+            %s
             < 1 {"content": "..."}
             > 2 logging/setLevel {"level": "alert"}
             <= 2 {}
             > 3 tools/call {"name": "talk"}
-            < notifications/message {"level": "alert", "data": "to alert"}
-            < notifications/message {"level": "emergency", "data": "to emergency"}
+            %s
             < 3 {}
             > 4 logging/setLevel {"level": "loud"}
             < 4 -32602 "level"
@@ -3133,17 +2901,10 @@ class Test7Stateless(unittest.TestCase):
             > 7 logging/setLevel {"level": "debug"}
             <= 7 {}
             > 8 tools/call {"name": "talk"}
-            < notifications/message {"level": "debug", "data": "to debug"}
-            < notifications/message {"level": "info"}
-            < notifications/message {"level": "notice"}
-            < notifications/message {"level": "warning"}
-            < notifications/message {"level": "error"}
-            < notifications/message {"level": "critical"}
-            < notifications/message {"level": "alert"}
-            < notifications/message {"level": "emergency"}
-            < notifications/message {"level": "error", "logger": "db"}
+            %s
             < 8 {}
-            """, era="legacy")
+            """ % tuple(map(self.messages_from, ("info", "alert", "debug"))),
+             era="legacy")
 
     @clause("2026-07-28/server/utilities/logging",
             "The server **MUST NOT** emit `notifications/message` for a request that "
@@ -3156,14 +2917,12 @@ class Test7Stateless(unittest.TestCase):
             <= 1 {}
             > 2 modern tools/call {"name": "talk"}
             < 2 {"content": "..."}
-            > 3 modern tools/call {"name": "talk", "_meta":
-                {"io.modelcontextprotocol/logLevel": "alert"}}
-            < notifications/message {"level": "alert", "data": "to alert"}
-            < notifications/message {"level": "emergency"}
+            > 3 modern tools/call {"name": "talk", "_meta": {"@logLevel": "alert"}}
+            %s
             < 3 {}
             > 4 modern tools/call {"name": "talk"}
             < 4 {}
-            """)
+            """ % self.messages_from("alert"))
 
 
 # ======================================================================================
@@ -3179,72 +2938,6 @@ class Point:
 class Test10Tools(unittest.TestCase):
     """tools/list and tools/call."""
 
-    @both_eras
-    def test_a_malformed_call_is_an_invalid_params_error(self, era):
-        """The name is unknown or no string, or the arguments are no object."""
-        play(zoo(), """
-            > 1 tools/call {"name": "fly", "arguments": {}}
-            < 1 -32602 "fly" {"name": "fly"}
-            > 2 tools/call {"arguments": {}}
-            < 2 -32602
-            > 3 tools/call {"name": 7}
-            < 3 -32602
-            > 4 tools/call {"name": null}
-            < 4 -32602
-            > 5 tools/call {"name": ["echo"]}
-            < 5 -32602
-            > 6 tools/call {"name": "echo", "arguments": ["x"]}
-            < 6 -32602 "arguments"
-            > 7 tools/call {"name": "echo", "arguments": "x"}
-            < 7 -32602 "arguments"
-            > 8 tools/call {"name": "echo", "arguments": 0}
-            < 8 -32602 "arguments"
-            > 9 tools/call {"name": "Echo", "arguments": {"text": "x"}}
-            < 9 -32602 {"name": "Echo"}
-            > 10 tools/call {}
-            < 10 -32602
-            """, era=era)
-
-    @both_eras
-    def test_arguments_may_be_absent_or_null(self, era):
-        server = Server("s")
-        server.add_tool(lambda: "hi", name="hi")
-        play(server, """
-            > 1 tools/call {"name": "hi"}
-            < 1 {"content": [{"type": "text", "text": "hi"}]}
-            > 2 tools/call {"name": "hi", "arguments": null}
-            < 2 {"content": "..."}
-            > 3 tools/call {"name": "hi", "arguments": {}}
-            < 3 {"content": "..."}
-            """, era=era)
-
-    @clause("2025-11-25/server/tools", "Input validation errors")
-    def test_invalid_arguments(self):
-        """They are a JSON-RPC error up to 2025-06-18.  Later they are a result that the
-        model can read, so that it can correct its call."""
-        server = Server("s")
-
-        @server.tool
-        def add(a: int, b: int) -> int:
-            return a + b
-
-        invalid_call = '{"name": "add", "arguments": {"a": "x", "c": 1}}'
-        for revision in LEGACY[:3]:
-            play(server, """
-                > handshake %s
-                > 1 tools/call %s
-                < 1 -32602 "a"
-                """ % (revision, invalid_call))
-        for era in "legacy", "modern":
-            names = play(server, """
-                > 1 tools/call %s
-                < 1 {"isError": true, "content": [{"type": "text", "text":
-                    "$problems"}]}
-                """ % invalid_call, era=era)
-            problems = sorted(names["problems"].splitlines()[-3:])
-            for name, problem in zip("abc", problems):
-                self.assertRegex(problem, r"\b%s\b" % name)
-
     def test_an_exception_becomes_an_error_result(self):
         """Whatever a tool raises, the server keeps running, and the client gets no
         traceback."""
@@ -3252,62 +2945,27 @@ class Test10Tools(unittest.TestCase):
             def __str__(self):
                 raise ValueError("no")
 
-        exceptions = {
-            "ValueError": ValueError("bad \n value"), "KeyError": KeyError("k"),
-            "SystemExit": SystemExit(3), "KeyboardInterrupt": KeyboardInterrupt(),
-            "GeneratorExit": GeneratorExit(), "MemoryError": MemoryError(),
-            "RecursionError": RecursionError(), "Unprintable": Unprintable(),
-            "StopIteration": StopIteration(), "surrogate": Exception("\ud800"),
-            "BrokenPipeError": BrokenPipeError(), "OSError": OSError(9, "x"),
-        }
-        server = Server("s")
+        server, exceptions = Server("s"), [
+            ValueError("bad \n value"), SystemExit(3), KeyboardInterrupt(),
+            GeneratorExit(), MemoryError(), RecursionError(), Unprintable(),
+            StopIteration(), Exception("\ud800"), BrokenPipeError()]
 
         @server.tool
-        def fail(how: str):
-            raise exceptions[how]
+        def fail(n: int):
+            raise exceptions[n]
 
-        @server.tool
-        def deep() -> int:
-            return 1 + deep()
-
-        for era in "legacy", "modern":
-            with quiet() as stderr, wire(server) as client:
-                if era == "legacy":
-                    play(client, "> handshake")
-                for how in exceptions:
-                    with self.subTest(how, era=era):
-                        result = client.ask(
-                            '1 tools/call {"name": "fail", "arguments": {"how": "%s"}}'
-                            % how, era)["result"]
-                        self.assertIs(result["isError"], True)
-                        text = result["content"][0]["text"]
-                        self.assertNotIn("Traceback", text)
-                        self.assertNotIn(__file__, text)
-                        client.fence()
-                deep = client.ask('2 tools/call {"name": "deep"}', era)
-                self.assertIs(deep["result"]["isError"], True)
-            self.assertIn("Traceback", stderr.getvalue())
-            self.assertIn("bad", stderr.getvalue())
-
-    @both_eras
-    def test_a_tool_can_raise_tool_error_or_mcp_error(self, era):
-        server = Server("s")
-
-        @server.tool
-        def fail(how: str):
-            if how == "tool":
-                raise ToolError("no such file")
-            raise McpError(-32001, "not now", {"retry": 5})
-
-        with quiet() as stderr:
-            play(server, """
-                > 1 tools/call {"name": "fail", "arguments": {"how": "tool"}}
-                < 1 {"isError": true, "content": [{"type": "text", "text": "no such
-                    file"}]}
-                > 2 tools/call {"name": "fail", "arguments": {"how": "rpc"}}
-                < 2 -32001 "not now" {"retry": 5}
-                """, era=era)
-        self.assertNotIn("Traceback", stderr.getvalue())
+        with quiet() as stderr, wire(server) as client:
+            play(client, "> handshake")
+            for n, era in itertools.product(
+                    range(len(exceptions)), ("legacy", "modern")):
+                with self.subTest(exceptions[n].__class__, era=era):
+                    result = client.ask('1 tools/call {"name": "fail", "arguments":'
+                                        ' {"n": %d}}' % n, era)["result"]
+                    self.assertIs(result["isError"], True)
+                    text = result["content"][0]["text"]
+                    self.assertNotRegex(text, "Traceback|test_mcp_min")
+                    client.fence()
+        self.assertRegex(stderr.getvalue(), "(?s)Traceback.*bad")
 
     @clause("2026-07-28/basic/index", "Implementations of this protocol version "
             "**MUST NOT** emit these codes")
@@ -3320,12 +2978,10 @@ class Test10Tools(unittest.TestCase):
         def menu(day: str):
             raise McpError(code.get(), "closed", {"day": day})
 
-        rows = [  # the code raised, the code sent in the handshake era and after it
-            (mcp_min.RESOURCE_NOT_FOUND, -32002, -32602), (-32042, -32042, -32603),
-            (-32020, -32020, -32020), (-32055, -32055, -32603),
-            (-32099, -32099, -32603), (-32021, -32021, -32021),
-            (-32019, -32019, -32019), (-32100, -32100, -32100), (7, 7, 7)]
-        for raised, legacy, modern in rows:
+        for raised, legacy, modern in [  # the code raised, and sent in each era
+                (mcp_min.RESOURCE_NOT_FOUND, -32002, -32602), (-32042, -32042, -32603),
+                (-32020, -32020, -32020), (-32055, -32055, -32603),
+                (-32021, -32021, -32021), (-32100, -32100, -32100), (7, 7, 7)]:
             for era, sent in ("legacy", legacy), ("modern", modern):
                 with self.subTest(raised=raised, era=era):
                     code.put(raised)
@@ -3333,8 +2989,6 @@ class Test10Tools(unittest.TestCase):
                         > 1 resources/read {"uri": "menu://monday"}
                         < 1 %d "closed" {"day": "monday"}
                         """ % sent, era=era)
-        with self.assertRaisesRegex(TypeError, "an error code must be an int"):
-            McpError("oops", "no")
 
     @clause("2025-11-25/server/tools", "is returned as a JSON object")
     def test_structured_content_that_is_no_object_is_wrapped_for_older_revisions(self):
@@ -3358,51 +3012,45 @@ class Test10Tools(unittest.TestCase):
     @clause("2025-11-25/server/prompts", "include a valid MIME type")
     def test_the_mime_type_of_content_is_inferred(self):
         """From the first bytes of an image; an embedded text is text/plain."""
-        rows = [(b"\x89PNG...", "image/png"), (b"\xff\xd8\xff...", "image/jpeg"),
-                (b"GIF89a", "image/gif"), (b"RIFF....WEBP", "image/webp"),
-                (b"?", "image/png"), (b"RIFF....WAVE", "image/png")]
-        for data, mime_type in rows:
-            self.assertEqual(Image(data=data)["mimeType"], mime_type)
-        self.assertEqual(mcp_min.Audio(data=b"RIFF....WAVE")["mimeType"], "audio/wav")
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "scan.png")
             pathlib.Path(path).write_bytes(b"?")
-            for options, mime_type in (({}, "image/png"), ({"format": "jpeg"},
-                                       "image/jpeg"), ({"mimeType": "a/b"}, "a/b")):
-                self.assertEqual(Image(path=path, **options)["mimeType"], mime_type)
-        self.assertEqual(Image(data=b"GIF8", mime_type="x/y")["mimeType"], "x/y")
-        for options, mime_type in (({"text": "a"}, "text/plain"),
-                                   ({"data": b"a"}, "application/octet-stream")):
-            resource = EmbeddedResource("x://y", **options)["resource"]
-            self.assertEqual(resource["mimeType"], mime_type)
+            for block, mime_type in (
+                    (Image(data=b"\x89PNG..."), "image/png"),
+                    (Image(data=b"\xff\xd8\xff..."), "image/jpeg"),
+                    (Image(data=b"GIF89a"), "image/gif"),
+                    (Image(data=b"RIFF....WEBP"), "image/webp"),
+                    (Image(data=b"?"), "image/png"),
+                    (Image(data=b"GIF8", mime_type="x/y"), "x/y"),
+                    (Image(path=path), "image/png"),
+                    (Image(path=path, format="jpeg"), "image/jpeg"),
+                    (mcp_min.Audio(data=b"RIFF....WAVE"), "audio/wav"),
+                    (EmbeddedResource("x://y", text="a")["resource"], "text/plain"),
+                    (EmbeddedResource("x://y", data=b"a")["resource"],
+                     "application/octet-stream")):
+                self.assertEqual(block["mimeType"], mime_type)
 
     def test_errors_can_be_masked(self):
         server = Server("s", mask_errors=True)
 
-        @server.tool
         def fail():
             raise ValueError("the password is swordfish")
 
-        @server.tool
         def refuse():
             raise ToolError("on purpose")
 
-        @server.tool
-        def encode():
-            return mcp_min.ToolResult("x", meta={"swordfish": {1, 2}})
-
-        @server.prompt(name="p")
-        def prompt():
-            raise ValueError("the password is swordfish")
-
+        server.add_tool(fail)
+        server.add_tool(refuse)
+        server.add_tool(lambda: mcp_min.ToolResult("x", meta={"swordfish": {1, 2}}),
+                        name="encode")
+        server.add_prompt(fail)
         with quiet():
             names = play(server, """
                 > 1 tools/call {"name": "fail"}
                 < 1 {"isError": true, "content": [{"type": "text", "text": "$text"}]}
                 > 2 tools/call {"name": "refuse"}
-                < 2 {"isError": true, "content": [{"type": "text", "text": "on
-                    purpose"}]}
-                > 3 prompts/get {"name": "p"}
+                < 2 {"isError": true, "content": [{"text": "on purpose"}]}
+                > 3 prompts/get {"name": "fail"}
                 < {"id": 3, "error": {"code": -32603, "message": "$message"}}
                 > 4 tools/call {"name": "encode"}
                 < {"id": 4, "error": {"code": -32603, "message": "$unsent"}}
@@ -3416,140 +3064,88 @@ class Test10Tools(unittest.TestCase):
         for _ in range(900):
             deep = [deep]
         values = [float("nan"), float("inf"), {1, 2}, b"\xff", object(), circular,
-                  10 ** 5000, "\ud800", deep, Point(1, 2), None, {1: 2}, {(1, 2): 3},
-                  {"k": {1, 2}}, {"k": b"\0"}, 1 + 2j, Ellipsis, len, int,
-                  [float("nan")], range(3), iter([1]), True, 7, 1.5, [], {}, "",
-                  ["a", "b"], (1, "x")]
+                  10 ** 5000, "\ud800", deep, {1: 2}, {(1, 2): 3}, {"k": {1, 2}},
+                  {"k": b"\0"}, 1 + 2j, Ellipsis, len, int, [float("nan")], range(3),
+                  iter([1]), True, [], {}, "", (1, "x")]
         server = Server("s")
 
         @server.tool
         def give(n: int):
             return values[n]
 
-        for era in "legacy", "modern":
-            with quiet(), wire(server) as client:
-                if era == "legacy":
-                    play(client, "> handshake")
-                for n, value in enumerate(values):
-                    with self.subTest(str(type(value)), n=n, era=era):
-                        response = client.ask(
-                            '%d tools/call {"name": "give", "arguments": {"n": %d}}'
-                            % (n, n), era)
-                        self.assertEqual(response["id"], n)
-                        if "result" in response:
-                            result = response["result"]
-                            self.assertIsInstance(result["content"], list)
-                            self.assertIsInstance(
-                                result.get("structuredContent", {}), dict)
-                        client.fence()
+        with quiet(), wire(server) as client:
+            play(client, "> handshake")
+            for n, era in itertools.product(range(len(values)), ("legacy", "modern")):
+                with self.subTest(str(type(values[n])), n=n, era=era):
+                    response = client.ask(
+                        '%d tools/call {"name": "give", "arguments": {"n": %d}}'
+                        % (n, n), era)
+                    self.assertEqual(response["id"], n)
+                    if "result" in response:
+                        result = response["result"]
+                        self.assertIsInstance(result["content"], list)
+                        self.assertIsInstance(result.get("structuredContent", {}), dict)
+                    client.fence()
 
-    @both_eras
-    def test_how_a_return_value_becomes_content(self, era):
+    def test_how_a_return_value_becomes_content(self):
         server = Server("s")
-        values = {
-            "text": "plain", "none": None, "dict": {"a": 1}, "point": Point(1, 2),
-            "block": Text("hi"), "blocks": [Text("a"), Text("b")],
-            "image": Image(data=b"\0\1", mime_type="image/png"),
-            "link": ResourceLink("x://y", "y"),
-            "embedded": EmbeddedResource("x://y", text="z"),
-            "block-like dict": {"type": "text", "text": "just data"}}
-
-        @server.tool
-        def give(what: str):
-            return values[what]
-
-        play(server, """
-            > 1 tools/call {"name": "give", "arguments": {"what": "text"}}
-            < 1 {"content": [{"type": "text", "text": "plain"}]}
-            > 2 tools/call {"name": "give", "arguments": {"what": "none"}}
-            < 2 {"content": []}
-            > 3 tools/call {"name": "give", "arguments": {"what": "dict"}}
-            < 3 {"content": [{"type": "text", "text": "...\\"a\\"..."}],
-                "structuredContent": {"a": 1}}
-            > 4 tools/call {"name": "give", "arguments": {"what": "point"}}
-            < 4 {"structuredContent": {"x": 1, "y": 2}}
-            > 5 tools/call {"name": "give", "arguments": {"what": "block"}}
-            < 5 {"content": [{"type": "text", "text": "hi"}]}
-            > 6 tools/call {"name": "give", "arguments": {"what": "blocks"}}
-            < 6 {"content": [{"type": "text", "text": "a"}, {"type": "text", "text":
-                "b"}]}
-            > 7 tools/call {"name": "give", "arguments": {"what": "image"}}
-            < 7 {"content": [{"type": "image", "data": "AAE=", "mimeType":
-                "image/png"}]}
-            > 8 tools/call {"name": "give", "arguments": {"what": "link"}}
-            < 8 {"content": [{"type": "resource_link", "uri": "x://y", "name": "y"}]}
-            > 9 tools/call {"name": "give", "arguments": {"what": "embedded"}}
-            < 9 {"content": [{"type": "resource", "resource": {"uri": "x://y", "text":
-                "z"}}]}
-            > 10 tools/call {"name": "give", "arguments": {"what": "block-like dict"}}
-            < 10 {"structuredContent": {"type": "text", "text": "just data"}}
-            """, era=era)
-
-    @both_eras
-    def test_a_removed_tool_is_no_longer_listed_or_called(self, era):
-        server = zoo()
-        play(server, """
-            > 1 tools/list
-            < 1 {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}, {"name":
-                "same"}]}
-            ! remove
-            <L notifications/tools/list_changed
-            > 2 tools/list
-            < 2 {"tools": [{"name": "same"}]}
-            > 3 tools/call {"name": "echo", "arguments": {"text": "x"}}
-            < 3 -32602 {"name": "echo"}
-            """, era=era, remove=lambda: server.remove_tool("echo"))
+        for n, (value, expected) in enumerate([
+                ("plain", {"content": [{"type": "text", "text": "plain"}]}),
+                (None, {"content": []}),
+                ({"a": 1}, {"content": [{"type": "text", "text": '..."a"...'}],
+                            "structuredContent": {"a": 1}}),
+                (Point(1, 2), {"structuredContent": {"x": 1, "y": 2}}),
+                (Text("hi"), {"content": [{"type": "text", "text": "hi"}]}),
+                (Image(data=b"\0\1", mime_type="image/png"), {"content": [
+                    {"type": "image", "data": "AAE=", "mimeType": "image/png"}]}),
+                (ResourceLink("x://y", "y"), {"content": [
+                    {"type": "resource_link", "uri": "x://y", "name": "y"}]}),
+                (EmbeddedResource("x://y", text="z"), {"content": [
+                    {"type": "resource", "resource": {"uri": "x://y", "text": "z"}}]}),
+                ({"type": "text", "text": "only data"}, {
+                    "structuredContent": {"type": "text", "text": "only data"}}),
+                ([Text("a"), {"b": None}, None, "c"], {"content": [
+                    {"text": "a"}, {"text": '{"b": null}'}, {"text": "null"},
+                    {"text": "c"}]})]):
+            server.add_tool(lambda value=value: value, name="give%d" % n,
+                            input_schema={"type": "object"})
+            for era in "legacy", "modern":
+                with self.subTest(value=value, era=era):
+                    play(server, """
+                        > 1 tools/call {"name": "give%d"}
+                        < 1 %s
+                        """ % (n, json.dumps(expected)), era=era)
 
     def test_any_callable_can_be_decorated(self):
         class Plane:
             def fly(self, hours: int):
                 return hours
 
-            @staticmethod
-            def land(hours: int):
-                return hours
-
-            def __call__(self, hours: int):
-                return hours
+            land = staticmethod(lambda hours: hours)
+            __call__ = fly
 
         plane = Plane()
         for fn, name in ((plane.fly, "fly"), (Plane.__dict__["land"], "land"),
-                         (plane, "Plane"), (functools.partial(plane.fly), "fly"),
-                         (functools.partial(plane), "Plane")):
+                         (plane, "Plane"), (functools.partial(plane.fly), "fly")):
             with self.subTest(fn=fn):
                 server = Server("s")
-                self.assertIs(server.tool(fn), fn)
+                self.assertIs(server.tool(fn, name=name), fn)
                 with Client(server) as client:
                     self.assertEqual(client.call_tool(name, {"hours": 2}).data, 2)
-        for no_function in (classmethod(Plane.fly), 3, b"name"):
-            for decorator in (server.tool, server.prompt, server.resource,
-                              server.method):
-                with self.subTest(no_function, decorator=decorator), \
-                        self.assertRaises(TypeError):
-                    decorator(no_function)
-
-    def test_values_between_content_blocks_become_text(self):
-        server = Server("s")
-        server.add_tool(lambda: [Text("a"), {"b": None}, None, "c"], name="mixed")
-        play(server, """
-            > 1 tools/call {"name": "mixed"}
-            <= 1 {"content": [{"type": "text", "text": "a"},
-                {"type": "text", "text": "{\\"b\\": null}"},
-                {"type": "text", "text": "null"}, {"type": "text", "text": "c"}],
-                "isError": false}
-            """, era="legacy")
+        for no_function, decorate in itertools.product(
+                (classmethod(Plane.fly), 3, b"name"), (
+                    server.tool, server.prompt, server.resource, server.method)):
+            with self.subTest(no_function, decorate=decorate), \
+                    self.assertRaises(TypeError):
+                decorate(no_function)
 
     def test_everything_declared_about_a_tool_is_listed(self):
         server = Server("s")
-
-        @server.tool(
-            name="n", title="T", description="D", annotations={"readOnlyHint": True},
-            icons=[{"src": "data:,"}], meta={"k": "v"},
-            output_schema={"type": "object"},
+        server.add_tool(
+            lambda **arguments: arguments, name="n", title="T", description="D",
+            annotations={"readOnlyHint": True}, icons=[{"src": "data:,"}],
+            meta={"k": "v"}, output_schema={"type": "object"},
             input_schema={"type": "object", "properties": {"x": {"type": "string"}}})
-        def tool(**arguments):
-            return arguments
-
         play(server, """
             > 1 tools/list
             <= 1 {"tools": [{"name": "n", "title": "T", "description": "D",
@@ -3564,33 +3160,27 @@ class Test10Lists(unittest.TestCase):
 
     @both_eras
     def test_every_list_has_pages(self, era):
+        """A full last page has no cursor."""
         server = Server("s", page_size=2)
-        for n in range(5):
+        for n in range(4):
             server.add_tool(lambda: None, name="t%d" % n)
             server.add_prompt(lambda: "", name="p%d" % n)
             server.add_resource("r://%d" % n, lambda: "")
             server.add_resource("r://%d/{x}" % n, lambda x: "")
-        play(server, """
-            > 1 tools/list
-            < 1 {"tools": [{"name": "t0"}, {"name": "t1"}], "nextCursor": "$two"}
-            > 2 tools/list {"cursor": "$two"}
-            < 2 {"tools": [{"name": "t2"}, {"name": "t3"}], "nextCursor": "$four"}
-            > 3 tools/list {"cursor": "$four"}
-            < 3 {"tools": [{"name": "t4"}]}
-            > 4 prompts/list
-            < 4 {"prompts": [{"name": "p0"}, {"name": "p1"}], "nextCursor": "$prompts"}
-            > 5 prompts/list {"cursor": "$prompts"}
-            < 5 {"prompts": [{"name": "p2"}, {"name": "p3"}], "nextCursor": "..."}
-            > 6 resources/list
-            < 6 {"resources": [{"uri": "r://0"}, {"uri": "r://1"}], "nextCursor": "$r"}
-            > 7 resources/list {"cursor": "$r"}
-            < 7 {"resources": [{"uri": "r://2"}, {"uri": "r://3"}], "nextCursor": "..."}
-            > 8 resources/templates/list
-            < 8 {"resourceTemplates": [{"uriTemplate": "r://0/{x}"}, "..."],
-                "nextCursor": "$t"}
-            > 9 resources/templates/list {"cursor": "$t"}
-            < 9 {"resourceTemplates": [{"uriTemplate": "r://2/{x}"}, "..."]}
-            """, era=era)
+        for method, kind, key, text in (
+                ("tools/list", "tools", "name", "t%d"),
+                ("prompts/list", "prompts", "name", "p%d"),
+                ("resources/list", "resources", "uri", "r://%d"),
+                ("resources/templates/list", "resourceTemplates", "uriTemplate",
+                 "r://%d/{x}")):
+            with self.subTest(method), wire(server) as client:
+                cursor = play(client, '> 1 %s\n< 1 {"%s": [{"%s": "%s"}, '
+                              '{"%s": "%s"}], "nextCursor": "$next"}' % (
+                                  method, kind, key, text % 0, key, text % 1), era)
+                last = client.ask('2 %s {"cursor": %s}' % (
+                    method, json.dumps(cursor["next"])), era)["result"]
+                self.assertEqual(names(last[kind], key), [text % 2, text % 3])
+                self.assertNotIn("nextCursor", last)
 
     @clause("2025-11-25/server/utilities/pagination",
             "Invalid cursors **SHOULD** result in an error with code -32602 (Invalid "
@@ -3600,74 +3190,61 @@ class Test10Lists(unittest.TestCase):
         server = Server("s", page_size=1)
         for name in "ab":
             server.add_tool(lambda: None, name=name)
-            server.add_prompt(lambda: "", name=name)
+            server.add_resource("r://" + name, lambda: "")
         play(server, """
             > 1 tools/list
             < 1 {"nextCursor": "$tools"}
-            # a cursor is valid only for the list that it came from
-            > 2 prompts/list {"cursor": "$tools"}
-            < 2 -32602 "cursor"
-            > 3 tools/list {"cursor": "nonsense"}
+            # a cursor that no list has given, or only another one
+            > 2 resources/list {"cursor": "$tools"}
+            < 2 -32602 "cursor" {"field": "cursor", "issue": "..."}
+            > 3 tools/list {"cursor": "é\\ud800"}
             < 3 -32602 "cursor"
-            > 4 tools/list {"cursor": 7}
+            > 4 tools/list {"cursor": ""}
             < 4 -32602 "cursor"
-            > 5 tools/list {"cursor": "é\\ud800"}
+            # of an entry that is there no longer, and cannot be called either
+            ! remove
+            <L notifications/tools/list_changed
+            > 5 tools/list {"cursor": "$tools"}
             < 5 -32602 "cursor"
-            > 6 tools/list {"cursor": ""}
-            < 6 -32602 "cursor"
-            """, era=era)
+            > 6 tools/call {"name": "a"}
+            < 6 -32602 {"name": "a"}
+            """, era=era, remove=lambda: server.remove_tool("a"))
 
-    def test_a_full_last_page_has_no_cursor(self):
-        server = Server("s", page_size=2)
-        for n in range(2):
-            server.add_tool(lambda: None, name="t%d" % n)
-        play(server, '> 1 tools/list\n<= 1 {"tools": ["...", "..."]}', era="legacy")
-
-    def test_a_cursor_survives_additions_and_removals(self):
+    def test_a_cursor_survives_changes(self):
+        """No entry is doubled or left out, because the cursor is no position; a tool
+        that is added again keeps its place."""
         server = Server("s", page_size=2)
         for n in range(6):
             server.add_tool(lambda: None, name="t%d" % n)
 
         def change():
             server.remove_tool("t0")
-            server.remove_tool("t1")    # the tool that the cursor points after
             server.remove_tool("t4")
-            server.add_tool(lambda: None, name="t6")
+            for name in "t2", "t6", "t1":
+                server.add_tool(lambda: None, name=name, title="new")
 
-        play(server, """
-            > 1 tools/list
-            < 1 {"tools": [{"name": "t0"}, {"name": "t1"}], "nextCursor": "$next"}
-            ! change
-            > 2 tools/list {"cursor": "$next"}
-            < 2 {"tools": [{"name": "t2"}, {"name": "t3"}], "nextCursor": "$next2"}
-            > 3 tools/list {"cursor": "$next2"}
-            < 3 {"tools": [{"name": "t5"}, {"name": "t6"}]}
-            """, era="modern", change=change)
-
-    def test_a_tool_added_again_keeps_its_place_in_the_list(self):
-        server = Server("s", page_size=1)
-        for name in "abc":
-            server.add_tool(lambda: None, name=name)
-        play(server, """
-            > 1 tools/list
-            < 1 {"tools": [{"name": "a"}], "nextCursor": "$next"}
-            ! add_again
-            > 2 tools/list {"cursor": "$next"}
-            < 2 {"tools": [{"name": "b"}], "nextCursor": "$next2"}
-            > 3 tools/list {"cursor": "$next2"}
-            <= 3 {"tools": [{"name": "c", "title": "new", "inputSchema": "..."}],
-                "resultType": "...", "ttlMs": 0, "cacheScope": "...", "_meta": "..."}
-            """, era="modern", add_again=lambda: [
-                server.add_tool(lambda: None, name=name, title="new") for name in "ca"])
+        with quiet():
+            play(server, """
+                > 1 tools/list
+                < 1 {"tools": [{"name": "t0"}, {"name": "t1"}], "nextCursor": "$next"}
+                ! change
+                > 2 tools/list {"cursor": "$next"}
+                < 2 {"tools": [{"name": "t2", "title": "new"}, {"name": "t3"}],
+                    "nextCursor": "$next2"}
+                > 3 tools/list {"cursor": "$next2"}
+                < 3 {"tools": [{"name": "t5"}, {"name": "t6"}]}
+                """, era="modern", change=change)
 
     @both_eras
     def test_resources(self, era):
         server = Server("s")
         server.resource("r://text", mime_type="text/markdown", title="T", size=5)(
             lambda: "# hi\n")
-        server.resource("r://blob", name="blob")(lambda: b"\0\1")
-        server.resource("r://data")(lambda: {"a": 1})
-        server.resource("r://fails")(lambda: 1 / 0)
+
+        def fails():
+            return 1 / 0
+
+        server.add_resource("r://fails", fails, name=None)
 
         @server.resource("r://{city}/now")
         def now(city: str) -> str:
@@ -3677,68 +3254,34 @@ class Test10Lists(unittest.TestCase):
             play(server, """
                 > 1 resources/list
                 < 1 {"resources": [{"uri": "r://text", "mimeType": "text/markdown",
-                    "title": "T", "size": 5}, {"uri": "r://blob", "name": "blob"},
-                    "...", "..."]}
+                    "title": "T", "size": 5}, {"uri": "r://fails", "name": "fails"}]}
                 > 2 resources/templates/list
                 < 2 {"resourceTemplates": [{"uriTemplate": "r://{city}/now", "name":
                     "now"}]}
                 > 3 resources/read {"uri": "r://text"}
                 < 3 {"contents": [{"uri": "r://text", "mimeType": "text/markdown",
                     "text": "# hi\\n"}]}
-                > 4 resources/read {"uri": "r://blob"}
-                < 4 {"contents": [{"uri": "r://blob", "blob": "AAE="}]}
-                > 5 resources/read {"uri": "r://data"}
-                < 5 {"contents": [{"mimeType": "application/json", "text":
-                    "...\\"a\\"..."}]}
-                > 6 resources/read {"uri": "r://New%20York/now"}
-                < 6 {"contents": [{"uri": "r://New%20York/now", "text": "now in New
+                > 4 resources/read {"uri": "r://New%20York/now"}
+                < 4 {"contents": [{"uri": "r://New%20York/now", "text": "now in New
                     York"}]}
-                > 7 resources/read {"uri": "r://nothing"}
-                <L 7 -32002 {"uri": "r://nothing"}
-                <M 7 -32602 {"uri": "r://nothing"}
-                > 8 resources/read {}
-                < 8 -32602 "uri"
-                > 9 resources/read {"uri": ["r://text"]}
-                < 9 -32602 "uri"
-                > 10 resources/read {"uri": "r://fails"}
-                < 10 -32603
-                > 11 resources/read {"uri": ""}
-                <L 11 -32002 {"uri": ""}
-                <M 11 -32602 {"uri": ""}
+                > 5 resources/read {"uri": "r://nothing"}
+                <L 5 -32002 {"uri": "r://nothing"}
+                <M 5 -32602 {"uri": "r://nothing"}
+                > 6 resources/read {"uri": "r://fails"}
+                < 6 -32603
                 """, era=era)
 
-    def test_a_resource_without_a_name_has_that_of_its_function(self):
-        server = Server("s")
+    def test_what_cannot_work_is_told_when_it_is_made(self):
+        for make, text in (
+                (lambda: Server("s").add_resource("no address", lambda: ""), "scheme"),
+                (lambda: Server("s", state_secret=b"swordfish"), "16 bytes"),
+                (lambda: Message("system", "hi"), "role"),
+                (lambda: Message(None, "hi"), "role"),
+                (lambda: McpError("oops", "no"), "an error code must be an int")):
+            with self.subTest(text), self.assertRaisesRegex(
+                    (ValueError, TypeError), text):
+                make()
 
-        def config():
-            return ""
-
-        server.add_resource("r://x", config, name=None)
-        play(server, """
-            > 1 resources/list
-            < 1 {"resources": [{"uri": "r://x", "name": "config"}]}
-            """, era="legacy")
-
-    def test_a_resource_needs_a_uri_with_a_scheme(self):
-        with self.assertRaisesRegex(ValueError, "needs a URI with a scheme"):
-            Server("s").add_resource("no address", lambda: "")
-
-    def test_a_prompt_message_may_be_a_dict(self):
-        server = Server("s")
-        server.prompt(name="p")(lambda: [{"role": "assistant", "content": "hi"}])
-        play(server, """
-            > 1 prompts/get {"name": "p"}
-            < 1 {"messages": [{"role": "assistant", "content": {"type": "text",
-                "text": "hi"}}]}
-            """, era="legacy")
-
-    def test_a_prompt_message_needs_a_known_role(self):
-        for role in "system", None:
-            with self.assertRaisesRegex(ValueError, "role"):
-                Message(role, "hi")
-
-    @clause("2025-11-25/server/prompts",
-            "Missing required arguments: `-32602` (Invalid params)")
     @both_eras
     def test_prompts(self, era):
         server = Server("s")
@@ -3746,96 +3289,52 @@ class Test10Lists(unittest.TestCase):
         @server.prompt(title="R")
         def review(code: str, language: str = "python") -> list:
             "Review code."
-            return ["Review this " + language,
-                    mcp_min.Message("assistant", mcp_min.Text(code))]
+            return ["Review this " + language, Message("assistant", Text(code)),
+                    {"role": "assistant", "content": "hi"}]
 
-        server.add_prompt(lambda: 1 / 0, name="fails")
-        with quiet():
-            play(server, """
-                > 1 prompts/list
-                < 1 {"prompts": [{"name": "review", "title": "R", "description": "Review
-                    code.", "arguments": [{"name": "code", "required": true}, {"name":
-                    "language", "required": false}]}, {"name": "fails"}]}
-                > 2 prompts/get {"name": "review", "arguments": {"code": "1+1"}}
-                < 2 {"messages": [{"role": "user", "content": {"type": "text", "text":
-                    "Review this python"}}, {"role": "assistant", "content": {"type":
-                    "text", "text": "1+1"}}]}
-                > 3 prompts/get {"name": "review"}
-                < 3 -32602 "code"
-                > 4 prompts/get {"name": "nope"}
-                < 4 -32602 {"name": "nope"}
-                > 5 prompts/get {"name": 5}
-                < 5 -32602
-                > 6 prompts/get {"name": "review", "arguments": []}
-                < 6 -32602 "arguments"
-                > 7 prompts/get {"name": "review", "arguments": {"code": 7}}
-                < 7 -32602 "code"
-                > 8 prompts/get {"name": "fails"}
-                < 8 -32603
-                """, era=era)
-
-    def test_completion_for_a_uri_uses_the_template_that_matches_it(self):
-        server = Server("s")
-        server.resource("note://{name}")(lambda name: "")
-        server.completion("note://{name}", "name")(lambda value: [value + "!"])
         play(server, """
-            > 1 completion/complete {"ref": {"type": "ref/resource", "uri": "note://x"},
-                "argument": {"name": "name", "value": "a"}}
-            < 1 {"completion": {"values": ["a!"]}}
-            """, era="legacy")
+            > 1 prompts/list
+            < 1 {"prompts": [{"name": "review", "title": "R", "description": "Review
+                code.", "arguments": [{"name": "code", "required": true}, {"name":
+                "language", "required": false}]}]}
+            > 2 prompts/get {"name": "review", "arguments": {"code": "1+1"}}
+            < 2 {"messages": [
+                {"role": "user", "content": {"text": "Review this python"}},
+                {"role": "assistant", "content": {"type": "text", "text": "1+1"}},
+                {"role": "assistant", "content": {"type": "text", "text": "hi"}}]}
+            """, era=era)
 
     @clause("2025-11-25/server/utilities/completion", "Maximum 100 items per response")
     @both_eras
     def test_completion(self, era):
+        """Of the template that is named, not of one whose URIs match its text."""
         server = Server("s")
-        server.add_prompt(lambda language, framework: "", name="review")
-        server.resource("r://{city}/now")(lambda city: "")
+        server.add_prompt(lambda language: "", name="review")
+        server.resource("r://{city}")(lambda city: "")
+        server.resource("r://{city}-{day}")(lambda city, day: "")
 
         @server.completion("review", "language")
         def languages(value: str):
             return [value + str(n) for n in range(250)]
 
-        @server.completion("review", "framework")
-        def frameworks(value: str, context: dict):
-            return [context["language"] + "-" + value]
-
-        @server.completion("r://{city}/now", "city")
-        def cities(value):
-            return ("Oslo",)
+        @server.completion("r://{city}-{day}", "day")
+        def days(value: str, context: dict):
+            return (context["city"],)
 
         names = play(server, """
             > 1 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
                 "argument": {"name": "language", "value": "py"}}
             < 1 {"completion": {"values": "$values", "total": 250, "hasMore": true}}
-            > 2 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
-                "argument": {"name": "framework", "value": "fla"}, "context":
-                {"arguments": {"language": "python"}}}
-            < 2 {"completion": {"values": ["python-fla"], "total": 1, "hasMore": false}}
-            > 3 completion/complete {"ref": {"type": "ref/resource", "uri":
-                "r://{city}/now"}, "argument": {"name": "city", "value": ""}}
-            < 3 {"completion": {"values": ["Oslo"]}}
-            > 4 completion/complete {"ref": {"type": "ref/prompt", "name": "nope"},
-                "argument": {"name": "x", "value": ""}}
-            < 4 -32602
-            > 5 completion/complete {"argument": {"name": "x", "value": ""}}
-            < 5 -32602
-            > 6 completion/complete {"ref": {"type": "ref/prompt", "name": "review"}}
-            < 6 -32602
-            > 7 completion/complete {"ref": "review", "argument": {"name": "x", "value":
-                ""}}
-            < 7 -32602
-            > 8 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
-                "argument": {"name": "language", "value": 7}}
-            < 8 -32602
+            > 2 completion/complete {"ref": {"type": "ref/resource", "uri":
+                "r://{city}-{day}"}, "argument": {"name": "day", "value": ""},
+                "context": {"arguments": {"city": "Oslo"}}}
+            < 2 {"completion": {"values": ["Oslo"], "total": 1, "hasMore": false}}
             """, era=era)
         self.assertEqual(names["values"], ["py%d" % n for n in range(100)])
 
 
 def host_thread(test):
-    """The thread of a host that runs handlers itself, and its ``run_handler``.
-
-    The thread ends with the test.
-    """
+    """A host's thread, which ends with the test, and its ``run_handler``."""
     jobs = queue.Queue()
     thread = threading.Thread(target=lambda: [job() for job in iter(jobs.get, None)])
     thread.start()
@@ -3844,12 +3343,19 @@ def host_thread(test):
     return thread, jobs.put
 
 
+def serve_one_call(server, **options):
+    """Serve one stateless call of `tool` over finite streams; return its text."""
+    request, written = message('1 modern tools/call {"name": "tool"}'), io.BytesIO()
+    server.serve(io.BytesIO(json.dumps(request).encode() + b"\n"), written, **options)
+    return json.loads(written.getvalue())["result"]["content"][0]["text"]
+
+
 class Test10AsyncHandlers(unittest.TestCase):
     """`async def` handlers of a server share one event loop."""
 
     def test_all_calls_to_a_server_run_on_one_event_loop(self):
-        """Calls on another connection do too.  Another server has its own event loop,
-        and a server that is served again has a new one."""
+        """Those on another connection too.  A server that is served again has a new
+        one."""
         loops = []
 
         async def note() -> str:
@@ -3860,50 +3366,55 @@ class Test10AsyncHandlers(unittest.TestCase):
         for server in first, second:
             server.tool(note)
         with Client(first) as client, Client(first) as other, Client(second) as third:
-            names = {caller.call_tool("note").text
-                     for caller in (client, client, other, third)}
-        self.assertEqual(names, {"mcp event loop"})
+            for caller in client, client, other, third:
+                self.assertEqual(caller.call_tool("note").text, "mcp event loop")
         self.assertEqual([loops.index(loop) for loop in loops], [0, 0, 0, 3])
         self.assertEqual([loop.is_closed() for loop in loops], [True] * 4)
-        with Client(first) as client:  # served again
+        with Client(first) as client:
             client.call_tool("note")
         self.assertNotIn(loops[-1], loops[:-1])
 
-    def test_a_coroutine_that_waits_holds_no_worker(self):
-        """Fails (by hanging) if each keeps the thread that called it."""
-        server, arrived = Server("s", max_workers=1), []
+    def test_a_worker_waits_for_the_coroutine(self):
+        """Fails if a coroutine gives its worker back while it waits, so that more than
+        `max_workers` run at once."""
+        server, running, most = Server("s", max_workers=2), [], []
+        release = gate("release")
 
         @server.tool
-        async def meet() -> str:
-            arrived.append(asyncio.get_running_loop().create_future())
-            if len(arrived) == 50:
-                for future in arrived:
-                    future.set_result(None)
-            await arrived[-1]
-            return "met"
+        async def hold():
+            running.append(1)
+            most.append(len(running))
+            await asyncio.get_running_loop().run_in_executor(None, release.wait)
+            running.pop()
 
-        with Client(server) as client:
-            calls = [client.submit_tool("meet") for _ in range(50)]
-            self.assertEqual({call.result(PATIENCE).text for call in calls}, {"met"})
+        play(server, """
+            > 1 tools/call {"name": "hold"}
+            > 2 tools/call {"name": "hold"}
+            > 3 tools/call {"name": "hold"}
+            ! two_run
+            < fence
+            ! release
+            <* 1 {"isError": false}
+            <* 2 {"isError": false}
+            <* 3 {"isError": false}
+            """, era="legacy", release=release.set,
+             two_run=lambda: wait_until(lambda: len(most) == 2))
+        self.assertEqual((len(most), max(most)), (3, 2))
 
-    def test_subprocesses_executors_and_timeouts_work_in_a_handler(self):
+    def test_subprocesses_and_timeouts_work_in_a_handler(self):
         server = Server("s")
 
         @server.tool
-        async def work() -> list:
+        async def work() -> str:
             child = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", "-c", "print(5)",
                 stdout=asyncio.subprocess.PIPE)
-            out, _ = await child.communicate()
-            loop = asyncio.get_running_loop()
-            thread = await loop.run_in_executor(None, threading.get_ident)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.sleep(60), 0.001)
-            both = await asyncio.gather(asyncio.sleep(0, 1), asyncio.sleep(0, 2))
-            return [out.decode().strip(), thread == threading.get_ident(), both]
+            return (await child.communicate())[0].decode().strip()
 
         with Client(server) as client:
-            self.assertEqual(client.call_tool("work").data, ["5", False, [1, 2]])
+            self.assertEqual(client.call_tool("work").text, "5")
 
     def test_sys_exit_in_a_coroutine_ends_no_other_handler(self):
         server = Server("s")
@@ -3944,44 +3455,17 @@ class Test10AsyncHandlers(unittest.TestCase):
 
         @server.tool
         async def overtake(ctx: Context) -> str:
-            contents = await ctx.read_resource("s://now")
             await ctx.wait(0.001)
-            return contents[0].text + await ctx.once("k", later)
-
-        @server.resource("s://now")
-        async def now() -> str:
-            return "now"
-
-        async def later():
-            return " or later"
+            return "overtaken"
 
         def answer(message, schema, params):
             if message == "One?":
-                self.assertEqual(other.call_tool("overtake").text, "now or later")
+                self.assertEqual(other.call_tool("overtake").text, "overtaken")
             return {"value": {"One?": "x", "Two?": 2}[message]}
 
         with Client(server, mode=era) as other, Client(
                 server, mode=era, elicitation_handler=answer) as client:
             self.assertEqual(client.call_tool("ask").text, "x 2")
-
-    @both_eras
-    def test_a_question_that_is_not_awaited_is_an_error_that_names_the_fix(self, era):
-        server = Server("s")
-
-        @server.tool
-        async def look(ctx: Context) -> str:
-            return ctx.elicit("?", str).action
-
-        @server.tool
-        async def forget(ctx: Context) -> str:
-            ctx.elicit("?", str)
-            return "done"
-
-        with quiet(), Client(server, mode=era, elicitation_handler=lambda *_: {
-                "value": "x"}) as client:
-            for tool in "look", "forget":
-                text = client.call_tool(tool, raise_on_error=False).text
-                self.assertIn("`await ctx.elicit(…)`", text)
 
     def test_notifications_are_sent_whether_or_not_they_are_awaited(self):
         server, steps, logs = Server("s"), [], []
@@ -4015,18 +3499,222 @@ class Test10AsyncHandlers(unittest.TestCase):
         server = Server("s", run_handler=run_handler, lifespan=lifespan)
 
         @server.tool
-        async def where(ctx: Context) -> bool:
+        async def where() -> bool:
             loops.append(asyncio.get_running_loop())
             await asyncio.sleep(0.001)
-            return threading.current_thread() is host and (
-                (await ctx.elicit("?", bool)).data)
+            return threading.current_thread() is host
 
-        with Client(server, mode=LATEST,
-                    elicitation_handler=lambda *_: {"value": True}) as client:
+        with Client(server) as client:
             calls = [client.submit_tool("where") for _ in range(3)]
             self.assertEqual([call.result().data for call in calls], [True] * 3)
         wait_until(lambda: len(loops) == 5)
         self.assertEqual(len(set(loops)), 1)
+
+
+@unittest.skipUnless(sqlite3, "this Python has no sqlite3")
+class Test10Unthreaded(unittest.TestCase):
+    """`threaded=False`: all handlers run on the thread that serves; under
+    `Client(server)` on the thread that waits for a result."""
+
+    def bank(self):
+        """A server whose handlers all use one sqlite3 connection, which refuses every
+        thread but the one that has opened it."""
+        server = Server("bank", threaded=False)
+        rows, server.heard = sqlite3.connect(":memory:"), []
+        self.addCleanup(rows.close)
+        rows.execute("create table rows (n)")
+
+        @server.tool
+        def add(n: int) -> int:
+            return rows.execute("insert into rows values (?)", [n]).lastrowid
+
+        @server.tool
+        def deposit(ctx: Context) -> int:
+            n = ctx.elicit("How much?", int).data
+            return ctx.once("add", lambda: add(n))
+
+        @server.tool
+        async def deposit_later(ctx: Context) -> int:
+            async def add_later():
+                await asyncio.sleep(0.001)
+                return add(n)
+
+            n = (await ctx.elicit("How much?", int)).data
+            await ctx.read_resource("bank://total")
+            return await ctx.once("add", add_later)
+
+        @server.resource("bank://total")
+        def total() -> str:
+            return str(rows.execute("select sum(n) from rows").fetchone()[0])
+
+        server.prompt(name="report")(lambda: "Report " + total())
+        server.completion("report", "n")(lambda value: [total()])
+        server.method("acme/total")(lambda: total())
+        server.method("notifications/acme")(lambda: server.heard.append(total()))
+        server.middleware(lambda ctx, method, params, call_next: (
+            rows.execute("select 1") and call_next(ctx, method, params)))
+        return server
+
+    @both_eras
+    def test_a_client_of_the_server_needs_nothing_else(self, era):
+        """Fails if one of the handlers runs on another thread, or if `threaded` is not
+        the default of Client(server)."""
+        server = self.bank()
+        with Client(server, mode=era, timeout=PATIENCE,
+                    elicitation_handler=lambda *_: {"value": 3}) as client:
+            self.assertEqual(client.call_tool("add", {"n": 1}).data, 1)
+            self.assertEqual(client.call_tool("deposit").data, 2)
+            self.assertEqual(client.call_tool("deposit_later").data, 3)
+            submitted = client.submit_tool("add", {"n": 4})
+            self.assertEqual(submitted.result(PATIENCE).data, 4)
+            self.assertEqual(client.read_resource("bank://total")[0].text, "11")
+            self.assertEqual(client.get_prompt("report")["messages"][0]["content"],
+                             {"type": "text", "text": "Report 11"})
+            self.assertEqual(client.complete("report", "n", "")["values"], ["11"])
+            client.notify("notifications/acme")
+            self.assertEqual(client.request("acme/total")["result"], "11")
+            self.assertEqual(server.heard, ["11"])
+
+    def test_a_lifespan_is_entered_and_left_on_the_thread_of_the_client(self):
+        opened = []
+
+        def plain(server):
+            with contextlib.closing(sqlite3.connect(":memory:")) as rows:
+                opened.append(rows)
+                yield rows
+                rows.execute("select 1")
+
+        async def awaited(server):
+            for rows in plain(server):
+                await asyncio.sleep(0)
+                yield rows
+                await asyncio.sleep(0)
+
+        for lifespan in plain, awaited:
+            server = Server("s", threaded=False, lifespan=lifespan)
+
+            @server.tool
+            def one(ctx: Context) -> int:
+                return ctx.lifespan_context.execute("select 1").fetchone()[0]
+
+            with self.subTest(lifespan.__name__):
+                with Client(server, timeout=PATIENCE) as client:
+                    self.assertEqual(client.call_tool("one").data, 1)
+                with self.assertRaisesRegex(sqlite3.ProgrammingError, "closed"):
+                    opened.pop().execute("select 1")
+
+    def test_it_is_the_default_of_run(self):
+        """With a connection that the main thread opened before `run`."""
+        with process("""
+                import sqlite3
+                server = Server("s", threaded=False)
+                rows = sqlite3.connect(":memory:")
+
+                @server.tool
+                def one() -> int:
+                    return rows.execute("select 1").fetchone()[0]
+
+                server.run()
+                print(rows.execute("select 2").fetchone()[0], file=sys.stderr)
+                """) as server:
+            play(server, '> 1 modern tools/call {"name": "one"}\n'
+                 '< 1 {"structuredContent": {"result": 1}}\n> EOF')
+            self.assertEqual((server.exit(), server.stderr), (0, "2\n"))
+
+    def test_it_is_the_default_of_serve_which_may_say_otherwise(self):
+        here = threading.current_thread().name
+        for default, given, runs_here in (
+                (False, {}, True), (False, {"threaded": True}, False),
+                (True, {"threaded": False}, True)):
+            server = Server("s", threaded=default)
+            server.add_tool(lambda: threading.current_thread().name, name="tool")
+            self.assertEqual(serve_one_call(server, **given) == here, runs_here)
+
+    @both_eras
+    def test_a_failing_handler_does_not_end_the_client(self, era):
+        server = Server("s", threaded=False)
+        server.tool(lambda: 1 / 0, name="fail")
+        server.tool(lambda: sys.exit(3), name="leave")
+        with quiet(), Client(server, mode=era, timeout=PATIENCE) as client:
+            for tool in "fail", "leave", "fail":
+                self.assertTrue(client.call_tool(tool, raise_on_error=False).is_error)
+            self.assertEqual(len(client.list_tools()), 2)
+
+
+class Test10AsyncSteps(unittest.TestCase):
+    """An `async def` handler awaits steps, resources and answers wherever it runs."""
+
+    def check(self, era, **options):
+        server = Server("s", **options)
+
+        @server.resource("s://x")
+        async def later() -> str:
+            await asyncio.sleep(0)
+            return "later"
+
+        @server.tool
+        async def work(ctx: Context) -> str:
+            async def step():
+                await asyncio.sleep(0)
+                return "step"
+
+            steps = [await ctx.once("async", step),
+                     await ctx.once("def", lambda: "def"),
+                     (await ctx.read_resource("s://x"))[0].text]
+            await ctx.report_progress(1)
+            await ctx.wait(0.001)
+            answer = await ctx.elicit("Sure?", bool, key="q")
+            return " ".join([*steps, str(answer.data)])
+
+        yes = '{"action": "accept", "content": {"value": true}}'
+        play(server, """
+            > 1 tools/call {"name": "work"}
+            < $q elicitation/create {"message": "Sure?"}
+            > $q %s
+            < 1 {"content": [{"text": "step def later True"}]}
+            """ % yes if era == "legacy" else """
+            > 1 tools/call {"name": "work"}
+            < 1 {"resultType": "input_required", "requestState": "$s"}
+            > 2 tools/call {"name": "work", "requestState": "$s", "inputResponses":
+                {"q": %s}}
+            < 2 {"content": [{"text": "step def later True"}]}
+            """ % yes, era=era)
+
+    @both_eras
+    def test_wherever_it_runs(self, era):
+        """Fails (no response) if the thread that awaits wants to run the loop too."""
+        _, run_handler = host_thread(self)
+        for options in {}, {"threaded": False}, {"run_handler": run_handler}:
+            with self.subTest(**options):
+                self.check(era, **options)
+
+    @both_eras
+    def test_without_threads(self, era):
+        """Fails if whatever needs a thread has none to run on."""
+        with mock.patch.object(mcp_min, "start_thread", lambda *_: False):
+            for threaded in True, False:
+                self.check(era, threaded=threaded)
+
+    def test_plain_handlers_of_a_host(self):
+        """One may read a resource, and those of notifications run there too.  Fails (by
+        a timeout) if the thread waits for itself."""
+        host, run_handler = host_thread(self)
+        server, threads = Server("s", run_handler=run_handler), queue.Queue()
+        server.method("notifications/acme")(
+            lambda: threads.put(threading.current_thread()))
+
+        @server.resource("s://x")
+        def x() -> str:
+            return threading.current_thread().name
+
+        @server.tool
+        def read(ctx: Context) -> str:
+            return ctx.read_resource("s://x")[0].text
+
+        with Client(server, timeout=PATIENCE) as client:
+            self.assertEqual(client.call_tool("read").text, host.name)
+            client.notify("notifications/acme")
+            self.assertIs(threads.get(timeout=PATIENCE), host)
 
 
 LIFESPAN_SERVER = textwrap.dedent("""
@@ -4040,7 +3728,6 @@ LIFESPAN_SERVER = textwrap.dedent("""
     server = Server("s", lifespan=lifespan)
     @server.tool
     async def same(ctx: Context) -> bool:
-        assert ctx.request_context.lifespan_context is ctx.lifespan_context
         return ctx.lifespan_context["loop"] is asyncio.get_running_loop()
     """)
 
@@ -4048,39 +3735,28 @@ LIFESPAN_SERVER = textwrap.dedent("""
 class Test10Decorated(unittest.TestCase):
     """Tools inside of decorators, and servers with two kinds of connections."""
 
-    def test_a_decorated_async_tool_that_raises_runs_once(self):
+    def test_a_decorator_may_wait_for_an_async_tool_or_raise(self):
+        """Fails if what `wraps` an `async def` is taken for one, or runs twice."""
         calls, server = [], Server("s")
-
-        def decorate(function):
-            @functools.wraps(function)
-            def decorated():
-                calls.append(1)
-                raise OSError("no luck")
-            return decorated
-
-        async def tool():
-            """Never reached."""
-
-        server.tool(decorate(tool))
-        with Client(server) as client, quiet():
-            result = client.call_tool("tool", raise_on_error=False)
-        self.assertEqual((result.text, calls), ("OSError: no luck", [1]))
-
-    def test_a_decorator_may_wait_for_an_async_tool(self):
-        server = Server("s")
-
-        def decorate(function):
-            @functools.wraps(function)
-            def decorated():
-                return asyncio.run(function())
-            return decorated
 
         async def tool():
             return "done"
 
-        server.tool(decorate(tool))
-        with Client(server) as client:
-            self.assertEqual(client.call_tool("tool").text, "done")
+        @functools.wraps(tool)
+        def wait():
+            return asyncio.run(tool())
+
+        @functools.wraps(tool)
+        def fail():
+            calls.append(1)
+            raise OSError("no luck")
+
+        server.add_tool(wait, name="wait")
+        server.add_tool(fail, name="fail")
+        with Client(server) as client, quiet():
+            self.assertEqual(client.call_tool("wait").text, "done")
+            result = client.call_tool("fail", raise_on_error=False)
+        self.assertEqual((result.text, calls), ("OSError: no luck", [1]))
 
     def test_an_unthreaded_connection_does_not_change_the_others(self):
         """Fails if both want to run the one event loop, or if a server that has served
@@ -4092,161 +3768,184 @@ class Test10Decorated(unittest.TestCase):
             await asyncio.sleep(0)
             return threading.current_thread().name
 
-        def call_unthreaded():
-            lines = io.BytesIO()
-            request = message('1 modern tools/call {"name": "tool"}', True)
-            server.serve(io.BytesIO(json.dumps(request).encode() + b"\n"), lines,
-                         threaded=False)
-            return json.loads(lines.getvalue())["result"]["content"][0]["text"]
-
-        with Client(server) as client:
-            self.assertEqual(client.call_tool("tool").text, "mcp event loop")
-            self.assertEqual(call_unthreaded(), "mcp event loop")
-            self.assertEqual(client.call_tool("tool").text, "mcp event loop")
-        self.assertEqual(call_unthreaded(), threading.current_thread().name)
-        with Client(server) as client:
-            self.assertEqual(client.call_tool("tool").text, "mcp event loop")
-
-    def test_an_unthreaded_async_tool_may_await_async_steps_and_resources(self):
-        """Fails (no response) if the thread that awaits wants to run the loop too."""
-        server = Server("s")
-
-        @server.resource("a://b")
-        async def read():
-            return "text"
-
-        @server.tool
-        async def tool(ctx: Context) -> str:
-            async def step():
-                await asyncio.sleep(0)
-                return "step"
-
-            [contents] = await ctx.read_resource("a://b")
-            return await ctx.once("k", step) + " " + contents.text
-
-        request = message('1 modern tools/call {"name": "tool"}', True)
-        written = io.BytesIO()
-        server.serve(io.BytesIO(json.dumps(request).encode() + b"\n"), written,
-                     threaded=False)
-        [content] = json.loads(written.getvalue())["result"]["content"]
-        self.assertEqual(content["text"], "step text")
-
-    def test_the_template_that_is_named_completes_its_arguments(self):
-        """Not another one whose URIs match the text of the template."""
-        server = Server("s")
-        server.resource("a://{x}")(lambda x: "")
-        server.resource("a://{x}-{y}")(lambda x, y: "")
-        server.completion("a://{x}-{y}", "y")(lambda value: ["found"])
-        with Client(server) as client:
-            found = client.complete("a://{x}-{y}", "y", "")["values"]
-        self.assertEqual(found, ["found"])
-
-    def test_a_tool_and_a_prompt_of_one_name_are_both_warned_of(self):
-        server = Server("s")
-        with quiet() as stderr:
-            for _ in range(2):
-                server.add_tool(lambda: None, name="a")
-                server.add_prompt(lambda: "", name="a")
-        self.assertEqual(stderr.getvalue().count("a is registered again"), 2)
+        for _ in range(2):
+            with Client(server) as client:
+                self.assertEqual(client.call_tool("tool").text, "mcp event loop")
+                self.assertEqual(serve_one_call(server, threaded=False),
+                                 "mcp event loop")
+                self.assertEqual(client.call_tool("tool").text, "mcp event loop")
+            self.assertEqual(serve_one_call(server, threaded=False),
+                             threading.current_thread().name)
 
 
 class Test10Diagnostics(unittest.TestCase):
     """What a server reports about mistakes, on stderr or in an error message."""
 
-    def test_a_tool_registered_twice_is_reported(self):
+    def test_what_is_registered_twice_is_reported(self):
+        """Fails if a tool and a prompt of one name are told once only."""
+        server = Server("s")
         with quiet() as stderr:
-            server = Server("s")
-            server.tool(lambda: 1, name="twice")
-            self.assertEqual(stderr.getvalue(), "")
-            server.tool(lambda: 2, name="twice")
-        self.assertEqual(stderr.getvalue(),
-                         "mcp_min: twice is registered again: the new one counts\n")
+            for count in 0, 2:
+                server.add_tool(lambda: None, name="a")
+                server.add_prompt(lambda: "", name="a")
+                self.assertEqual(stderr.getvalue().count("a is already registered"),
+                                 count)
+
+    def line_of(self, text):
+        """Where a report says that the line of this file is."""
+        with open(__file__, encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+        return "test_mcp_min.py:%d" % (1 + lines.index(text))
 
     def test_a_handler_that_ignores_its_cancellation_is_reported_once(self):
-        server, started = Server("s", max_workers=2), queue.Queue()
-        release = gate("release")
+        """Where it waits: neither inside of `threading` nor at the line of the handler
+        that led there."""
+        server, started, release = Server("s"), queue.Queue(), threading.Event()
         self.addCleanup(release.set)
 
-        @server.tool
-        def spin():
+        def wait_for_it():
             started.put(1)
             release.wait()  # the line that the report names
 
-        with open(__file__, encoding="utf-8") as file:
-            number = 1 + file.read().split("\n").index(
-                "            release.wait()  # the line that the report names")
-        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.05), \
-                quiet() as stderr, Client(server) as client:
-            calls = [client.submit_tool("spin"), client.submit_tool("spin")]
-            for call in calls:
-                started.get(timeout=PATIENCE)
-            for call in calls:
-                call.cancel()
-            wait_until(lambda: stderr.getvalue().count("still at") == 2)
-            release.set()
-        report = stderr.getvalue()
-        self.assertRegex(report, r"tools/call spin was cancelled 0.05 s ago, and is "
-                         r"still at .*test_mcp_min.py:%d\n" % number)
-        self.assertEqual(report.count("all 2 workers run calls that nobody waits for: "
-                                      "tools/call spin"), 1)
-
-    def test_a_coroutine_that_blocks_the_event_loop_is_reported(self):
-        server, started, release = Server("s"), gate("started"), gate("release")
+        @server.tool
+        def spin():
+            wait_for_it()
 
         @server.tool
         async def block():
-            started.set()
-            release.wait()
+            wait_for_it()
 
-        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.05), \
-                quiet() as stderr, Client(server) as client:
-            call = client.submit_tool("block")
-            started.wait()
-            call.cancel()
-            wait_until(lambda: "block was cancelled" in stderr.getvalue())
+        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.05), mock.patch.object(
+                mcp_min, "BLOCKED_SECONDS", 60), (
+                quiet()) as stderr, Client(server) as client:
+            calls = [client.submit_tool(name) for name in ("spin", "spin", "block")]
+            for _ in calls:
+                started.get(timeout=PATIENCE)
+            for call in calls:
+                call.cancel()
+            wait_until(lambda: stderr.getvalue().count("still at") == 3)
             release.set()
-        self.assertIn("test_mcp_min.py:", stderr.getvalue())
+        reports = stderr.getvalue().splitlines()
+        line = self.line_of("release.wait()  # the line that the report names")
+        self.assertEqual(len(reports), 3)
+        for report in reports:
+            self.assertRegex(report, "(spin|block) was cancelled .*%s$" % line)
+
+    def test_a_coroutine_that_blocks_the_event_loop_is_named_once(self):
+        """While it blocks.  The report on another server is the fence: by then a second
+        one on the first would have come."""
+        first, second, release = Server("s"), Server("t"), threading.Event()
+        self.addCleanup(release.set)
+
+        @first.tool
+        async def block():
+            release.wait()  # the line that blocks
+
+        @second.tool
+        async def fence():
+            release.wait()  # the line of the fence
+
+        def count(text):
+            return stderr.getvalue().count(
+                self.line_of("release.wait()  # the line " + text))
+
+        with mock.patch.object(mcp_min, "BLOCKED_SECONDS", 0.02), quiet() as stderr, (
+                Client(first)) as client, Client(second) as other:
+            calls = [client.submit_tool("block"), client.submit_tool("block")]
+            wait_until(lambda: count("that blocks"))
+            calls.append(other.submit_tool("fence"))
+            wait_until(lambda: count("of the fence"))
+            release.set()
+            for call in calls:
+                call.result(PATIENCE)
+        self.assertEqual((count("that blocks"), count("of the fence")), (1, 1))
+        self.assertIn("blocks the event loop", stderr.getvalue())
 
     def test_a_traceback_shows_no_frame_of_the_library(self):
+        """An error that a tool reports on purpose has none."""
         server = Server("s")
 
         @server.tool
-        def fail():
-            raise ValueError("broken")
+        def fail(error: str):
+            raise {"bug": ValueError, "told": ToolError}[error]("broken")
 
         with quiet() as stderr, Client(server) as client:
-            client.call_tool("fail", raise_on_error=False)
+            for error in "bug", "told":
+                client.call_tool("fail", {"error": error}, raise_on_error=False)
         self.assertNotIn('File "' + mcp_min.__file__, stderr.getvalue())
-        self.assertIn("in fail\n", stderr.getvalue())
-
-    def test_a_value_that_is_no_json_is_reported_with_its_path(self):
-        server = Server("s")
-        server.tool(lambda: {"a": [1, {"b": object()}]}, name="f")
-        with quiet(), Client(server) as client:
-            self.assertIn("a: 1: b: a object cannot be written as JSON",
-                          client.call_tool("f", raise_on_error=False).text)
+        self.assertEqual(stderr.getvalue().count("in fail\n"), 1)
 
     def test_the_error_says_why_a_client_cannot_be_asked(self):
         server = Server("s")
 
         @server.tool
         def ask(ctx: Context) -> str:
-            return str("elicitation" in ctx.client_capabilities) + (
-                str(ctx.elicit("?", str)))
+            return str(ctx.elicit("?", str))
 
-        with Client(server, mode="2025-03-26", elicitation_handler=print) as client:
-            self.assertIn("Revision 2025-03-26 has no elicitation",
-                          str(raised(client.call_tool, "ask")))
-        with Client(server, mode="2025-06-18") as client:
-            self.assertIn("did not declare the capability: elicitation",
-                          str(raised(client.call_tool, "ask")))
+        for mode, handler, text in (
+                ("2025-03-26", print, "Revision 2025-03-26 has no elicitation"),
+                ("2025-06-18", None, "did not declare the capability: elicitation")):
+            with Client(server, mode=mode, elicitation_handler=handler) as client:
+                self.assertIn(text, str(raised(client.call_tool, "ask")))
 
-    def test_pydoc_documents_the_public_names(self):
+    def test_pydoc_shows_no_addresses(self):
         import pydoc
         text = pydoc.plain(pydoc.render_doc(mcp_min))
-        self.assertNotIn(" at 0x", text)
-        for name in "Server", "Client", "Context", "load_config":
-            self.assertIn(name, text)
+        self.assertEqual(re.findall(".* at 0x.*", text), [])
+
+
+class Test10Output(unittest.TestCase):
+    """What the program prints while it serves, and where the messages go."""
+
+    def test_what_a_tool_prints_is_on_stderr_at_once(self):
+        """Without `flush`.  Fails if it stays in a buffer until the server ends."""
+        with process("""
+                server, go = Server("s"), threading.Event()
+
+                @server.tool
+                def talk():
+                    print("printed")
+                    go.wait()
+
+                server.tool(go.set, name="go")
+                server.run()
+                """) as server:
+            server.say('1 tools/call {"name": "talk"}', "modern")
+            wait_until(lambda: server.stderr == "printed\n", "the line")
+            play(server, """
+                > 2 tools/call {"name": "go"}
+                <* 1 {"isError": false}
+                <* 2 {"isError": false}
+                > 3 server/discover
+                < 3 {}
+                > EOF
+                """, era="modern")
+
+    def test_a_program_may_have_moved_stdout_aside(self):
+        """By `dup2`, as programs do that load noisy libraries: messages go to
+        `sys.stdout`, not to descriptor 1, and both are as before at the end."""
+        with process("""
+                moved = os.dup(1)
+                os.dup2(2, 1)
+                sys.stdout = os.fdopen(moved, "w")
+                os.write(1, b"noise 1\\n")
+                server = Server("s")
+
+                @server.tool
+                def talk():
+                    print("printed")
+                    os.write(1, b"noise 2\\n")
+
+                server.run()
+                os.write(1, b"noise 3\\n")
+                print('{"jsonrpc": "2.0", "method": "after"}')
+                sys.stdout.flush()
+                """) as server:
+            response = server.ask('1 tools/call {"name": "talk"}', "modern")
+            self.assertIs(response["result"]["isError"], False)
+            self.assertEqual([end["method"] for end in server.hang_up()], ["after"])
+            self.assertEqual((server.exit(), server.stderr),
+                             (0, "noise 1\nprinted\nnoise 2\nnoise 3\n"))
 
 
 class Test10Lifespan(unittest.TestCase):
@@ -4269,39 +3968,21 @@ class Test10Lifespan(unittest.TestCase):
                 self.assertEqual(server.exit(), status)
                 self.assertEqual(server.stderr.split(), ["enter", "leave"])
 
-    def test_an_error_in_it_is_reported_and_ends_the_server(self):
-        for before, after in ("1/0", "yield"), ("yield", "1/0"):
-            with self.subTest(before), process(f"""
-                    async def lifespan(server):
-                        {before}
-                        {after}
-                        yield
-                    Server("s", lifespan=lifespan).run()
-                    """, "-I") as server:
-                server.hang_up()
-                self.assertEqual(server.exit(), 1)
-                self.assertIn("ZeroDivisionError", server.stderr)
-
     def test_it_may_be_a_plain_context_manager_or_a_generator(self):
         events = []
 
-        class Plain:
-            def __enter__(self):
-                events.append("enter")
-                return 5
-
-            def __exit__(self, *exc):
-                events.append("leave")
-
         def generator(server):
-            with Plain() as value:
-                yield value
+            events.append("enter")
+            yield 5
+            events.append("leave")
 
         async def async_generator(server):
-            with Plain() as value:
-                yield value
+            events.append("enter")
+            yield 5
+            events.append("leave")
 
-        for lifespan in (lambda server: Plain()), generator, async_generator:
+        plain = contextlib.contextmanager(generator)
+        for lifespan in plain, generator, async_generator:
             server = Server("s", lifespan=lifespan)
 
             @server.tool
@@ -4315,88 +3996,34 @@ class Test10Lifespan(unittest.TestCase):
             wait_until(lambda: len(events) % 4 == 0)
         self.assertEqual(events, ["enter", "call", "call", "leave"] * 3)
 
-    def test_one_that_does_not_end_times_out(self):
-        server = Server("s", lifespan=endless)
-        with mock.patch.object(mcp_min, "LIFESPAN_SECONDS", 0.01), quiet(), (
-                self.assertRaisesRegex(TimeoutError, "lifespan")):
-            play(server, "> 1 ping\n< 1 {}", era="legacy")
+    def test_an_error_in_it_ends_the_server(self):
+        """So does one that does not end in time."""
+        async def fails_first(server):
+            yield 1 / 0
 
-    def test_run_async_shares_the_loop_of_the_application(self):
-        with process(LIFESPAN_SERVER + textwrap.dedent("""
-            async def main():
-                application_loop = asyncio.get_running_loop()
-                @server.tool
-                async def shared() -> bool:
-                    return application_loop is asyncio.get_running_loop()
-                await server.run_stdio_async()
-                print("after", file=sys.stderr)
-            asyncio.run(main())
-            """), "-I") as server:
-            play(server, """
-                > handshake
-                > 1 tools/call {"name": "same"}
-                < 1 {"structuredContent": {"result": true}}
-                > 2 tools/call {"name": "shared"}
-                < 2 {"structuredContent": {"result": true}}
-                """)
-            server.hang_up()
-            self.assertEqual(server.exit(), 0)
-            self.assertEqual(server.stderr.split(), ["enter", "leave", "after"])
+        async def fails_last(server):
+            yield 0
+            yield 1 / 0
 
-    def test_run_async_ends_when_it_is_cancelled(self):
-        with process(LIFESPAN_SERVER + textwrap.dedent("""
-            async def main():
-                serving = asyncio.ensure_future(server.run_async("stdio"))
-                await asyncio.sleep(0.05)
-                serving.cancel()
-                try:
-                    await serving
-                except asyncio.CancelledError:
-                    print("cancelled", file=sys.stderr)
-            asyncio.run(main())
-            """), "-I") as server:
-            self.assertEqual(server.exit(), 0)
-            self.assertEqual(server.stderr.split(), ["enter", "leave", "cancelled"])
+        async def endless(server):
+            yield
+            await asyncio.sleep(600)
 
-
-async def endless(server):
-    """A lifespan that does not end in time."""
-    yield
-    await asyncio.sleep(600)
+        for lifespan, error in ((fails_first, ZeroDivisionError),
+                                (fails_last, ZeroDivisionError),
+                                (endless, TimeoutError)):
+            with self.subTest(lifespan.__name__), mock.patch.object(
+                    mcp_min, "LIFESPAN_SECONDS", 0.01 if lifespan is endless else 10), (
+                    quiet()), self.assertRaises(error):
+                Server("s", lifespan=lifespan).serve(io.BytesIO(), io.BytesIO())
 
 
 class Test10Extras(unittest.TestCase):
     """Custom methods, middleware, and the thread that runs a handler."""
 
     @both_eras
-    def test_custom_methods(self, era):
-        server, hints = Server("s"), []
-
-        @server.method("acme/reindex")
-        def reindex(params: dict, ctx: Context) -> dict:
-            ctx.notify("notifications/acme/step", {"n": 1})
-            if params.get("fail"):
-                raise ValueError("broken")
-            return {"count": params.get("count", 0)}
-
-        @server.method("notifications/acme/hint")
-        def hint(params: dict):
-            hints.append(params)
-
-        with quiet():
-            play(server, """
-                > 1 acme/reindex {"count": 7}
-                < notifications/acme/step {"n": 1}
-                < 1 {"count": 7}
-                > notifications/acme/hint {"x": 1}
-                > 2 acme/reindex {"fail": true}
-                < notifications/acme/step {"n": 1}
-                < 2 -32603
-                """, era=era)
-        self.assertEqual([params.get("x") for params in hints], [1])
-
-    @both_eras
     def test_middleware_wraps_every_handler(self, era):
+        """If it forgets to return, that is an error which names it."""
         server = zoo()
         called = []
 
@@ -4408,85 +4035,55 @@ class Test10Extras(unittest.TestCase):
             return call_next(ctx, method, params)
 
         @server.middleware
-        def inner(ctx, method, params, call_next):
-            called.append("inner")
-            return call_next(ctx, method, params)
-
-        play(server, """
-            > 1 tools/call {"name": "echo", "arguments": {"text": "x"}}
-            < 1 {"content": [{"text": "x"}]}
-            > 2 tools/call {"name": "same", "arguments": {"value": {}}}
-            < 2 -1 "closed"
-            """, era=era)
-        self.assertEqual([name for name in called if name != "initialize"],
-                         ["tools/call", "inner", "tools/call"])
-
-    @both_eras
-    def test_middleware_that_forgets_to_return_is_an_error(self, era):
-        server = zoo()
-
-        @server.middleware
         def forgetful(ctx, method, params, call_next):
-            call_next(ctx, method, params)
+            called.append("inner")
+            result = call_next(ctx, method, params)
+            if params.get("name") != "greet":
+                return result
 
         with quiet():
             play(server, """
                 > 1 tools/call {"name": "echo", "arguments": {"text": "x"}}
-                < 1 -32603 "forgetful"
+                < 1 {"content": [{"text": "x"}]}
+                > 2 tools/call {"name": "same", "arguments": {"value": {}}}
+                < 2 -1 "closed"
+                > 3 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
+                < 3 -32603 "forgetful"
                 """, era=era)
+        self.assertEqual(
+            called, ["tools/call", "inner", "tools/call", "prompts/get", "inner"])
 
-    @unittest.skipIf(os.name == "nt", "there closing a pipe waits for its reader")
-    @both_eras
-    def test_unthreaded_handlers_run_on_the_calling_thread(self, era):
+    def test_unthreaded_handlers_run_on_the_calling_thread(self):
         """They run one after the other.  Pings, cancellations, progress and answers
         are still handled while one runs."""
-        server, threads = Server("s"), []
-        started, release = gate("started"), gate("release")
+        server, threads = Server("s", threaded=False), []
+        release = gate("release")
 
         @server.tool
-        def hold(ctx: Context) -> str:
-            threads.append(threading.get_ident())
+        def hold(ctx: Context):
+            threads.append(threading.current_thread())
             ctx.report_progress(1)
-            started.set()
             release.wait()
-            ctx.check_cancelled()
-            return "held"
 
         @server.tool
         def ask(ctx: Context) -> str:
-            threads.append(threading.get_ident())
+            threads.append(threading.current_thread())
             return ctx.elicit("?", str).data
 
-        @server.tool
-        async def later(ctx: Context) -> str:
-            threads.append(threading.get_ident())
-            await asyncio.sleep(0)
-            return (await ctx.elicit("?", str)).data
-
-        (requests, to_server), (responses, to_client) = os.pipe(), os.pipe()
-        streams = [os.fdopen(fd, mode, 0) for fd, mode in (
-            (responses, "rb"), (to_server, "wb"), (requests, "rb"), (to_client, "wb"))]
-        serving = threading.Thread(target=lambda: server.serve(
-            *streams[2:], threaded=False))
-        serving.start()
-        steps = []
-        with Client(tuple(streams[:2]), mode=era, timeout=PATIENCE,
-                    elicitation_handler=lambda *_: {"value": "yes"}) as client:
-            held = client.submit_tool(
-                "hold", progress_handler=lambda *step: steps.append(step))
-            started.wait()
-            wait_until(lambda: steps)
-            client.list_tools() if era == MODERN else client.ping()
-            queued = client.submit_tool("ask")
-            held.cancel()
-            release.set()
-            self.assertEqual(queued.result(PATIENCE).text, "yes")
-            self.assertEqual(client.call_tool("later").text, "yes")
-        for stream in streams[:2]:
-            stream.close()
-        serving.join(PATIENCE)
-        self.assertFalse(serving.is_alive())
-        self.assertEqual(set(threads), {serving.ident})
+        with wire(server) as client:
+            play(client, """
+                > 1 tools/call {"name": "hold", "_meta": {"progressToken": "t"}}
+                < notifications/progress {"progressToken": "t"}
+                > 2 tools/call {"name": "ask"}
+                > notifications/cancelled {"requestId": 1}
+                < fence
+                ! release
+                < $q elicitation/create {}
+                < fence
+                > $q {"action": "accept", "content": {"value": "yes"}}
+                < 2 {"content": [{"text": "yes"}]}
+                """, era="legacy", release=release.set)
+            self.assertEqual(threads, [client._serving] * 2)
 
     def test_every_request_of_a_finite_stream_is_answered(self):
         """Fails if its end cancels the handlers after `drain_seconds`."""
@@ -4503,50 +4100,29 @@ class Test10Extras(unittest.TestCase):
                 server.serve(reader, writer)
                 self.assertEqual(writer.getvalue().count(b'"isError":false'), 5)
 
-    def test_run_handler_decides_which_thread_runs_a_handler(self):
-        host, run_handler = host_thread(self)
-        server, threads = Server("s", run_handler=run_handler), []
-
-        @server.tool
-        def where() -> str:
-            threads.append(threading.current_thread())
-            return "there"
-
-        play(server, """
-            > 1 tools/call {"name": "where"}
-            < 1 {"content": [{"text": "there"}]}
-            """, era="legacy")
-        self.assertEqual(threads, [host])
-
     def test_a_handler_that_run_handler_calls_twice_runs_once(self):
-        server = Server("s", run_handler=lambda job: (job(), job()))
-        ran = []
+        server, ran = Server("s", run_handler=lambda job: (job(), job())), []
         server.tool(lambda: ran.append("once"), name="run")
-        play(server, """
-            > 1 tools/call {"name": "run"}
-            < 1 {"content": []}
-            """, era="legacy")
+        play(server, '> 1 tools/call {"name": "run"}\n< 1 {"content": []}', "legacy")
         self.assertEqual(ran, ["once"])
 
     def test_a_wait_without_end_can_be_cancelled(self):
-        server, started, errors = Server("s"), gate("started"), []
+        server, started, ended = Server("s"), gate("started"), gate("Cancelled")
 
         @server.tool
         def wait(ctx: Context):
             started.set()
             try:
                 ctx.wait(math.inf)
-            except BaseException as error:
-                errors.append(type(error))
-                raise
+            except Cancelled:
+                ended.set()
 
         play(server, """
             > 1 tools/call {"name": "wait"}
             ! started
             > notifications/cancelled {"requestId": 1}
-            < fence
-            """, era="legacy", started=started.wait)
-        self.assertEqual(wait_until(lambda: errors), [Cancelled])
+            ! ended
+            """, era="legacy", started=started.wait, ended=ended.wait)
 
     def test_one_server_serves_several_connections(self):
         server = zoo()
@@ -4556,6 +4132,121 @@ class Test10Extras(unittest.TestCase):
             server.remove_tool("echo")
             for client in first, second:
                 play(client, "< notifications/tools/list_changed")
+
+    # -- what a handler can do ---------------------------------------------------------
+
+    @clause("2025-11-25/basic/utilities/ping",
+            "Either the client or server can initiate a ping by sending a `ping` "
+            "request.")
+    def test_a_handler_may_ping_its_client(self):
+        server = Server("s")
+
+        @server.tool
+        def plain(ctx: Context, timeout: float = 10) -> str:
+            try:
+                return str(ctx.ping(timeout=timeout))
+            except RequestTimeout:
+                return "gone"
+
+        @server.tool
+        async def later(ctx: Context) -> str:
+            return str(await ctx.ping())
+
+        for revision in LEGACY:
+            play(server, """
+                > handshake %s
+                > 1 tools/call {"name": "plain"}
+                < $a ping
+                > $a {}
+                < 1 {"content": [{"text": "None"}]}
+                > 2 tools/call {"name": "later"}
+                < $b ping
+                > $b -32601 "no pings here"
+                < 2 -32601 "no pings here"
+                > 3 tools/call {"name": "plain", "arguments": {"timeout": 0.01}}
+                < $c ping
+                < notifications/cancelled {"requestId": "$c"}
+                < 3 {"content": [{"text": "gone"}]}
+                > 4 modern tools/call {"name": "plain"}
+                < 4 -32601
+                """ % revision)
+        with Client(server, mode=LATEST) as client:
+            self.assertEqual(client.call_tool("later").text, "None")
+
+    def test_a_notification_of_ones_own(self):
+        """It gets the parameters, or all of them as `params`, and a Context that can
+        send, but neither ask nor report progress; an error in it harms nothing."""
+        server, received = Server("s"), queue.Queue()
+
+        @server.method("notifications/acme/plain")
+        def plain(x: int, ctx: Context):
+            received.put((x, ctx.request_id, ctx.cancelled, ctx.meta))
+            ctx.report_progress(1)
+            ctx.notify("notifications/acme/echo", {"x": x})
+
+        @server.method("notifications/acme/later")
+        async def later(params: dict):
+            await asyncio.sleep(0)
+            received.put(params)
+
+        @server.method("notifications/acme/fails")
+        def fails(ctx: Context):
+            for ask in functools.partial(ctx.elicit, "?", str), ctx.ping:
+                received.put(type(raised(ask)))
+            raise ValueError("broken")
+
+        for hello in "", "> handshake", "> 1 modern server/discover\n< 1 {}":
+            with self.subTest(hello), quiet() as stderr, wire(server) as client:
+                play(client, hello + """
+                    > notifications/acme/plain {"x": 1}
+                    < notifications/acme/echo {"x": 1}
+                    > notifications/acme/plain {"x": "not a number"}
+                    > notifications/acme/later {"y": [2]}
+                    > notifications/acme/fails
+                    > notifications/acme/later {"y": 3}
+                    > notifications/acme/unknown {}
+                    """)
+                self.assertEqual([received.get(timeout=PATIENCE) for _ in range(5)], [
+                    (1, None, False, {}), {"y": [2]}, McpError, McpError, {"y": 3}])
+            self.assertIn("ValueError: broken", stderr.getvalue())
+
+    def test_notifications_whose_handlers_are_behind_are_dropped(self):
+        """Fails if they fill memory while a handler runs, threaded or not."""
+        def check(threaded):
+            server, heard, go = Server("s", threaded=threaded), [], gate("go")
+
+            @server.method("notifications/acme")
+            def hear(n: int):
+                go.wait()
+                heard.append(n)
+
+            with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000), (
+                    wire(server)) as client:
+                for n in range(50):
+                    client.say('notifications/acme {"n": %d}' % n)
+                client.fence()
+                go.set()
+                wait_until(lambda: len(heard) > 4)  # so there is room again
+                client.say('notifications/acme {"n": 50}')
+                wait_until(lambda: heard[-1] == 50)
+            self.assertEqual(heard[:-1], [*range(len(heard) - 1)])
+            self.assertLess(len(heard), 15)
+
+        for threaded in True, False:
+            check(threaded)
+
+    def test_the_error_for_an_unknown_option_lists_the_known_ones(self):
+        server = Server("s")
+        for register, known in (
+                (server.add_tool, ("name title description annotations input_schema "
+                                   "output_schema icons meta")),
+                (server.add_prompt, "name title description icons meta"),
+                (functools.partial(server.add_resource, "s://x"),
+                 "name title description mime_type size annotations icons meta")):
+            with self.subTest(known), self.assertRaises(TypeError) as caught:
+                register(quiet, labels=1)
+            words = re.findall(r"\w+", str(caught.exception).partition("labels")[2])
+            self.assertLessEqual({*known.split()}, {*words})
 
 
 SIZE = {"type": "object", "required": ["size"],
@@ -4569,7 +4260,8 @@ def shop(name="shop", **options):
 
     @server.tool
     def order(item: str, ctx: Context, count: int = 1) -> str:
-        bill = ctx.once("bill", lambda: server.done.append("bill") or len(server.done))
+        ctx.once("bill", lambda: server.done.append("bill") or len(server.done))
+        bill = ctx.once("bill", lambda: server.done.append("another bill"))
         size = ctx.elicit("Which size?", SIZE, key="size")
         if size.action != "accept":
             return "not sold: " + size.action
@@ -4605,17 +4297,11 @@ def shop(name="shop", **options):
     def letter(ctx: Context) -> str:
         return "Dear " + ctx.elicit("To whom?", str, key="to").data
 
-    @server.resource("shop://{room}")
-    def room(room: str, ctx: Context) -> str:
-        return room + " " + ctx.elicit("Floor?", int, key="floor").data
-
-    @server.resource("shop://door")
-    def door(ctx: Context) -> str:
-        return "key " + str(ctx.elicit("Key?", int, key="key").data)
-
+    server.resource("shop://door")(lambda: "open")
     return server
 
 
+OBJECT_OF_OBJECTS = {"type": "object", "properties": {"x": {"type": "object"}}}
 RED = '{"color": {"action": "accept", "content": {"value": "red"}}}'
 MEDIUM = '{"size": {"action": "accept", "content": {"size": "M"}}}'
 ORDER = '"name": "order", "arguments": {"item": "hat", "count": 2}'
@@ -4626,16 +4312,6 @@ class Test10Questions(unittest.TestCase):
     `InputRequiredResult`, after which the handler is replayed."""
 
     # -- in a session ------------------------------------------------------------------
-
-    def test_a_notification_handler_cannot_ask_before_the_handshake(self):
-        server, errors = Server("s"), []
-
-        @server.method("notifications/acme")
-        def acme(ctx: Context):
-            errors.append(raised(ctx.elicit, "?", str))
-
-        play(server, "> notifications/acme {}")
-        self.assertIsInstance(wait_until(lambda: errors)[0], McpError)
 
     @clause("2025-11-25/client/elicitation", "elicitation/create")
     def test_in_a_session_the_server_asks_by_request(self):
@@ -4667,21 +4343,13 @@ class Test10Questions(unittest.TestCase):
                 "message": "Sign in", "elicitationId": "..."}
             > $e {"action": "decline"}
             < 4 {"content": [{"text": "decline"}]}
-            > 5 prompts/get {"name": "letter"}
-            < $f elicitation/create {"requestedSchema": {"properties": {"value":
-                {"type": "string"}}}}
-            > $f {"action": "accept", "content": {"value": "Ada"}}
-            < 5 {"messages": [{"content": {"text": "Dear Ada"}}]}
-            > 6 resources/read {"uri": "shop://door"}
-            < $g elicitation/create {"message": "Key?"}
-            > $g {"action": "accept", "content": {"value": 7}}
-            < 6 {"contents": [{"text": "key 7"}]}
-            > 7 tools/call {"name": "survey"}
+            > 5 tools/call {"name": "survey"}
             <* $h roots/list
             <* $i elicitation/create {"message": "Name?"}
             > $i {"action": "accept", "content": {"name": "Ada"}}
+            > $i {"action": "accept", "content": {"name": "Mallory"}}
             > $h {"roots": []}
-            < 7 {"structuredContent": {"roots": {"roots": []}, "name": {"action":
+            < 5 {"structuredContent": {"roots": {"roots": []}, "name": {"action":
                 "accept", "content": {"name": "Ada"}}}}
             """ % ORDER, era="legacy")
         self.assertEqual(server.done, ["bill", "sold"])
@@ -4689,20 +4357,17 @@ class Test10Questions(unittest.TestCase):
     @clause("2025-11-25/basic/lifecycle",
             "Implementations **SHOULD** establish timeouts for all sent requests")
     def test_a_question_without_an_answer_times_out(self):
-        server, timeouts = Server("s", max_workers=1), []
+        server = Server("s", max_workers=1)
 
         @server.tool
-        def ask(ctx: Context) -> str:
+        def ask(ctx: Context):
             for question in (
                     ctx.list_roots, functools.partial(ctx.sample, "?"),
                     functools.partial(ctx.elicit, "?", str),
                     functools.partial(ctx.elicit_url, "?", "https://x.io"),
                     functools.partial(ctx.ask, {"r": {"method": "roots/list"}})):
-                try:
+                with self.assertRaisesRegex(RequestTimeout, "no response"):
                     question(timeout=0.01)
-                except RequestTimeout as error:
-                    timeouts.append(str(error))
-            return "gave up"
 
         questions = "".join("""
             < $%d %s
@@ -4710,24 +4375,19 @@ class Test10Questions(unittest.TestCase):
             """ % (n, method, n) for n, method in enumerate((
                 "roots/list", "sampling/createMessage", "elicitation/create",
                 "elicitation/create", "roots/list")))
-        play(server, """
-            > 1 tools/call {"name": "ask"}
-            %s
-            < 1 {"content": [{"text": "gave up"}]}
-            """ % questions, era="legacy")
-        self.assertEqual(len(timeouts), 5)
-        self.assertRegex(timeouts[2], "elicitation/create: no response within")
+        play(server, '> 1 tools/call {"name": "ask"}\n%s\n< 1 {"isError": false}'
+             % questions, era="legacy")
 
     @clause("2026-07-28/client/elicitation",
             "limited to flat objects with primitive properties only")
     def test_a_form_is_flat(self):
-        """A type that a form cannot ask for is an error before anything is sent."""
+        """What a form cannot ask for, and what is no URL, is an error before anything
+        is sent."""
         @dataclasses.dataclass
         class Good:
             name: str
             age: int = 3
             day: Optional[datetime.date] = None
-            color: Color = Color.RED
             colors: List[Color] = dataclasses.field(default_factory=list)
 
         titled = [{"const": "a", "title": "A"}]
@@ -4739,23 +4399,35 @@ class Test10Questions(unittest.TestCase):
                 "mail": {"type": "string", "format": "email"}}}]
         rejected = [
             (User, "home: .*type is object"), (List[str], "value: .*a list without"),
-            (uuid.UUID, "value: .*format is uuid"), (Level, "value: .*no text"),
-            (Any, "value: .*type is None"), (decimal.Decimal, "value: "),
-            (Optional[Union[int, str]], "value: "),
-            ({"type": "object", "properties": {"x": True}}, "x: .*type is None")]
-        for schema in accepted:
-            mcp_min.Form(schema)
-        for schema, error in rejected:
-            with self.subTest(schema), self.assertRaisesRegex(ValueError, error):
-                mcp_min.Form(schema)
+            (uuid.UUID, "value: .*format is uuid"), (Level, "value: .*not strings"),
+            (Any, "value: .*type is None"), (Optional[Union[int, str]], "value: "),
+            ({"type": "object", "properties": {"x": True}}, "x: .*type is None"),
+            ({"type": "string"}, "object"), ({"type": "object"}, "properties"),
+            ([], "no choices")]
+        server, asked = Server("s"), []
 
-    def test_elicit_url_needs_a_url(self):
-        with self.assertRaisesRegex(ValueError, "not a URL: 'no address'"):
-            mcp_min.Context.elicit_url(mock.Mock(), "?", "no address")
+        @server.tool
+        def ask(ctx: Context):
+            for schema in accepted:
+                self.assertEqual(ctx.elicit("?", schema).action, "decline")
+            for schema, error in rejected:
+                with self.assertRaisesRegex(ValueError, error):
+                    ctx.elicit("?", schema)
+            for form in {"type": "string"}, OBJECT_OF_OBJECTS:
+                with self.assertRaisesRegex(ValueError, "object"):
+                    ctx.ask({"q": {"method": "elicitation/create", "params": {
+                        "message": "?", "requestedSchema": form}}})
+            with self.assertRaisesRegex(ValueError, "not a URL: 'no address'"):
+                ctx.elicit_url("?", "no address")
 
-    def test_an_error_from_the_client_reaches_the_handler(self):
+        with quiet(), Client(server, mode=LATEST, elicitation_handler=(
+                lambda *question: asked.append(question))) as client:
+            client.call_tool("ask")
+        self.assertEqual(len(asked), len(accepted))
+
+    def test_errors_declining_and_cancelling_reach_the_handler(self):
         play(shop(), """
-            > 1 tools/call {%s}
+            > 1 tools/call {%(order)s}
             < $a elicitation/create {}
             > $a -32042 "go away"
             < 1 -32042 "go away"
@@ -4763,48 +4435,15 @@ class Test10Questions(unittest.TestCase):
             < $b roots/list
             > $b -1 "no"
             < 2 {"structuredContent": {"result": ["caught by except Exception"]}}
-            """ % ORDER, era="legacy")
-
-    def test_decline_and_cancel_reach_the_handler(self):
-        play(shop(), """
-            > 1 tools/call {%s}
-            < $a elicitation/create {}
-            > $a {"action": "decline"}
-            < 1 {"content": [{"text": "not sold: decline"}]}
-            > 2 tools/call {%s}
-            < $b elicitation/create {}
-            > $b {"action": "cancel"}
-            < 2 {"content": [{"text": "not sold: cancel"}]}
-            """ % (ORDER, ORDER), era="legacy")
-
-    def test_two_handlers_ask_at_once_and_each_gets_its_own_answer(self):
-        """Fails if ids of requests are taken without the lock, or if a response does
-        not remove its request from the pending ones."""
-        play(shop(), """
-            > 1 prompts/get {"name": "letter"}
-            < $a elicitation/create {}
-            > 2 prompts/get {"name": "letter"}
-            < $b elicitation/create {}
-            > $b {"action": "accept", "content": {"value": "Bob"}}
-            < 2 {"messages": [{"content": {"text": "Dear Bob"}}]}
-            > $b {"action": "accept", "content": {"value": "Mallory"}}
-            < fence
-            > $a {"action": "accept", "content": {"value": "Ada"}}
-            < 1 {"messages": [{"content": {"text": "Dear Ada"}}]}
-            """, era="legacy")
-
-    def test_an_invalid_answer_is_asked_again_in_a_session(self):
-        names = play(shop(), """
-            > 1 tools/call {%s}
-            < $a elicitation/create {"message": "Which size?"}
-            > $a {"action": "accept", "content": {"size": "XXL"}}
-            < $b elicitation/create {"message": "Which size?"}
-            > $b {"action": "accept", "content": {"size": "M"}}
-            < $c elicitation/create {"message": "Which color?"}
+            > 3 tools/call {%(order)s}
+            < $c elicitation/create {}
             > $c {"action": "decline"}
-            < 1 {}
-            """ % ORDER, era="legacy")
-        self.assertNotEqual(names["a"], names["b"])
+            < 3 {"content": [{"text": "not sold: decline"}]}
+            > 4 tools/call {%(order)s}
+            < $d elicitation/create {}
+            > $d {"action": "cancel"}
+            < 4 {"content": [{"text": "not sold: cancel"}]}
+            """ % {"order": ORDER}, era="legacy")
 
     @clause("2025-11-25/basic/lifecycle",
             "Only use capabilities that were successfully negotiated")
@@ -4836,34 +4475,18 @@ class Test10Questions(unittest.TestCase):
             finally:
                 released.set()
 
-        with wire(server) as client:
-            names = play(client, """
-                > 1 tools/call {"name": "ask"}
-                < $q elicitation/create {}
-                """, era="legacy")
-            client.say('notifications/cancelled {"requestId": 1}')
-            released.wait()
-            received = client.ask('"late" tools/list')
-            if "id" not in received:   # the question itself may be cancelled first
-                self.assertEqual(received["params"]["requestId"], names["q"])
-                received = client.recv()
-            self.assertEqual(received["id"], "late")
-            client.say('%s {"action": "decline"}' % json.dumps(names["q"]))
-
-    def test_a_pending_question_fails_at_once_when_the_client_hangs_up(self):
-        server = Server("s", drain_seconds=60)
-
-        @server.tool
-        def ask(ctx: Context):
-            ctx.elicit("Well?", str)
-
-        with quiet():
-            play(server, """
-                > 1 tools/call {"name": "ask"}
-                < $q elicitation/create {}
-                > EOF
-                < 1 {"isError": true}
-                """, era="legacy")
+        play(server, """
+            > 1 tools/call {"name": "ask"}
+            < $q elicitation/create {}
+            > notifications/cancelled {"requestId": 1}
+            < notifications/cancelled {"requestId": "$q"}
+            ! released
+            > 2 tools/call {"name": "ask"}
+            < $r elicitation/create {}
+            > $q {"action": "decline"}
+            > $r {"action": "decline"}
+            < 2 {"isError": false}
+            """, era="legacy", released=released.wait)
 
     def test_a_question_to_a_client_that_has_hung_up_fails_at_once(self):
         """The final result of a stream shows that the end of input has been read."""
@@ -4910,64 +4533,39 @@ class Test10Questions(unittest.TestCase):
             """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
         self.assertEqual(server.done, ["bill", "sold"])
 
-    def test_prompts_resources_and_sampling_ask_without_a_session(self):
-        play(shop(), """
-            > 1 tools/call {"name": "haiku"}
-            < 1 {"resultType": "input_required", "requestState": "$s1", "inputRequests":
-                {"poem": {"method": "sampling/createMessage", "params": {"messages":
-                [{"role": "user", "content": {"type": "text", "text": "Write one."}}],
-                "maxTokens": 20, "systemPrompt": "Be brief."}}}}
-            > 2 tools/call {"name": "haiku", "requestState": "$s1", "inputResponses":
-                {"poem": {"role": "assistant", "content": {"type": "text", "text": "A
-                haiku."}, "model": "m"}}}
-            < 2 {"resultType": "complete", "content": [{"text": "A haiku."}]}
-            > 3 prompts/get {"name": "letter"}
-            < 3 {"resultType": "input_required", "requestState": "$s3", "inputRequests":
-                {"to": "..."}}
-            > 4 prompts/get {"name": "letter", "requestState": "$s3", "inputResponses":
-                {"to": {"action": "accept", "content": {"value": "Ada"}}}}
-            < 4 {"resultType": "complete", "messages": [{"content": {"text": "Dear
-                Ada"}}]}
-            > 5 resources/read {"uri": "shop://door"}
-            < 5 {"resultType": "input_required", "requestState": "$s5", "inputRequests":
-                {"key": "..."}}
-            > 6 resources/read {"uri": "shop://door", "requestState": "$s5",
-                "inputResponses": {"key": {"action": "accept", "content": {"value":
-                7}}}}
-            < 6 {"resultType": "complete", "contents": [{"text": "key 7"}]}
-            """, era="modern")
-
-    def test_a_question_without_a_key_gets_one(self):
-        for tool, answer, text in (
-                ("roots", {"roots": [{"uri": "file:///a"}]}, "...file:///a..."),
-                ("visit", {"action": "accept"}, "accept")):
-            with wire(shop()) as client:
+    def test_each_kind_of_question_without_a_session(self):
+        """Without a key, a question gets one."""
+        for tool, key, question, answer, text in (
+                ("roots", "...", {"method": "roots/list"},
+                 {"roots": [{"uri": "file:///a"}]}, "...file:///a..."),
+                ("visit", "...", {"method": "elicitation/create", "params": {
+                    "mode": "url"}}, {"action": "accept"}, "accept"),
+                ("haiku", "poem", {"method": "sampling/createMessage", "params": {
+                    "maxTokens": 20, "systemPrompt": "Be brief."}},
+                 {"role": "assistant", "content": Text("A haiku."), "model": "m"},
+                 "A haiku.")):
+            with self.subTest(tool), wire(shop()) as client:
                 response = client.ask('1 tools/call {"name": "%s"}' % tool, "modern")
                 result = response["result"]
-                (key, question), = result["inputRequests"].items()
-                self.assertEqual(question["method"], {
-                    "roots": "roots/list", "visit": "elicitation/create"}[tool])
+                (found, request), = result["inputRequests"].items()
+                self.assertTrue(matches([key, question], [found, request], {}))
                 play(client, """
                     > 2 tools/call {"name": "$tool", "requestState": "$state",
                         "inputResponses": "$answers"}
                     < 2 {"resultType": "complete", "content": [{"text": "%s"}]}
-                    """ % text, era="modern",
-                     tool=tool, state=result["requestState"], answers={key: answer})
+                    """ % text, era="modern", tool=tool,
+                     state=result["requestState"], answers={found: answer})
 
     def test_of_several_questions_only_the_unanswered_one_is_asked_again(self):
         names = play(shop(), """
             > 1 tools/call {"name": "survey"}
-            < 1 {"resultType": "input_required", "requestState": "$one",
-                "inputRequests": {"roots": {"method": "roots/list"}, "name": {"method":
-                "elicitation/create"}}}
-            > 2 tools/call {"name": "survey", "requestState": "$one", "inputResponses":
+            < 1 {"requestState": "$s", "inputRequests": {"roots": "...", "name": "..."}}
+            > 2 tools/call {"name": "survey", "requestState": "$s", "inputResponses":
                 {"roots": {"roots": []}}}
-            < 2 {"resultType": "input_required", "requestState": "$two",
-                "inputRequests": "$again"}
-            > 3 tools/call {"name": "survey", "requestState": "$two", "inputResponses":
+            < 2 {"requestState": "$s2", "inputRequests": "$again"}
+            > 3 tools/call {"name": "survey", "requestState": "$s2", "inputResponses":
                 {"name": {"action": "accept", "content": {"name": "Ada"}}}}
-            < 3 {"resultType": "complete", "structuredContent": {"roots": {"roots": []},
-                "name": {"content": {"name": "Ada"}}}}
+            < 3 {"structuredContent": {"roots": {"roots": []}, "name": "..."}}
             """, era="modern")
         self.assertEqual(list(names["again"]), ["name"])
 
@@ -4977,63 +4575,91 @@ class Test10Questions(unittest.TestCase):
     @clause("2026-07-28/basic/patterns/mrtr",
             "the server **SHOULD** respond with a new `InputRequiredResult` "
             "requesting the missing information again")
-    def test_extra_answers_are_ignored_and_missing_ones_asked_again(self):
-        server = shop()
-        play(server, """
-            > 1 tools/call {%(order)s}
+    def test_answers_that_are_missing_or_come_too_early(self):
+        """Those without a state are taken, as the official suite sends them; some, or
+        all."""
+        play(shop(), """
+            > 1 tools/call {%(order)s, "inputResponses": null}
             < 1 {"resultType": "input_required", "requestState": "$s"}
             > 2 tools/call {%(order)s, "requestState": "$s"}
             < 2 {"resultType": "input_required", "inputRequests": {"size": "..."}}
             > 3 tools/call {%(order)s, "requestState": "$s", "inputResponses": {}}
             < 3 {"resultType": "input_required", "inputRequests": {"size": "..."}}
-            > 4 tools/call {%(order)s, "requestState": "$s", "inputResponses": {"size":
-                {"action": "accept", "content": {"size": "S"}}, "color": {"action":
-                "decline"}, "zip": 7}}
+            > 4 tools/call {%(order)s, "inputResponses": %(medium)s}
             < 4 {"resultType": "input_required", "inputRequests": {"color": "..."},
                 "requestState": "$s4"}
             > 5 tools/call {%(order)s, "requestState": "$s4", "inputResponses": %(red)s}
-            < 5 {"content": [{"text": "bill 1: S red hat"}]}
-            """ % {"order": ORDER, "red": RED}, era="modern")
-        self.assertEqual(server.done, ["bill", "sold"])
+            < 5 {"content": [{"text": "bill 2: M red hat"}]}
+            > 6 tools/call {%(order)s, "requestState": null, "inputResponses": {"size":
+                {"action": "accept", "content": {"size": "S"}}, "color": {"action":
+                "accept", "content": {"value": "blue"}}, "zip": 7}}
+            < 6 {"content": [{"text": "bill 4: S blue hat"}]}
+            """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
 
-    def test_an_invalid_answer_is_asked_again_twice(self):
-        for invalid in ('{"action": "accept", "content": {"size": "XXL"}}',
-                       '{"action": "accept"}', '{"action": "maybe"}', '{}', '7', 'null',
-                       '"M"', '{"action": "accept", "content": {}}', '["M"]'):
-            retry = ('%s tools/call {' + ORDER + ', "requestState": "%s", '
-                     '"inputResponses": {"size": ' + invalid + '}}')
+    def test_an_invalid_answer_fails_the_request(self):
+        """With the field and the issue; the state accepts a valid answer later."""
+        for invalid, field in (
+                ('{"action": "accept", "content": {"size": "XXL"}}', "size"),
+                ('{"action": "accept"}', "size"), ('{"action": "maybe"}', "action"),
+                ('{}', "action"), ('7', "size"), ('"M"', "size"), ('["M"]', "size"),
+                ('{"action": "accept", "content": [1]}', "size")):
             with self.subTest(invalid):
-                play(shop(), """
-                    > 1 tools/call {%s}
-                    < 1 {"resultType": "input_required", "requestState": "$s1"}
-                    > %s
-                    < 2 {"resultType": "input_required", "requestState": "$s2",
-                        "inputRequests": {"size": "..."}}
-                    > %s
-                    < 3 {"resultType": "input_required", "requestState": "$s3",
-                        "inputRequests": {"size": "..."}}
-                    > %s
-                    < 4 -32602 "size"
-                    # the last question still accepts a valid answer
-                    > 5 tools/call {%s, "requestState": "$s3", "inputResponses": %s}
-                    < 5 {"resultType": "input_required", "inputRequests": {"color":
-                        "..."}}
-                    """ % (ORDER, retry % (2, "$s1"), retry % (3, "$s2"),
-                           retry % (4, "$s3"), ORDER, MEDIUM), era="modern")
+                play(shop(), ("""
+                    > 1 tools/call {ORDER}
+                    < 1 {"resultType": "input_required", "requestState": "$state"}
+                    """ + self.RETRY + """
+                    < 2 -32602 "size" {"field": "%s", "issue": "..."}
+                    """ + self.RETRY + """
+                    < 2 {"inputRequests": {"color": "..."}}
+                    """).replace("ORDER", ORDER) % (
+                        ORDER, '{"size": %s}' % invalid, field, ORDER, MEDIUM),
+                     era="modern")
 
-    def test_input_responses_and_request_state_have_a_type(self):
-        play(shop(), """
-            > 1 tools/call {%(order)s}
-            < 1 {"resultType": "input_required", "requestState": "$s"}
-            > 2 tools/call {%(order)s, "requestState": "$s", "inputResponses": []}
-            < 2 -32602 "inputResponses"
-            > 3 tools/call {%(order)s, "requestState": "$s", "inputResponses": "x"}
-            < 3 -32602 "inputResponses"
-            > 4 tools/call {%(order)s, "requestState": 7}
-            < 4 -32602 "requestState"
-            > 5 tools/call {%(order)s, "requestState": {}, "inputResponses": {}}
-            < 5 -32602 "requestState"
-            """ % {"order": ORDER}, era="modern")
+    def test_an_invalid_answer_in_a_session(self):
+        """It is not asked again; a handler may catch the error.  Several questions are
+        checked like single ones."""
+        server, wrong = shop(), '{"action": "accept", "content": {"name": 7}}'
+
+        @server.tool
+        def careful(ctx: Context) -> str:
+            try:
+                return ctx.elicit("Name?", OBJECT).action
+            except McpError as error:
+                return error.data["field"]
+
+        play(server, """
+            > 1 tools/call {"name": "careful"}
+            < $a elicitation/create {"message": "Name?"}
+            > $a WRONG
+            < 1 {"content": [{"text": "name"}]}
+            > 2 tools/call {"name": "survey"}
+            <* $h roots/list
+            <* $i elicitation/create {"message": "Name?"}
+            > $h {"roots": []}
+            > $i WRONG
+            < 2 -32602 {"field": "name", "issue": "..."}
+            > 3 modern tools/call {"name": "survey", "inputResponses": {"name": WRONG}}
+            < 3 -32602 {"field": "name", "issue": "..."}
+            """.replace("WRONG", wrong), era="legacy")
+
+    def test_an_accepted_form_without_content_is_an_empty_one(self):
+        """Missing content, or null."""
+        server = Server("s")
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            return str(ctx.elicit("Note?", {"type": "object", "properties": {
+                "note": {"type": "string"}}}, key="q").content)
+
+        for answer in '{"action": "accept"}', '{"action": "accept", "content": null}':
+            play(server, """
+                > 1 tools/call {"name": "ask"}
+                < $q elicitation/create {}
+                > $q ANSWER
+                < 1 {"content": [{"text": "{}"}]}
+                > 2 modern tools/call {"name": "ask", "inputResponses": {"q": ANSWER}}
+                < 2 {"content": [{"text": "{}"}]}
+                """.replace("ANSWER", answer), era="legacy")
 
     @clause("2026-07-28/basic/index",
             "the server **MUST** return a [`MissingRequiredClientCapabilityError`]")
@@ -5042,33 +4668,26 @@ class Test10Questions(unittest.TestCase):
             "declared support for in its capabilities.")
     def test_a_request_must_declare_the_capability_to_answer(self):
         """Capabilities of another request or of the session do not count."""
-        play(shop(), """
-            > 0 modern tools/call {"name": "haiku"}
-            < 0 {"resultType": "input_required"}
-            > 1 modern tools/call {"name": "haiku", "_meta":
-                {"io.modelcontextprotocol/clientCapabilities": {}}}
-            < 1 -32021 "sampling" {"requiredCapabilities": {"sampling": {}}}
-            > 2 modern tools/call {"name": "roots", "_meta":
-                {"io.modelcontextprotocol/clientCapabilities": {"sampling": {}}}}
-            < 2 -32021 "roots" {"requiredCapabilities": {"roots": {}}}
-            > 3 modern prompts/get {"name": "letter", "_meta":
-                {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"url":
-                {}}}}}
-            < 3 -32021 "elicitation" {"requiredCapabilities": {"elicitation": {"form":
-                {}}}}
-            > 4 modern tools/call {"name": "visit", "_meta":
-                {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}}
-            < 4 -32021 "elicitation" {"requiredCapabilities": {"elicitation": {"url":
-                {}}}}
-            > 5 modern prompts/get {"name": "letter", "_meta":
-                {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}}
-            < 5 {"resultType": "input_required"}
-            # the capabilities of the session do not count
-            > handshake
-            > 6 modern tools/call {"name": "haiku", "_meta":
-                {"io.modelcontextprotocol/clientCapabilities": {}}}
-            < 6 -32021 {"requiredCapabilities": {"sampling": {}}}
-            """)
+        with wire(shop()) as client:
+            for hello, (request, declared, outcome) in itertools.product((
+                    "> 0 modern tools/call {\"name\": \"haiku\"}\n< 0 {}",
+                    "> handshake"), (
+                    ('tools/call {"name": "haiku"', {}, '{"sampling": {}}'),
+                    ('tools/call {"name": "roots"', {"sampling": {}}, '{"roots": {}}'),
+                    ('prompts/get {"name": "letter"', {"elicitation": {"url": {}}},
+                     '{"elicitation": {"form": {}}}'),
+                    ('tools/call {"name": "visit"', {"elicitation": {}},
+                     '{"elicitation": {"url": {}}}'),
+                    ('prompts/get {"name": "letter"', {"elicitation": {}}, None))):
+                with self.subTest(request, hello=hello):
+                    play(client, """
+                        %s
+                        > 1 modern %s, "_meta":
+                            {"io.modelcontextprotocol/clientCapabilities": %s}}
+                        < 1 %s
+                        """ % (hello, request, json.dumps(declared), (
+                            '-32021 {"requiredCapabilities": %s}' % outcome if outcome
+                            else '{"resultType": "input_required"}')))
 
     # -- the signed state --------------------------------------------------------------
 
@@ -5098,6 +4717,7 @@ class Test10Questions(unittest.TestCase):
             self.assertEqual(server.done, [])
 
     def test_state_is_valid_only_for_the_request_that_it_came_from(self):
+        """The order of the keys does not matter, and the state may be used again."""
         server = shop()
         server.add_tool(lambda item, count: server.done.append("other"), name="other")
         with wire(server) as client:
@@ -5105,11 +4725,8 @@ class Test10Questions(unittest.TestCase):
             server.done.clear()
             for method, params in (
                     ("tools/call", ORDER.replace("hat", "cap")),
-                    ("tools/call", ORDER.replace("hat", "hat\\u0000")),
-                    ("tools/call", ORDER.replace("2", "3")),
                     ("tools/call", ORDER.replace("2", '"2"')),
                     ("tools/call", ORDER.replace(', "count": 2', "")),
-                    ("tools/call", ORDER.replace('"hat"', "7")),
                     ("tools/call", ORDER.replace("order", "other")),
                     ("tools/call", '"name": "order"'), ("prompts/get", ORDER),
                     ("prompts/get", '"name": "letter"'),
@@ -5118,7 +4735,6 @@ class Test10Questions(unittest.TestCase):
                     retry = self.RETRY.replace("tools/call", method) % (params, MEDIUM)
                     play(client, retry + "< 2 -32602", era="modern", state=state)
             self.assertEqual(server.done, [])
-            # the order of the keys does not matter, and the state may be used again
             for _ in range(2):
                 play(client, """
                     > 3 tools/call {"arguments": {"count": 2, "item": "hat"},
@@ -5144,61 +4760,22 @@ class Test10Questions(unittest.TestCase):
             "the server processing the retry does not need any information beyond "
             "what is directly present in the retry request.")
     def test_any_server_with_the_same_secret_accepts_the_state(self):
-        first, second, stranger = (shop(state_secret=b"k" * 32),
-                                   shop(state_secret=b"k" * 32), shop())
+        """And the same name."""
+        first, second, other, stranger = [shop(name, state_secret=secret * 32)
+            for name, secret in (("shop", b"k"), ("shop", b"k"), ("bank", b"k"),
+                                 ("shop", b"x"))]
         answer_size = self.RETRY % (ORDER, MEDIUM)
-        answer_color = self.RETRY % (ORDER, RED)
         with wire(first) as client:
             state = self.state(client)
-        with wire(stranger) as client:
-            play(client, answer_size + '< 2 -32602 "requestState"',
-                 era="modern", state=state)
-        with wire(second) as client:
-            names = play(client, answer_size + '< 2 {"requestState": "$next"}',
-                         era="modern", state=state)
-        with wire(first) as client:
-            play(client, answer_color + '< 2 {"content": [{"text": '
-                 '"bill 1: M red hat"}]}', era="modern", state=names["next"])
-        self.assertEqual([first.done, second.done, stranger.done],
-                         [["bill", "sold"], [], []])
-
-    def test_a_server_of_another_name_rejects_the_state(self):
-        with wire(shop(state_secret=b"k" * 32)) as client:
-            state = self.state(client)
-        other = shop("bank", state_secret=b"k" * 32)
-        with wire(other) as client:
-            play(client, self.RETRY % (ORDER, MEDIUM) + '< 2 -32602 "requestState"',
-                 era="modern", state=state)
-
-    def test_a_secret_has_at_least_16_bytes(self):
-        with self.assertRaisesRegex(ValueError, "16 bytes"):
-            Server("s", state_secret=b"swordfish")
-
-    def test_once_runs_its_function_only_once(self):
-        """Neither a replay nor a second `once` with the same key runs it again."""
-        server, done = Server("s"), []
-
-        @server.tool
-        def pay(ctx: Context) -> str:
-            receipt = ctx.once("pay", lambda: done.append("paid") or {"n": len(done)})
-            again = ctx.once("pay", lambda: done.append("paid twice"))
-            assert receipt == again
-            return "%s %s" % (receipt["n"], ctx.elicit("Sure?", bool, key="sure").data)
-
-        play(server, """
-            > 1 tools/call {"name": "pay"}
-            < 1 {"resultType": "input_required", "requestState": "$s"}
-            > 2 tools/call {"name": "pay", "requestState": "$s", "inputResponses":
-                {"sure": {"action": "accept", "content": {"value": true}}}}
-            < 2 {"content": [{"text": "1 True"}]}
-            """, era="modern")
-        play(server, """
-            > 1 tools/call {"name": "pay"}
-            < $q elicitation/create {}
-            > $q {"action": "accept", "content": {"value": false}}
-            < 1 {"content": [{"text": "2 False"}]}
-            """, era="legacy")
-        self.assertEqual(done, ["paid", "paid"])
+        for server in other, stranger:
+            play(server, answer_size + '< 2 -32602 "requestState"', "modern",
+                 state=state)
+        state = play(second, answer_size + '< 2 {"requestState": "$next"}', "modern",
+                     state=state)["next"]
+        play(first, self.RETRY % (ORDER, RED) + '< 2 {"content": [{"text": '
+             '"bill 1: M red hat"}]}', "modern", state=state)
+        self.assertEqual([server.done for server in (first, second, other, stranger)],
+                         [["bill", "sold"], [], [], []])
 
     def test_a_session_ignores_request_state(self):
         play(shop(), """
@@ -5333,22 +4910,6 @@ class Test6Stdio(unittest.TestCase):
             server.hang_up()
             self.ended(server, 143)
 
-    def test_a_handler_that_runs_longer_than_the_drain_is_cancelled(self):
-        server = Server("s", drain_seconds=0.05)
-        cancelled = gate("the handler was cancelled")
-
-        @server.tool
-        def wait(ctx: Context):
-            try:
-                ctx.wait(60)
-            finally:
-                cancelled.set()
-
-        with wire(server) as client:
-            client.say('1 modern tools/call {"name": "wait"}')
-            client.fence()
-        cancelled.wait()
-
     # -- signals -----------------------------------------------------------------------
 
     @UNIX
@@ -5403,15 +4964,7 @@ class Test6Stdio(unittest.TestCase):
 
     @UNIX
     def test_a_signal_ends_an_unthreaded_server_inside_a_handler(self):
-        """The handler runs on the main thread, so it can use a connection that the
-        module opened there: sqlite3 refuses one of another thread."""
-        code = """
-            import signal, sqlite3
-            base = sqlite3.connect(":memory:")
-            server = Server("s")
-            @server.tool
-            def query() -> int:
-                return base.execute("select 1").fetchone()[0]
+        code = program("""
             @server.tool
             def hang():
                 try:
@@ -5419,17 +4972,11 @@ class Test6Stdio(unittest.TestCase):
                     time.sleep(60)
                 except Exception:
                     pass
-            server.run(threaded=False)
-            """
+            """, "server.run(threaded=False)")
         for number, status in (signal.SIGINT, 130), (signal.SIGTERM, 143):
-            with self.subTest(number), process(code, "-I") as server:
-                play(server, """
-                    > handshake
-                    > 1 tools/call {"name": "query"}
-                    < 1 {"structuredContent": {"result": 1}}
-                    > 2 tools/call {"name": "hang"}
-                    """)
-                wait_until(lambda: "begun" in server.stderr)
+            with self.subTest(number), process(code) as server:
+                server.say('1 modern tools/call {"name": "hang"}')
+                wait_until(lambda server=server: "begun" in server.stderr)
                 server.child.send_signal(number)
                 self.assertEqual(server.exit(), status)
                 self.assertNotIn("Traceback", server.stderr)
@@ -5482,34 +5029,25 @@ class Test6Stdio(unittest.TestCase):
     CALL_WITH_TEXT = '%d modern tools/call {"name": "%s", "arguments": {"text": "x"}}'
 
     @UNIX
-    def test_a_full_stderr_blocks_no_other_call(self):
+    def test_a_full_or_closed_stderr_blocks_and_fails_no_other_call(self):
         full, stderr = os.pipe()
         os.set_blocking(stderr, False)
         with contextlib.suppress(BlockingIOError):
             while True:
                 os.write(stderr, b"x" * 1000)
         os.set_blocking(stderr, True)
-        with process(self.USES_STDERR, stderr=stderr) as server:
-            os.close(stderr)
-            play(server, CALL_ADD)
-            failed = server.ask(self.CALL_WITH_TEXT % (2, "fail"))
-            self.assertIs(failed["result"]["isError"], True)
-            server.say(self.CALL_WITH_TEXT % (3, "chatter"))   # may wait for ever
-            server.say(self.CALL_WITH_TEXT % (4, "echo"))
-            self.assertIn(4, [response["id"] for response in server.hang_up()])
-            self.assertEqual(server.exit(), 0)
+        for options in {"stderr": stderr}, {"preexec_fn": lambda: os.close(2)}:
+            with self.subTest(options=options), (
+                    process(self.USES_STDERR, **options)) as server:
+                play(server, CALL_ADD)
+                failed = server.ask(self.CALL_WITH_TEXT % (2, "fail"))
+                self.assertIs(failed["result"]["isError"], True)
+                server.say(self.CALL_WITH_TEXT % (3, "chatter"))   # may wait for ever
+                server.say(self.CALL_WITH_TEXT % (4, "echo"))
+                self.assertIn(4, [response["id"] for response in server.hang_up()])
+                self.assertEqual(server.exit(), 0)
+        os.close(stderr)
         os.close(full)
-
-    @UNIX
-    def test_a_closed_stderr_fails_no_call(self):
-        with process(self.USES_STDERR, preexec_fn=lambda: os.close(2)) as server:
-            play(server, CALL_ADD)
-            failed = server.ask(self.CALL_WITH_TEXT % (2, "fail"))
-            self.assertIs(failed["result"]["isError"], True)
-            printed = server.ask(self.CALL_WITH_TEXT % (3, "chatter"))
-            self.assertEqual(printed["id"], 3)
-            server.hang_up()
-            self.assertEqual(server.exit(), 0)
 
     # -- only messages cross the wire --------------------------------------------------
 
@@ -5619,22 +5157,17 @@ class Test6Stdio(unittest.TestCase):
 
     def test_a_process_runs_one_server_at_a_time(self):
         with process(program("""
-                @server.tool
-                def run_again() -> str:
-                    outcomes = []
-                    for other in server, Server("another"):
-                        try:
-                            other.run()
-                        except RuntimeError:
-                            outcomes.append("refused")
-                    return " ".join(outcomes)
+                server.tool(lambda: server.run(), name="same")
+                server.tool(lambda: Server("another").run(), name="another")
                 """)) as server:
-            play(server, """
-                > 1 modern tools/call {"name": "run_again"}
-                < 1 {"content": [{"text": "refused refused"}]}
-                """ + CALL_ADD)
+            for tool in "same", "another":
+                play(server, """
+                    > 1 modern tools/call {"name": "%s"}
+                    < 1 {"isError": true}
+                    """ % tool + CALL_ADD)
             server.hang_up()
-            self.ended(server)
+            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.stderr.count("RuntimeError: "), 2)
 
     # -- interpreters, locales, threads ------------------------------------------------
 
@@ -5689,48 +5222,6 @@ class Test6Stdio(unittest.TestCase):
                     "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
             ("-W error", {}), ("-X dev", {}), ("-O -O -B", {})])
 
-    def test_a_server_works_where_no_thread_can_be_started(self):
-        with process("""
-                def start(self):
-                    raise RuntimeError("can't start new thread")
-                threading.Thread.start = start
-                server = Server("s")
-                @server.tool
-                def ask(ctx: Context) -> str:
-                    ctx.report_progress(1)
-                    server.tool(lambda: None, name="new")
-                    return ctx.elicit("?", str).data
-                @server.tool
-                async def later() -> str:
-                    return "later"
-                server.method("notifications/x")(
-                    lambda: print("received", file=sys.stderr))
-                try:
-                    mcp_min.Client(server).connect()
-                except RuntimeError as error:
-                    print("client:", error, file=sys.stderr)
-                server.run()
-                """, "-I") as server:
-            play(server, """
-                > 0 initialize 2025-11-25 {"capabilities": {"elicitation": {}}}
-                < 0 {}
-                > notifications/initialized
-                > 1 tools/call {"name": "ask", "_meta": {"progressToken": 1}}
-                < notifications/progress {"progressToken": 1, "progress": 1}
-                < notifications/tools/list_changed
-                < $id elicitation/create
-                > 2 tools/call {"name": "later"}
-                > 3 ping
-                < 3 {}
-                > $id {"action": "accept", "content": {"value": "yes"}}
-                < 1 {"content": [{"text": "yes"}]}
-                < 2 {"content": [{"text": "later"}]}
-                > notifications/x
-                """)
-            server.hang_up()
-            self.assertEqual(server.exit(), 0)
-            self.assertRegex(server.stderr, "(?s)client:.*thread.*received")
-
     def test_importing_has_no_side_effect(self):
         with process("""
         import signal
@@ -5769,44 +5260,34 @@ class Test6Stdio(unittest.TestCase):
             server.hang_up()
             self.ended(server)
 
-    @UNIX
-    def test_a_trace_on_stderr_has_its_control_characters_escaped(self):
-        hostile = b'{"x": "\x1b]0;owned\x07"}\n'
-        with process(RUN, "-S", env=dict(os.environ, MCP_MIN_TRACE="stderr")) as server:
-            server.send(hostile)
-            play(server, "< null -32700\n" + CALL_ADD)
+    def test_control_characters_on_stderr_are_escaped(self):
+        """Those of a trace, and those of a traceback."""
+        env = dict(os.environ, MCP_MIN_TRACE="stderr")
+        with process(self.USES_STDERR, "-S", env=env) as server:
+            server.send(b'{"x": "\x1b]0;owned\x07"}\n')
+            play(server, """
+                < null -32700
+                > 1 modern tools/call {"name": "fail", "arguments": {"text":
+                    "bad \\u001b]0;owned\\u0007 news"}}
+                < 1 {"isError": true, "content": [{"text": "...news..."}]}
+                """)
             server.hang_up()
             self.assertEqual(server.exit(), 0)
-            self.assertIn("tools/call", server.stderr)
+            self.assertRegex(server.stderr, "(?s)tools/call.*Traceback")
             self.assertNotRegex(server.stderr, r"[\x00-\x09\x0b-\x1f\x7f]")
 
     @UNIX
     def test_only_the_owner_can_read_a_trace_file(self):
-        """Also if the file exists and others could read it."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "trace")
-            env = dict(os.environ, MCP_MIN_TRACE=path)
-            with process(RUN, "-S", env=env) as server:
-                play(server, CALL_ADD)
-                server.hang_up()
-                self.ended(server)
-            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
-            with open(path) as trace:
-                text = trace.read()
-            self.assertRegex(text, r'"tools/call"')
-            self.assertRegex(text, r'"structuredContent"|"content"')
-            os.chmod(path, 0o666)
-            with process(RUN, "-S", env=env) as server:
-                play(server, "> 1 ping\n< 1 {}")
-            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
-            with open(path) as trace:
-                self.assertIn('"ping"', trace.read())
-
-    @UNIX
-    def test_a_trace_file_is_no_symbolic_link(self):
+        """Also if it exists and others could read it; it is no symbolic link."""
         with tempfile.TemporaryDirectory() as folder:
             path, link = os.path.join(folder, "trace"), os.path.join(folder, "link")
-            open(path, "w").close()
+            for script in "> 1 modern tools/list\n< 1 {}", "> 1 ping\n< 1 {}":
+                with mock.patch.dict(os.environ, MCP_MIN_TRACE=path):
+                    play(zoo(), script)
+                self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+                os.chmod(path, 0o666)
+            with open(path) as trace:
+                self.assertRegex(trace.read(), r'(?s)"tools/list".*"result".*"ping"')
             os.symlink(path, link)
             with mock.patch.dict(os.environ, MCP_MIN_TRACE=link):
                 self.assertRaises(OSError, play, zoo(), "", era="legacy")
@@ -5821,21 +5302,6 @@ class Test6Stdio(unittest.TestCase):
             play(server, "< 1 {}" + CALL_ADD.replace(" 1 ", " 2 "))
             server.hang_up()
         os.close(unread)
-
-    def test_a_traceback_on_stderr_has_its_control_characters_escaped(self):
-        with process(program("""
-                @server.tool
-                def fail():
-                    raise ValueError("bad \\x1b]0;owned\\x07 news")
-                """)) as server:
-            play(server, """
-                > 1 modern tools/call {"name": "fail"}
-                < 1 {"isError": true, "content": [{"text": "...news..."}]}
-                """)
-            server.hang_up()
-            self.assertEqual(server.exit(), 0)
-            self.assertIn("Traceback", server.stderr)
-            self.assertNotIn("\x1b", server.stderr)
 
 
 # ======================================================================================
@@ -5936,15 +5402,15 @@ class TestFuzz(unittest.TestCase):
             yield sent.replace(b"\n", b" ") + b"\n"
 
     def responses_to(self, sent):
-        """(id, certain) of each response to this line.
-
-        A response that is not certain may be missing.
-        """
-        def refuse(constant):
-            raise ValueError(constant)
+        """(id, certain) of each response to this line; it may be missing if uncertain."""
         try:
-            parsed = json.loads(sent.decode("utf-8"), parse_constant=refuse)
+            parsed = json.loads(sent.decode("utf-8"), parse_constant=int)
         except (ValueError, RecursionError):
+            # A line that is too long or too deep is answered with an id at its start.
+            start = re.match(rb'\s*{\s*"jsonrpc"\s*:\s*"2.0"\s*,\s*"id"\s*:\s*'
+                             rb'("[^"]*"|[^,]*),', sent)
+            with contextlib.suppress(ValueError):
+                yield json.loads(start[1]) if start else None, False
             return
         small = len(sent) < 1 << 16 and sent.count(b"[") + sent.count(b"{") < 200
         for item in parsed if isinstance(parsed, list) else [parsed]:
@@ -5954,18 +5420,15 @@ class TestFuzz(unittest.TestCase):
             yield item.get("id"), small and item is parsed and not response
             params = item.get("params")
             if "ancel" in str(item.get("method")) and isinstance(params, dict):
-                for cancelled in params.values():
-                    yield cancelled, False
+                yield from ((cancelled, False) for cancelled in params.values())
 
     def test_mutated_sessions(self):
-        seconds = float(os.environ.get("MCP_MIN_FUZZ") or 0.4)
         seed = int(os.environ.get("MCP_MIN_SEED") or time.time_ns() % 10 ** 9)
+        end = time.monotonic() + float(os.environ.get("MCP_MIN_FUZZ") or 0.4)
         rng, sent, sessions = random.Random(seed), 0, 0
-        end = time.monotonic() + seconds
         with quiet():
             while time.monotonic() < end:
-                session_seed = rng.randrange(10 ** 9)
-                lines = list(self.lines(random.Random(session_seed)))
+                lines = list(self.lines(random.Random(rng.randrange(10 ** 9))))
                 try:
                     self.run_session(lines)
                 except BaseException:
@@ -5987,21 +5450,17 @@ class TestFuzz(unittest.TestCase):
             valid = isinstance(id, (int, str)) and not isinstance(id, bool)
             return (type(id), id) if valid else None
 
-        for sent in lines:
-            for id, certain in self.responses_to(sent):
-                expected[key(id)] += 1
-                if not certain:
-                    uncertain.add(key(id))
+        for id, certain in itertools.chain.from_iterable(map(self.responses_to, lines)):
+            expected[key(id)] += 1
+            if not certain:
+                uncertain.add(key(id))
         with wire(self.server()) as client:
-            client.send(b"".join(lines))
-            client.send(b'\n{"jsonrpc": "2.0", "id": "the fence", "method": "ping"}\n')
-            for line_received in client.hang_up():
-                batch = isinstance(line_received, list)
-                for item in line_received if batch else [line_received]:
-                    if "method" not in item:
-                        received[key(item["id"])] += 1
+            client.send(*lines, b"\n", raw('"the fence" ping'))
+            for got in client.hang_up():
+                received.update(key(item["id"]) for item in (
+                    got if isinstance(got, list) else [got]) if "method" not in item)
         expected[str, "the fence"] = 1
-        for id in (set(received) | set(expected)) - {None}:
+        for id in {*received, *expected} - {None}:
             if id in uncertain:
                 self.assertLessEqual(received[id], expected[id], id)
             else:
@@ -6189,18 +5648,20 @@ class Relay:
 
     def __init__(self, *servers):
         self.lines, self._lock, self._threads = [], threading.Lock(), []
-        (reader, to_client), (from_client, writer) = os.pipe(), os.pipe()
-        self.streams = os.fdopen(reader, "rb"), os.fdopen(writer, "wb")
-        self._to_client = os.fdopen(to_client, "wb")
-        self._from_client = os.fdopen(from_client, "rb")
-        self._to_servers = []
+        reader, self._to_client = self._pipe()
+        self._from_client, writer = self._pipe()
+        self.streams, self._to_servers = (reader, writer), []
         for server in servers:
-            (reader, to_server), (from_server, writer) = os.pipe(), os.pipe()
-            self._to_servers.append(os.fdopen(to_server, "wb"))
-            self._spawn(self._serve, server, os.fdopen(reader, "rb"),
-                        os.fdopen(writer, "wb"))
-            self._spawn(self._forward_to_client, os.fdopen(from_server, "rb"))
+            (reader, to_server), (from_server, writer) = self._pipe(), self._pipe()
+            self._to_servers.append(to_server)
+            self._spawn(self._serve, server, reader, writer)
+            self._spawn(self._forward_to_client, from_server)
         self._spawn(self._forward_to_servers)
+
+    @staticmethod
+    def _pipe():
+        reader, writer = os.pipe()
+        return os.fdopen(reader, "rb"), os.fdopen(writer, "wb")
 
     def _spawn(self, job, *args):
         self._threads.append(threading.Thread(target=job, args=args, daemon=True))
@@ -6375,10 +5836,6 @@ def everything(**options):
         return {"client": ctx.client_info["name"], "version": ctx.protocol_version,
                 "able": sorted(ctx.client_capabilities)}
 
-    @server.tool
-    def traced(ctx: Context) -> dict:
-        return {"traceparent": ctx.meta.get("traceparent")}
-
     @server.resource("config://app", mime_type="application/json")
     def config() -> dict:
         effects.append("read config")
@@ -6423,18 +5880,6 @@ def everything(**options):
     return server, effects
 
 
-def record_methods(server):
-    """The methods of all messages that the server handles from now on."""
-    methods = []
-
-    @server.middleware
-    def listen(ctx, method, params, call_next):
-        methods.append(method)
-        return call_next(ctx, method, params)
-
-    return methods
-
-
 class Session:
     """A Client of `everything` that answers every question and records what it gets."""
 
@@ -6453,10 +5898,6 @@ class Session:
 
     def sample(self, messages, params):
         self.asked.append(("sampling", messages[0]["role"], params["maxTokens"]))
-        if params.get("tools"):
-            use = {"type": "tool_use", "id": "1", "name": "dig", "input": {}}
-            return {"role": "assistant", "model": "m", "stopReason": "toolUse",
-                    "content": [use]}
         return "roses are red"
 
     def visit(self, message, url, params):
@@ -6487,55 +5928,26 @@ class Session:
 class Test11Client(unittest.TestCase):
     """The methods of a client, with client and server in one process."""
 
-    def test_a_result_waits_until_its_progress_was_reported(self):
-        began, release = gate("the report"), gate("the end of the report")
-        server = Server("s")
-
-        @server.tool
-        def tool(ctx: Context) -> str:
-            ctx.report_progress(1)
-            return "done"
-
-        def report(*progress):
-            began.set()
-            release.wait()
-
-        with Client(server) as client:
-            call = client.submit_tool("tool", progress_handler=report)
-            began.wait()
-            for _ in range(3):  # their responses come after the result
-                client.ping()
-            self.assertFalse(call.done())
-            release.set()
-            self.assertEqual(call.result(PATIENCE).text, "done")
-
     def test_a_traced_response_names_the_method_of_its_request(self):
-        lines = []
-        trace = mcp_min.Trace(lines.append)
-        trace.show(">", b'{"jsonrpc":"2.0","id":1,"method":"a/b"}')
-        trace.show("<", b'{"jsonrpc":"2.0","id":1,"result":{}}')
-        self.assertRegex(lines[1], r"  # a/b \d+\.\d ms\n$")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace")
+            with mock.patch.dict(os.environ, MCP_MIN_TRACE=path), Client(
+                    everything()[0]) as client:
+                client.request("acme/echo")
+            with open(path) as file:
+                self.assertRegex(file.read(),
+                                 r'"result":\{.*"echo":.*  # acme/echo \d+\.\d ms\n')
 
-    def test_close_ends_the_timer_thread(self):
-        """Fails if the thread sleeps on, for as long as a timeout or for ever."""
-        def timers():
-            return {thread for thread in threading.enumerate()
-                    if thread.name == "mcp timer"}
-
-        before = timers()
-        with Client(zoo(), timeout=10 * PATIENCE) as client:
-            client.ping()
-            self.assertGreater(len(timers()), len(before))
-        wait_until(lambda: timers() <= before, "the timer ends")
-
-    @UNIX
     def test_close_closes_the_writer_of_two_streams(self):
-        reader, writer = mcp_min.pipe_streams()
-        with reader:
-            mcp_min.StreamPair(io.BytesIO(), writer).close(
-                threading.Event(), threading.Lock())
-            self.assertEqual(select.select([reader], [], [], PATIENCE)[0], [reader])
-            self.assertEqual(reader.read(), b"")
+        """Fails (by hanging) if `close` leaves it open, or waits for the reader."""
+        (reader, other_end), (rest, writer) = os.pipe(), os.pipe()
+        streams = os.fdopen(reader, "rb", 0), os.fdopen(writer, "wb", 0)
+        client = Client(streams, mode="legacy", timeout=0.05)
+        self.assertIsInstance(raised(client.connect), RequestTimeout)
+        self.assertEqual(together(client.close), [None])
+        with os.fdopen(rest, "rb") as lines:
+            self.assertIn(b"initialize", together(lines.read)[0])
+        os.close(other_end)
 
     def setUp(self):
         self.session = Session().__enter__()
@@ -6546,17 +5958,13 @@ class Test11Client(unittest.TestCase):
         server = Server("pages", page_size=2)
         for number in range(5):
             server.add_tool(lambda: "", name=f"t{number}")
-            server.add_prompt(lambda: "", name=f"p{number}")
-            server.resource(f"r://{number}")(lambda: "")
-            server.resource(f"r://{number}/{{x}}")(lambda x: "")
+            server.add_prompt(lambda: "", name=f"t{number}")
+            server.resource(f"t{number}:x", name=f"t{number}")(lambda: "")
+            server.resource(f"t{number}:{{x}}", name=f"t{number}")(lambda x: "")
         with Client(server) as client:
-            for list_all, key, prefix in ((client.list_tools, "name", "t"),
-                                          (client.list_prompts, "name", "p"),
-                                          (client.list_resources, "uri", "r://")):
-                self.assertEqual(names(list_all(), key),
-                                 [f"{prefix}{number}" for number in range(5)])
-            self.assertEqual(names(client.list_resource_templates(), "uriTemplate"),
-                             [f"r://{number}/{{x}}" for number in range(5)])
+            for list_all in (client.list_tools, client.list_prompts,
+                             client.list_resources, client.list_resource_templates):
+                self.assertEqual(names(list_all()), ["t0", "t1", "t2", "t3", "t4"])
 
     def test_a_cursor_that_repeats_ends_the_list_with_an_error(self):
         page = "result(nextCursor=%s, tools=[{'name': 't', 'inputSchema': {}}])"
@@ -6566,117 +5974,53 @@ class Test11Client(unittest.TestCase):
                 self.assertEqual(client.call_tool("f").text, "ok")
 
     def test_data_and_text_of_every_form_of_result(self):
-        rows = [  # tool, arguments, .data, .text, .structured_content
-            ("add", {"a": 1}, 3, "3", {"result": 3}),
-            ("forecast", {"city": "Oslo"}, {"city": "Oslo", "days": 3}, None,
-             {"city": "Oslo", "days": 3}),
-            ("shout", {"text": "hi"}, "HI", "HI", None),
-            ("nothing", None, "", "", None),
-            ("mixed", {}, "a", "a", None),
-        ]
-        for tool, arguments, data, text, structured in rows:
-            with self.subTest(tool):
-                result = self.client.call_tool(tool, arguments)
-                self.assertEqual(result.data, data)
-                if text is not None:
-                    self.assertEqual(result.text, text)
-                else:
-                    self.assertEqual(json.loads(result.text), data)
-                self.assertEqual(result.structured_content, structured)
-                self.assertEqual(result.content, result["content"])
-                self.assertIs(result.is_error, False)
-
-    def test_content_blocks_are_returned_as_sent(self):
-        self.assertEqual(self.client.call_tool("mixed").content, [
+        blocks = [
             {"type": "text", "text": "a"},
             {"type": "image", "data": "iVBORw==", "mimeType": "image/png"},
             {"type": "resource_link", "uri": "note://x", "name": "x"},
             {"type": "resource", "resource": {
-                "uri": "note://y", "mimeType": "text/plain", "text": "y"}}])
+                "uri": "note://y", "mimeType": "text/plain", "text": "y"}}]
+        oslo = {"city": "Oslo", "days": 3}
+        for tool, arguments, data, text, structured in (
+                ("add", {"a": 1}, 3, "3", {"result": 3}),
+                ("forecast", {"city": "Oslo"}, oslo, json.dumps(oslo), oslo),
+                ("shout", {"text": "hi"}, "HI", "HI", None),
+                ("nothing", None, "", "", None), ("mixed", {}, "a", "a", None)):
+            result = self.client.call_tool(tool, arguments)
+            with self.subTest(tool):
+                self.assertEqual((result.data, result.text, result.structured_content),
+                                 (data, text, structured))
+                self.assertIs(result.is_error, False)
+        self.assertEqual(result.content, blocks)
 
     def test_an_error_result_raises_tool_error_by_default(self):
         with self.assertRaisesRegex(ToolError, "out of luck"):
             self.client.call_tool("unlucky")
         result = self.client.call_tool("unlucky", raise_on_error=False)
-        self.assertIs(result.is_error, True)
-        self.assertEqual(result.text, "out of luck")
-
-    def test_an_error_response_raises_the_mcp_error_of_the_server(self):
-        with self.assertRaises(McpError) as caught:
-            self.client.call_tool("picky")
-        error = caught.exception
+        self.assertEqual((result.is_error, result.text), (True, "out of luck"))
+        error = raised(self.client.call_tool, "picky")
         self.assertEqual((error.code, error.message, error.data),
                          (-31050, "not today", {"why": "monday"}))
 
     def test_submit_tool_returns_a_future(self):
-        call = self.client.submit_tool("add", {"a": 1})
-        self.assertIsInstance(call, concurrent.futures.Future)
-        self.assertEqual(call.result(PATIENCE).data, 3)
-        done = []
-        call.add_done_callback(done.append)
-        self.assertEqual(done, [call])
-        call = self.client.submit_tool("unlucky")
-        self.assertIsInstance(call.exception(PATIENCE), ToolError)
-
-    def test_futures_can_be_waited_for_together(self):
         calls = [self.client.submit_tool("add", {"a": a, "b": 0}) for a in range(20)]
         done, not_done = concurrent.futures.wait(calls, PATIENCE)
         self.assertEqual((len(done), not_done), (20, set()))
         self.assertEqual([call.result().data for call in calls], list(range(20)))
-
-    def test_cancelling_a_call_cancels_its_handler(self):
-        call, ended = self.client.submit_tool("hang"), gate("the callback")
-        call.add_done_callback(lambda call: ended.set())
-        wait_until(lambda: self.session.effects == ["hanging"])
-        self.assertTrue(call.cancel())
-        self.assertTrue(call.cancelled())
-        ended.wait()
-        with self.assertRaises(concurrent.futures.CancelledError):
-            call.result(PATIENCE)
-        wait_until(lambda: self.session.effects == ["hanging", "cancelled"])
-        self.assertFalse(self.client.submit_tool("add", {"a": 1}).cancelled())
+        self.assertFalse(calls[0].cancel())
+        called_back = []
+        calls[0].add_done_callback(called_back.append)
+        self.assertEqual(called_back, calls[:1])
+        call = self.client.submit_tool("unlucky")
+        self.assertIsInstance(call.exception(PATIENCE), ToolError)
 
     def test_a_cancelled_call_counts_as_done(self):
-        calls = [self.client.submit_tool("hang") for _ in range(2)]
-        for call in calls:
-            call.cancel()
-        done, not_done = concurrent.futures.wait(calls, PATIENCE / 5)
-        self.assertEqual((done, not_done), (set(calls), set()))
-
-    def test_a_finished_call_cannot_be_cancelled(self):
-        call = self.client.submit_tool("add", {"a": 1})
-        call.result(PATIENCE)
-        self.assertFalse(call.cancel())
-        self.assertEqual(call.result().data, 3)
-
-    def test_a_timeout_also_cancels_the_handler(self):
-        with self.assertRaises(TimeoutError) as caught:
-            self.client.call_tool("hang", timeout=0.05)
-        self.assertIsInstance(caught.exception, RequestTimeout)
-        # The handler is cancelled, or was cancelled before it began.
-        wait_until(lambda: self.session.effects != ["hanging"])
-
-    def test_progress_goes_to_the_handler_of_the_call_or_of_the_client(self):
-        steps = [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
-        received = []
-        self.client.call_tool("count", {"n": 3},
-                              progress_handler=lambda *step: received.append(step))
-        wait_until(lambda: received == steps)
-        self.client.call_tool("count", {"n": 3})
-        wait_until(lambda: self.session.progress == steps)
-        self.assertEqual(received, steps)
-
-    def test_the_contents_of_a_resource_have_text_and_data(self):
-        rows = [("config://app", '{"debug":true}', {"debug": True}),
-                ("note://x", "note x", None), ("blob://one", None, b"\x00\xff")]
-        for uri, text, data in rows:
-            with self.subTest(uri):
-                content, = self.client.read_resource(uri)
-                self.assertEqual(content["uri"], uri)
-                if isinstance(data, dict):
-                    self.assertEqual(json.loads(content.text), data)
-                else:
-                    self.assertEqual((content.text, content.data), (text, data))
+        call, ended = self.client.submit_tool("hang"), gate("the callback")
+        call.add_done_callback(lambda call: ended.set())
+        self.assertTrue(call.cancel())
+        ended.wait()
+        self.assertEqual(concurrent.futures.wait([call], PATIENCE).done, {call})
+        self.assertRaises(concurrent.futures.CancelledError, call.result, PATIENCE)
 
     def test_the_reference_of_a_completion_is_a_name_a_dict_or_a_uri_template(self):
         values = self.client.complete("review", "language", "p")["values"]
@@ -6689,7 +6033,6 @@ class Test11Client(unittest.TestCase):
                          (100, 150, True))
 
     def test_custom_requests_and_notifications(self):
-        self.assertEqual(self.client.request("acme/echo", {"word": "x"})["echo"], "x")
         call = self.client.submit("acme/echo", {"word": "y"})
         self.assertEqual(call.result(PATIENCE)["echo"], "y")
         received = []
@@ -6698,33 +6041,20 @@ class Test11Client(unittest.TestCase):
         for n in range(3):
             self.client.notify("notifications/acme", {"n": n})
         wait_until(lambda: received == [0, 1, 2])
-        self.assertEqual(raised(self.client.request, "acme/none").code, -32601)
 
     def test_callbacks_run_in_order_on_one_thread_and_may_call_the_client(self):
+        """Also where that reports progress, to the handler of the client."""
         steps, threads = [], set()
 
         def on_progress(progress, total, message):
-            self.client.list_tools()
+            self.client.call_tool("count", {"n": 1})
             threads.add(threading.get_ident())
             steps.append(progress)
 
         self.client.call_tool("count", {"n": 20}, progress_handler=on_progress)
-        wait_until(lambda: len(steps) == 20)
         self.assertEqual(steps, list(range(1, 21)))
-        self.assertEqual(len(threads), 1)
-        self.assertNotIn(threading.get_ident(), threads)
-
-    def test_a_callback_may_make_a_call_that_reports_progress(self):
-        results = []
-
-        def on_message(notification):
-            if notification["method"] == "notifications/message":
-                results.append(client.call_tool("count", {"n": 3}).text)
-
-        with Client(self.session.server, message_handler=on_message, log_level="info",
-                    progress_handler=lambda *step: None) as client:
-            client.call_tool("tell", {"levels": ["info"]})
-            wait_until(lambda: results == ["counted"])
+        self.assertEqual(len(threads - {threading.get_ident()}), 1)
+        wait_until(lambda: self.session.progress == [(1, 1, "step 1")] * 20)
 
     def test_a_callback_that_raises_is_logged_and_the_session_continues(self):
         def broken(*arguments):
@@ -6738,30 +6068,19 @@ class Test11Client(unittest.TestCase):
             self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
             wait_until(lambda: "broken callback" in stderr.getvalue())
 
-    def test_properties_of_a_connected_client(self):
-        client = self.client
-        self.assertEqual(client.server_info["name"], "everything")
-        self.assertEqual(client.server_info["version"], "3.1")
-        self.assertEqual(client.instructions, "be kind")
-        self.assertEqual(client.protocol_version, MODERN)
-        self.assertTrue(client.server_capabilities["tools"])
-        self.assertIsNone(client.exit_code)
-
     def test_a_capability_is_declared_exactly_when_its_handler_is_given(self):
-        def handler(*arguments):
-            return None
-
-        rows = [({}, []), ({"sampling_handler": handler}, ["sampling"]),
-                ({"elicitation_handler": handler}, ["elicitation"]),
+        extra = {"sampling": {"tools": {}}, "extensions": {"x/y": {}}}
+        for mode, (options, declared) in itertools.product(("legacy", "modern"), [
+                ({}, []), ({"sampling_handler": print}, ["sampling"]),
+                ({"elicitation_handler": print}, ["elicitation"]),
                 ({"roots": []}, ["roots"]),
-                ({"roots": [], "sampling_handler": handler,
-                  "elicitation_handler": handler},
-                 ["elicitation", "roots", "sampling"])]
-        for mode in ("legacy", "modern"):
-            for options, declared in rows:
-                with self.subTest(mode=mode, declared=declared), Client(
-                        everything()[0], mode=mode, **options) as client:
-                    self.assertEqual(client.call_tool("whoami").data["able"], declared)
+                ({"sampling_handler": print, "capabilities": extra}, [*extra])]):
+            with self.subTest(mode=mode, declared=declared), Client(
+                    everything()[0], mode=mode, **options,
+                    client_info={"name": "mine", "version": "1"}) as client:
+                client_seen = client.call_tool("whoami").data
+                self.assertEqual((client_seen["able"], client_seen["client"]),
+                                 (sorted(declared), "mine"))
 
     @clause("2026-07-28/client/elicitation",
             "clearly display the target domain/host and "
@@ -6772,39 +6091,34 @@ class Test11Client(unittest.TestCase):
         forms, urls = [], []
         form = {"elicitation_handler": lambda *question: forms.append(question) or {}}
         url = {"url_handler": lambda message, url, params: urls.append(url) or True}
-        rows = [(form, {"form": {}}), (url, {"url": {}}),
-                ({**form, **url}, {"form": {}, "url": {}})]
-        for options, modes in rows:
-            client = Client(everything()[0], **options)
-            self.assertEqual(client.declared, {"elicitation": modes})
-            for mode in "form", "url", "voice":
-                answer = functools.partial(
-                    client.answer_question, "elicitation/create", {
-                    "mode": mode, "message": "?", "url": "https://x.io"}, MODERN)
-                with self.subTest(modes=modes, mode=mode):
+
+        def ask(options, modes):
+            with Client(fake(), mode="legacy", **options) as client:
+                seen = client.request("fake/seen")["seen"]
+                self.assertEqual(seen[0]["params"]["capabilities"],
+                                 {"elicitation": modes})
+                for mode in "form", "url", "voice":
+                    answer = client.request("fake/ask", {"request": {
+                        "method": "elicitation/create", "params": {
+                            "mode": mode, "message": "?", "url": "https://x.io"}}},
+                        )["answer"]
                     if mode in modes:
-                        self.assertEqual(answer(), {"action": "accept"})
+                        self.assertEqual(answer["result"], {"action": "accept"})
                     else:
-                        self.assertEqual(raised(answer).code, -32602)
+                        self.assertEqual(answer["error"]["code"], -32602)
+
+        run_together(self, ask, [(form, {"form": {}}), (url, {"url": {}}),
+                                 ({**form, **url}, {"form": {}, "url": {}})])
         self.assertEqual((len(forms), urls), (2, ["https://x.io"] * 2))
 
     def test_a_url_is_accepted_only_if_its_handler_returns_true(self):
-        for value, action in ((False, "decline"), (None, "decline"), ("yes", "decline"),
-                              (Elicited("cancel"), "cancel")):
-            client = Client(everything()[0], url_handler=lambda *a, value=value: value)
-            with self.subTest(value=value):
-                self.assertEqual(client.answer_question(
-                    "elicitation/create", {"mode": "url", "url": "x://y"}, MODERN),
-                    {"action": action})
-
-    def test_further_capabilities_can_be_declared(self):
-        extra = {"sampling": {"tools": {}}, "extensions": {"x/y": {}}}
-        for mode in ("legacy", "modern"):
-            with Client(everything()[0], mode=mode, capabilities=extra,
-                        sampling_handler=lambda *a: "hi") as client:
-                self.assertEqual(client.call_tool("whoami").data["able"],
-                                 ["extensions", "sampling"])
-            self.assertEqual(client.declared, extra)
+        for value, action in ((True, "accept"), (False, "decline"), (None, "decline"),
+                              ("yes", "decline"), (Elicited("cancel"), "cancel")):
+            for mode in "legacy", "modern":
+                with self.subTest(value=value, mode=mode), Client(
+                        everything()[0], mode=mode,
+                        url_handler=lambda *a, value=value: value) as client:
+                    self.assertEqual(client.call_tool("visit").text, action)
 
     @clause("2026-07-28/client/elicitation",
             "Clients **SHOULD** validate all responses against the provided schema")
@@ -6817,66 +6131,53 @@ class Test11Client(unittest.TestCase):
                 self.assertIn("name: expected string, got 7", stderr.getvalue())
                 self.assertEqual(session.effects, [])
 
-    def test_a_sampling_handler_that_returns_none_declines_with_an_error(self):
-        for mode in ("legacy", "modern"):
-            with self.subTest(mode), Client(
+    def test_a_sampling_handler_returns_text_a_result_or_none(self):
+        result = {"role": "assistant", "model": "m", "stopReason": "endTurn",
+                  "content": {"type": "text", "text": "a poem"}}
+        for mode, value in itertools.product(("legacy", "modern"),
+                                             ("a poem", result, None)):
+            with self.subTest(mode, value=value), Client(
                     everything()[0], mode=mode,
-                    sampling_handler=lambda *arguments: None) as client:
-                error = raised(client.call_tool, "recite")
-                self.assertEqual((type(error), error.code), (McpError, -1))
+                    sampling_handler=lambda *_, value=value: value) as client:
+                if value:
+                    self.assertEqual(client.call_tool("recite").text, "a poem")
+                else:
+                    error = raised(client.call_tool, "recite")
+                    self.assertEqual((type(error), error.code), (McpError, -1))
 
-    @clause("2025-11-25/client/roots", "**MUST** be a `file://` URI")
     def test_a_root_is_a_path_or_a_file_uri(self):
         for root in "http://x/", {"uri": "ftp://y"}, {}:
             with self.assertRaisesRegex(ValueError, "a root is a path or a file URI"):
                 Client(everything()[0], roots=[root])
         roots = ["/a b", {"uri": "file:///c", "name": "c"}]
-        client = Client(everything()[0], roots=roots)
-        self.assertEqual(client._user_handlers["roots"], [
-            {"uri": pathlib.Path("/a b").absolute().as_uri()}, roots[1]])
-
-    def test_client_info_reaches_the_server(self):
-        for mode in ("legacy", "modern"):
-            with Client(everything()[0], mode=mode,
-                        client_info={"name": "mine", "version": "1"}) as client:
-                self.assertEqual(client.call_tool("whoami").data["client"], "mine")
+        with Client(everything()[0], roots=roots) as client:
+            self.assertEqual(client.call_tool("where").structured_content["result"], [
+                {"uri": pathlib.Path("/a b").absolute().as_uri()}, roots[1]])
 
     def test_an_elicitation_handler_declines_cancels_or_accepts(self):
-        def pay(mode, answer):
-            def elicit(message, schema, params):
-                return {"value": False} if message == "sure?" else answer
+        server = Server("s")
 
-            with Client(everything()[0], mode=mode,
-                        elicitation_handler=elicit) as client:
-                return client.call_tool("pay", {"amount": 1}).data
+        @server.tool
+        def ask(kind: str, ctx: Context) -> list:
+            schema = {"form": OBJECT, "bool": bool, "choice": (1, 2), "": None}[kind]
+            answer = ctx.elicit("?", schema) if schema else ctx.elicit("?")
+            return [answer.action, answer.data if schema else None]
 
-        for answer, expected in (
-                (None, {"action": "decline"}),
-                (Elicited("cancel", None), {"action": "cancel"}),
-                (Elicited("accept", {"name": "Bo"}),
-                 {"name": "Bo", "sure": False, "receipt": "receipt 1"})):
-            for mode in ("legacy", "modern"):
-                with self.subTest(mode=mode, expected=expected):
-                    self.assertEqual(pay(mode, answer), expected)
-
-    def test_a_sampling_handler_may_return_a_complete_result(self):
-        result = {"role": "assistant", "model": "m", "stopReason": "endTurn",
-                  "content": {"type": "text", "text": "a poem"}}
-        for mode in ("legacy", "modern"):
-            with Client(everything()[0], mode=mode,
-                        sampling_handler=lambda messages, params: result) as client:
-                self.assertEqual(client.call_tool("recite").text, "a poem")
-
-    def test_a_question_without_a_handler_is_an_error(self):
-        """Fails, by hanging, if a question without a handler gets no answer."""
-        for mode in ("legacy", "modern"):
-            for tool, arguments in (("pay", {"amount": 1}), ("recite", {}),
-                                    ("where", {})):
-                with self.subTest(mode=mode, tool=tool), Client(
-                        everything()[0], mode=mode) as client:
-                    error = raised(client.call_tool, tool, arguments)
-                    self.assertIsInstance(error, McpError)
-                    self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
+        for kind, value, outcome in (
+                ("form", None, ["decline", None]),
+                ("form", Elicited("cancel", None), ["cancel", None]),
+                ("form", Elicited("accept", {"name": "B"}), ["accept", {"name": "B"}]),
+                ("bool", False, ["accept", False]),
+                ("choice", {"value": "2"}, ["accept", 2]), ("", True, ["accept", None]),
+                ("", False, ["decline", None]), ("", None, ["decline", None]),
+                ("", {}, ["accept", None]),
+                ("", {"action": "cancel"}, ["cancel", None])):
+            for mode in "legacy", "modern":
+                with self.subTest(kind, mode=mode, value=value), Client(
+                        server, mode=mode,
+                        elicitation_handler=lambda *_, value=value: value) as client:
+                    self.assertEqual(client.call_tool("ask", {"kind": kind}).data,
+                                     outcome)
 
     def test_set_roots_changes_the_answer_to_the_next_question(self):
         for mode in ("legacy", "modern"):
@@ -6888,34 +6189,26 @@ class Test11Client(unittest.TestCase):
                                  [{"uri": "file:///b"}])
 
     def test_calls_after_close_raise_connection_closed(self):
-        client = Client(everything()[0]).connect()
-        self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
-        client.close()
-        client.close()
-        with self.assertRaises(ConnectionClosed):
-            client.call_tool("add", {"a": 1})
-        with self.assertRaises(ConnectionError):
-            client.list_tools()
-        with self.assertRaises(ConnectionClosed):
-            client.notify("notifications/acme")
-
-    def test_a_call_before_connect_is_an_error(self):
         client = Client(everything()[0])
-        self.assertIsNotNone(raised(client.list_tools))
+        self.assertIsNotNone(raised(client.list_tools))  # not yet connected
+        client.connect().close()
         client.close()
+        for method, *arguments in ((client.call_tool, "add", {"a": 1}),
+                                   (client.list_tools,), (client.notify, "acme/x")):
+            self.assertIsInstance(raised(method, *arguments), ConnectionClosed)
 
     def test_a_timeout_may_be_infinite(self):
         for mode in "auto", "legacy", "modern":
-            with self.subTest(mode), Client(
-                    everything()[0], mode=mode, timeout=math.inf) as client:
-                client.subscribe("note://x")
-                tools = client.submit("tools/list").result()["tools"]
-                self.assertEqual(client.list_tools()[0]["name"], tools[0]["name"])
-        self.assertEqual(Client([sys.executable], timeout=None).timeout, math.inf)
+            for timeout in math.inf, None:
+                with self.subTest(mode, timeout=timeout), Client(
+                        everything()[0], mode=mode, timeout=timeout) as client:
+                    client.subscribe("note://x")
+                    tools = client.submit("tools/list").result()["tools"]
+                    self.assertEqual(client.list_tools()[0]["name"], tools[0]["name"])
 
     def test_the_timeout_is_suspended_while_the_user_is_asked(self):
         def think(*question):
-            time.sleep(0.15)  # longer than the timeout of the call
+            time.sleep(0.7)  # longer than the timeout of the call
             return {"value": "yes"}
 
         server = Server("s")
@@ -6925,42 +6218,10 @@ class Test11Client(unittest.TestCase):
             return ctx.elicit("Well?", str).data
 
         def call(mode):
-            with Client(server, mode=mode, timeout=0.1,
-                        elicitation_handler=think) as client:
-                self.assertEqual(client.call_tool("ask").text, "yes")
+            with Client(server, mode=mode, elicitation_handler=think) as client:
+                self.assertEqual(client.call_tool("ask", timeout=0.5).text, "yes")
 
         run_together(self, call, [["legacy"], ["modern"]])
-
-    def test_elicitation_complete_names_the_url_question_that_has_ended(self):
-        notifications, asked = queue.Queue(), []
-        server = Server("s")
-
-        @server.tool
-        def visit(ctx: Context) -> str:
-            answer = ctx.elicit_url("sign in", "https://example.org/in")
-            ctx.notify("notifications/elicitation/complete",
-                       {"elicitationId": answer.elicitation_id})
-            return answer.elicitation_id
-
-        def accept(message, url, params):
-            asked.append(params["elicitationId"])
-            return True
-
-        with Client(server, mode="2025-11-25", message_handler=notifications.put,
-                    url_handler=accept) as client:
-            self.assertEqual([client.call_tool("visit").text], asked)
-            complete = notifications.get(timeout=PATIENCE)
-        self.assertEqual(complete["params"], {"elicitationId": asked[0]})
-
-    def test_a_tool_that_is_annotated_with_list_may_return_content_blocks(self):
-        server = Server("s")
-
-        @server.tool
-        def chart() -> list:
-            return [Text("one"), "two"]
-
-        with Client(server) as client:
-            self.assertEqual(client.call_tool("chart").text, "one\ntwo")
 
     def test_invalid_registrations_and_options_raise_at_once(self):
         server = Server("s")
@@ -6968,69 +6229,22 @@ class Test11Client(unittest.TestCase):
         def menu(day: str):
             return day
 
-        for mistake, error in [
+        for register, error in [
                 (lambda: server.tool(menu, labels={"a"}), TypeError),
                 (lambda: server.tool(menu, meta={"a": object()}), TypeError),
                 (lambda: server.tool(menu, input_schema={}), ValueError),
-                (lambda: server.tool(menu, output_schema={"type": "zzz"}), ValueError),
                 (lambda: server.tool(menu, name="no spaces"), ValueError),
                 (lambda: server.resource(menu), TypeError),
                 (lambda: server.resource("menu://{week}")(menu), TypeError),
                 (lambda: server.method("tools/list"), TypeError),
-                (lambda: Server("s", page_size=0), ValueError),
-                (lambda: Server("s", state_secret=bytes(15)), ValueError),
-                (lambda: Server("s", drain_seconds=-1), ValueError),
-                (lambda: Server("s", capabilities={"tasks": True}), TypeError),
-                (lambda: Server("s", cache_scope="everybody"), ValueError)]:
+                *[(functools.partial(Server, "s", **options), ValueError)
+                  for options in ({"page_size": 0}, {"drain_seconds": -1},
+                                  {"cache_scope": "everybody"})],
+                (lambda: Server("s", capabilities={"tasks": True}), TypeError)]:
             with self.subTest(error), self.assertRaises(error):
-                mistake()
-        self.assertEqual(server.capabilities(), {"logging": {}})
-
-    def test_values_completed_from_an_annotation_are_valid_arguments(self):
-        server = Server("s")
-
-        @server.prompt
-        def greet(loud: Literal[True, False]):
-            return f"loud: {loud}"
-
+                register()
         with Client(server) as client:
-            offered = client.complete("greet", "loud", "")["values"]
-            self.assertEqual(offered, ["true", "false"])
-            for loud in offered:
-                client.get_prompt("greet", {"loud": loud})
-
-    def test_a_custom_method_may_return_a_meta_of_null(self):
-        server = Server("s")
-        server.method("acme/x")(lambda: {"_meta": None, "n": 1})
-        for mode in "legacy", "modern":
-            with Client(server, mode=mode) as client:
-                self.assertEqual(client.request("acme/x")["n"], 1)
-
-    def test_a_server_acknowledges_only_the_changes_that_it_advertises(self):
-        server = Server("s", capabilities={
-            "tools": {"listChanged": False}, "resources": {"subscribe": False}})
-        kept = play(server, """
-            > 1 modern subscriptions/listen {"notifications": {"toolsListChanged": true,
-                "resourcesListChanged": true, "resourceSubscriptions": ["a://b"]}}
-            < notifications/subscriptions/acknowledged {"notifications": "$agreed"}
-            > notifications/cancelled {"requestId": 1}
-            """)
-        self.assertEqual(kept["agreed"], {"resourcesListChanged": True})
-
-    def test_the_error_names_every_missing_capability(self):
-        server = Server("s")
-
-        @server.tool
-        def two(ctx: Context):
-            form = {"message": "?", "requestedSchema": {"type": "object"}}
-            url = {"message": "?", "mode": "url", "url": "https://x"}
-            ctx.ask({"a": {"method": "elicitation/create", "params": form},
-                     "b": {"method": "elicitation/create", "params": url}})
-
-        with Client(server, mode="modern", sampling_handler=lambda *a: "") as client:
-            error = raised(client.call_tool, "two")
-        self.assertEqual(error.data, {"requiredCapabilities": {
-            "elicitation": {"form": {}, "url": {}}}})
+            self.assertEqual(client.server_capabilities, {"logging": {}})
 
     def test_a_handler_may_change_its_arguments_before_it_asks(self):
         """Fails if the state is bound to the arguments that the handler has changed,
@@ -7064,46 +6278,17 @@ class Test11Client(unittest.TestCase):
                 McpError, "completion/complete cannot ask"):
             client.complete("p", "word", "")
 
-    def test_a_choice_keeps_its_type(self):
-        server = Server("s")
-
-        @server.tool
-        def pick(ctx: Context) -> str:
-            return repr(ctx.elicit("Which?", (1, 2)).data)
-
-        with Client(server, elicitation_handler=lambda *q: {"value": "2"}) as client:
-            self.assertEqual(client.call_tool("pick").text, "2")
-
-    def test_strict_input_applies_to_tools_and_not_to_prompts(self):
-        server = Server("s", strict_input=True)
-
-        @server.prompt
-        def count(n: int):
-            return f"{n + 1}"
-
-        with Client(server) as client:
-            result = client.get_prompt("count", {"n": "5"})
-        self.assertEqual(result["messages"][0]["content"]["text"], "6")
-
-    def test_a_target_that_is_not_a_stdio_server_is_refused(self):
-        for target, text in (({"cwd": "x"}, "needs a command"),
-                             ("https://x.org", "proxy"),
-                             ({"url": "https://x.org"}, "https://x.org is not stdio")):
-            with self.assertRaisesRegex(ValueError, text):
-                Client(target).connect()
-
-    def test_a_wait_leaves_no_hook_behind(self):
-        server, hooks = Server("s"), []
-
-        @server.tool
-        def poll(ctx: Context):
-            for _ in range(100):
-                ctx.wait(0)
-            hooks.append(len(ctx.incoming.hooks))
-
-        with Client(server) as client:
-            client.call_tool("poll")
-        self.assertEqual(hooks, [1])
+    def test_what_a_client_cannot_connect_to_is_refused(self):
+        client_end, server_end = socket.socketpair()
+        with client_end, server_end:
+            for target, mode, error, text in (
+                    ({"cwd": "x"}, "auto", ValueError, "needs a command"),
+                    ("https://x.org", "auto", ValueError, "proxy"),
+                    ({"url": "https://x.org"}, "auto", ValueError, "is not stdio"),
+                    ((client_end, server_end), "auto", TypeError, "two binary streams"),
+                    (Server("s"), "medieval", ValueError, "mode.*" + LATEST)):
+                with self.subTest(text), self.assertRaisesRegex(error, text):
+                    Client(target, mode=mode).connect()
 
     def test_a_client_connects_to_the_streams_of_a_socket(self):
         client_end, server_end = socket.socketpair()
@@ -7113,15 +6298,13 @@ class Test11Client(unittest.TestCase):
                     server_end.makefile("wb") as writer:
                 everything()[0].serve(reader, writer)
 
-        with client_end:
-            thread = threading.Thread(target=serve, daemon=True)
-            thread.start()
-            streams = client_end.makefile("rb"), client_end.makefile("wb")
-            with Client(streams) as client:
+        def connect():
+            with client_end, Client((client_end.makefile("rb"),
+                                     client_end.makefile("wb"))) as client:
                 self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
                 client_end.shutdown(socket.SHUT_WR)
-            thread.join(PATIENCE)
-            self.assertFalse(thread.is_alive())
+
+        self.assertEqual(together(serve, connect), [None, None])
 
     def test_a_client_connects_to_streams_without_a_descriptor(self):
         """Fails (UnsupportedOperation) if every stream is expected to be a file."""
@@ -7141,24 +6324,15 @@ class Test11Client(unittest.TestCase):
                 self.chunks.put(b"")
                 super().close()
 
-        def serve(reader, writer):
-            with writer:
-                everything()[0].serve(reader, writer)
-
         for mode in "legacy", "modern":
             requests, responses = Pipe(), Pipe()
-            threading.Thread(
-                target=serve, args=(requests, responses), daemon=True).start()
-            streams = responses, requests
-            with self.subTest(mode), Client(streams, mode=mode) as client:
+            serving = threading.Thread(target=everything()[0].serve,
+                                       args=(requests, responses), daemon=True)
+            serving.start()
+            with self.subTest(mode), Client((responses, requests), mode=mode) as client:
                 for _ in range(20):
                     self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
-
-    def test_connect_call_and_close_may_run_in_different_threads(self):
-        client = Client(everything()[0])
-        self.assertEqual(together(client.connect), [client])
-        self.assertEqual(together(lambda: client.call_tool("add", {"a": 1}).data), [3])
-        self.assertEqual(together(client.close, client.close), [None, None])
+                responses.close()
 
     def test_close_in_a_callback_does_not_deadlock(self):
         closed = gate("close() in a callback")
@@ -7171,56 +6345,6 @@ class Test11Client(unittest.TestCase):
                        progress_handler=on_progress)
         self.assertIsInstance(error, (ConnectionClosed, type(None)))
         closed.wait()
-
-    def test_a_second_close_does_not_wait(self):
-        """Fails, after 5 s, if the second `close` waits for a stream that does not end,
-        or (in a callback) for the first `close`, which waits for the callback."""
-        (reader, other_end), (_, writer) = os.pipe(), os.pipe()
-        streams = os.fdopen(reader, "rb", 0), os.fdopen(writer, "wb", 0)
-        client = Client(streams, mode="legacy", timeout=0.05)
-        self.assertIsInstance(raised(client.connect), RequestTimeout)
-        started = time.monotonic()
-        client.close()
-        call = self.client.submit_tool("hang")
-        call.add_done_callback(lambda call: self.client.close())
-        self.client.close()
-        self.assertLess(time.monotonic() - started, 3)
-        os.close(other_end)
-
-    def test_close_fails_every_pending_call(self):
-        calls = [self.client.submit_tool("hang") for _ in range(10)]
-        wait_until(lambda: len(self.session.effects) == 10)
-        self.client.close()
-        for call in calls:
-            self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
-
-    def test_results_are_not_cached(self):
-        """Another process may change the list before its `ttlMs` has passed."""
-        server, _ = everything(cache_ttl=60, page_size=1000)
-        requests = record_methods(server)
-        with Client(server, mode="modern") as client:
-            for _ in range(3):
-                client.list_tools()
-        self.assertEqual(requests.count("tools/list"), 3)
-
-    def test_two_clients_of_one_server_are_independent(self):
-        with Client(self.session.server, mode="legacy") as other:
-            call = other.submit_tool("hang")
-            wait_until(lambda: self.session.effects)
-            self.assertEqual(self.client.call_tool("add", {"a": 1}).data, 3)
-            call.cancel()
-
-    def test_the_error_for_an_unknown_mode_lists_the_known_modes(self):
-        with self.assertRaisesRegex(ValueError, "mode.*" + LATEST):
-            Client(everything()[0], mode="medieval")
-
-    def test_trace_context_reaches_the_handler(self):
-        parent = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
-        for mode in ("legacy", "modern"):
-            with Session(mode) as session:
-                result = session.client.request("tools/call", {
-                    "name": "traced", "_meta": {"traceparent": parent}})
-                self.assertEqual(result["structuredContent"], {"traceparent": parent})
 
 
 # ======================================================================================
@@ -7289,13 +6413,6 @@ def outcome_of_cancelling(session):
     return call.cancelled(), session.client.call_tool("add", {"a": 1}).data
 
 
-def outcome_of_timeout(session):
-    error = raised(session.client.call_tool, "hang", timeout=0.05)
-    # The handler is cancelled, or was cancelled before it began.
-    wait_until(lambda: session.effects != ["hanging"])
-    return type(error), session.client.call_tool("add", {"a": 1}).data
-
-
 def outcome_of_two_questions(session):
     result = session.client.call_tool("pay", {"amount": 7}).data
     return result, session.asked, session.effects
@@ -7304,8 +6421,6 @@ def outcome_of_two_questions(session):
 FEATURES = [  # (name, a function that uses the feature, its outcome in both eras)
     ("tools/list", lambda s: names(s.client.list_tools())[:3],
      ["add", "forecast", "shout"]),
-    ("tools/list, schema",
-     lambda s: s.client.list_tools()[0]["inputSchema"]["required"], ["a"]),
     ("resources/list", lambda s: names(s.client.list_resources(), "uri"),
      ["config://app", "blob://one"]),
     ("resources/templates/list", lambda s: names(s.client.list_resource_templates(),
@@ -7314,8 +6429,6 @@ FEATURES = [  # (name, a function that uses the feature, its outcome in both era
     ("prompts/list", lambda s: names(s.client.list_prompts()), ["review", "interview"]),
     ("tools/call", lambda s: s.client.call_tool("add", {"a": 1}).data, 3),
     ("tools/call, lenient", lambda s: s.client.call_tool("add", {"a": "1"}).data, 3),
-    ("tools/call, object", lambda s: s.client.call_tool(
-        "forecast", {"city": "Oslo"}).structured_content, {"city": "Oslo", "days": 3}),
     ("tools/call, nothing", lambda s: s.client.call_tool("nothing").content, []),
     ("tools/call, blocks", lambda s: [block["type"] for block in s.client.call_tool(
         "mixed").content], ["text", "image", "resource_link", "resource"]),
@@ -7323,8 +6436,6 @@ FEATURES = [  # (name, a function that uses the feature, its outcome in both era
      ("ToolError", "out of luck")),
     ("tools/call, McpError", lambda s: failure(raised(s.client.call_tool, "picky")),
      ("McpError", {"why": "monday"})),
-    ("tools/call, unknown", lambda s: failure(raised(s.client.call_tool, "nope")),
-     ("McpError", {"name": "nope"})),
     ("tools/call, bad arguments", lambda s: type(raised(
         s.client.call_tool, "add", {"a": "x"})), ToolError),
     ("unknown method", lambda s: failure(raised(s.client.request, "acme/no")),
@@ -7335,8 +6446,6 @@ FEATURES = [  # (name, a function that uses the feature, its outcome in both era
      b"\x00\xff"),
     ("resources/read, template", lambda s: s.client.read_resource("note://x")[0].text,
      "note x"),
-    ("resources/read, unknown", lambda s: failure(raised(
-        s.client.read_resource, "none://x")), ("McpError", {"uri": "none://x"})),
     ("prompts/get",
      lambda s: s.client.get_prompt("review", {"code": "1"})["messages"][0],
      {"role": "user", "content": {"type": "text", "text": "review this python: 1"}}),
@@ -7369,7 +6478,6 @@ FEATURES = [  # (name, a function that uses the feature, its outcome in both era
     ("a prompt that asks", lambda s: s.client.get_prompt(
         "interview")["messages"][1]["content"]["text"], "Ann"),
     ("cancellation", outcome_of_cancelling, (True, 3)),
-    ("timeout", outcome_of_timeout, (RequestTimeout, 3)),
     ("tools/list_changed", outcome_of_changes, (True, False)),
     ("resources/updated", outcome_of_subscription, ["note://x", "note://z"]),
     ("client capabilities", lambda s: s.client.call_tool("whoami").data["able"],
@@ -7407,27 +6515,158 @@ class TestBothEras(unittest.TestCase):
                 self.assertEqual([level for level, _ in session.logs],
                                  ["info", "error"])
 
-    def test_servers_that_share_a_secret_continue_the_same_request(self):
-        effects = []
 
-        def replica():
-            server = Server("replica", state_secret=b"shared" * 6)
+class Till:
+    """A server whose tool asks three questions, each followed by a step that `once`
+    runs.
 
-            @server.tool
-            def pay(ctx: Context) -> str:
-                name = ctx.elicit("name?", OBJECT).content["name"]
-                receipt = ctx.once("charge", lambda: effects.append(name) or "receipt")
-                sure = ctx.elicit("sure?", bool).data
-                return f"{receipt} {sure}"
-            return server
+    It stops at one point until `release` is set: in "1", "2" or "3" while the user
+    answers, in "a", "b" or "c" in a step.  ``steps`` are those that have begun, and
+    ``running`` has an item for each handler that runs.
+    """
 
-        def elicit(message, schema, params):
-            return {"value": True} if message == "sure?" else {"name": "Ann"}
+    def __init__(self, asynchronous=False, stops_at=""):
+        self.steps, self.running, self.stops_at = [], [], stops_at
+        self.reached, self.release = gate("point " + stops_at), gate("release")
+        self.server = Server("till", drain_seconds=0.05)
+        self.server.tool(self.order_later if asynchronous else self.order, name="order")
 
-        with Relay(replica(), replica(), replica()) as relay, Client(
-                relay.streams, mode="modern", elicitation_handler=elicit) as client:
-            self.assertEqual(client.call_tool("pay").text, "receipt True")
-        self.assertEqual(effects, ["Ann"])
+    @contextlib.contextmanager
+    def runs(self):
+        self.running.append(1)
+        try:
+            yield
+        finally:
+            self.running.pop()
+
+    def order(self, ctx: Context) -> str:
+        with self.runs():
+            for question, step in POINTS:
+                ctx.elicit(question, bool)
+                ctx.once(step, functools.partial(self.take, step))
+            return "sold"
+
+    async def order_later(self, ctx: Context) -> str:
+        with self.runs():
+            for question, step in POINTS:
+                await ctx.elicit(question, bool)
+                await ctx.once(step, functools.partial(self.take_later, step))
+            return "sold"
+
+    def take(self, step):
+        self.steps.append(step)
+        self.pause(step)
+
+    async def take_later(self, step):
+        self.steps.append(step)
+        if self.stops_here(step):
+            while not self.release.is_set():
+                await asyncio.sleep(0.001)
+
+    def answer(self, message, schema, params):
+        self.pause(message)
+        return {"value": True}
+
+    def pause(self, point):
+        if self.stops_here(point):
+            self.release.wait(3 * PATIENCE)  # longer than a test waits for the end
+
+    def stops_here(self, point):
+        if point != self.stops_at or self.reached.is_set():
+            return False
+        self.reached.set()
+        return True
+
+
+POINTS = "1a", "2b", "3c"
+EVERYWHERE = [  # (label, era, `async def`?, the point, the steps that have begun there)
+    ("%s %s %s" % (era, "async def" if asynchronous else "def", point),
+     era, asynchronous, point, list("abc"[:(number + 1) // 2]))
+    for era in ("legacy", "modern") for asynchronous in (False, True)
+    for number, point in enumerate("1a2b3c")]
+
+
+class TestInterruptions(unittest.TestCase):
+    """A handler that asks three questions, with steps between them that run once, is
+    interrupted at each of the six points, in both eras, `def` and `async def`."""
+
+    def test_the_call_is_cancelled(self):
+        """The handler ends at once, unless it is inside of a plain function of its own;
+        no later step is taken, and the connection goes on."""
+        def cancel(label, era, asynchronous, point, steps):
+            till = Till(asynchronous, point)
+            with Client(till.server, mode=era, elicitation_handler=till.answer) as (
+                    client):
+                call = client.submit_tool("order")
+                till.reached.wait()
+                self.assertTrue(call.cancel())
+                if point.isalpha() and not asynchronous:
+                    till.release.set()
+                wait_until(lambda: not till.running, label)
+                till.release.set()
+                self.assertEqual(till.steps, steps)
+                self.assertEqual(client.call_tool("order").text, "sold")
+                self.assertEqual(till.steps, [*steps, *"abc"])
+
+        run_together(self, cancel, EVERYWHERE)
+
+    def test_the_client_is_closed(self):
+        """The call fails, also while the user answers, and the handler ends."""
+        def close(label, era, asynchronous, point, steps):
+            till = Till(asynchronous, point)
+            client = Client(till.server, mode=era, elicitation_handler=till.answer)
+            call = client.connect().submit_tool("order")
+            till.reached.wait()
+            client.close()
+            self.assertIsInstance(raised(call.result, PATIENCE), ConnectionClosed)
+            till.release.set()
+            wait_until(lambda: not till.running, label)
+            self.assertEqual(till.steps, steps)
+
+        run_together(self, close, EVERYWHERE)
+
+    def test_the_server_is_killed(self):
+        """The call fails at once, also while the user answers."""
+        def kill(label, era, asynchronous, point, steps):
+            till, written = Till(asynchronous, point), []
+
+            def answer(message, schema, params):
+                if message == point and not till.reached.is_set():
+                    os.kill(client.call_tool("pid").data, KILL)
+                till.pause(message)
+                return {"value": True}
+
+            client = Client([sys.executable, "-I", "-S", "-c", KILLED_TILL, point],
+                            mode=era, elicitation_handler=answer, stderr=written.append)
+            with client:
+                self.assertIsInstance(raised(client.call_tool, "order"),
+                                      ConnectionClosed)
+                till.release.set()
+            self.assertEqual(re.findall("step (.)", "".join(written)), steps)
+
+        run_together(self, kill, [row for row in EVERYWHERE if not row[2]])
+
+
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+KILLED_TILL = """
+import os, sys; sys.path.insert(0, %r)
+from mcp_min import Context, Server
+server = Server("till")
+server.tool(lambda: os.getpid(), name="pid", output_schema={"type": "integer"})
+
+def take(step):
+    os.write(2, ("step %%s\\n" %% step).encode())
+    if step == sys.argv[1]:
+        os.kill(os.getpid(), %d)
+
+@server.tool
+def order(ctx: Context) -> str:
+    for question, step in ("1a", "2b", "3c"):
+        ctx.elicit(question, bool)
+        ctx.once(step, lambda: take(step))
+
+server.run()
+""" % (HERE, KILL)
 
 
 # ======================================================================================
@@ -7447,11 +6686,7 @@ def say(client, *lines, **options):
 
 
 IGNORED_LINES = [  # lines that a client ignores when they come before a response
-    ("a banner", "Welcome to my server v1.0!"),
-    ("an npm notice", "npm notice New major version of npm available!"),
-    ("a blank line", ""),
-    ("spaces", "   \t "),
-    ("a carriage return", "\r"),
+    ("a banner", "Welcome to my server v1.0!"), ("a blank line", " \t\r"),
     ("invalid UTF-8", '{"jsonrpc":"2.0","id":$id,"result":{"x":"\xff\xfe"}}'),
     ("NaN", '{"jsonrpc":"2.0","id":$id,"result":{"x":NaN}}'),
     ("100,000 open brackets", "[" * 100000),
@@ -7459,52 +6694,30 @@ IGNORED_LINES = [  # lines that a client ignores when they come before a respons
     ("an integer of 5,000 digits", OK.replace("true", "9" * 5000)),
     ("half a message", '{"jsonrpc":"2.0","id":$id,"resu'),
     ("two messages on a line", OK + OK.replace("true", "false")),
-    ("a number", "7"), ("null", "null"), ("an empty object", "{}"),
-    ("an empty batch", "[]"),
+    ("a number", "7"), ("an empty object", "{}"), ("an empty batch", "[]"),
     ("a response with an unknown id", '{"jsonrpc":"2.0","id":987654,"result":{}}'),
-    ("a response with an unknown string id", '{"jsonrpc":"2.0","id":"x","result":{}}'),
-    ("an error with an unknown id",
-     '{"jsonrpc":"2.0","id":987654,"error":{"code":1,"message":"x"}}'),
-    ("an id with a leading zero",
-     '{"jsonrpc":"2.0","id":"0$id","result":{"ok":false}}'),
-    ("an id with a fraction", '{"jsonrpc":"2.0","id":$id.5,"result":{"ok":false}}'),
-    ("an id with spaces", '{"jsonrpc":"2.0","id":" $id ","result":{"ok":false}}'),
-    ("an id of true", '{"jsonrpc":"2.0","id":true,"result":{"ok":false}}'),
-    ("an id in a list", '{"jsonrpc":"2.0","id":[$id],"result":{"ok":false}}'),
+    *[("a response with the id " + id,
+       '{"jsonrpc":"2.0","id":%s,"result":{"ok":false}}' % id)
+      for id in ('"0$id"', "$id.5", '" $id "', "true", "[$id]")],
     ("an error with an id of null", ERROR_WITHOUT_ID % '"id":null,'),
     ("an error without an id", ERROR_WITHOUT_ID % ""),
     ("progress with an unknown token", PROGRESS % ('"unknown"', 1)),
     ("progress with a token of true", PROGRESS % ("true", 1)),
     ("progress with an object as token", PROGRESS % ("{}", 1)),
-    ("progress without params", NOTIFICATION % ("progress", "")),
-    ("progress with a list of params", NOTIFICATION % ("progress", ',"params":[1]')),
     ("progress that is text", PROGRESS % ("$token", '"lots"')),
-    ("an unknown notification", NOTIFICATION % ("x", "")),
-    ("a log message without params", NOTIFICATION % ("message", "")),
-    ("a list change with a number as params",
-     NOTIFICATION % ("tools/list_changed", ',"params":7')),
-    ("an update without a uri", NOTIFICATION % ("resources/updated", ',"params":{}')),
-    ("cancelled with an unknown id",
-     NOTIFICATION % ("cancelled", ',"params":{"requestId":"x"}')),
-    ("cancelled with the id of the client's request",
-     NOTIFICATION % ("cancelled", ',"params":{"requestId":$id}')),
-    ("cancelled without params", NOTIFICATION % ("cancelled", "")),
-    ("an acknowledgement without a subscription",
-     NOTIFICATION % ("subscriptions/acknowledged", ',"params":{}')),
+    *[("params of %s: %s" % (name, params),
+       NOTIFICATION % (name, ',"params":%s' % params if params else ""))
+      for name, params in (
+          ("progress", ""), ("progress", "[1]"), ("x", ""), ("message", ""),
+          ("tools/list_changed", "7"), ("resources/updated", "{}"),
+          ("cancelled", ""), ("cancelled", '{"requestId":"x"}'),
+          ("cancelled", '{"requestId":$id}'), ("subscriptions/acknowledged", "{}"))],
 ]
 
-MALFORMED = [  # responses with a known id that are invalid: only that request fails
-    ("result and error",
-     '{"jsonrpc":"2.0","id":$id,"result":{},"error":{"code":1,"message":""}}'),
-    ("neither result nor error", '{"jsonrpc":"2.0","id":$id}'),
-    ("a list as result", '{"jsonrpc":"2.0","id":$id,"result":[]}'),
-    ("null as result", '{"jsonrpc":"2.0","id":$id,"result":null}'),
-    ("text as result", '{"jsonrpc":"2.0","id":$id,"result":"x"}'),
-    ("text as error", '{"jsonrpc":"2.0","id":$id,"error":"x"}'),
-    ("null as error", '{"jsonrpc":"2.0","id":$id,"error":null}'),
-    ("text as code", '{"jsonrpc":"2.0","id":$id,"error":{"code":"1","message":"x"}}'),
-    ("no code", '{"jsonrpc":"2.0","id":$id,"error":{"message":"x"}}'),
-]
+MALFORMED = [  # members of a response with a known id: only that request fails
+    '"result":{},"error":{"code":1,"message":""}', '"x":0', '"result":[]',
+    '"result":null', '"error":"x"', '"error":null',
+    '"error":{"code":"1","message":"x"}', '"error":{"message":"x"}']
 
 INPUT = '{"jsonrpc":"2.0","id":$id,"result":{"resultType":"input_required"%s}}'
 QUESTION = (
@@ -7525,16 +6738,13 @@ ROUNDS = [  # (label, a result of the server for each round of one call, the tex
     # the final result, the text of an error, or McpError)
     ("no resultType", [DONE.replace('"resultType":"complete",', "")], "done"),
     ("complete", [DONE], "done"),
-    ("an unknown resultType", [DONE.replace("complete", "odd")], "odd"),
     ("a number as resultType", [DONE.replace('"complete"', "7")], McpError),
     ("neither inputRequests nor requestState", [INPUT % ""], McpError),
     ("a list as inputRequests", [INPUT % ',"inputRequests":[]'], McpError),
     ("a number as requestState", [INPUT % ',"requestState":7'], McpError),
-    ("a question", [INPUT % QUESTION, DONE], "done"),
-    ("a question and state",
-     [INPUT % (QUESTION + ',"requestState":"s"'), DONE], "done"),
+    ("two rounds", [INPUT % QUESTION, INPUT % (QUESTION + ',"requestState":"s"'), DONE],
+     "done"),
     ("state only", [INPUT % ',"requestState":"s"', DONE], "done"),
-    ("two rounds", [INPUT % QUESTION, INPUT % QUESTION, DONE], "done"),
     ("a question in every round", [INPUT % QUESTION], McpError),
     ("an unknown question",
      [INPUT % QUESTION.replace("elicitation/create", "acme/ask"), DONE], McpError),
@@ -7558,11 +6768,10 @@ class Test11Faults(FakeServers, unittest.TestCase):
                    for message in self.seen(client)]
         return methods[methods.index("discover") + 1:]
 
-    def notifications_received(self, client):
-        """The methods of the notifications that the server got after the handshake."""
-        methods = [message["method"].partition("/")[2] for message in self.seen(client)
-                   if "id" not in message]
-        return [method for method in methods if method != "initialized"]
+    def filters(self, client):
+        """What the client has asked to be told of, for each stream that it opened."""
+        return [message["params"]["notifications"] for message in self.seen(client)
+                if message["method"] == "subscriptions/listen"]
 
     def cancelled(self, client):
         """The methods of the requests that the client has cancelled."""
@@ -7573,11 +6782,10 @@ class Test11Faults(FakeServers, unittest.TestCase):
                 if message["method"] == "notifications/cancelled"]
 
     def test_invalid_and_unexpected_lines_before_a_response_are_ignored(self):
-        steps, notifications = [], []
+        steps = []
         for version, rules in ((LATEST, {}), (MODERN, MODERN_FAKE)):
-            client = self.fake(options={
-                "message_handler": notifications.append,
-                "log_handler": notifications.append,
+            client = self.fake({
+                "message_handler": str, "log_handler": str, "stderr": None,
                 "progress_handler": lambda *step: steps.append(step)}, **rules)
             self.assertEqual(client.protocol_version, version)
             for label, line in IGNORED_LINES:
@@ -7585,12 +6793,6 @@ class Test11Faults(FakeServers, unittest.TestCase):
                     self.assertIs(say(client, line, OK)["ok"], True)
                     self.fence(client)
         self.assertEqual(steps, [])
-
-    def test_output_that_is_no_message_is_ignored_during_the_handshake(self):
-        greeting = "say('Welcome!'); say(''); say('npm notice'); "
-        client = self.fake(start=greeting, discover=greeting + "error(-32601)",
-                           initialize=greeting + "legacy()")
-        self.assertEqual(client.call_tool("f").text, "ok")
 
     def test_notifications_during_the_handshake_do_not_disturb_it(self):
         notify = "".join(f"say({NOTIFICATION % (name, '')!r}); " for name in (
@@ -7606,33 +6808,73 @@ class Test11Faults(FakeServers, unittest.TestCase):
             discover=notify + "modern(tools={'listChanged': True}, logging={})")
         self.fence(client)
 
-    def test_a_modern_server_may_refuse_to_listen(self):
-        client = self.fake(discover="modern(tools={'listChanged': True})",
-                           listen="error(-32601)")
-        self.fence(client)
+    def test_a_stream_is_opened_only_if_something_is_wanted(self):
+        """Fails if a client without message_handler asks for changes of lists."""
+        offered = "modern(tools={'listChanged': True})"
+        for options, discover, filters in (
+                ({}, offered, []), ({"log_handler": print}, offered, []),
+                ({"message_handler": print}, "modern()", []),
+                ({"message_handler": print}, offered, [{"toolsListChanged": True}])):
+            client = self.fake(options, discover=discover, listen=ACKNOWLEDGE)
+            with self.subTest(options=options, discover=discover):
+                self.assertEqual(self.filters(client), filters)
 
-    def test_a_connection_error_quotes_output_that_is_no_message(self):
-        client = self.fake(call="say('half a li'); die(3)")
-        with self.assertRaises(ConnectionClosed) as caught:
-            client.call_tool("f")
-        self.assertIn("half a li", str(caught.exception))
-
-    def test_a_connection_error_quotes_an_unfinished_last_line(self):
-        client = self.fake(call="os.write(1, b'never finis'); os._exit(3)")
-        with self.assertRaises(ConnectionClosed) as caught:
-            client.call_tool("f")
-        self.assertIn("never finis", str(caught.exception))
-        self.assertEqual(caught.exception.exit_code, 3)
+    def test_a_connection_error_quotes_the_output_that_is_no_message(self):
+        for write in "say('half a li')", "os.write(1, b'half a li')":
+            client = self.fake({"stderr": None}, call=write + "; die(3)")
+            error = raised(client.call_tool, "f")
+            self.assertIsInstance(error, ConnectionClosed)
+            self.assertIn("half a li", str(error))
+            self.assertEqual(error.exit_code, 3)
 
     def test_a_malformed_response_fails_only_its_own_call(self):
         for rules in ({}, MODERN_FAKE):
             client = self.fake(**rules)
-            for label, line in MALFORMED:
-                with self.subTest(label):
+            for members in MALFORMED:
+                line = '{"jsonrpc":"2.0","id":$id,%s}' % members
+                with self.subTest(members):
                     error = raised(say, client, line)
                     self.assertIsInstance(error, McpError)
                     self.assertEqual(error.code, -32603)
                     self.fence(client)
+
+    def test_the_message_of_an_error_without_a_usable_code_is_kept(self):
+        client = self.fake()
+        for code in '"code":"1",', '"code":1.5,', "":
+            error = raised(say, client, '{"jsonrpc":"2.0","id":$id,"error":{'
+                                        f'{code}"message":"no disk left"}}}}')
+            with self.subTest(code):
+                self.assertIn("no disk left", str(error))
+
+    def test_a_response_that_is_too_long_or_too_deep_fails_its_call(self):
+        """Fails (by a timeout) if the id at the start of such a line is not read."""
+        start = '{"jsonrpc":"2.0","id":%d,"result":{"x":'
+        client = self.fake(
+            call=f"say({start!r} % id + '[' * 300 + ']' * 300 + '}}}}')",
+            read=f"say({start!r} % id + '\"' + 'x' * (16 << 20) + '\"}}}}')")
+        self.assertEqual(raised(client.call_tool, "f").code, -32700)
+        self.assertEqual(raised(client.read_resource, "x://y").code, -32801)
+        self.fence(client)
+
+    def test_a_capability_that_is_true_is_declared(self):
+        client = self.fake(initialize="legacy(tools=True, prompts=False)")
+        self.assertEqual(client.list_tools(), [])
+        self.assertEqual(raised(client.list_prompts).code, -32601)
+
+    def test_a_client_with_extensions_gets_results_of_any_type(self):
+        """Fails if the result of an extension counts as malformed."""
+        result = INPUT.replace("input_required", "task") % ',"taskId":"7"'
+        for capabilities in {"extensions": {"acme/tasks": {}}}, {}:
+            client = self.fake({"capabilities": capabilities}, **MODERN_FAKE)
+            call = functools.partial(client.request, "tools/call", {
+                "name": "f", "arguments": {"rounds": [result]}})
+            if capabilities:
+                self.assertEqual(call()["taskId"], "7")
+            else:
+                self.assertEqual(raised(call).code, -32603)
+            # call_tool returns a ToolResult, which this is not.
+            self.assertEqual(raised(client.call_tool, "f", {"rounds": [result]}).code,
+                             -32603)
 
     def test_a_result_without_a_required_field_is_an_mcp_error(self):
         client = self.fake(read="result(contents={})", complete="result()",
@@ -7645,16 +6887,13 @@ class Test11Faults(FakeServers, unittest.TestCase):
             self.assertEqual(error.code, -32603)
             self.assertIn("Malformed response", str(error))
 
-    def test_the_id_of_a_response_may_be_a_decimal_string(self):
-        client = self.fake()
-        self.assertEqual(say(client, OK.replace("$id", '"$id"'))["ok"], True)
-        self.fence(client)
-
     def test_a_second_response_to_the_same_request_is_ignored(self):
+        """The first has a decimal string as id, or an error of null beside a result."""
         client = self.fake()
-        for second in (OK, OK.replace("true", "false"), MALFORMED[-1][1]):
-            self.assertIs(say(client, OK, second)["ok"], True)
-            self.fence(client)
+        for first in OK, OK.replace("$id", '"$id"'), OK[:-1] + ',"error":null}':
+            for second in OK.replace("true", "false"), '{"jsonrpc":"2.0","id":$id}':
+                self.assertIs(say(client, first, second)["ok"], True)
+                self.fence(client)
 
     def test_a_response_after_the_timeout_is_dropped(self):
         client = self.fake(call="asked = id", late="send(id=asked, result={'late': 1});"
@@ -7707,114 +6946,107 @@ class Test11Faults(FakeServers, unittest.TestCase):
         self.assertEqual([call["arguments"] for call in (first, second, third)],
                          [{"rounds": rounds}] * 3)
 
-    def test_a_call_cancelled_while_the_user_is_asked_is_not_sent_again(self):
-        """Fails if the request of the second round is sent after the cancellation."""
-        asked, answered = gate("the question"), gate("the answer")
-
-        def elicit(*question):
-            asked.set()
-            answered.wait()
-            return {}
-
-        client = self.fake(options={"elicitation_handler": elicit}, **MODERN_FAKE)
-        call = client.submit_tool("f", {"rounds": [INPUT % QUESTION, ""]})
-        asked.wait()
-        self.assertTrue(call.cancel())
-        answered.set()
-        client.call_tool("f", {"rounds": [DONE]})
-        self.assertEqual(self.methods_received(client), ["call", "call", "seen"])
+    def test_a_call_cancelled_between_two_rounds_is_not_sent_again(self):
+        """The second call waits as long as the first would, so its second round comes
+        later.  Fails if the server has to run the first call again."""
+        rounds = {"rounds": [INPUT % ',"requestState":"s"', DONE]}
+        client = self.fake(**MODERN_FAKE)
+        first = client.submit_tool("f", rounds)
+        wait_until(lambda: "call" in self.methods_received(client))
+        self.fence(client)
+        self.assertTrue(first.cancel())
+        self.assertEqual(client.call_tool("f", rounds).text, "done")
+        self.assertEqual(self.methods_received(client).count("call"), 3)
 
     def test_a_call_cancelled_while_it_is_sent_again_is_cancelled_on_the_server(self):
         """Fails if the server gets `cancelled` before the second request, or never."""
-        client = self.fake(options=ACCEPT, **MODERN_FAKE)
-        table, put = client._session.connection.requests_out, mcp_min.Outbox.put
+        calls = []
 
-        def cancel_first(outbox, line):
-            # The caller holds the lock of the table, so `cancel` cannot finish first.
-            if b"inputResponses" in line:
-                cancelling.start()
-                cancelling.join(0.05)
-            put(outbox, line)
+        class Arguments(dict):
+            """Cancels the call while the request of its second round is encoded."""
 
-        call = client.submit_tool("f", {"rounds": ["", ""]})
-        self.assertTrue(call.cancel())
-        with mock.patch.object(mcp_min.Outbox, "put", cancel_first):
-            submitted = gate("submitted")
-            cancelling = threading.Thread(
-                target=lambda: submitted.wait() and call.cancel())
-            call = client.submit_tool("f", {"rounds": [INPUT % QUESTION, ""]})
-            submitted.set()
-            with self.assertRaises(concurrent.futures.CancelledError):
-                call.result(PATIENCE)
-            cancelling.join(PATIENCE)
-        wait_until(lambda: self.methods_received(client)[2:-1].count("cancelled") == 1)
-        self.assertEqual(self.methods_received(client)[:5], [
-            "call", "cancelled", "call", "call", "cancelled"])
-        self.assertEqual(table._sent, {})
+            def items(self):
+                for call in calls:
+                    call.cancel()
+                return super().items()
+
+        answered = gate("the answer")
+        client = self.fake({"elicitation_handler": lambda *question: (
+            answered.wait(), {})[1]}, **MODERN_FAKE)
+        calls.append(client.submit_tool("f", Arguments(
+            rounds=[INPUT % QUESTION, ""])))
+        answered.set()
+        self.assertIsInstance(together(functools.partial(calls[0].result, PATIENCE))[0],
+                              concurrent.futures.CancelledError)
+        wait_until(lambda: "cancelled" in self.methods_received(client))
+        sent = [message for message in self.seen(client)
+                if message["method"].endswith(("/call", "/cancelled"))]
+        self.assertEqual([message["method"] for message in sent], [
+            "tools/call", "tools/call", "notifications/cancelled"])
+        self.assertEqual(sent[2]["params"]["requestId"], sent[1]["id"])
 
     def test_a_result_is_validated_on_the_thread_that_waits_for_it(self):
-        """Fails (the fence gets no response) if the reading thread validates it."""
+        """The warning of an invalid result is given there too, and blocks.  Fails (the
+        fence gets no response) if the reading thread validates it."""
         tool = {"name": "f", "inputSchema": {"type": "object"},
                 "outputSchema": {"type": "object"}}
-        client = self.fake(list=f"result(tools=[{tool!r}])")
+        client = self.fake(list=f"result(tools=[{tool!r}])", call="result(content=[])")
         client.list_tools()
-
-        def block_validation(call):
+        for call in (lambda: client.call_tool("f"),
+                     lambda: client.submit_tool("f").result(PATIENCE)):
             began, release = gate("the validation"), gate("the release")
 
-            def problems(output, value, seconds):
+            def show(message, *more, began=began, release=release):
                 began.set()
                 release.wait()
-                return []
 
-            with mock.patch.object(mcp_min.OutputSchema, "problems", problems):
-                caller = threading.Thread(target=call)
-                caller.start()
+            def fence(began=began, release=release):
                 began.wait()
                 self.fence(client)
                 release.set()
-                caller.join(PATIENCE)
 
-        block_validation(lambda: client.call_tool("f"))
-        block_validation(lambda: client.submit_tool("f").result(PATIENCE))
+            with warnings.catch_warnings():
+                warnings.simplefilter("always")
+                warnings.showwarning = show
+                self.assertIsNone(together(call, fence)[1])
 
-    def test_max_timeout_and_the_end_of_the_server_end_a_call_that_asks_the_user(self):
-        legacy = {"call": "send(id='s1', method='elicitation/create', params={})"}
-        for rules in legacy, MODERN_FAKE:
-            for options, fail, error in (
-                    ({"max_timeout": 0.1}, lambda pid: None, RequestTimeout),
-                    ({}, lambda pid: os.kill(pid, 9), ConnectionClosed)):
-                with self.subTest(error=error, rules=[*rules]):
-                    asked, decided = gate("the question"), gate("the answer")
+    def test_a_call_that_waits_for_its_user_ends_after_max_timeout(self):
+        """Fails (by hanging) if only the answer of the user ends its wait."""
+        def wait(rules, submits):
+            decided = gate("the answer")
+            client = self.fake({"elicitation_handler": lambda *_: decided.wait(),
+                                "max_timeout": 0.5}, **rules)
+            arguments = {"rounds": [INPUT % QUESTION, DONE]}
+            error = raised(lambda: client.submit_tool("f", arguments).result(PATIENCE)
+                           if submits else client.call_tool("f", arguments))
+            self.assertIsInstance(error, RequestTimeout)
+            decided.set()
 
-                    def think(*question, asked=asked, decided=decided):
-                        asked.set()
-                        decided.wait()
+        asks = "send(id='s1', method='elicitation/create', params={})"
+        run_together(self, wait, [*itertools.product(({"call": asks}, MODERN_FAKE),
+                                                     (False, True))])
 
-                    client = self.fake(
-                        options={"elicitation_handler": think, **options}, **rules)
-                    call = client.submit_tool("f", {"rounds": [INPUT % QUESTION, DONE]})
-                    asked.wait()
-                    fail(client._session.process._popen.pid)
-                    self.assertIsInstance(raised(call.result, PATIENCE), error)
-                    decided.set()
+    def test_a_call_that_has_ended_no_longer_asks_the_user(self):
+        """Fails if a question that waits behind eight others is asked nevertheless."""
+        asked, release = [], gate("the release")
+        self.addCleanup(release.set)
+        client = self.fake({"elicitation_handler": lambda message, schema, params: (
+            asked.append(message), release.wait(), {})[2]}, **MODERN_FAKE)
 
-    def test_late_messages_of_a_round_are_ignored_while_the_user_is_asked(self):
-        """Fails if a second `input_required` asks the user again, or if late progress
-        restarts the timeout, which is suspended while the user is asked."""
-        asked = []
+        def call(name):
+            return client.submit_tool("f", {"rounds": [
+                INPUT % QUESTION.replace("name?", name), DONE]})
 
-        def think(*question):
-            asked.append(question)
-            time.sleep(0.2)  # longer than the timeout of the call
-            return {}
-
-        client = self.fake(
-            options={"elicitation_handler": think}, discover="modern()",
-            call="repeat(params['arguments'][int('inputResponses' in params)])")
-        first_round = [INPUT % QUESTION, INPUT % QUESTION, PROGRESS % ("$token", 1)]
-        result = client.call_tool("f", [first_round, [DONE]], timeout=0.15)
-        self.assertEqual((result.text, len(asked)), ("done", 1))
+        calls = [call("name?") for _ in range(8)]
+        wait_until(lambda: len(asked) == 8)
+        ninth, tenth = call("ninth?"), call("tenth?")
+        wait_until(lambda: self.methods_received(client).count("call") == 10)
+        self.fence(client)
+        self.assertTrue(ninth.cancel())
+        release.set()
+        for waiting in (*calls, tenth):
+            self.assertEqual(waiting.result(PATIENCE).text, "done")
+        self.assertEqual(asked[8:], ["tenth?"])
 
     def test_input_required_as_the_result_of_a_list_is_an_error(self):
         client = self.fake(options=ACCEPT, discover="modern()",
@@ -7823,102 +7055,72 @@ class Test11Faults(FakeServers, unittest.TestCase):
         self.fence(client)
 
     def test_responses_to_the_requests_of_a_legacy_server(self):
-        rows = [  # the request, the result or the code of the error
-            ({"method": "ping"}, {"result": {}}),
-            ({"method": "ping", "params": {}}, {"result": {}}),
-            ({"method": "acme/ask"}, {"error": -32601}),
-            ({"method": "sampling/createMessage", "params": {
-                "messages": [], "maxTokens": 1}}, {"error": -32601}),
-            ({"method": "elicitation/create", "params": {
-                "message": "?", "requestedSchema": OBJECT}}, {"error": -32601}),
-            ({"method": "roots/list"}, {"error": -32601}),
-            ({"method": "tools/list"}, {"error": -32601}),
-        ]
         client = self.fake()
-        for request, expected in rows:
-            with self.subTest(request["method"]):
-                response = client.request("fake/ask", {"request": request})["answer"]
+        for method in ("ping", "acme/ask", "sampling/createMessage",
+                       "elicitation/create", "roots/list", "tools/list"):
+            with self.subTest(method):
+                response = client.request("fake/ask", {"request": {
+                    "method": method, "params": {"messages": []}}})["answer"]
                 self.assertEqual(response["id"], "s1")
-                if "error" in expected:
-                    self.assertEqual(response["error"]["code"], expected["error"])
+                if method == "ping":
+                    self.assertEqual(response["result"], {})
                 else:
-                    self.assertEqual(response["result"], expected["result"])
+                    self.assertEqual(response["error"]["code"], -32601)
 
-    def test_an_mcp_error_that_a_handler_raises_is_sent(self):
-        def sample(messages, params):
-            raise McpError(-1, "user rejected sampling request")
-
-        with quiet():
-            client = self.fake(options={"sampling_handler": sample})
-            response = client.request("fake/ask", {"request": {
-                "method": "sampling/createMessage",
-                "params": {"messages": [], "maxTokens": 1}}})["answer"]
-        self.assertEqual(response["error"], {
-            "code": -1, "message": "user rejected sampling request"})
-
-    def test_the_text_of_any_other_exception_is_logged_and_not_sent(self):
-        def elicit(message, schema, params):
-            raise RuntimeError("401: key sk-SECRET")
-
-        with quiet() as stderr:
-            client = self.fake(options={"elicitation_handler": elicit})
-            response = client.request("fake/ask", {"request": {
-                "method": "elicitation/create",
-                "params": {"message": "?", "requestedSchema": OBJECT}}})["answer"]
-        self.assertEqual(response["error"]["code"], -32603)
-        self.assertNotIn("SECRET", json.dumps(response))
-        self.assertIn("SECRET", stderr.getvalue())
-
-    def test_an_exception_that_cannot_be_shown_as_text_is_an_error_response(self):
-        """Fails, by hanging, if the code that logs it does not expect an exception."""
+    def test_an_exception_of_a_handler_is_an_error_response(self):
+        """McpError as it is; the text of any other is logged, and never sent in a
+        session."""
         class Mute(Exception):
             def __str__(self):
                 raise ValueError("no text")
 
-        def elicit(message, schema, params):
-            raise Mute
-
-        options = {"elicitation_handler": elicit, "max_timeout": 2.0}
-        with quiet():
-            client = self.fake(options=options)
-            result = client.request("fake/ask", {"request": {
-                "method": "elicitation/create", "params": {"message": "?"}}})
-            self.assertEqual(result["answer"]["error"], {
-                "code": -32603, "message": "The client failed to answer"})
-            client = self.fake(options=options, **MODERN_FAKE)
-            call = client.submit_tool("f", {"rounds": [INPUT % QUESTION, ""]})
-            error = raised(call.result, PATIENCE)
-            self.assertEqual((error.code, error.message), (-32603, "Mute"))
+        failed = {"code": -32603, "message": "The client failed to answer"}
+        for error, expected in (
+                (McpError(-1, "rejected"), {"code": -1, "message": "rejected"}),
+                (RuntimeError("key sk-SECRET"), failed), (Mute(), failed)):
+            options = {"elicitation_handler": mock.Mock(side_effect=error)}
+            with self.subTest(error=type(error)), quiet() as stderr:
+                client = self.fake(options)
+                answer = client.request("fake/ask", {"request": {
+                    "method": "elicitation/create",
+                    "params": {"message": "?", "requestedSchema": OBJECT}}})["answer"]
+                self.assertEqual(answer["error"], expected)
+                self.assertEqual("SECRET" in stderr.getvalue(),
+                                 isinstance(error, RuntimeError))
+                client = self.fake(options, **MODERN_FAKE)
+                call = client.submit_tool("f", {"rounds": [INPUT % QUESTION, ""]})
+                self.assertEqual(raised(call.result, PATIENCE).code, expected["code"])
 
     def test_only_a_question_to_the_user_suspends_the_timeout(self):
         """Fails (by hanging) if any other request of the server suspends it."""
         for method, options in (("ping", {}), ("roots/list", {"roots": ["/tmp"]})):
-            repeat = textwrap.dedent(f"""
-                import threading
-                def repeat_request():
-                    while True:
-                        send(id="p", method="{method}")
-                        time.sleep(0.02)
-                threading.Thread(target=repeat_request, daemon=True).start()
-                """)
-            client = self.fake(options, call="exec(%r, globals())" % repeat)
-            with self.subTest(method), self.assertRaises(RequestTimeout):
-                client.call_tool("f", timeout=0.3)
+            send = f"send(id='p', method={method!r})"
+            client = self.fake(options, call=(
+                f"[(time.sleep(0.02), {send}) for _ in range(200)]; text('late')"))
+            with self.subTest(method), short_patience():
+                with self.assertRaises(RequestTimeout):
+                    client.call_tool("f", timeout=0.2)
+                client.close()
 
-    def test_at_most_8_questions_wait_for_the_user(self):
+    def test_questions_beyond_eight_wait_for_their_turn(self):
+        """Fails if the ninth is refused, or if the user is asked it at once."""
         asked, release = [], gate("the release")
         self.addCleanup(release.set)
         client = self.fake(
-            options={"elicitation_handler": lambda *question: (
-                asked.append(question), release.wait())},
+            {"elicitation_handler": lambda *question: (
+                asked.append(question), release.wait(), {})[2]},
             call="""[send(id=f"q{n}", method="elicitation/create", params={"message":
                 "?", "requestedSchema": {"type": "object", "properties": {}}})
                 for n in range(20)]; text("done")""")
         client.call_tool("f")
-        refused = wait_until(lambda: [message for message in self.seen(client)
-                                if message.get("error")][11:])
-        self.assertIn("Over 8 questions", refused[0]["error"]["message"])
-        self.assertLessEqual(len(asked), 8)
+        wait_until(lambda: len(asked) == 8)
+        answer = client.request("fake/ask", {"request": {"method": "ping"}})["answer"]
+        self.assertEqual((answer["result"], len(asked)), ({}, 8))
+        release.set()
+        accepted = {"action": "accept", "content": {}}
+        wait_until(lambda: {f"q{n}" for n in range(20)} == {
+            message["id"] for message in self.seen(client)
+            if message.get("result") == accepted})
 
     def test_the_number_of_entries_of_a_list_is_limited(self):
         client = self.fake(start="n = 0", list="""n += 1; result(
@@ -7936,7 +7138,7 @@ class Test11Faults(FakeServers, unittest.TestCase):
             call="""[send(method="notifications/message", params={
                 "level": "info", "data": "x" * 100000})
                 for _ in range(50)]; text("")""")
-        with mock.patch.object(mcp_min, "MAX_CALLBACK_BYTES", 1 << 20):
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 1 << 20):
             client.call_tool("f")
             release.set()
             wait_until(lambda: len(received) >= 10)
@@ -7945,23 +7147,16 @@ class Test11Faults(FakeServers, unittest.TestCase):
 
     def test_the_time_to_validate_a_result_is_limited(self):
         """Without limits, each of these schemas takes seconds or never ends, and
-        neither a timeout nor Ctrl-C stops the validation.  The patterns of a server are
-        not run, because Python's `re` cannot be interrupted."""
-        for label, schema, value in (
-                ("pattern", """{"properties": {"x": {"pattern": "^(a+)+$"}}}""",
-                 """{"x": "a" * 40 + "!"}"""),
-                ("patternProperties", """{"patternProperties": {"^(a+)+$": False}}""",
-                 """{"a" * 40 + "!": 1}"""),
-                ("required", """{"properties": {"x": {"items": {
-                    "required": [f"n{n}" for n in range(3000)]}}}}""",
-                 """{"x": [{}] * 3000}"""),
-                ("enum", """{"properties": {"x": {"items": {
-                    "enum": [{"a": n} for n in range(20000)]}}}}""",
-                 """{"x": [{"a": -1}] * 20000}"""),
-                ("references", """{"$ref": "#/$defs/0", "$defs": {
-                    n: {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2 * (n < 300)}
-                    for n in range(301)}}""", "{}")):
-            with self.subTest(label), warnings.catch_warnings():
+        nothing stops the validation.  The patterns of a server are not run."""
+        for schema, value in (
+                ("{'properties': {'x': {'pattern': '^(a+)+$'}}}",
+                 "{'x': 'a' * 40 + '!'}"),
+                ("{'patternProperties': {'^(a+)+$': False}}", "{'a' * 40 + '!': 1}"),
+                (("{'properties': {'x': {'items': {'enum': ["
+                  "{'a': n} for n in range(20000)]}}}}"), "{'x': [{'a': -1}] * 20000}"),
+                (("{'$ref': '#/$defs/0', '$defs': {n: {'allOf': [{'$ref': "
+                  "f'#/$defs/{n + 1}'}] * 2 * (n < 99)} for n in range(100)}}"), "{}")):
+            with self.subTest(schema), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 client = self.fake(
                     list="result(tools=[{'name': 'f', 'inputSchema': {'type': 'object'}"
@@ -7974,12 +7169,13 @@ class Test11Faults(FakeServers, unittest.TestCase):
     def test_a_full_pipe_that_cannot_be_polled_does_not_delay_a_timeout(self):
         """A pipe cannot be polled on Windows.  Fails, by blocking in `write`, if a
         thread that must not wait writes to it."""
-        with mock.patch.object(mcp_min, "make_poll", side_effect=OSError):
+        with mock.patch.object(mcp_min, "make_poll", lambda stream, event, otherwise:
+                               lambda seconds: otherwise):
             client = self.fake(call="time.sleep(600)")
             for _ in range(60):
                 with self.assertRaises(RequestTimeout):
                     client.call_tool("f", {"x": "x" * 4000}, timeout=0.01)
-            with mock.patch.object(client._session.process, "PATIENCE", 0.05):
+            with short_patience():
                 client.close()
 
     def test_a_wait_in_steps_returns_the_result(self):
@@ -8005,82 +7201,30 @@ class Test11Faults(FakeServers, unittest.TestCase):
             for argv in (["x", b"a&b"], ["R&D\\x", "a"]):
                 self.assertRaises(ValueError, mcp_min.windows_argv, argv, {})
 
-    def test_an_elicitation_handler_may_return_a_bare_value(self):
-        server = Server("s")
-
-        @server.tool
-        def ask(ctx: Context) -> str:
-            return str(ctx.elicit("?", bool).data)
-
-        for mode in "legacy", "modern":
-            with Client(server, mode=mode,
-                        elicitation_handler=lambda *question: False) as client:
-                self.assertEqual(client.call_tool("ask").text, "False")
-
-    def test_the_action_for_each_answer_to_a_question_without_fields(self):
-        server = Server("s")
-
-        @server.tool
-        def wipe(ctx: Context) -> str:
-            return ctx.elicit("Really?").action
-
-        for answer, action in ((True, "accept"), (False, "decline"), (None, "decline"),
-                               ({}, "accept"), ({"action": "cancel"}, "cancel")):
-            def elicit(*question, answer=answer):
-                return answer
-
-            with self.subTest(answer=answer), Client(
-                    server, elicitation_handler=elicit) as client:
-                self.assertEqual(client.call_tool("wipe").text, action)
-
-    def test_an_async_elicitation_handler_is_refused(self):
-        async def later(*question):
-            return True
-
-        with self.assertRaisesRegex(TypeError, "later is `async def`"):
-            Client(Server("s"), elicitation_handler=later)
-
     def test_a_timeout_names_the_request_and_cancels_it(self):
-        client = self.fake(call="")
-        with self.assertRaisesRegex(RequestTimeout, "tools/call spin: no response or "
-                                                    "progress within 0.05 s"):
-            client.call_tool("spin", timeout=0.05)
+        """It quotes what the server has written to stderr."""
+        client = self.fake({"stderr": None}, call="err('news')")
+        text = str(raised(client.call_tool, "spin", timeout=0.3))
+        self.assertIn("tools/call spin: no response or progress within 0.3 s", text)
+        self.assertIn("news", text)
         self.assertEqual(self.cancelled(client), ["tools/call"])
 
-    def test_a_timeout_quotes_the_stderr_since_the_start_of_its_call(self):
-        client = self.fake(options={"stderr": None}, start="err('old news')",
-                           call="err('news')")
-        wait_until(lambda: "old news" in client.stderr_tail)
-        text = str(raised(client.call_tool, "f", timeout=0.3))
-        self.assertEqual(text.count("news"), 1)
-
     def test_a_server_that_exits_at_once_raises_a_single_exception(self):
-        code = "import sys; sys.exit('no!')"
-        client = Client([sys.executable, "-I", "-S", "-c", code], stderr=None)
-        error = raised(client.connect)
-        shown = "".join(traceback.format_exception(type(error), error, None))
-        self.assertEqual(shown.count("no!"), 1)
+        """If the server wrote nothing, the error says what may be missing."""
+        for code, text in (("import sys; sys.exit('no!')", "no!"),
+                           ("pass", "did it call server.run()?")):
+            client = Client([sys.executable, "-I", "-S", "-c", code], stderr=None)
+            error = raised(client.connect)
+            shown = "".join(traceback.format_exception(type(error), error, None))
+            self.assertEqual(shown.count(text), 1)
 
-    def test_the_error_for_a_server_that_exits_silently_mentions_run(self):
-        client = Client([sys.executable, "-I", "-S", "-c", "pass"], stderr=None)
-        self.assertIn("did it call server.run()?", str(raised(client.connect)))
-
-    def test_stray_output_holds_the_lines_that_are_no_message(self):
-        client = self.fake(start="say('Loading'); say('50%')")
-        client.call_tool("f")
-        self.assertEqual(client.stray_output, [b"Loading", b"50%"])
-
-    def test_a_handler_that_is_false_as_a_boolean_is_used(self):
-        """Fails if the capability is declared and the handler is not called."""
-        class Script(list):
-            def __call__(self, messages, params):
-                return "hi"
-
-        client = self.fake(options={"sampling_handler": Script()})
-        response = client.request("fake/ask", {"request": {
-            "method": "sampling/createMessage",
-            "params": {"messages": [], "maxTokens": 1}}})["answer"]
-        self.assertEqual(response["result"]["content"]["text"], "hi")
+    def test_the_first_line_that_is_no_message_is_reported(self):
+        """At once, when the server can still be mended."""
+        with quiet() as stderr:
+            client = self.fake(start="say('Loading'); say('50%')")
+            client.call_tool("f")
+        self.assertIn("other than JSON-RPC to stdout: 'Loading'", stderr.getvalue())
+        self.assertNotIn("50%", stderr.getvalue())
 
     def test_requests_of_a_modern_server_get_no_response(self):
         client = self.fake(options={"sampling_handler": lambda *a: "x"}, **MODERN_FAKE)
@@ -8115,19 +7259,25 @@ class Test11Faults(FakeServers, unittest.TestCase):
         for rules in ({}, MODERN_FAKE):
             client = self.fake(**rules)
             client.list_tools()
-            self.fence(client)
             client.call_tool("f", {"rounds": [DONE]})
-            requests = [message for message in self.seen(client) if "id" in message
-                        and message["method"] not in ("initialize", "server/discover")]
-            tokens = {message["params"]["_meta"]["progressToken"]
-                      for message in requests}
-            self.assertEqual(len(tokens), len(requests))
+            tokens = [message["params"]["_meta"]["progressToken"]
+                      for message in self.seen(client)[-3:]]
+            self.assertEqual(len(set(tokens)), 3)
+
+    def test_results_are_not_cached(self):
+        """Another process may change the list before its `ttlMs` has passed."""
+        client = self.fake(discover="modern()", list="result(resultType='complete', "
+                           "tools=[], ttlMs=60000, cacheScope='public')")
+        for _ in range(2):
+            client.list_tools()
+        self.assertEqual(self.methods_received(client).count("list"), 2)
 
     def test_a_change_of_the_roots_is_announced_to_a_legacy_server_only(self):
-        for rules, expected in (({}, ["roots/list_changed"]), (MODERN_FAKE, [])):
+        for rules, announced in ({}, True), (MODERN_FAKE, False):
             client = self.fake(options={"roots": ["file:///a"]}, **rules)
             client.set_roots(["file:///b"])
-            self.assertEqual(self.notifications_received(client)[-1:], expected)
+            self.assertEqual("notifications/roots/list_changed" in names(
+                self.seen(client), "method"), announced)
 
     def test_the_log_level_is_set_only_if_the_server_offers_logging(self):
         for capabilities, expected in (("", 0), ("logging={}", 1)):
@@ -8158,10 +7308,37 @@ class Test11Faults(FakeServers, unittest.TestCase):
                 self.assertEqual(notification["method"], "notifications/cancelled")
                 self.assertEqual(notification["params"]["notifications"],
                                  {"resourceSubscriptions": ["note://x"]})
-                self.assertEqual(client._subscribed, {})
-                self.assertEqual(client._session.connection.requests_out._sent, {})
+                client.subscribe("note://y")
                 client.unsubscribe("note://x")
-                self.assertNotIn("cancelled", self.methods_received(client))
+                self.assertEqual(self.filters(client), [
+                    {"resourceSubscriptions": ["note://x"]},
+                    {"resourceSubscriptions": ["note://y"]}])
+                self.assertEqual(self.cancelled(client), [])
+
+    def test_the_death_of_the_server_is_reported_to_the_message_handler(self):
+        """Fails if who only waits for notifications waits for ever, or if the end that
+        the user asks for, by `close`, is reported too."""
+        change = {"tools": {"listChanged": True}}
+        for rules, uri, dies in itertools.product(
+                ({"discover": "modern(tools={'listChanged': True})"},
+                 {"initialize": f"legacy(**{change})", "subscribe": "result()"}),
+                ("note://x", None), (True, False)):
+            received = queue.Queue()
+            client = self.fake({"message_handler": received.put},
+                               listen=ACKNOWLEDGE, call="die(5)", **rules)
+            ended = {"toolsListChanged": True}
+            if uri:
+                client.subscribe(uri)
+                ended["resourceSubscriptions"] = [uri]
+            with self.subTest(uri, rules=rules, dies=dies):
+                if dies:
+                    self.assertIsInstance(raised(client.call_tool, "f"),
+                                          ConnectionClosed)
+                    notification = received.get(timeout=PATIENCE)
+                    self.assertEqual(notification["method"], "notifications/cancelled")
+                    self.assertEqual(notification["params"]["notifications"], ended)
+                client.close()
+                self.assertTrue(received.empty())
 
     @clause("2026-07-28/basic/patterns/subscriptions",
             "clients **MUST** use this field to "
@@ -8187,17 +7364,29 @@ class Test11Faults(FakeServers, unittest.TestCase):
         self.fence(client)
         self.assertTrue(received.empty())
 
+    def test_a_cancellation_that_comes_too_late_is_no_end_of_a_subscription(self):
+        """Fails if message_handler gets what a server says of its own old question."""
+        received = []
+        for discover in "error(-32601)", "modern()":
+            client = self.fake({"message_handler": received.append}, discover=discover)
+            say(client, NOTIFICATION % ("cancelled", ',"params":{"requestId":"s1"}'),
+                NOTIFICATION % ("fence", ""), OK)
+            wait_until(lambda: received)
+            self.assertEqual(received.pop(0)["method"], "notifications/fence")
+
     @clause("2026-07-28/server/utilities/caching", "the client **SHOULD** discard all "
             "cached pages and re-fetch from the beginning")
     def test_a_list_whose_cursor_has_expired_is_read_again_once(self):
+        """And only if a cursor was sent."""
         page = ("tries += 1; cursor = params.get('cursor'); "
                 "error(-32602, 'Invalid cursor') if cursor and tries < %d else result("
                 "tools=[{'name': 't'}], **({} if cursor else {'nextCursor': 'c'}))")
         client = self.fake(start="tries = 0", list=page % 4)
         self.assertEqual(names(client.list_tools()), ["t", "t"])
-        client = self.fake(start="tries = 0", list=page % 99)
-        self.assertEqual(raised(client.list_tools).code, -32602)
-        self.assertEqual(self.methods_received(client).count("list"), 4)
+        for rule, requests in (page % 99, 4), ("error(-32602)", 1):
+            client = self.fake(start="tries = 0", list=rule)
+            self.assertEqual(raised(client.list_tools).code, -32602)
+            self.assertEqual(self.methods_received(client).count("list"), requests)
 
     @clause("2025-03-26/basic/index", "**MUST** support receiving JSON-RPC batches")
     def test_a_client_of_2025_03_26_accepts_batches(self):
@@ -8219,17 +7408,15 @@ class Test11Faults(FakeServers, unittest.TestCase):
         for rules in ({"initialize": "OFFERED.clear(); legacy()"},
                       {"discover": "OFFERED.clear(); modern()"}):
             client = self.fake(**rules)
-            for method, *arguments in (
-                    (client.list_prompts,), (client.get_prompt, "x"),
-                    (client.read_resource, "x://y"), (client.subscribe, "x://y"),
-                    (client.complete, "p", "a", "v"),
-                    (client.set_logging_level, "info"), (client.call_tool, "f")):
-                with self.subTest(method.__name__, rules=rules):
-                    self.assertEqual(raised(method, *arguments).code, -32601)
-            sent = {message["method"].partition("/")[0]
-                    for message in self.seen(client)}
-            self.assertFalse(sent & {"prompts", "resources", "completion", "logging",
-                                     "subscriptions", "tools"})
+            before = len(self.seen(client))
+            for name, *arguments in (
+                    ["list_prompts"], ["get_prompt", "x"], ["read_resource", "x://y"],
+                    ["subscribe", "x://y"], ["complete", "p", "a", "v"],
+                    ["set_logging_level", "info"], ["call_tool", "f"]):
+                with self.subTest(name, rules=rules):
+                    error = raised(getattr(client, name), *arguments)
+                    self.assertEqual(error.code, -32601)
+            self.assertEqual(len(self.seen(client)), before + 1)
 
     def test_completion_before_2025_03_26_needs_no_capability(self):
         """In 2024-11-05 a server cannot declare completions."""
@@ -8247,47 +7434,81 @@ class Test11Faults(FakeServers, unittest.TestCase):
             self.assertEqual(client.call_tool("f", {"rounds": rounds}).text, "done")
             error = raised(client.call_tool, "f", {"rounds": [state]}, timeout=0.2)
         self.assertIsInstance(error, RequestTimeout)
-        # In 0.2 s there is time for pauses of 0.01, 0.02, 0.04 and 0.08 s, no more.
+        # In 0.2 s there is time for pauses of 0.01, 0.02, 0.03, 0.04, 0.05 and 0.05 s.
         calls = self.methods_received(client)[7:-1]
-        self.assertIn(len(calls), range(2, 7), calls)
-
-    def test_only_progress_that_increases_extends_a_timeout(self):
-        step = PROGRESS % ("$token", 1)
-        client = self.fake(call=f"[(time.sleep(0.05), repeat([{step!r}])) "
-                                "for n in range(12)]; text('late')")
-        with self.assertRaises(RequestTimeout):
-            client.call_tool("f", timeout=0.3)
+        self.assertIn(len(calls), range(2, 8), calls)
 
     def test_every_method_that_sends_a_request_has_a_timeout(self):
-        client = self.fake(list="", read="", get="", complete="", subscribe="",
-                           unsubscribe="", ping="", setLevel="",
-                           initialize="legacy(logging={}, prompts={})")
-        for method, *arguments in (
-                (client.list_tools,), (client.list_prompts,), (client.list_resources,),
-                (client.list_resource_templates,), (client.ping,),
-                (client.read_resource, "x://y"), (client.get_prompt, "p"),
-                (client.complete, "p", "a", "v"), (client.subscribe, "x://y"),
-                (client.unsubscribe, "x://y"), (client.set_logging_level, "info")):
-            with self.subTest(method.__name__):
-                error = raised(method, *arguments, timeout=0.01)
+        client = self.fake(
+            list="", read="", get="", complete="", unsubscribe="", ping="", setLevel="",
+            subscribe="'/x' in params['uri'] and result()",
+            initialize="legacy(logging={}, prompts={})")
+        client.subscribe("x://x")
+        for name, *arguments in (
+                ["list_tools"], ["list_prompts"], ["list_resources"], ["ping"],
+                ["list_resource_templates"], ["read_resource", "x://y"],
+                ["get_prompt", "p"], ["complete", "p", "a", "v"],
+                ["subscribe", "x://y"], ["unsubscribe", "x://x"],
+                ["set_logging_level", "info"]):
+            error = raised(getattr(client, name), *arguments, timeout=0.01)
+            with self.subTest(name):
                 self.assertIsInstance(error, RequestTimeout)
-        self.assertEqual(client.max_timeout, 3600)
 
-    def test_a_subscription_to_a_modern_server_is_a_listen_request(self):
+    def test_one_stream_carries_all_subscriptions_to_a_modern_server(self):
+        """Fails if a stream is left open when another one takes its place."""
         client = self.fake(discover="modern(resources={'subscribe': True})",
                            listen=ACKNOWLEDGE)
         client.subscribe("note://x")
         client.subscribe("note://y")
         client.unsubscribe("note://x")
-        received = self.seen(client)
-        listens = [message for message in received
-                   if message["method"] == "subscriptions/listen"]
-        self.assertEqual([message["params"]["notifications"] for message in listens], [
+        client.unsubscribe("note://y")
+        client.unsubscribe("note://y")
+        self.assertEqual(self.filters(client), [
             {"resourceSubscriptions": ["note://x"]},
+            {"resourceSubscriptions": ["note://x", "note://y"]},
             {"resourceSubscriptions": ["note://y"]}])
-        self.assertEqual([message["params"]["requestId"] for message in received
-                          if message["method"] == "notifications/cancelled"],
-                         [listens[0]["id"]])
+        self.assertEqual(self.cancelled(client), ["subscriptions/listen"] * 3)
+        self.assertEqual([method for method in self.methods_received(client)
+                          if method != "seen"], [
+            "listen", "listen", "cancelled", "listen", "cancelled", "cancelled"])
+
+    def test_updates_are_neither_doubled_nor_lost_while_a_stream_is_replaced(self):
+        """Fails if both streams count at once, or none of them."""
+        received = queue.Queue()
+        client = self.fake(
+            {"message_handler": lambda message: received.put(message["params"]["uri"])},
+            discover="modern()", start="""
+streams = [0]
+def update(uri, stream):
+    send(method="notifications/resources/updated", params={"uri": uri, "_meta": {
+        "io.modelcontextprotocol/subscriptionId": stream}})
+""", listen="""streams.append(id)
+update("note://before", streams[-2])
+update("note://before", streams[-1])
+""" + ACKNOWLEDGE + """
+update("note://after", streams[-2])
+update("note://after", streams[-1])
+""", update="update('note://end', streams[-1]); result()")
+        for uri, updates in ("note://x", ["after"]), ("note://y", ["before", "after"]):
+            client.subscribe(uri)
+            client.request("fake/update")
+            self.assertEqual([received.get(timeout=PATIENCE) for _ in [*updates, 0]],
+                             [f"note://{name}" for name in (*updates, "end")])
+
+    def test_a_server_may_have_one_stream_at_a_time(self):
+        """It ends the first when a second one comes.  Fails if this counts as the end
+        of the subscriptions, which the second stream goes on with."""
+        received = queue.Queue()
+        client = self.fake(
+            {"message_handler": received.put}, discover="modern()", start="stream = 0",
+            listen="stream and send(id=stream, result={'resultType': 'complete'}); "
+                   "stream = id" + ACKNOWLEDGE,
+            end="send(id=stream, result={'resultType': 'complete'}); result()")
+        client.subscribe("note://x")
+        client.subscribe("note://y")
+        client.request("fake/end")
+        self.assertEqual(received.get(timeout=PATIENCE)["params"]["notifications"],
+                         {"resourceSubscriptions": ["note://x", "note://y"]})
 
     def test_a_subscription_that_the_server_refuses_is_an_error(self):
         """A modern server also refuses by an acknowledgement that does not name it."""
@@ -8296,23 +7517,20 @@ class Test11Faults(FakeServers, unittest.TestCase):
             self.assertIsInstance(raised(client.subscribe, "note://x"), McpError)
             self.fence(client)
 
-        other = [ACKNOWLEDGE.replace('params["notifications"]', acknowledged)
-                 for acknowledged in ("{}", "{'resourceSubscriptions': []}",
-                                      "{'resourceSubscriptions': 5}",
-                                      "{'resourceSubscriptions': 'note://x'}")]
+        others = [ACKNOWLEDGE.replace('params["notifications"]', notifications)
+                  for notifications in ("{}", "{'resourceSubscriptions': 5}",
+                                        "{'resourceSubscriptions': 'note://x'}")]
         run_together(self, subscribe, [
             [{"subscribe": "error(-32601)"}],
             *[[{"discover": "modern()", "listen": listen}]
-              for listen in ("error(-32601)", *other)]])
+              for listen in ("error(-32601)", *others)]])
 
     def test_control_characters_of_the_server_are_shown_escaped(self):
-        client = self.fake(call="err('\\x1b[31mred'); say('\\x1b[2Jclear'); die(1)",
-                           options={"stderr": None})
-        with self.assertRaises(ConnectionClosed) as caught:
-            client.call_tool("f")
-        self.assertIn("red", str(caught.exception))
-        self.assertIn("clear", str(caught.exception))
-        self.assertNotIn("\x1b", str(caught.exception))
+        client = self.fake({"stderr": None},
+                           call="err('\\x1b[31mred'); say('\\x1b[2Jclear'); die(1)")
+        text = str(raised(client.call_tool, "f"))
+        self.assertRegex(text, "(?s)red.*clear|clear.*red")
+        self.assertNotIn("\x1b", text)
 
     def test_a_cancellation_is_sent_once(self):
         client = self.fake(call="")
@@ -8333,38 +7551,19 @@ class Test11Faults(FakeServers, unittest.TestCase):
 
         run_together(self, wait, [["legacy"], ["auto"]])
 
-    def test_progress_extends_a_timeout_up_to_max_timeout(self):
+    def test_progress_that_increases_extends_a_timeout_up_to_max_timeout(self):
         steps = ("[(time.sleep(0.12), send(method='notifications/progress', params={"
-                 "'progressToken': token, 'progress': n})) for n in range(6)]; ")
-
-        def extended():
-            client = self.fake(call=steps + "text('slow')")
-            return client.call_tool("f", timeout=0.6).text
-
-        def capped():
-            client = self.fake(options={"max_timeout": 0.1}, call=steps)
-            started = time.monotonic()
+                 "'progressToken': token, 'progress': %s})) for n in range(6)]; "
+                 "text('slow')")
+        client = self.fake(call=steps % "n")
+        self.assertEqual(client.call_tool("f", timeout=0.6).text, "slow")
+        for progress, options in ("1", {}), ("n", {"max_timeout": 0.1}):
+            client = self.fake(options, call=steps % progress)
             error = raised(client.call_tool, "f", timeout=0.4)
-            return type(error), time.monotonic() - started < 2
+            self.assertIsInstance(error, RequestTimeout)
 
-        self.assertEqual(together(extended, capped), ["slow", (RequestTimeout, True)])
-
-    def test_a_flood_of_notifications_does_not_delay_a_response(self):
-        received, release = [], gate("the release")
-
-        def slow(notification):
-            received.append(notification)
-            release.wait()
-
-        client = self.fake(options={"message_handler": slow}, flood=(
-            f"line = {NOTIFICATION % ('x', '')!r} + chr(10); "
-            "os.write(1, line.encode()); say((line * 20000)[:-1]); result(ok=1)"))
-        self.assertEqual(client.request("fake/flood")["ok"], 1)
-        self.assertEqual(len(received), 1)
-        release.set()
-        self.fence(client)
-
-    def test_a_flood_does_not_drop_a_response_that_waits_behind_progress(self):
+    def test_a_flood_neither_delays_nor_drops_a_response(self):
+        """The result of the call waits behind its progress, which is being handled."""
         reported, release = gate("the first progress"), gate("the release")
         notification = NOTIFICATION % ("x", "")
 
@@ -8405,64 +7604,46 @@ class Test11Faults(FakeServers, unittest.TestCase):
         self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
 
     def test_the_version_that_the_server_selects(self):
+        """A mode that is a date asks for that revision."""
         rows = [  # mode, the version that the server selects, that of the session
-            ("legacy", "2024-11-05", "2024-11-05"),
-            ("auto", "2025-03-26", "2025-03-26"),
-            ("2025-06-18", "2025-06-18", "2025-06-18"),
-            ("2025-06-18", "2024-11-05", "2024-11-05"),
-            ("2024-11-05", "2025-11-25", "2025-11-25"),
-            ("legacy", "1999-01-01", None), ("auto", "1999-01-01", None),
-            ("2025-06-18", "1999-01-01", None), ("legacy", "", None),
-        ]
+            *[(version, "", version) for version in LEGACY],
+            ("auto", "2024-11-05", "2024-11-05"),
+            ("2024-11-05", "2025-11-25", "2025-11-25"), ("legacy", "1999-01-01", None),
+            ("auto", "1999-01-01", None), ("2025-06-18", "1999-01-01", None)]
 
         def connect(mode, selected, expected):
-            rule = {"initialize": f"legacy({selected!r})"}
+            rule = {"initialize": f"legacy({selected!r} or params['protocolVersion'])"}
             if expected:
-                client = self.fake(options={"mode": mode}, **rule)
+                client = self.fake({"mode": mode}, **rule)
                 self.assertEqual(client.protocol_version, expected)
             else:
-                error = raised(self.fake, {"mode": mode}, **rule)
-                self.assertIsNotNone(error)
-                self.assertIn(selected, str(error))
-                self.assertIn(LATEST, str(error))
+                error = str(raised(self.fake, {"mode": mode}, **rule))
+                self.assertIn(selected, error)
+                self.assertIn(LATEST, error)
 
         run_together(self, connect, rows)
-
-    def test_a_mode_that_is_a_date_requests_that_revision(self):
-        def connect(version):
-            client = self.fake({"mode": version},
-                               initialize="legacy(params['protocolVersion'])")
-            self.assertEqual(client.protocol_version, version)
-
-        run_together(self, connect, [[version] for version in LEGACY])
 
     def test_a_result_that_does_not_fit_its_output_schema_keeps_its_content(self):
         tool = {"name": "f", "inputSchema": {"type": "object"},
                 "outputSchema": {"type": "object", "required": ["x"]}}
         for structured in ("", ', "structuredContent": {"y": 1}'):
-            line = DONE.replace('}]', '}]' + structured)
-            client = self.fake(list=f"result(tools=[{tool!r}])",
-                               call=f"repeat([{line!r}])")
+            client = self.fake(list=f"result(tools=[{tool!r}])", call="repeat([%r])" % (
+                DONE.replace('}]', '}]' + structured)))
             client.list_tools()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self.assertEqual(client.call_tool("f").text, "done")
 
     def test_results_of_other_implementations(self):
-        rows = [  # the result of tools/call, .data, .is_error
-            ({"content": []}, "", False),
-            ({"content": [{"type": "text", "text": "x"}], "isError": True}, "x", True),
-            ({}, "", False),
-            ({"content": [{"type": "odd"}]}, "", False),
-            ({"content": [], "structuredContent": {"result": 1}}, {"result": 1}, False),
-            ({"content": [], "structuredContent": {"result": 1},
-              "_meta": {"fastmcp": {"wrap_result": True}}}, 1, False),
-        ]
         client = self.fake(call="result(**params['arguments']['result'])")
-        for result, data, is_error in rows:
+        wrapped = {"content": [], "structuredContent": {"result": 1}}
+        for result, data, is_error in (
+                ({}, "", False), ({"content": [{"type": "odd"}]}, "", False),
+                ({"content": [Text("x")], "isError": True}, "x", True),
+                (wrapped, {"result": 1}, False),
+                ({**wrapped, "_meta": {"fastmcp": {"wrap_result": True}}}, 1, False)):
+            received = client.call_tool("f", {"result": result}, raise_on_error=False)
             with self.subTest(result=result):
-                received = client.call_tool("f", {"result": result},
-                                            raise_on_error=False)
                 self.assertEqual((received.data, received.is_error), (data, is_error))
 
     def test_notifications_without_the_usual_prefix_are_understood(self):
@@ -8495,56 +7676,29 @@ SILENT = "silent = True; "  # marks a rule that answers the probe late, or never
 LATER = SILENT + "asked = id"
 ANSWER_LATE = "id, mine = asked, id; modern(); id = mine; "
 PROBES = [
-    ("error -32601", "error(-32601)", "legacy()", HANDSHAKE, LATEST),
-    ("error -32602", "error(-32602, data='')", "legacy()", HANDSHAKE, LATEST),
-    ("error -32600", "error(-32600)", "legacy()", HANDSHAKE, LATEST),
-    ("error -32002", "error(-32002)", "legacy()", HANDSHAKE, LATEST),
-    ("error 0", "error(0)", "legacy()", HANDSHAKE, LATEST),
-    ("an error with an id of null", SILENT + "id = None; error(-32600)", "legacy()",
-     HANDSHAKE, LATEST),
-    ("a malformed error", "send(id=id, error='no')", "legacy()", HANDSHAKE, LATEST),
-    ("silence", SILENT, "legacy()", HANDSHAKE, LATEST),
+    *[(rule, rule, "legacy()", HANDSHAKE, LATEST) for rule in (
+        "error(-32601)", "error(-32602, data='')", "error(0)", SILENT,
+        SILENT + "id = None; error(-32600)", "send(id=id, error='no')", "result()",
+        "modern('2025-11-25')", "result(supportedVersions='2026-07-28')",
+        "result(resultType='odd', supportedVersions=['2026-07-28'])",
+        "error(-32022, supported=['2025-11-25'])")],
+    *[(rule, rule, "error(-32022)", "+ discover call", MODERN) for rule in (
+        "modern()", "modern('2026-07-28', '2025-11-25')",
+        "modern('2099-01-01', '2026-07-28')")],
     ("exit on the probe", "die(1)", "legacy()", RESTART, LATEST),
-    ("a slow exit on the probe", "time.sleep(0.05); die(0)", "legacy()", RESTART,
-     LATEST),
-    ("silence, then exit on initialize", SILENT + "probes = 1",
-     "die(1) if probes else legacy()",
-     "+ discover initialize + initialize initialized call", LATEST),
-    ("an error, then exit on initialize", "probes = 1; error(-32602)",
-     "die(1) if probes else legacy()",
-     "+ discover initialize + initialize initialized call", LATEST),
     ("stdout closed on the probe", "os.close(1); time.sleep(0.05); die(0)", "legacy()",
      RESTART, LATEST),
-    ("a DiscoverResult", "modern()", "error(-32022)", "+ discover call", MODERN),
-    ("a DiscoverResult with a legacy version too", "modern('2026-07-28', '2025-11-25')",
-     "error(0)", "+ discover call", MODERN),
-    ("a DiscoverResult with a future version too", "modern('2099-01-01', '2026-07-28')",
-     "error(0)", "+ discover call", MODERN),
-    ("a DiscoverResult with a legacy version only", "modern('2025-11-25')", "legacy()",
-     HANDSHAKE, LATEST),
-    ("a DiscoverResult with a future version only", "modern('2099-01-01')", "legacy()",
-     None, ("2099-01-01", MODERN)),
-    ("a DiscoverResult of an unknown resultType",
-     ("result(resultType='odd', supportedVersions=['2026-07-28'])"), "legacy()",
-     HANDSHAKE, LATEST),
-    ("text as supportedVersions", "result(supportedVersions='2026-07-28')",
-     "legacy()", HANDSHAKE, LATEST),
-    ("an empty result", "result()", "legacy()", HANDSHAKE, LATEST),
-    ("a list as result", "send(id=id, result=[])", "legacy()", HANDSHAKE, LATEST),
-    ("error -32022 naming the modern version",
-     "error(-32022, supported=['2026-07-28'])", "legacy()",
-     r"\+ (discover )+call", MODERN),
+    *[(rule, rule, "die(1) if probes else legacy()",
+       "+ discover initialize + initialize initialized call", LATEST)
+      for rule in (SILENT + "probes = 1", "probes = 1; error(-32602)")],
     ("error -32022 naming a legacy and the modern version",
      "error(-32022, supported=['2025-11-25', '2026-07-28'])", "legacy()",
      r"\+ (discover )+call", MODERN),
-    ("error -32022 naming a legacy version", "error(-32022, supported=['2025-11-25'])",
-     "legacy()", HANDSHAKE, LATEST),
+    ("a future version only", "modern('2099-01-01')", "legacy()", None,
+     ("2099-01-01", MODERN)),
     ("error -32022 without data", "error(-32022)", "legacy()", None, (MODERN,)),
     ("error -32021", "error(-32021, 'you need roots')", "legacy()", None,
      ("need roots",)),
-    ("error -32022 naming another version, initialize refused",
-     "error(-32022, supported=['2099-01-01'], requested='2026-07-28')",
-     "error(-32022, supported=['2099-01-01'])", None, ("2099-01-01", MODERN)),
     ("error -32022 naming another version, though initialize would be accepted",
      "error(-32022, supported=['2099-01-01'])", "legacy()", None,
      ("2099-01-01", MODERN)),
@@ -8571,8 +7725,8 @@ PINNED = [  # the same, with the mode in place of the label
     ("2025-06-18", "modern()", "legacy('2025-06-18')", "+ initialize initialized call",
      "2025-06-18"),
     ("modern", "modern()", "legacy()", r"\+ (discover )?call", MODERN),
-    (MODERN, "modern()", "legacy()", r"\+ (discover )?call", MODERN),
-    ("modern", "error(-32601, 'no such thing')", "legacy()", None, ("no such thing",)),
+    ("modern", "error(-32601, 'no such thing')", "legacy()", None,
+     ("no such thing", MODERN, 'mode="auto"')),
     ("modern", "error(-32022, supported=['2025-11-25'])", "legacy()", None,
      ("2025-11-25", MODERN)),
     ("modern", "time.sleep(0.1); modern()", "legacy()", r"\+ (discover )?call", MODERN),
@@ -8600,8 +7754,6 @@ class Test11Probe(unittest.TestCase):
                 self.assertIn(text, str(error))
             return
         client.connect()
-        if client.protocol_version != MODERN:  # the probe must not be pending any more
-            self.assertEqual(client._session.connection.requests_out._sent, {})
         self.assertEqual(client.call_tool("f").text, "ok")
         if expected:
             self.assertEqual(client.protocol_version, expected)
@@ -8615,7 +7767,7 @@ class Test11Probe(unittest.TestCase):
     def test_every_response_to_the_probe(self):
         silent = [row for row in PROBES if row[1].startswith(SILENT)]
         others = [row for row in PROBES if row not in silent]
-        with quick_probe(0.2), short_patience():
+        with short_patience(), quick_probe(0.2):
             run_together(self, self.connect_automatically, silent)
         with short_patience():
             for first in range(0, len(others), 9):
@@ -8627,9 +7779,6 @@ class Test11Probe(unittest.TestCase):
 
     def test_one_timeout_is_the_limit_for_all_steps_of_connecting(self):
         """Fails if a later step has the whole timeout again."""
-        refuse = ("silent = len(seen) > 1; time.sleep(0.15); silent or error(-32022, "
-                  "supported=['%s'])" % MODERN)
-
         def connect(mode, rules):
             client = Client(fake(**rules), mode=mode, log_level="info", timeout=0.5)
             error = raised(client.connect)
@@ -8637,27 +7786,23 @@ class Test11Probe(unittest.TestCase):
             self.assertIn("connecting took over 0.5 s: ", str(error))
             self.assertLess(float(re.findall(r"([\d.]+) s", str(error))[1]), 0.4)
 
+        slow = "time.sleep(0.15); "
         with short_patience():
             run_together(self, connect, [
-                ("legacy", {"initialize": "time.sleep(0.15); legacy(logging={})",
-                            "setLevel": ""}),
-                ("modern", {"discover": refuse})])
+                ("legacy", {"initialize": slow + "legacy(logging={})", "setLevel": ""}),
+                ("auto", {"discover": slow + "error(-32601)", "initialize": ""})])
 
     def test_stderr_of_a_legacy_server_during_the_probe_is_only_in_stderr_tail(self):
-        def connect(response, passed_on):
-            warn = "[err('warning %d' % n + 60 * 'x') for n in range(90)]; "
+        warn = "[err('warning %d' % n + 60 * 'x') for n in range(90)]; "
+        for response, passed_on in ("error(-32602)", False), ("modern()", True):
             received = []
-            with Client(fake(discover=warn + response,
-                             pid="err('serving'); result()"),
-                        stderr=received.append) as client:
+            with self.subTest(response), Client(
+                    fake(discover=warn + response, pid="err('serving'); result()"),
+                    stderr=received.append) as client:
                 client.request("fake/pid")
-                wait_until(lambda: "serving" in "".join(received))
+                wait_until(lambda received=received: "serving" in "".join(received))
                 self.assertIn("warning 89", client.stderr_tail)
-            self.assertEqual("warning" in "".join(received), passed_on)
-
-        for row in (("error(-32602)", False), ("modern()", True)):
-            with self.subTest(row[0]):
-                connect(*row)
+                self.assertEqual("warning" in "".join(received), passed_on)
 
 
 # ======================================================================================
@@ -8681,19 +7826,16 @@ class Test11Process(FakeServers, unittest.TestCase):
                     "command": sys.executable, "args": ["our server.py"],
                     "cwd": folder}}}, file)
             loaded = load_config(config)
-            self.assertEqual(set(loaded), {"ours", "relative"})
-            rows = [("argv", [sys.executable, path], None), ("a file", path, None),
-                    ("an entry", entry, "entry"),
-                    ("load_config", loaded["ours"], "entry"),
-                    ("an entry with cwd", loaded["relative"], None)]
 
             def connect(label, target, who):
                 with Client(target) as client:
                     self.assertEqual(client.call_tool("env", {"key": "WHO"}).data,
                                      {"value": who})
-                    self.assertEqual(client.protocol_version, MODERN)
 
-            run_together(self, connect, rows)
+            run_together(self, connect, [
+                ("argv", [sys.executable, path], None), ("a file", path, None),
+                ("an entry", entry, "entry"), ("load_config", loaded["ours"], "entry"),
+                ("an entry with cwd", loaded["relative"], None)])
 
     @UNIX
     def test_the_error_names_a_command_that_cannot_be_started(self):
@@ -8716,22 +7858,20 @@ class Test11Process(FakeServers, unittest.TestCase):
 
     def test_a_trace_that_cannot_be_written_leaves_no_process(self):
         client = Client(fake(), mode="legacy")
-        with mock.patch.dict(os.environ, MCP_MIN_TRACE="/nowhere/at all"):
+        with short_patience(), mock.patch.dict(os.environ, MCP_MIN_TRACE="/nowhere/x"):
             self.assertIsInstance(raised(client.connect), FileNotFoundError)
         self.assertIsNotNone(client.exit_code)  # it was started, and has ended
 
     def test_the_error_for_a_server_that_exits_at_once_has_its_stderr_and_status(self):
         for mode, starts in (("legacy", 1), ("auto", 2)):
-            with self.subTest(mode):
-                story = Story(self)
-                with self.assertRaises(ConnectionClosed) as caught:
-                    self.fake({"mode": mode, "stderr": None}, story,
-                              start="err('no API key'); die(7)")
-                self.assertEqual(caught.exception.exit_code, 7)
-                self.assertIn("no API key", caught.exception.stderr)
-                self.assertIn("no API key", str(caught.exception))
-                self.assertIn("7", str(caught.exception))
-                self.assertEqual(str(story).count("+"), starts)
+            story = Story(self)
+            with self.subTest(mode), self.assertRaisesRegex(
+                    ConnectionClosed, "(?s)7.*no API key|no API key.*7") as caught:
+                self.fake({"mode": mode, "stderr": None}, story,
+                          start="err('no API key'); die(7)")
+            self.assertEqual(caught.exception.exit_code, 7)
+            self.assertIn("no API key", caught.exception.stderr)
+            self.assertEqual(str(story).count("+"), starts)
 
     @UNIX
     def test_a_server_that_does_not_answer_initialize_is_terminated(self):
@@ -8750,25 +7890,21 @@ class Test11Process(FakeServers, unittest.TestCase):
         self.assertLessEqual(len(client.stderr_tail), 8192)
 
     def test_stderr_goes_to_a_stream_a_function_or_nowhere(self):
-        written = "one\ntwo \u00e9\n"
-
-        def connect(target, received):
-            with quiet() as sys_stderr:
-                client = self.fake({"stderr": target},
-                                   call="err('one'); err('two \u00e9'); text('ok')")
+        """By default to the sys.stderr of when it connects."""
+        written, stream, chunks = "one\ntwo \u00e9\n", io.StringIO(), []
+        for options, received in (
+                ({"stderr": stream}, stream.getvalue), ({"stderr": None}, str),
+                ({"stderr": chunks.append}, lambda: "".join(chunks)), ({}, None)):
+            with self.subTest(options=options), quiet() as sys_stderr:
+                client = self.fake(
+                    options, call="err('one'); err('two \u00e9'); text('ok')")
                 client.call_tool("f")
-                wait_until(lambda: client.stderr_tail == written)
-                wait_until(lambda: received() == written)
+                wait_until(lambda client=client: client.stderr_tail == written)
+                expected = "" if received is str else written
+                wait_until(lambda received=received or sys_stderr.getvalue,
+                           expected=expected: received() == expected)
                 client.close()
-                self.assertEqual(sys_stderr.getvalue(), "")
-
-        stream, chunks = io.StringIO(), []
-        rows = [("a stream", stream, stream.getvalue),
-                ("a function", chunks.append, lambda: "".join(chunks)),
-                ("nowhere", None, lambda: written)]
-        for label, target, received in rows:
-            with self.subTest(label):
-                connect(target, received)
+                self.assertEqual(sys_stderr.getvalue(), "" if received else written)
         self.assertTrue(all(chunk.endswith("\n") for chunk in chunks))
 
     def test_a_slow_or_broken_stderr_function_does_not_delay_the_server(self):
@@ -8788,12 +7924,6 @@ class Test11Process(FakeServers, unittest.TestCase):
         broken.assert_called_once()
         self.assertIn("ValueError: broken", sys_stderr.getvalue())
 
-    def test_sys_stderr_is_read_when_connecting_and_needs_no_descriptor(self):
-        with quiet() as sys_stderr:
-            client = self.fake(call="err('hello'); text('ok')")
-        client.call_tool("f")
-        wait_until(lambda: sys_stderr.getvalue() == "hello\n")
-
     def test_sys_stderr_may_be_none(self):
         before, sys.stderr = sys.stderr, None
         try:
@@ -8802,22 +7932,19 @@ class Test11Process(FakeServers, unittest.TestCase):
         finally:
             sys.stderr = before
 
+    def test_a_client_without_threads_says_so_at_once(self):
+        for target in Server("s"), fake():
+            with at_most_threads(0), self.assertRaisesRegex(RuntimeError, "thread"):
+                Client(target).connect()
+
     def test_a_client_inside_a_running_event_loop(self):
         async def main():
             with Client(fake(), mode="legacy") as client:
                 return client.call_tool("f").text
 
         self.assertEqual(asyncio.run(main()), "ok")
-        self.assertEqual(together(lambda: asyncio.run(main())), ["ok"])
 
     def test_the_environment_of_the_server(self):
-        os.environ["MCP_MIN_SECRET"], os.environ["HOSTILE"] = "s", "() { :; }"
-        self.addCleanup(os.environ.pop, "MCP_MIN_SECRET")
-        self.addCleanup(os.environ.pop, "HOSTILE")
-        rows = [({}, None, None), ({"env": {"MINE": "1"}}, None, "1"),
-                ({"env": {}}, None, None), ({"inherit_env": True}, "s", None),
-                ({"inherit_env": True, "env": {"MCP_MIN_SECRET": "t"}}, "t", None)]
-
         def connect(options, secret, mine):
             client = self.fake(options, env="result(env=dict(os.environ))")
             env = client.request("fake/env")["env"]
@@ -8827,7 +7954,11 @@ class Test11Process(FakeServers, unittest.TestCase):
             if not options.get("inherit_env"):
                 self.assertNotIn("HOSTILE", env)
 
-        run_together(self, connect, rows)
+        with mock.patch.dict(os.environ, MCP_MIN_SECRET="s", HOSTILE="() { :; }"):
+            run_together(self, connect, [
+                ({}, None, None), ({"env": {"MINE": "1"}}, None, "1"),
+                ({"inherit_env": True}, "s", None),
+                ({"inherit_env": True, "env": {"MCP_MIN_SECRET": "t"}}, "t", None)])
 
     @UNIX
     def test_the_command_is_searched_in_the_path_of_the_child(self):
@@ -8846,36 +7977,18 @@ class Test11Process(FakeServers, unittest.TestCase):
 
     @UNIX
     def test_the_end_of_the_server_fails_its_calls_with_exit_code_and_stderr(self):
-        rows = [("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9),
-                ("os.kill(os.getpid(), 11)", -11)]
-
         def end(rule, code):
-            client = self.fake(call="err('last line'); " + rule,
-                               options={"stderr": None})
+            client = self.fake({"stderr": None}, call="err('last line'); " + rule)
             calls = [client.submit("fake/say", {"lines": []}) for _ in range(3)]
-            with self.assertRaises(ConnectionClosed) as caught:
-                client.call_tool("f")
-            self.assertEqual(caught.exception.exit_code, code)
-            self.assertIn("last line", caught.exception.stderr)
-            self.assertEqual(client.exit_code, code)
+            error = raised(client.call_tool, "f")
+            self.assertIsInstance(error, ConnectionClosed)
+            self.assertEqual((error.exit_code, client.exit_code), (code, code))
+            self.assertIn("last line", error.stderr)
             for call in calls:
                 self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
 
-        run_together(self, end, rows)
-
-    def test_the_first_call_after_the_end_of_the_server_fails(self):
-        client = self.fake(call="text('bye'); os._exit(4)")
-        self.assertEqual(client.call_tool("f").text, "bye")
-        error = raised(client.call_tool, "f")
-        self.assertIsInstance(error, ConnectionClosed)
-        self.assertEqual(error.exit_code, 4)
-
-    @UNIX
-    def test_a_server_that_closes_its_stdout_counts_as_ended(self):
-        client = self.fake(call="os.close(1)")
-        with short_patience():
-            self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
-            client.close()
+        run_together(self, end, [
+            ("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9)])
 
     @UNIX
     def test_calls_of_a_server_that_closes_its_stdout_and_stays_fail_together(self):
@@ -8889,17 +8002,10 @@ class Test11Process(FakeServers, unittest.TestCase):
             client.close()
 
     def test_the_last_response_of_a_server_that_has_ended_is_received(self):
-        """Fails if the calls fail while the last response is still decoded."""
-        decode = mcp_min.decode
-
-        def decode_slowly(line, max_depth):
-            time.sleep(0.3 if b"last result" in line else 0)  # longer than `hurried`
-            return decode(line, max_depth)
-
-        with short_patience(), mock.patch.object(mcp_min, "decode", decode_slowly):
-            client = self.fake(call="text('last result'); die(3)")
-            self.assertEqual(client.call_tool("f").text, "last result")
-            client.close()
+        """Fails if its calls fail as soon as the process has ended."""
+        last = 5_000_000
+        client = self.fake(call=f"text('x' * {last}); die(3)")
+        self.assertEqual(len(client.call_tool("f").text), last)
 
     @UNIX
     def test_ctrl_c_while_waiting_cancels_that_call_only(self):
@@ -8920,40 +8026,56 @@ class Test11Process(FakeServers, unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             client.call_tool("f")
         watcher.join(PATIENCE)
-        received = self.seen(client)
-        calls = [message["id"] for message in received
-                 if message["method"] == "tools/call"]
-        self.assertEqual([message["params"]["requestId"] for message in received
-                          if message["method"] == "notifications/cancelled"], calls[1:])
+        _, call, cancelled = self.seen(client)[-4:-1]
+        self.assertEqual(cancelled["params"]["requestId"], call["id"])
         self.assertFalse(other.done())
 
     def test_ctrl_c_just_after_sending_cancels_the_call(self):
         """Fails if a call is cancelled only after its thread has begun to wait."""
-        client, flush = self.fake(call=""), mcp_min.Outbox.flush
+        class Writer:
+            """Ctrl-C comes just after it has written the call."""
 
-        def interrupted(outbox, **options):
-            patch.stop()
-            flush(outbox, **options)
-            raise KeyboardInterrupt
+            def __init__(self, stream):
+                self.stream, self.flush = stream, stream.flush
+                self.fileno, self.close = stream.fileno, stream.close
 
-        patch = mock.patch.object(mcp_min.Outbox, "flush", interrupted)
-        patch.start()
-        with self.assertRaises(KeyboardInterrupt):
-            client.call_tool("f")
-        methods = [message["method"] for message in self.seen(client)]
-        self.assertEqual(methods[-3:], [
-            "tools/call", "notifications/cancelled", "fake/seen"])
+            def write(self, data):
+                written = self.stream.write(data)
+                if b"tools/call" in data:
+                    self.stream.flush()
+                    raise KeyboardInterrupt
+                return written
+
+        server, effects = everything()
+        with Relay(server) as relay:
+            reader, writer = relay.streams
+            with Client((reader, Writer(writer)), mode="legacy") as client:
+                with self.assertRaises(KeyboardInterrupt):
+                    client.call_tool("hang")
+                client.ping()
+                wait_until(lambda: effects in ([], ["hanging", "cancelled"]))
+        sent = [json.loads(line) for arrow, line in relay.lines if arrow == ">"]
+        self.assertEqual([message["method"] for message in sent[2:]], [
+            "tools/call", "notifications/cancelled", "ping"])
 
     @UNIX
     def test_a_server_has_ended_even_if_its_child_keeps_its_stdout_open(self):
-        """Fails, after 20 s, if only the end of its stdout counts."""
-        with short_patience():
-            client = self.fake(call="import subprocess; "
-                                    "subprocess.Popen(['sleep', '20']); die(7)")
-            error = raised(client.call_tool, "f")
-            self.assertIsInstance(error, ConnectionClosed)
-            self.assertEqual(error.exit_code, 7)
-            client.close()
+        """Fails if only the end of its stdout counts, or is reported, or if the client
+        does not subscribe again, once, when it has restarted the server."""
+        leave = "import subprocess; subprocess.Popen(['sleep', '20']); die(7)"
+        for mode in "legacy", "modern":
+            received = queue.Queue()
+            with short_patience(), self.subTest(mode):
+                client = self.fake(
+                    {"mode": mode, "auto_restart": True,
+                     "message_handler": received.put}, discover="modern()",
+                    listen=ACKNOWLEDGE, subscribe="result()", call=leave)
+                client.subscribe("note://x")
+                self.assertEqual(raised(client.call_tool, "f").exit_code, 7)
+                self.assertEqual(received.get(timeout=PATIENCE)["method"],
+                                 "notifications/cancelled")
+                self.assertEqual(json.dumps(self.seen(client)).count("note://x"), 1)
+                client.close()
 
     def test_connecting_again_closes_the_pipes_of_the_ended_server(self):
         """Fails if `connect` counts the client as still connected, or keeps the old
@@ -8965,6 +8087,21 @@ class Test11Process(FakeServers, unittest.TestCase):
             self.fence(client)
             open_files.append(len(os.listdir("/dev/fd")))
         self.assertLessEqual(open_files[-1], open_files[0])
+
+    @UNIX
+    def test_a_server_that_closes_its_stdin_and_stays_counts_as_ended(self):
+        """Fails if `connect` and `auto_restart` wait for the end of its process."""
+        for auto_restart in True, False:
+            client = self.fake({"auto_restart": auto_restart}, call=(
+                "os.close(0); text('deaf'); time.sleep(60)"))
+            with short_patience(), self.subTest(auto_restart=auto_restart):
+                self.assertEqual(client.call_tool("f").text, "deaf")
+                self.assertIsInstance(raised(client.request, "fake/fence"),
+                                      ConnectionClosed)
+                if not auto_restart:
+                    client.connect()
+                self.fence(client)
+                client.close()
 
     def test_a_blocked_stderr_function_does_not_delay_connecting(self):
         """Fails if the thread that connects passes on what came during the probe."""
@@ -8987,100 +8124,63 @@ class Test11Process(FakeServers, unittest.TestCase):
         wait_until(lambda: len(errors) == 2)
 
     def test_a_config_entry_may_hold_nulls_and_numbers(self):
-        self.assertEqual(mcp_min.resolve_command(
-            {"command": "x", "args": None, "env": None}, None, None), (["x"], {}, None))
         command, *args = fake(fence="result(port=os.environ['PORT'])")
-        entry = {"command": command, "args": args, "env": {"PORT": 80}}
-        with Client(entry, mode="legacy") as client:
-            self.assertEqual(client.request("fake/fence")["port"], "80")
-
-    def test_a_pair_of_sockets_is_no_pair_of_streams(self):
-        client_end, server_end = socket.socketpair()
-        with client_end, server_end, self.assertRaisesRegex(
-                TypeError, "two binary streams"):
-            Client((client_end, server_end)).connect()
+        for more in {"env": {"PORT": 80}, "cwd": None}, {"env": None}:
+            entry = {"command": command, "args": args, **more}
+            with Client(entry, mode="legacy", env={"PORT": "80"}) as client:
+                self.assertEqual(client.request("fake/fence")["port"], "80")
 
     def test_auto_restart_starts_a_new_process_and_repeats_no_call(self):
-        for mode in ("legacy", "auto"):
-            with self.subTest(mode):
-                story = Story(self)
-                client = self.fake({"mode": mode, "auto_restart": True}, story,
-                                   discover="modern()", call="die(5)")
-                self.fence(client)
-                self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
-                self.fence(client)
-                words = str(story)
-                self.assertEqual((words.count("+"), words.count("call")), (2, 1))
-                if mode == "legacy":
-                    self.assertIn("call + initialize initialized fence", words)
-                else:
-                    self.assertNotIn("initialize", words)
-                self.assertIsNone(client.exit_code)
-
-    def test_subscriptions_are_made_again_after_a_restart(self):
-        for mode, rule in (
-                ("legacy", {"initialize": "legacy(resources={'subscribe': True})"}),
-                ("modern", {"discover": "modern(resources={'subscribe': True})"})):
-            with self.subTest(mode):
-                story = Story(self)
-                client = self.fake(
-                    {"mode": mode, "auto_restart": True,
-                     "message_handler": lambda notification: None},
-                    story, subscribe="result()", call="die(5)", listen=ACKNOWLEDGE,
-                    **rule)
-                client.subscribe("note://x")
-                raised(client.call_tool, "f")
-                client.request("fake/fence")
-                self.assertEqual(len(wait_until(lambda client=client: [
-                    message for message in self.seen(client)
-                    if "note://x" in json.dumps(message)])), 1)
-
-    def test_a_subscription_that_is_refused_after_a_restart_is_only_reported(self):
-        story = Story(self)
-        client = self.fake(
-            {"mode": "legacy", "auto_restart": True}, story, call="die(5)",
-            subscribe="error(-32002) if 'call' in open(diary[0]).read() else result()")
-        client.subscribe("note://x")
-        raised(client.call_tool, "f")
-        with quiet() as stderr:
+        """Without it, every later call fails."""
+        for mode, restarts, words in (
+                ("legacy", True, "call + initialize initialized fence"),
+                ("auto", True, "discover fence call + discover fence"),
+                ("legacy", False, "initialize initialized fence call")):
+            story = Story(self)
+            client = self.fake({"mode": mode, "auto_restart": restarts}, story,
+                               discover="modern()", call="die(5)")
             self.fence(client)
-        self.assertIn("note://x", stderr.getvalue())
+            self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
+            with self.subTest(mode, restarts=restarts):
+                if restarts:
+                    self.fence(client)
+                    self.assertIsNone(client.exit_code)
+                else:
+                    for _ in range(2):
+                        self.assertIsInstance(raised(client.call_tool, "f"),
+                                              ConnectionClosed)
+                self.assertTrue(str(story).endswith(words), str(story))
 
     def test_a_server_that_exits_on_a_subscription_is_restarted_once(self):
         """Fails if subscribing after a restart may restart the server again."""
-        story = Story(self)
         exit_if_restarted = "die(5) if open(diary[0]).read().count('+') > 1 else 0"
-        client = self.fake({"mode": "legacy", "auto_restart": True}, story,
-                           subscribe="result(); " + exit_if_restarted, call="die(5)")
-        client.subscribe("note://x")
-        client.subscribe("note://y")
-        raised(client.call_tool, "f")
+        for mode, discover in (("legacy", ""), ("auto", "modern()"),
+                               ("auto", "error(-32601)")):
+            with self.subTest(mode, discover=discover):
+                story = Story(self)
+                client = self.fake(
+                    {"mode": mode, "auto_restart": True}, story, discover=discover,
+                    subscribe="result(); " + exit_if_restarted,
+                    listen=exit_if_restarted + ACKNOWLEDGE, call="die(5)")
+                client.subscribe("note://x")
+                client.subscribe("note://y")
+                raised(client.call_tool, "f")
+                error = raised(client.request, "fake/fence")
+                self.assertIsInstance(error, ConnectionClosed)
+                self.assertEqual(str(story).count("+"), 2)
 
-        def subscribe_and_wait(policy, *args,
-                               subscribe=mcp_min.LegacyClientPolicy.subscribe):
-            subscribe(policy, *args)
-            wait_until(client._session.is_dead)
-            if str(story).count("+") > 3:
-                raise AssertionError("started again and again")
-
-        with mock.patch.object(
-                mcp_min.LegacyClientPolicy, "subscribe", subscribe_and_wait):
-            error = raised(client.request, "fake/fence")
-        self.assertIsInstance(error, ConnectionClosed)
-        self.assertEqual(str(story).count("+"), 2)
-
-    def test_connect_gives_up_a_subscription_that_is_not_answered_again(self):
-        """Fails if `connect` raises and leaves the process running."""
-        story = Story(self)
-        client = self.fake(
-            {"mode": "legacy", "timeout": 0.6}, story,
-            subscribe="open(diary[0]).read().count('+') > 1 or result()")
-        client.subscribe("note://x")
-        client.close()
-        with quiet() as stderr:
-            client.connect()
-        self.assertIn("no longer subscribed to note://x", stderr.getvalue())
-        self.fence(client)
+    def test_a_subscription_that_is_refused_after_a_restart_is_only_reported(self):
+        """Or is not answered.  Fails if `connect` raises and leaves the process."""
+        for again in "error(-32002)", "''":
+            client = self.fake(
+                {"timeout": 0.6}, Story(self), subscribe=(
+                    f"{again} if open(diary[0]).read().count('+') > 1 else result()"))
+            client.subscribe("note://x")
+            client.close()
+            with self.subTest(again), quiet() as stderr:
+                client.connect()
+                self.assertIn("no longer subscribed to note://x", stderr.getvalue())
+                self.fence(client)
 
     def test_a_subscription_that_is_not_acknowledged_times_out(self):
         """Fails if a missing acknowledgement counts as a refusal."""
@@ -9089,82 +8189,57 @@ class Test11Process(FakeServers, unittest.TestCase):
         self.assertIsInstance(error, RequestTimeout)
         self.assertEqual(self.seen(client)[-2]["method"], "notifications/cancelled")
 
-    def test_without_auto_restart_every_later_call_fails(self):
-        story = Story(self)
-        client = self.fake({}, story, call="die(5)")
-        for _ in range(3):
-            self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
-        self.assertEqual(str(story).count("+"), 1)
-
     @UNIX
     def test_close_ends_every_server(self):
         ignore = "import signal; signal.signal(15, signal.SIG_IGN); "
         child = ("import subprocess; child = subprocess.Popen([sys.executable, '-I',"
                  " '-c', 'import time; time.sleep(60)']%s); note(str(child.pid)); ")
-        rows = [  # label, what the server does first, what last, its exit code
-            ("ends at end of input", "", "", 0),
-            ("ends with a status", "", "die(9)", 9),
-            ("ignores end of input", "", "time.sleep(60)", -15),
-            ("ignores end of input and SIGTERM", ignore, "time.sleep(60)", -9),
-            ("leaves a child", child % "", "", 0),
-            ("leaves a child and ignores end of input and SIGTERM",
-             ignore + child % "", "time.sleep(60)", -9),
-            ("leaves a child that keeps stdout open, in another session",
-             child % ", start_new_session=True", "", 0),
-        ]
 
         def close(label, start, end, code):
             story = Story(self)
             client = self.fake({}, story, start=start, end=end)
-            started = time.monotonic()
             client.close()
-            elapsed = time.monotonic() - started
             self.assertEqual(client.exit_code, code)
-            self.assertLess(elapsed, 5.5)
-            children = [int(word) for word in str(story).split() if word.isdigit()]
-            for pid in children:
+            for pid in [int(word) for word in str(story).split() if word.isdigit()]:
                 if "start_new_session" in start:
                     os.kill(pid, signal.SIGKILL)
                 gone(pid)
 
         with short_patience():
-            run_together(self, close, rows)
+            run_together(self, close, [
+                # label, what the server does first, what last, its exit code
+                ("ends at end of input", "", "", 0), ("with a status", "", "die(9)", 9),
+                ("ignores end of input", "", "time.sleep(60)", -15),
+                ("leaves a child", child % "", "", 0),
+                ("leaves a child and ignores end of input and SIGTERM",
+                 ignore + child % "", "time.sleep(60)", -9),
+                ("leaves a child that keeps stdout open, in another session",
+                 child % ", start_new_session=True", "", 0)])
 
     @UNIX
     def test_a_client_that_is_never_closed_does_not_delay_the_exit(self):
-        code = ("import sys; sys.path.insert(0, %r); import mcp_min\n"
-                "client = mcp_min.Client(%r, mode='legacy').connect()\n"
-                "print(client.request('fake/pid')['pid'], flush=True)\n%s")
-        close = "import atexit; atexit.register(client.close); "
-
-        def end(label, last):
-            done = subprocess.run(
-                [sys.executable, "-I", "-S", "-c", code % (HERE, fake(), last)],
-                capture_output=True, timeout=PATIENCE, check=False)
-            self.assertEqual((done.returncode, done.stderr), (0, b""))
-            gone(int(done.stdout))
-
-        run_together(self, end, [("the end of the program", ""),
-                            ("closed twice by atexit", close * 2),
-                            ("sys.exit", "sys.exit(0)")])
-
-    @UNIX
-    def test_a_client_that_is_never_closed_kills_its_server(self):
-        """The server ignores the end of its input, and SIGTERM."""
-        stubborn = fake(start="import signal; signal.signal(15, signal.SIG_IGN)",
-                        end="time.sleep(60)")
+        """Nor does it leave its server, which may ignore the end of its input."""
         code = ("import sys; sys.path.insert(0, %r); import mcp_min, os\n"
                 "mcp_min.Process.PATIENCE = 0.1\n"
                 "client = mcp_min.Client(%r, mode='legacy').connect()\n"
-                "print(client.request('fake/pid')['pid'], flush=True)\n"
-                "if os.fork() == 0: sys.exit()\n"  # the exit of a fork does not end it
-                "os.wait(); client.request('fake/fence')\n")
-        # Python warns of a fork in a process with threads from 3.12 on.
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-W", "ignore", "-c", code % (HERE, stubborn)],
-            capture_output=True, timeout=PATIENCE, check=False)
-        self.assertEqual((done.returncode, done.stderr), (0, b""))
-        gone(int(done.stdout))
+                "print(client.request('fake/pid')['pid'], flush=True)\n%s")
+        close = "import atexit; atexit.register(client.close); "
+        stubborn = {"start": "import signal; signal.signal(15, signal.SIG_IGN)",
+                    "end": "time.sleep(60)"}
+
+        def end(label, last, rules):
+            # Python warns of a fork in a process with threads from 3.12 on.
+            done = subprocess.run([sys.executable, "-I", "-S", "-W", "ignore", "-c",
+                                   code % (HERE, fake(**rules), last)],
+                                  capture_output=True, timeout=PATIENCE, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+            gone(int(done.stdout))
+
+        run_together(self, end, [
+            ("the end of the program", "", {}), ("sys.exit", "sys.exit(0)", {}),
+            ("closed twice", close * 2, {}), ("a stubborn server", "", stubborn),
+            ("the exit of a fork does not end it",
+             "os.fork() or sys.exit(); os.wait(); client.request('fake/fence')", {})])
 
     @UNIX
     def test_no_descriptor_and_no_thread_is_left_after_close(self):
@@ -9181,13 +8256,31 @@ class Test11Process(FakeServers, unittest.TestCase):
             with contextlib.suppress(OSError, McpError), Client(
                     target, mode="legacy", stderr=None) as client:
                 client.call_tool("f")
-        wait_until(lambda: open_files() == before, "closed descriptors")
+        wait_until(lambda: open_files() <= before, "closed descriptors")
         wait_until(lambda: threading.active_count() <= threads, "ended threads")
 
 
 # ======================================================================================
 # 5, 11  Races
 # ======================================================================================
+
+class CheckedReaderWire(ServingWire):
+    """A connection on which reading fails if two threads do it at the same time."""
+
+    def _serve(self, server, reader, writer):
+        reading = threading.Lock()
+
+        def read1(size, read1=reader.read1):
+            assert reading.acquire(blocking=False), "two threads read"
+            try:
+                return read1(size)
+            finally:
+                reading.release()
+
+        stream = mock.Mock(spec=["read1", "fileno", "close"], read1=read1,
+                           fileno=reader.fileno, close=reader.close)
+        super()._serve(server, stream, writer)
+
 
 class TestRaces(unittest.TestCase):
     """Each docstring names the mistake in mcp_min that makes the test fail."""
@@ -9202,12 +8295,109 @@ class TestRaces(unittest.TestCase):
     def test_threads_that_subscribe_at_once_share_one_stream(self):
         """Fails if the stream of a resource is looked up and replaced in two steps."""
         server, _ = everything()
-        with Client(server, mode="modern") as client, switch_threads_often():
-            for _ in range(100):
-                together(*[lambda: client.subscribe("note://x")] * 3)
+        with mock.patch.object(mcp_min, "MAX_REQUESTS", 20), switch_threads_often(), (
+                Client(server, mode="modern")) as client:
+            for _ in range(100):  # streams that are left open would fill the table
+                self.assertEqual(
+                    together(*[lambda: client.subscribe("note://x")] * 3), [None] * 3)
                 client.unsubscribe("note://x")
-            # One stream remains: that for changes, which was opened when connecting.
-            wait_until(lambda: len(server.subscribers) == 1, "the other streams end")
+
+    def test_mixed_requests_are_each_answered_once(self):
+        """Calls that return at once, sleep, spin, await or report; pings; and some of
+        all these are cancelled.  Fails if a response is lost or sent twice, if two
+        threads read, if more handlers run than there are workers, or if a thread that
+        is to read or to work is not woken."""
+        for limit in 1, 5, 64:
+            with self.subTest(limit), switch_threads_often(1e-4):
+                self.check_mixed(limit, random.Random(limit))
+
+    def check_mixed(self, limit, rng):
+        server = Server("s", max_workers=limit)
+        running, most = set(), [0]
+
+        @contextlib.contextmanager
+        def counted(ctx):
+            running.add(ctx.request_id)
+            most.append(len(running))
+            try:
+                yield
+            finally:
+                running.discard(ctx.request_id)
+
+        def spin(seconds, ctx):
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                ctx.report_progress(time.monotonic())
+
+        ways = {"quick": lambda seconds, ctx: None, "spin": spin,
+                "sleep": lambda seconds, ctx: time.sleep(seconds),
+                "wait": lambda seconds, ctx: ctx.wait(seconds)}
+
+        @server.tool
+        def plain(way: str, seconds: float, ctx: Context):
+            with counted(ctx):
+                ways[way](seconds, ctx)
+
+        @server.tool
+        async def coroutine(way: str, seconds: float, ctx: Context):
+            with counted(ctx):
+                await asyncio.sleep(seconds)
+
+        def mixed_request(n):
+            way = rng.choice(["ping", "quick", *ways, "coroutine"])
+            if way == "ping":
+                return message("%d ping" % n)
+            return message(f"{n} tools/call") | {"params": {
+                "name": "coroutine" if way == "coroutine" else "plain",
+                "arguments": {"way": way, "seconds": rng.random() / 200},
+                "_meta": {"progressToken": n}}}
+
+        def receive():
+            received = client.recv()
+            answered.update([received["id"]] if "id" in received else [])
+
+        count = 10000 if os.environ.get("MCP_MIN_FUZZ") else 400
+        cancelled, answered = set(), collections.Counter()
+        with CheckedReaderWire(server) as client:
+            play(client, "> handshake")
+            for n in range(count):
+                client.send(mixed_request(n))
+                if rng.random() < 0.3:
+                    victim = rng.randrange(max(0, n - 9), n + 1)
+                    cancelled.add(victim)
+                    client.say('notifications/cancelled {"requestId": %d}' % victim)
+                while n - len(answered) - len(cancelled) > 300:
+                    receive()
+            while set(range(count)) - set(answered) - cancelled:
+                receive()
+            answered.update(
+                received["id"] for received in client.hang_up() if "id" in received)
+        self.assertEqual({*answered.values()}, {1})
+        self.assertLessEqual(set(answered), set(range(count)))
+        self.assertLessEqual(max(most), limit)
+
+    def test_threads_that_wait_for_an_unthreaded_server_run_its_jobs_one_by_one(self):
+        """Fails if two jobs run at once, or (it hangs) if a thread is not told that its
+        result has come, or that there is a job."""
+        server, running, together_at = Server("s", threaded=False), [], []
+        every_round = threading.Barrier(3)
+
+        @server.tool
+        def note():
+            running.append(1)
+            together_at.append(len(running))
+            time.sleep(0.0001)
+            running.pop()
+
+        with mock.patch.object(mcp_min, "STEP_SECONDS", 60, create=True), (
+                Client(server)) as client:
+            def call():
+                for _ in range(60):
+                    every_round.wait(PATIENCE)
+                    client.call_tool("note")
+
+            self.assertEqual(together(call, call, call), [None] * 3)
+        self.assertEqual({*together_at}, {1})
 
     def test_a_tool_can_be_called_while_it_is_replaced(self):
         """Fails if the old entry is removed before the new one is added."""
@@ -9217,16 +8407,16 @@ class TestRaces(unittest.TestCase):
             while not stop.is_set():
                 self.server.add_tool(lambda word: word, name="echo")
 
-        writer = threading.Thread(target=replace)
-        call = '1 tools/call {"name": "echo", "arguments": {"word": "x"}}'
-        with quiet(), switch_threads_often(), wire(self.server) as client:
-            writer.start()
+        def call():
             try:
-                for _ in range(400):
-                    self.assertIn("result", client.ask(call, "modern"))
+                return [client.ask('1 tools/call {"name": "echo", "arguments": '
+                                   '{"word": "x"}}', "modern").keys() for _ in range(400)]
             finally:
                 stop.set()
-                writer.join()
+
+        with quiet(), wire(self.server) as client:
+            _, responses = together(replace, call)
+        self.assertEqual(responses, [{"jsonrpc", "id", "result"}] * 400)
 
     def test_several_threads_of_one_handler_ask_at_once(self):
         """Fails if a question is counted and added in two steps."""
@@ -9250,49 +8440,57 @@ class TestRaces(unittest.TestCase):
                     if client.call_tool("echo", {"word": word}).text != word:
                         return word
 
-            self.assertEqual(together(*[lambda thread=thread: work(thread)
+            self.assertEqual(together(*[functools.partial(work, thread)
                                         for thread in range(50)]), [None] * 50)
 
     def test_a_call_is_either_cancelled_or_has_a_result(self):
         """Fails (an InvalidStateError on stderr, two callbacks) if the check that the
         future is not cancelled and the setting of its result are two steps."""
-        def race(client, turn):
-            ended = []
-            call = client.submit_tool("echo", {"word": str(turn)})
-            call.add_done_callback(ended.append)
-            if turn % 3:
-                together(call.cancel)
-            accepted = call.cancel()
-            wait_until(lambda: ended == [call])
-            if accepted or call.cancelled():
-                self.assertTrue(call.cancelled())
-            else:
-                self.assertEqual(call.result().text, str(turn))
-
         with quiet() as stderr, Client(self.server) as client:
             for turn in range(300):
-                race(client, turn)
+                ended, call = [], client.submit_tool("echo", {"word": str(turn)})
+                call.add_done_callback(ended.append)
+                if turn % 3:
+                    together(call.cancel)
+                accepted = call.cancel()
+                wait_until(lambda ended=ended, call=call: ended == [call])
+                if accepted or call.cancelled():
+                    self.assertTrue(call.cancelled())
+                else:
+                    self.assertEqual(call.result().text, str(turn))
             self.assertEqual(client.call_tool("echo", {"word": "alive"}).text, "alive")
         self.assertEqual(stderr.getvalue(), "")
 
-    def test_a_call_either_times_out_or_has_a_result(self):
-        """Fails if a timeout does not remove the request from the table: the late
-        response then finds a future that is done, or is returned as well."""
-        with Client(self.server) as client:
-            client.call_tool("echo", {"word": "first"})
+    def test_a_call_may_be_cancelled_while_its_response_is_read(self):
+        """Fails (the connection ends, with a traceback on stderr) if the outcome that
+        comes second is not dropped."""
+        go, parse = gate("go"), mcp_min.parse_response
+        self.server.add_tool(lambda: go.wait(), name="wait")
 
+        def cancel_and_parse(message):
+            call.cancel()
+            return parse(message)
+
+        with quiet() as stderr, Client(self.server) as client:
+            call = client.submit_tool("wait")
+            with mock.patch.object(mcp_min, "parse_response", cancel_and_parse):
+                go.set()
+                self.assertEqual(client.call_tool("echo", {"word": "a"}).text, "a")
+            self.assertTrue(call.cancelled())
+        self.assertEqual(stderr.getvalue(), "")
+
+    def test_a_call_either_times_out_or_has_a_result(self):
+        """Fails if a timeout does not remove the request from the table."""
+        with Client(self.server) as client:
             def work(thread):
                 for turn in range(60):
                     word = f"{thread}/{turn}"
-                    try:
+                    with contextlib.suppress(RequestTimeout):
                         text = client.call_tool("echo", {"word": word},
                                                 timeout=turn * 1e-4 + 1e-5).text
-                    except RequestTimeout:
-                        continue
-                    if text != word:
-                        return text
+                        self.assertEqual(text, word)
 
-            self.assertEqual(together(*[lambda thread=thread: work(thread)
+            self.assertEqual(together(*[functools.partial(work, thread)
                                         for thread in range(4)]), [None] * 4)
             self.assertEqual(client.call_tool("echo", {"word": "alive"}).text, "alive")
 
@@ -9327,47 +8525,31 @@ class TestRaces(unittest.TestCase):
                     lambda: client.subscribe("note://x"),
                     lambda: client.read_resource("note://x")]
             return together(close, close, *[
-                lambda use=use: repeat_until_closed(started, use) for use in uses])
+                functools.partial(repeat_until_closed, started, use) for use in uses])
 
         for turn in range(15):
             self.assertEqual(race(turn), [None] * 9)
 
     def test_close_while_other_threads_submit_leaves_no_call_pending(self):
-        """Fails (a call never ends) if a call can be added to the table after `close`
-        has emptied it: the check of "closed" and the addition must share a lock."""
-        def submit(client, calls):
-            while not (calls and calls[-1].done() and calls[-1].exception()):
-                calls.append(client.submit_tool("echo", {"word": ""}))
-
-        def race(client):
+        """Fails (a call never ends) if the check of "closed" and the addition of a call
+        to the table do not share a lock."""
+        for _ in range(5):
+            client = Client(self.server).connect()
             calls_of_threads = [[] for _ in range(4)]
-            together(*[lambda calls=calls: submit(client, calls)
-                       for calls in calls_of_threads],
-                     lambda: (time.sleep(0.005), client.close()))
+
+            def submit(calls, client=client):
+                while not (calls and calls[-1].done() and calls[-1].exception()):
+                    calls.append(client.submit_tool("echo", {"word": ""}))
+
+            def close(client=client):
+                time.sleep(0.005)
+                client.close()
+
+            together(close, *[
+                functools.partial(submit, calls) for calls in calls_of_threads])
             for call in itertools.chain(*calls_of_threads):
                 error = call.exception(PATIENCE)
                 self.assertIsInstance(error, (type(None), ConnectionClosed))
-
-        for _ in range(5):
-            race(Client(self.server).connect())
-
-    def test_one_thread_reads_for_a_client(self):
-        """Fails if a thread that calls reads lines itself, or if reading passes from
-        one thread to another."""
-        readers = collections.defaultdict(set)
-
-        def next_line(lines, next=mcp_min.LineReader.next):
-            readers[lines].add(threading.current_thread())
-            return next(lines)
-
-        for mode in "legacy", "modern":
-            with self.subTest(mode), mock.patch.object(
-                    mcp_min.LineReader, "next", next_line), Client(
-                        self.server, mode=mode) as client:
-                together(*[lambda client=client: [
-                    client.call_tool("echo", {"word": "a"}) for _ in range(50)]] * 4)
-                threads = readers[client._session.connection._lines]
-                self.assertEqual([thread.name for thread in threads], ["mcp reader"])
 
     def test_a_done_callback_may_call_the_client(self):
         """Fails (the second call times out) if it runs on the reading thread."""
@@ -9391,8 +8573,7 @@ class TestRaces(unittest.TestCase):
         self.assertEqual(client.exit_code, 0)
 
     def test_many_threads_restart_an_ended_server_once(self):
-        """Fails if the check for the end of the server and the restart are not one step
-        under a lock."""
+        """Fails if the check for the end and the restart are two steps."""
         story = Story(self)
         with Client(fake(story, call="die(1)"), mode="legacy", auto_restart=True,
                     stderr=None) as client:
@@ -9400,6 +8581,21 @@ class TestRaces(unittest.TestCase):
             results = together(*[lambda: client.request("fake/fence")["fence"]] * 8)
             self.assertEqual(results, [True] * 8)
         self.assertEqual(str(story).count("+"), 2)
+
+    def test_a_call_that_finds_its_server_dead_is_not_told_that_the_client_is_closed(
+            self):
+        """Fails if its error tells of the `close` before the server starts again."""
+        texts = collections.Counter()
+        with Client(fake(call="die(1)"), mode="legacy", auto_restart=True,
+                    stderr=None) as client:
+            def work(use):
+                for _ in range(6):
+                    error = raised(use)
+                    texts.update([str(error)[:32]] if error else [])
+
+            together(functools.partial(work, lambda: client.call_tool("f")), *[
+                functools.partial(work, lambda: client.request("fake/fence"))] * 49)
+        self.assertEqual({*texts}, {"The server has closed the connec"})
 
     def test_notifications_are_sent_while_listeners_come_and_go(self):
         """Fails (a missing update, a RuntimeError in the loop) if the set of listeners
@@ -9465,11 +8661,8 @@ class MessageValidator:
         self.defs = self.schema[self.defs_key]
         self.draft = (jsonschema.Draft202012Validator if self.defs_key == "$defs"
                       else jsonschema.Draft7Validator)
-        self.by_method = {}
-        for name in self.defs:
-            method = self.method_of(name)
-            if method and name != "ClientNotification":
-                self.by_method[method] = name
+        self.by_method = {self.method_of(name): name for name in self.defs
+                          if self.method_of(name) and name != "ClientNotification"}
         self.requests = {}  # (sender, id): method
         self.count = collections.Counter()
 
@@ -9542,14 +8735,11 @@ class MessageValidator:
 
     def check_direction(self, sender, method):
         """Fail if this side may not send this method."""
-        unions = [name for name in (
-            ("ClientRequest", "ClientNotification") if sender == ">" else
-            ("ServerRequest", "ServerNotification")) if name in self.defs]
-        allowed = []
-        for name in unions:
-            for schema in self.defs[name].get("anyOf", [self.defs[name]]):
-                allowed.append(self.method_of(
-                    schema["$ref"].rpartition("/")[2] if "$ref" in schema else name))
+        side = "Client" if sender == ">" else "Server"
+        allowed = {self.method_of(
+            schema["$ref"].rpartition("/")[2] if "$ref" in schema else side + kind)
+            for kind in ("Request", "Notification") if side + kind in self.defs
+            for schema in self.defs[side + kind].get("anyOf", [self.defs[side + kind]])}
         if method not in allowed:
             raise AssertionError(f"{sender} sends {method}")
 
@@ -9588,17 +8778,12 @@ def use_everything(client, session, revision):
 class TestConformance(unittest.TestCase):
     """Every message that mcp_min sends is valid in the revision of its session."""
 
-    @classmethod
-    def setUpClass(cls):
+    def setUp(self):
         try:
             import jsonschema
         except ImportError:
-            jsonschema = None
-        cls.jsonschema = jsonschema
-
-    def setUp(self):
-        if not self.jsonschema:
             missing(self, "the package jsonschema")
+        self.jsonschema = jsonschema
         if not os.path.isdir(SCHEMAS):
             missing(self, "the folder of schemas (MCP_MIN_SCHEMAS)", always=True)
 
@@ -9636,28 +8821,21 @@ class TestConformance(unittest.TestCase):
         def check(revision):
             count = self.check(revision, self.record(revision))
             self.assertGreater(sum(count.values()), 150)
-            for name in ("CallToolRequest", "CallToolResult",
-                         "ProgressNotification", "CancelledNotification",
-                         "LoggingMessageNotification",
-                         "ToolListChangedNotification", "CompleteResult",
-                         "ResourceUpdatedNotification", "GetPromptResult"):
-                self.assertIn(name, count)
+            self.assertLessEqual({
+                "CallToolRequest", "CallToolResult", "ProgressNotification",
+                "CancelledNotification", "LoggingMessageNotification",
+                "ToolListChangedNotification", "ResourceUpdatedNotification",
+                "CompleteResult", "GetPromptResult", "ListToolsResult"}, set(count))
 
         run_together(self, check, [[revision] for revision in (*LEGACY, MODERN)])
 
     def test_auto_mode_is_the_modern_revision(self):
-        count = self.check(MODERN, self.record("auto"))
+        """With pages and hints for caches."""
+        count = self.check(MODERN, self.record(
+            "auto", page_size=2, cache_ttl=60, cache_scope="public"))
         self.assertIn("DiscoverResult", count)
         self.assertIn("InputRequiredResult", count)
         self.assertIn("SubscriptionsListenRequest", count)
-
-    def test_paged_and_cached_lists(self):
-        def check(revision):
-            count = self.check(revision, self.record(
-                revision, page_size=2, cache_ttl=60, cache_scope="public"))
-            self.assertIn("ListToolsResult", count)
-
-        run_together(self, check, [[LATEST], [MODERN]])
 
     def test_a_client_without_capabilities(self):
         for revision in (LATEST, MODERN):
@@ -9669,27 +8847,393 @@ class TestConformance(unittest.TestCase):
             if revision == MODERN:
                 self.assertIn("MissingRequiredClientCapabilityError", count)
 
-    def test_a_question_that_the_revision_does_not_have_is_not_sent(self):
-        for revision in LEGACY:
-            for tool in ("pay", "visit"):
-                with self.subTest(revision=revision, tool=tool):
-                    server, _ = everything()
-                    with Relay(server) as relay, Session(
-                            revision, server, target=relay.streams) as session:
-                        raised(session.client.call_tool, tool, {"amount": 1}
-                               if tool == "pay" else {})
-                    self.check(revision, relay.lines)
-
     def test_the_probe_and_the_fallback(self):
         with Client(fake()) as client:
-            probe, *others = client.request("fake/seen")["seen"]
-        validator = MessageValidator(MODERN, self.jsonschema)
-        validator.check(">", probe)
-        self.assertIn("DiscoverRequest", validator.count)
-        validator = MessageValidator(LATEST, self.jsonschema)
-        for message in others:
-            validator.check(">", message)
-        self.assertIn("InitializeRequest", validator.count)
+            seen = client.request("fake/seen")["seen"]
+        for revision, sent, name in ((MODERN, seen[:1], "DiscoverRequest"),
+                                     (LATEST, seen[1:], "InitializeRequest")):
+            validator = MessageValidator(revision, self.jsonschema)
+            validator.check(">", sent)
+            self.assertIn(name, validator.count)
+
+
+class TestSpecification(FakeServers, unittest.TestCase):
+    """Sentences of the specification, and of documents that teach the protocol, on both
+    ends."""
+
+    # -- errors that name what is wrong ------------------------------------------------
+
+    @clause("2025-11-25/server/prompts",
+            "Missing required arguments: `-32602` (Invalid params)")
+    @clause("2025-11-25/server/utilities/completion",
+            "Missing required arguments: `-32602` (Invalid params)")
+    @both_eras
+    def test_invalid_params_name_the_field_and_the_issue(self, era):
+        server = zoo()
+        server.resource("zoo://cage/{n}")(lambda n: "cage")
+
+        @server.method("acme/feed")
+        def feed(amount: int):
+            return amount
+
+        complete = 'completion/complete {"ref": {"type": "ref/prompt", "name": "%s"}%s}'
+        rows = [
+            ('tools/call {}', "name"), ('tools/call {"name": ["echo"]}', "name"),
+            ('tools/call {"name": "echo", "arguments": []}', "arguments"),
+            ('tools/call {"name": "echo", "arguments": 0}', "arguments"),
+            ('prompts/get {"name": 5}', "name"),
+            ('prompts/get {"name": "greet"}', "name"),
+            ('prompts/get {"name": "greet", "arguments": {"name": 7}}', "name"),
+            ('prompts/get {"name": "greet", "arguments": {"name": "", "b": "c"}}', "b"),
+            ('prompts/get {"name": "greet", "arguments": 7}', "arguments"),
+            ('resources/read {}', "uri"), ('resources/read {"uri": 7}', "uri"),
+            ('tools/list {"cursor": "none"}', "cursor"),
+            ('tools/list {"cursor": 7}', "cursor"),
+            ('completion/complete {}', "ref.type"),
+            ('completion/complete {"ref": 7}', "ref"),
+            ('completion/complete {"ref": {"type": "ref/prompt"}}', "ref.name"),
+            ('completion/complete {"ref": {"type": "ref/resource", "uri": 7}}',
+             "ref.uri"),
+            (complete % ("greet", ""), "argument.name"),
+            (complete % ("greet", ', "argument": {"name": "name"}'), "argument.value"),
+            (complete % ("none", ', "argument": {"name": "a", "value": ""}'),
+             "ref.name"),
+            ('acme/feed {}', "amount"), ('acme/feed {"amount": "much"}', "amount")]
+        if era == "legacy":
+            rows += [('logging/setLevel {}', "level"),
+                     ('logging/setLevel {"level": "loud"}', "level"),
+                     ('resources/subscribe {}', "uri"),
+                     ('{"id": 1, "method": "tools/list", "params": [1]}', "params"),
+                     ('initialize x {"protocolVersion": 7}', "protocolVersion"),
+                     ('initialize 2025-11-25 {"capabilities": 7}', "capabilities")]
+        else:
+            rows += [('tools/call {"name": "echo", "requestState": 7}', "requestState"),
+                     ('tools/call {"name": "echo", "inputResponses": 7}',
+                      "inputResponses"),
+                     ('subscriptions/listen', "notifications"),
+                     ('subscriptions/listen {"notifications": {"toolsListChanged": 7}}',
+                      "toolsListChanged"),
+                     *[('tools/list {"_meta": {"%s": 7}}' % (KEY + key), KEY + key)
+                       for key in ("protocolVersion", "clientCapabilities",
+                                   "clientInfo", "logLevel")]]
+        with wire(server) as client:
+            if era == "legacy":
+                play(client, "> handshake")
+            for request, field in rows:
+                with self.subTest(request):
+                    play(client, '> %s\n< 1 -32602 {"field": "%s", "issue": "......"}'
+                         % (request if request[0] == "{" else "1 " + request, field),
+                         None if era == "legacy" else era)
+
+    @clause("2025-06-18/server/tools", "Invalid arguments")
+    @clause("2025-11-25/server/tools", "Input validation errors")
+    def test_invalid_arguments_of_a_tool_name_the_path_of_the_first_problem(self):
+        """They are an error up to 2025-06-18; later a result that the model can read,
+        with all problems."""
+        server = Server("s")
+
+        @server.tool
+        def pay(order: Point, items: List[Point], note: str = "") -> str:
+            return "paid"
+
+        good = '"order": {"x": 1, "y": 2}, "items": []'
+        for arguments, field in (
+                ('"order": {"x": 1, "y": 2}', "items"),
+                (good.replace("2", '"far"'), "order.y"),
+                (good.replace('"x": 1, ', ""), "order.x"),
+                (good.replace("[]", '[{"x": 1, "y": 2}, {"x": 1, "y": []}]'),
+                 "items[1].y"),
+                (good + ', "note": 7', "note"), (good + ', "b": 7', "b")):
+            call = '> 1 tools/call {"name": "pay", "arguments": {%s}}\n' % arguments
+            with self.subTest(arguments):
+                for revision in LEGACY[:3]:
+                    play(server, "> handshake " + revision + "\n" + call +
+                         '< 1 -32602 {"field": "%s", "issue": "..."}' % field)
+                for era in "legacy", "modern":
+                    play(server, call + '< 1 {"isError": true, "content": [{"text": '
+                         '"...%s..."}]}' % field, era=era)
+        text = play(server, """
+            > 1 tools/call {"name": "pay", "arguments": {"order": 7, "b": 7}}
+            < 1 {"isError": true, "content": [{"text": "$text"}]}
+            """, era="modern")["text"]
+        self.assertRegex(text, r"(?s)\bitems\b.*\n.*\border\b.*\n.*\bb\b")
+
+    @both_eras
+    def test_null_is_as_good_as_absent(self, era):
+        """For every optional member of a message."""
+        server = zoo()
+        server.add_tool(lambda: "now", name="now")
+        play(server, """
+            > 1 tools/call {"name": "now", "arguments": null, "_meta":
+                {"progressToken": null}, "requestState": null, "inputResponses": null}
+            < 1 {"content": [{"text": "now"}]}
+            > 2 tools/list {"cursor": null}
+            < 2 {"tools": "..."}
+            > 3 prompts/get {"name": "greet", "arguments": null}
+            < 3 -32602 "name"
+            > 4 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
+                "argument": {"name": "name", "value": "Ad"}, "context": null}
+            < 4 {"completion": {"values": ["Ada"]}}
+            > 5 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
+                "argument": {"name": "name", "value": "Ad"}, "context":
+                {"arguments": null}}
+            < 5 {"completion": {"values": ["Ada"]}}
+            """, era=era)
+        play(server, """
+            > 0 initialize 2025-11-25 {"capabilities": null, "clientInfo": null,
+                "_meta": null}
+            < 0 {}
+            > {"id": 1, "method": "ping", "params": null}
+            <= 1 {}
+            > 2 modern tools/list {"_meta": {"io.modelcontextprotocol/clientInfo": null,
+                "io.modelcontextprotocol/logLevel": null}}
+            < 2 {"tools": "..."}
+            > 3 modern subscriptions/listen {"notifications": {"toolsListChanged": null,
+                "resourceSubscriptions": null}}
+            < notifications/subscriptions/acknowledged {"notifications": "$nothing"}
+            > notifications/cancelled {"requestId": 3}
+            """, nothing={})
+
+    def test_a_client_takes_null_for_the_mode_of_a_question(self):
+        client = self.fake({**ACCEPT, "mode": LATEST})
+        answer = client.request("fake/ask", {"request": {
+            "method": "elicitation/create", "params": {
+                "mode": None, "message": "?", "requestedSchema": {
+                    "type": "object", "properties": {}}}}})["answer"]
+        self.assertEqual(answer["result"], {"action": "accept", "content": {}})
+
+    # -- questions ---------------------------------------------------------------------
+
+    @clause("2025-11-25/basic/utilities/progress",
+            "Either side can send progress notifications to provide updates about "
+            "operation status.")
+    def test_progress_of_a_client_extends_the_timeout_of_a_question(self):
+        """Its question stays open longer than one that was asked after it.  Fails if a
+        question has no token, or progress no effect."""
+        server, timed_out = Server("s"), gate("the other question has timed out")
+        asked = gate("the question to `slow` has come")
+
+        @server.tool
+        def ask(who: str, ctx: Context) -> str:
+            try:
+                return ctx.elicit(who, str, timeout=0.3).data
+            except RequestTimeout:
+                timed_out.set()
+                return "too late"
+
+        def answer(message, schema, params):
+            if message == "silent":
+                timed_out.wait()
+                return None
+            asked.set()
+            for progress in itertools.count(1):
+                client.notify("notifications/progress", {
+                    "progressToken": params["_meta"]["progressToken"],
+                    "progress": progress})
+                time.sleep(0.02)
+                if timed_out.is_set():
+                    return {"value": "in time"}
+
+        with Client(server, mode=LATEST, elicitation_handler=answer) as client:
+            slow = client.submit_tool("ask", {"who": "slow"})
+            asked.wait()
+            silent = client.call_tool("ask", {"who": "silent"})
+            self.assertEqual(silent.text, "too late")
+            self.assertEqual(slow.result(PATIENCE).text, "in time")
+
+    def test_every_question_of_a_session_has_a_token_of_its_own(self):
+        names = play(shop(), """
+            > 1 prompts/get {"name": "letter"}
+            < $a elicitation/create {"_meta": {"progressToken": "$t1"}}
+            > 2 tools/call {"name": "haiku"}
+            < $b sampling/createMessage {"_meta": {"progressToken": "$t2"}}
+            > 3 tools/call {"name": "roots"}
+            < $c roots/list {"_meta": {"progressToken": "$t3"}}
+            > EOF
+            <* 1 -32603
+            <* 2 {"isError": true}
+            <* 3 {}
+            """, era="legacy")
+        self.assertEqual(len({names["t1"], names["t2"], names["t3"]}), 3)
+
+    @clause("2025-11-25/client/elicitation",
+            "**MUST** include the `elicitationId` established in the original "
+            "`elicitation/create` request.")
+    @clause("2026-07-28/changelog", "Remove the `notifications/elicitation/complete` "
+            "notification and the `elicitationId` field of URL mode elicitation "
+            "requests")
+    def test_the_id_that_a_handler_gives_a_url_question_is_the_one_sent(self):
+        server = Server("s")
+
+        @server.tool
+        def visit(ctx: Context) -> str:
+            answer = ctx.elicit_url("Sign in", "https://x.io", elicitation_id="mine",
+                                    key="q")
+            return f"{answer.action} {answer.elicitation_id}"
+
+        names = play(server, """
+            > 1 tools/call {"name": "visit"}
+            < $q elicitation/create {"mode": "url", "elicitationId": "mine"}
+            > $q {"action": "accept"}
+            < 1 {"content": [{"text": "accept mine"}]}
+            > 2 modern tools/call {"name": "visit"}
+            < 2 {"inputRequests": {"q": {"params": "$params"}}}
+            > 3 modern tools/call {"name": "visit", "inputResponses":
+                {"q": {"action": "accept"}}}
+            < 3 {"content": [{"text": "accept None"}]}
+            """, era="legacy")
+        self.assertEqual(names["params"], {
+            "mode": "url", "message": "Sign in", "url": "https://x.io"})
+
+    TOOLS: ClassVar = {"messages": [], "maxTokens": 1, "tools": [
+        {"name": "t", "inputSchema": {"type": "object"}}]}
+
+    @clause("2025-11-25/client/sampling",
+            "Clients **MUST** declare support for tool use via the `sampling.tools` "
+            "capability to receive tool-enabled sampling requests.")
+    def test_a_client_samples_with_tools_only_if_it_has_declared_that(self):
+        """Nor with `toolChoice`; in the stateless revision the call fails."""
+        choice = {"messages": [], "maxTokens": 1, "toolChoice": {"mode": "none"}}
+        for declared, outcome in (None, -32602), ({"tools": {}}, None):
+            client = self.fake({"sampling_handler": lambda *_: "ok", "mode": LATEST,
+                                "capabilities": declared and {"sampling": declared}})
+            for params in self.TOOLS, choice:
+                answer = client.request("fake/ask", {"request": {
+                    "method": "sampling/createMessage", "params": params}})["answer"]
+                self.assertEqual(answer.get("error", {}).get("code"), outcome)
+        question = {"q": {"method": "sampling/createMessage", "params": self.TOOLS}}
+        rounds = [INPUT % (',"inputRequests":' + json.dumps(question)), DONE]
+        client = self.fake({"sampling_handler": lambda *_: "ok"}, **MODERN_FAKE)
+        error = raised(client.call_tool, "t", {"rounds": rounds})
+        self.assertEqual(error.code, -32602)
+
+    @clause("2025-11-25/client/sampling",
+            "Servers **MUST NOT** send tool-enabled sampling requests to Clients that "
+            "have not declared support for tool use via the `sampling.tools` "
+            "capability.")
+    def test_a_server_samples_with_tools_only_if_that_is_declared(self):
+        server = Server("s")
+
+        @server.tool
+        def dig(ctx: Context):
+            ctx.sample("Dig.", tools=self.TOOLS["tools"])
+
+        play(server, """
+            > 0 initialize 2025-11-25 {"capabilities": {"sampling": {}}}
+            < 0 {}
+            > 1 tools/call {"name": "dig"}
+            < 1 -32600 "sampling" {"sampling": {"tools": {}}}
+            > 2 modern tools/call {"name": "dig", "_meta":
+                {"io.modelcontextprotocol/clientCapabilities": {"sampling": {}}}}
+            < 2 -32021 {"requiredCapabilities": {"sampling": {"tools": {}}}}
+            """)
+
+    # -- what a client takes, and what it does not send --------------------------------
+
+    def test_other_spellings_of_a_log_message(self):
+        """`logging/message` is one; a bare `message` is not."""
+        logs = []
+        client = self.fake({"log_handler": lambda params: logs.append(params["data"])})
+        line = '{"jsonrpc":"2.0","method":"%s","params":{"level":"info","data":"%s"}}'
+        say(client, line % ("logging/message", 1), line % ("message", 2),
+            line % ("notifications/message", 3), OK)
+        wait_until(lambda: "3" in logs)
+        self.assertEqual(logs, ["1", "3"])
+
+    @clause("2026-07-28/basic/index",
+            "A `resultType` of any value unrecognized by the client **MUST** be "
+            "considered invalid.")
+    @clause("2026-07-28/basic/index",
+            "include any additional values of supported extensions that are advertised "
+            "via capabilities.")
+    def test_an_extension_may_have_result_types_of_its_own(self):
+        line = ('{"jsonrpc":"2.0","id":$id,"result":{"resultType":"task",'
+                '"taskId":"7"}}')
+        rules = {"discover": "modern()"}
+        client = self.fake(
+            {"capabilities": {"extensions": {"acme/tasks": {}}}}, **rules)
+        self.assertEqual(say(client, line)["taskId"], "7")
+        self.assertIn("task", str(raised(say, self.fake(**rules), line)))
+
+    def test_modern_mode_says_what_to_do_about_a_silent_server(self):
+        """As the first ones of the handshake are on what they do not know."""
+        client = Client(fake(discover=""), mode="modern", timeout=0.3)
+        with self.assertRaises(RequestTimeout) as caught:
+            client.connect()
+        self.assertIn(MODERN, str(caught.exception))
+        self.assertIn('mode="auto"', str(caught.exception))
+
+    # -- messages ----------------------------------------------------------------------
+
+    def test_a_line_that_is_not_read_is_answered_with_its_id(self):
+        """If the line begins with it; else with null."""
+        for value in '"%s"' % ("x" * 3000), "[" * 60 + "]" * 60:
+            play(zoo(max_message_bytes=2000, max_depth=50), """
+                >> {"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"x":%(v)s}}
+                < {"id": 7, "error": {}}
+                >> {"jsonrpc": "2.0", "id": "seven", "method": "x", "params": [%(v)s]}
+                < {"id": "seven", "error": {}}
+                >> {"jsonrpc":"2.0","method":"tools/list","params":{"x":%(v)s},"id":7}
+                < {"id": null, "error": {}}
+                >> {"jsonrpc":"2.0","id":1.5,"method":"x","params":{"x":%(v)s}}
+                < {"id": null, "error": {}}
+                """ % {"v": value})
+
+    # -- schemas -----------------------------------------------------------------------
+
+    @clause("2025-11-25/basic/index",
+            "Clients and servers **MUST** validate schemas according to their declared "
+            "or default dialect.")
+    def test_in_draft_07_the_siblings_of_a_reference_are_ignored(self):
+        schema = {"$ref": "#/definitions/any", "required": ["b"],
+                  "definitions": {"any": {"type": "object"}}}
+        old = {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
+        self.assertEqual(validate({}, old), [])
+        self.assertEqual(len(validate({}, schema)), 1)
+
+    @clause("2025-11-25/basic/index",
+            "They **MUST** handle unsupported dialects gracefully by returning an "
+            "appropriate error indicating the dialect is not supported.")
+    def test_an_unknown_dialect_is_told_as_such(self):
+        schema = {"type": "object", "$schema": "https://acme.example/schema"}
+        with self.assertRaisesRegex(SchemaError, "dialect.*acme"):
+            validate({}, schema)
+        with self.assertRaisesRegex(ValueError, "dialect"):
+            Server("s").add_tool(lambda: "", name="t", input_schema=schema)
+
+    # -- an extension, made of what is there -------------------------------------------
+
+    def test_skills(self):
+        """The recipe in the documentation of `Server.method`, for the extension
+        `io.modelcontextprotocol/skills` (SEP-2640)."""
+        skills = {uri: {"uri": uri, "frontmatter": {"name": "brew"}} for uri in (
+            "skill://brew-%03d/SKILL.md" % n for n in range(120))}
+        server = Server("tea", cache_ttl=60, cache_scope="public", capabilities={
+            "extensions": {"io.modelcontextprotocol/skills": {}}})
+        _, start, rest = inspect.getdoc(Server.method).partition(
+            '    @server.method("skills/list"')
+        recipe = textwrap.dedent("\n".join(itertools.takewhile(
+            lambda line: not line or line[0] == " ", (start + rest).splitlines())))
+        self.assertLessEqual(len(list(filter(str.strip, recipe.splitlines()))), 10)
+        module = {"server": server, "SKILLS": skills, "McpError": McpError}
+        exec(recipe, module)  # noqa: S102
+        for mode, hints in (LATEST, {}), (MODERN, {
+                "ttlMs": 60000, "cacheScope": "public"}):
+            with self.subTest(mode), Client(server, mode=mode) as client:
+                self.assertIn("io.modelcontextprotocol/skills",
+                              client.server_capabilities["extensions"])
+                page = client.request("skills/list")
+                found, pages = page["skills"], 1
+                while "nextCursor" in page:
+                    page = client.request("skills/list", {"cursor": page["nextCursor"]})
+                    found, pages = found + page["skills"], pages + 1
+                self.assertEqual((found, pages), ([*skills.values()], 3))
+                one = client.request("skills/get", {"uri": found[7]["uri"]})
+                self.assertEqual(one["skill"], found[7])
+                for result in page, one:
+                    self.assertLessEqual(hints.items(), result.items())
+                error = raised(client.request, "skills/get", {"uri": "skill://none"})
+                self.assertEqual(error.code, -32602)
 
 
 # ======================================================================================
@@ -9703,7 +9247,7 @@ from pydantic import BaseModel
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, ListRoots, Resolve, Sample
 from mcp_types import (Completion, CreateMessageResult, ListRootsResult,
-                       CreateMessageResultWithTools, SamplingMessage, TextContent, Tool)
+                       SamplingMessage, TextContent)
 
 server = MCPServer("sdk", version="9.9", instructions="be kind")
 events = []
@@ -9717,11 +9261,6 @@ def person() -> Elicit[Person]:
 def poem() -> Sample:
     text = TextContent(type="text", text="a poem")
     return Sample([SamplingMessage(role="user", content=text)], max_tokens=7)
-
-def choice() -> Sample:
-    text = TextContent(type="text", text="which tool?")
-    return Sample([SamplingMessage(role="user", content=text)], max_tokens=7, tools=[
-        Tool(name="dig", input_schema={"type": "object"})])
 
 def places() -> ListRoots:
     return ListRoots()
@@ -9772,11 +9311,6 @@ async def where(roots: Annotated[ListRootsResult, Resolve(places)]) -> str:
     return " ".join(str(root.uri) for root in roots.roots)
 
 @server.tool()
-async def choose(
-        choice: Annotated[CreateMessageResultWithTools, Resolve(choice)]) -> str:
-    return choice.content[0].name if isinstance(choice.content, list) else "none"
-
-@server.tool()
 async def visit(ctx: Context) -> str:
     return (await ctx.elicit_url("sign in", "https://example.org/in", "e1")).action
 
@@ -9802,10 +9336,6 @@ def note() -> str:
 @server.resource("blob://one", mime_type="application/octet-stream")
 def blob() -> bytes:
     return bytes([0, 255])
-
-@server.resource("echo://{word}")
-def echo(word: str) -> str:
-    return word
 
 @server.prompt()
 def review(code: str) -> str:
@@ -9897,13 +9427,9 @@ WITH_SDK_SERVER = [
     ("isError", lambda s: type(raised(s.client.call_tool, "unlucky")), ToolError),
     ("list_resources", lambda s: names(s.client.list_resources(), "uri"),
      ["note://one", "blob://one"]),
-    ("list_resource_templates", lambda s: names(
-        s.client.list_resource_templates(), "uriTemplate"), ["echo://{word}"]),
     ("read_resource", lambda s: s.client.read_resource("note://one")[0].text, "a note"),
     ("read a blob", lambda s: s.client.read_resource("blob://one")[0].data,
      b"\x00\xff"),
-    ("read a template", lambda s: s.client.read_resource("echo://x")[0].text, "x"),
-    ("list_prompts", lambda s: names(s.client.list_prompts()), ["review"]),
     ("get_prompt", lambda s: s.client.get_prompt(
         "review", {"code": "1"})["messages"][0]["content"]["text"], "review 1"),
     ("complete", lambda s: s.client.complete("review", "code", "py")["values"],
@@ -9914,7 +9440,6 @@ WITH_SDK_SERVER = [
      ("logged", [("info", {"x": 1})])),
     ("elicitation", lambda s: s.client.call_tool("greet").text, "hello Ann"),
     ("sampling", lambda s: s.client.call_tool("recite").text, "roses are red"),
-    ("sampling with tools", lambda s: s.client.call_tool("choose").text, "dig"),
     ("url", lambda s: s.client.call_tool("visit").text, "accept"),
     ("roots", lambda s: s.client.call_tool("where").text, "file:///a"),
     ("cancel", outcome_of_sdk_cancelling, "hanging cancelled"),
@@ -9956,14 +9481,9 @@ class SdkCallbacks:
     async def on_log(self, params):
         self.logs.append((params.level, params.logger, params.data))
 
-    def methods(self):
-        return [getattr(notification, "method", "")
-                for notification in self.notifications]
-
-    def updated_uris(self):
-        return [str(notification.params.uri) for notification in self.notifications
-                if getattr(notification, "method", "")
-                == "notifications/resources/updated"]
+    def received(self, method):
+        return [notification for notification in self.notifications
+                if getattr(notification, "method", "") == method]
 
 
 class TestInterop(unittest.TestCase):
@@ -9989,7 +9509,8 @@ class TestInterop(unittest.TestCase):
 
     @staticmethod
     def run_async(main):
-        with warnings.catch_warnings():
+        import logging
+        with warnings.catch_warnings(), mock.patch.object(logging, "lastResort", None):
             warnings.simplefilter("ignore")
             return asyncio.run(asyncio.wait_for(main, 60))
 
@@ -9997,7 +9518,6 @@ class TestInterop(unittest.TestCase):
         self.sdk(2)
         for mode, version in (("auto", MODERN), ("legacy", LATEST), ("modern", MODERN)):
             with Session(mode, target=[sys.executable, "-c", SDK_SERVER], stderr=None,
-                         capabilities={"sampling": {"tools": {}}},
                          log_level="debug") as session:
                 self.assertEqual(session.client.protocol_version, version)
                 for name, act, expected in WITH_SDK_SERVER:
@@ -10044,11 +9564,10 @@ class TestInterop(unittest.TestCase):
                 self.assertEqual(client.protocol_version, version)
                 changes = (self.check_changes_by_listening if version == MODERN
                            else self.check_changes_by_subscribing)
-                for check in (self.check_server_info, self.check_lists,
-                              self.check_tools, self.check_errors, self.check_resources,
-                              self.check_prompts_and_completion, self.check_progress,
-                              self.check_logs, self.check_questions, self.check_cancel,
-                              changes):
+                for check in (self.check_lists, self.check_tools, self.check_errors,
+                              self.check_resources, self.check_prompts_and_completion,
+                              self.check_progress, self.check_logs,
+                              self.check_questions, self.check_cancel, changes):
                     with self.subTest(check.__name__):
                         await check(client, callbacks)
 
@@ -10058,11 +9577,6 @@ class TestInterop(unittest.TestCase):
 
     # Each check_… is a part of the test above: what a client of SDK 2 does with
     # `everything`.  `callbacks` are those of the client.
-
-    async def check_server_info(self, client, callbacks):
-        if client.server_info:       # with a pinned version no request asks for it
-            self.assertEqual(client.server_info.name, "everything")
-            self.assertEqual(client.instructions, "be kind")
 
     async def check_lists(self, client, callbacks):
         """The SDK does not follow the cursors by itself."""
@@ -10081,7 +9595,6 @@ class TestInterop(unittest.TestCase):
             self.assertEqual((received[0], len(received)), (first, len(set(received))))
 
     async def check_tools(self, client, callbacks):
-        self.assertEqual(await self.call(client, "add", a=1), {"result": 3})
         self.assertEqual(await self.call(client, "forecast", city="Oslo"),
                          {"city": "Oslo", "days": 3})
         self.assertEqual(await self.call(client, "shout", text="hi"), "HI")
@@ -10102,26 +9615,21 @@ class TestInterop(unittest.TestCase):
             self.assertIn(caught.exception.code, (-32602, -32002))
 
     async def check_resources(self, client, callbacks):
-        result = await client.read_resource("config://app")
-        self.assertEqual(json.loads(result.contents[0].text), {"debug": True})
-        result = await client.read_resource("blob://one")
-        self.assertEqual(base64.b64decode(result.contents[0].blob), b"\x00\xff")
-        result = await client.read_resource("note://x")
-        self.assertEqual(result.contents[0].text, "note x")
+        for uri, part, value in (("config://app", "text", '{"debug": true}'),
+                                 ("blob://one", "blob", "AP8="),
+                                 ("note://x", "text", "note x")):
+            result = await client.read_resource(uri)
+            self.assertEqual(getattr(result.contents[0], part), value)
         self.assertEqual(result.contents[0].mime_type, "text/plain")
 
     async def check_prompts_and_completion(self, client, callbacks):
         result = await client.get_prompt("review", {"code": "1"})
         self.assertEqual((result.messages[0].role, result.messages[0].content.text),
                          ("user", "review this python: 1"))
-        prompt = callbacks.types.PromptReference(name="review")
-        result = await client.complete(prompt, {"name": "language", "value": "p"})
-        self.assertEqual(result.completion.values, ["python", "perl", "pascal"])
         template = callbacks.types.ResourceTemplateReference(uri="note://{name}")
         result = await client.complete(template, {"name": "name", "value": "n"})
-        self.assertEqual((len(result.completion.values), result.completion.total),
-                         (100, 150))
-        self.assertEqual(result.completion.has_more, True)
+        self.assertEqual((len(result.completion.values), result.completion.total,
+                          result.completion.has_more), (100, 150, True))
 
     async def check_progress(self, client, callbacks):
         steps = []
@@ -10177,9 +9685,10 @@ class TestInterop(unittest.TestCase):
         await self.call(client, "grow", name="grown")
         await self.call(client, "touch", uri="note://y")
         await self.call(client, "touch", uri="note://x")
-        await self.until(callbacks.updated_uris)
-        self.assertEqual(callbacks.updated_uris(), ["note://x"])
-        self.assertIn("notifications/tools/list_changed", callbacks.methods())
+        await self.until(lambda: callbacks.received("notifications/resources/updated"))
+        update, = callbacks.received("notifications/resources/updated")
+        self.assertEqual(str(update.params.uri), "note://x")
+        self.assertTrue(callbacks.received("notifications/tools/list_changed"))
         await client.unsubscribe_resource("note://x")
         await client.send_ping()
 
@@ -10202,44 +9711,36 @@ class TestInterop(unittest.TestCase):
         from mcp.client.stdio import stdio_client
 
         async def main():
-            callbacks = SdkCallbacks(types)
+            callbacks, steps = SdkCallbacks(types), []
+
+            async def on_progress(*step):
+                steps.append(step)
+
+            async def structured(tool, **arguments):
+                return (await client.call_tool(tool, arguments)).structuredContent
+
             async with stdio_client(self.parameters(mcp)) as streams, mcp.ClientSession(
                     *streams, elicitation_callback=callbacks.elicit,
                     sampling_callback=callbacks.sample,
                     list_roots_callback=callbacks.list_roots) as client:
-                await self.use_sdk_1(client, types)
+                self.assertEqual((await client.initialize()).protocolVersion, LATEST)
+                self.assertEqual((await client.list_tools()).tools[0].name, "add")
+                self.assertEqual(await structured("pay", amount=7),
+                                 {"name": "Ann", "sure": True, "receipt": "receipt 1"})
+                result = await client.call_tool("recite", {})
+                self.assertEqual(result.content[0].text, "roses are red")
+                self.assertEqual(await structured("where"),
+                                 {"result": [{"uri": "file:///a"}]})
+                await client.call_tool("count", {"n": 2}, progress_callback=on_progress)
+                self.assertEqual(steps, [(1, 2, "step 1"), (2, 2, "step 2")])
+                result = await client.read_resource("note://x")
+                self.assertEqual(result.contents[0].text, "note x")
+                result = await client.get_prompt("review", {"code": "1"})
+                self.assertEqual(result.messages[0].content.text,
+                                 "review this python: 1")
+                await client.send_ping()
 
         self.run_async(main())
-
-    async def use_sdk_1(self, client, types):
-        steps = []
-
-        async def on_progress(*step):
-            steps.append(step)
-
-        async def structured(tool, **arguments):
-            return (await client.call_tool(tool, arguments)).structuredContent
-
-        self.assertEqual((await client.initialize()).protocolVersion, LATEST)
-        self.assertEqual((await client.list_tools()).tools[0].name, "add")
-        self.assertEqual(await structured("add", a=1), {"result": 3})
-        self.assertEqual(await structured("pay", amount=7),
-                         {"name": "Ann", "sure": True, "receipt": "receipt 1"})
-        result = await client.call_tool("recite", {})
-        self.assertEqual(result.content[0].text, "roses are red")
-        self.assertEqual(await structured("where"),
-                         {"result": [{"uri": "file:///a"}]})
-        await client.call_tool("count", {"n": 2}, progress_callback=on_progress)
-        self.assertEqual(steps, [(1, 2, "step 1"), (2, 2, "step 2")])
-        result = await client.read_resource("note://x")
-        self.assertEqual(result.contents[0].text, "note x")
-        result = await client.get_prompt("review", {"code": "1"})
-        self.assertEqual(result.messages[0].content.text, "review this python: 1")
-        result = await client.complete(
-            types.PromptReference(type="ref/prompt", name="review"),
-            {"name": "language", "value": "p"})
-        self.assertEqual(result.completion.values, ["python", "perl", "pascal"])
-        await client.send_ping()
 
 
 # ======================================================================================
@@ -10301,7 +9802,8 @@ class Tree:
     below: "List[Tree]"
 
 
-class Spot(NamedTuple):
+@dataclasses.dataclass
+class Spot:
     x: int
     y: int = 0
 
@@ -10354,7 +9856,7 @@ HINTS = [
     (None, {"type": "null"}, [(None, None)], [(0, "x: expected null, got 0")]),
     (Any, {}, [("5", "5"), (None, None), ([1], [1])], []),
     (object, {}, [({"a": 1}, {"a": 1})], []),
-    (list, {"type": "array"}, [([1, "a"], [1, "a"]), ("[1]", [1])],
+    (list, {"type": "array", "items": {}}, [([1, "a"], [1, "a"]), ("[1]", [1])],
      [("x", 'x: expected array, got "x"'), ({}, "x: expected array, got an object")]),
     (List[int], INTEGERS, [([1, "2", 3.0], [1, 2, 3]), ('["1"]', [1])],
      [([1, "a"], 'x[1]: expected integer, got "a"')]),
@@ -10368,7 +9870,9 @@ HINTS = [
      [({"a": 1, "b": "2"}, {"a": 1.0, "b": 2.0})],
      [({"a": "z"}, 'x.a: expected number, got "z"')]),
     (Mapping[str, Any], {"type": "object"}, [({"a": None}, {"a": None})], []),
-    (tuple, {"type": "array"}, [([1, "a"], (1, "a"))], []),
+    (tuple, {"type": "array", "items": {}}, [([1, "a"], (1, "a"))], []),
+    (set, {"type": "array", "items": {}, "uniqueItems": True}, [([1], {1})], []),
+    (Sequence, {"type": "array", "items": {}}, [([1], [1])], []),
     (Tuple[int, str], {"type": "array", "prefixItems": [
         {"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2},
      [([1, "a"], (1, "a")), (["1", "a"], (1, "a"))],
@@ -10500,6 +10004,32 @@ def parameter_schema(hint, *default):
     return Signature(function(hint, *default)).schema["properties"]["x"]
 
 
+class Test8Content(unittest.TestCase):
+    def test_a_result_can_be_given_a_structure(self):
+        """Middleware assigns it."""
+        result = mcp_min.ToolResult("x")
+        result.structured_content = {"a": 1}
+        self.assertEqual(result["structuredContent"], {"a": 1})
+        self.assertEqual(result.data, {"a": 1})
+
+    def test_fields_that_are_none_are_left_out_and_unknown_ones_refused(self):
+        link = mcp_min.ResourceLink("a:b", "n", mime_type=None, meta={"x": 1})
+        self.assertEqual(link, {"type": "resource_link", "uri": "a:b", "name": "n",
+                                "_meta": {"x": 1}})
+        with self.assertRaisesRegex(TypeError, "ResourceLink has no field colour"):
+            mcp_min.ResourceLink("a:b", "n", colour="red")
+
+    def test_the_type_of_an_image_is_guessed_from_its_first_bytes(self):
+        for data, mime_type in ((b"\xff\xd8\xff.", "image/jpeg"), (b"GIF89a", "image/gif"),
+                                (b"RIFF....WEBP", "image/webp"), (b"?", "image/png")):
+            self.assertEqual(mcp_min.Image(data).mime_type, mime_type)
+
+    def test_a_message_needs_content_and_one_of_two_roles(self):
+        self.assertRaises(TypeError, mcp_min.Message)
+        self.assertRaises(TypeError, mcp_min.Message, "user", "x", colour="red")
+        self.assertRaises(ValueError, mcp_min.Message, "robot", "x")
+
+
 class Test9TypeHints(unittest.TestCase):
     """A hint becomes a JSON Schema, and a JSON argument becomes a Python object."""
 
@@ -10559,9 +10089,9 @@ class Test9TypeHints(unittest.TestCase):
             Signature(function(int, 3)).bind({"x": None})
 
     def test_a_parameter_without_a_schema_is_refused_by_name(self):
+        def by_position(x, /): ...
         def with_args(*args): ...
         def with_kwargs(**kwargs): ...
-        def with_contexts(one: Context, two: Optional[Context] = None): ...
         local = dataclasses.make_dataclass("Local", [("z", complex)])
         rows = [
             (function(complex),
@@ -10573,10 +10103,10 @@ class Test9TypeHints(unittest.TestCase):
             (function(typing.TypeVar("T")), "parameter x: ~T cannot be described"),
             (function("Nowhere"),
              "parameter x: 'Nowhere': name 'Nowhere' is not defined"),
-            (with_args, "parameter args: *args and **kwargs cannot be described"),
-            (with_kwargs, "parameter kwargs: *args and **kwargs cannot be described"),
-            (dict, "parameter list: no signature found"),
-            (with_contexts, "parameter two: a second Context")]
+            (with_args, "parameter args: arguments have names: no /, *args"),
+            (with_kwargs, "parameter kwargs: arguments have names"),
+            (dict, "no signature found"),
+            (by_position, "parameter x: arguments have names: no /")]
         for fn, message in rows:
             with self.subTest(message), self.assertRaises(TypeError) as caught:
                 Signature(fn, Context)
@@ -10620,7 +10150,11 @@ class Test9TypeHints(unittest.TestCase):
                 ("Literal['a|b']", {"type": "string", "enum": ["a|b"]})]
         for hint, schema in rows:
             with self.subTest(hint):
-                self.assertEqual(parameter_schema(hint), schema)
+                if sys.version_info < (3, 10) and " | " in str(hint):
+                    with self.assertRaisesRegex(TypeError, "parameter x: .* \\|: "):
+                        parameter_schema(hint)
+                else:
+                    self.assertEqual(parameter_schema(hint), schema)
 
     def test_the_schema_of_a_result_describes_what_jsonable_returns(self):
         """A result that is no object is wrapped into one; some hints have no schema."""
@@ -10689,10 +10223,10 @@ class Test9Signature(unittest.TestCase):
 
     def test_of_many_choices_only_the_first_are_listed(self):
         rows = [({"enum": [*range(5000)]},
-                 "expected one of 0, 1, 2", "99 and 4900 more"),
+                 "expected one of 0, 1, 2", "99, … and 4900 more"),
                 ({"properties": {f"p{n}": True for n in range(5000)},
                   "additionalProperties": False},
-                 "known are: p0, p1", "p99 and 4900 more")]
+                 "known are: p0, p1", "p99, … and 4900 more")]
         for schema, start, end in rows:
             (problem,) = validate({"z": 1}, schema)
             self.assertIn(start, problem)
@@ -10709,13 +10243,12 @@ class Test9Signature(unittest.TestCase):
             @staticmethod
             def static(a: int, b: str = "x"): return a, b
             def __call__(self, a: int, b: str = "x"): return a, b
-        def positional(a: int, b: str = "x", /): return a, b
         def keyword(*, a: int, b: str = "x"): return a, b
         @functools.wraps(keyword)
         def wrapper(*args, **kwargs): return keyword(*args, **kwargs)
         def three(c, a: int, b: str = "x"): return a, b
         for fn in (Tool().method, Tool.klass, Tool.static, Tool.__dict__["static"],
-                   Tool(), positional, keyword, wrapper, functools.partial(three, 1)):
+                   Tool(), keyword, wrapper, functools.partial(three, 1)):
             with self.subTest(fn=fn):
                 signature = Signature(fn)
                 self.assertEqual([*signature.schema["properties"]], ["a", "b"])
@@ -10725,13 +10258,78 @@ class Test9Signature(unittest.TestCase):
                                  (1, "y"))
         self.assertEqual(Signature(Tool().method).description, "A method.")
 
-    def test_a_missing_positional_argument_has_its_default(self):
-        def fn(a: int = 1, b: int = 2, /): return a, b
-        signature = Signature(fn)
-        self.assertEqual(signature.call(signature.bind({"b": 5})), (1, 5))
+    def test_an_object_that_answers_every_attribute_is_no_handler(self):
+        """Fails, by endless recursion, if each attribute is followed."""
+        for thing in (AnswersAll(), mock.Mock()):
+            with self.subTest(thing=thing), self.assertRaises(TypeError):
+                Server("s").add_tool(thing, name="t")
+
+    def test_the_signature_attribute_is_seen(self):
+        def tool(**arguments): return arguments
+        tool.__signature__ = inspect.Signature([inspect.Parameter(
+            "n", inspect.Parameter.KEYWORD_ONLY, annotation="int", default=1)],
+            return_annotation="Dict[str, int]")
+        signature = Signature(tool)
+        self.assertEqual(signature.schema["properties"],
+                         {"n": {"type": "integer", "default": 1}})
+        self.assertEqual(signature.returns, Dict[str, int])
+        self.assertEqual(signature.call(signature.bind({"n": "5"})), {"n": 5})
+
+    def test_names_that_look_like_a_mistake_are_told_when_decorated(self):
+        class Tools:
+            def tool(self, n: int): ...
+        def short(ctx, n: int): ...
+        def long(context): ...
+        def data(context: str): ...
+        rows = [(short, "short(): did you mean `ctx: Context`?"),
+                (long, "long(): did you mean `context: Context`?"),
+                (Tools.tool, "tool(): did you mean a method of an object"),
+                (Tools().tool, ""), (data, "")]
+        for fn, text in rows:
+            with self.subTest(text), mock.patch.object(mcp_min, "warn") as warn:
+                Server("s").add_tool(fn)
+                told = "".join(call.args[0] for call in warn.call_args_list)
+                self.assertIn(text, told)
+                self.assertEqual(bool(told), bool(text))
+
+    def test_the_docstring_describes_a_parameter_before_its_type_does(self):
+        class Pizza:
+            model_validate = None
+
+            @staticmethod
+            def model_json_schema(mode):
+                return {"type": "object", "description": "Of any pizza."}
+
+        def tool(a: Pizza, b: Annotated[Pizza, "Of b."], c: Pizza):
+            """Order.
+
+            Args:
+                a: Of a.
+                b: Of b, too.
+            """
+        tool.__annotations__ = {"a": Pizza, "b": Annotated[Pizza, "Of b."], "c": Pizza}
+        self.assertEqual([part["description"] for part
+                          in Signature(tool).schema["properties"].values()],
+                         ["Of a.", "Of b, too.", "Of any pizza."])
+
+    def test_lists_in_a_description_keep_their_lines(self):
+        def tool(a: int):
+            """Do.
+
+            Args:
+                a: One of
+                    the following:
+                    - 1: the first,
+                      of all
+                    - 2: the second
+                    10. the last
+            """
+        self.assertEqual(Signature(tool).schema["properties"]["a"]["description"],
+                         "One of the following:\n- 1: the first, of all\n"
+                         "- 2: the second\n10. the last")
 
     def test_the_context_parameter_is_recognized_by_its_annotation(self):
-        for hint in (Context, Optional[Context], "Context", "Context | None",
+        for hint in (Context, Optional[Context], "Context", "Optional[Context]",
                      Annotated[Context, "the context"]):
             def fn(a: int, ctx, b: int = 1): return a, ctx, b
             fn.__annotations__["ctx"] = hint
@@ -10746,12 +10344,13 @@ class Test9Signature(unittest.TestCase):
     def test_a_hint_may_name_what_is_imported_for_type_checkers_only(self):
         def fn(ctx: "Ctx", n: "Optional[int]" = None) -> "pandas.DataFrame": ...  # noqa
         signature = Signature(fn, type("Ctx", (), {}))
-        self.assertEqual((signature.context, signature.returns), ("ctx", object))
+        self.assertEqual(signature.context, "ctx")
+        self.assertEqual(output_schema_of(signature.returns), (None, False))
 
     def test_a_given_schema_validates_and_the_hints_convert(self):
         schema = {"type": "object", "properties": {"when": {"$ref": "#/$defs/day"}},
                   "$defs": {"day": {"type": "string", "minLength": 10}}}
-        def fn(when: datetime.date, odd: complex = 1j, **more): return when, more
+        def fn(when: datetime.date, **more): return when, more
         signature = Signature(fn, schema=schema)
         self.assertIs(signature.schema, schema)
         self.assertEqual(signature.bind({"when": "2024-05-06", "zz": 1}),
@@ -10790,7 +10389,7 @@ class Test9Signature(unittest.TestCase):
     def test_arguments_that_cost_too_much_are_invalid(self):
         with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
                 ValidationError, "over 1,000 steps"):
-            Signature(function(List[int])).bind({"x": [1] * 1001})
+            Signature(function(List[int])).bind({"x": [1] * 30_000})
         pattern = Annotated[str, {"pattern": "^a"}]
         with self.assertRaisesRegex(ValidationError, "no pattern is tried on over"):
             Signature(function(pattern)).bind({"x": "a" * 30_000})
@@ -10803,29 +10402,9 @@ class Test9Signature(unittest.TestCase):
             with self.subTest(hint=hint):
                 self.assertIsNot(Signature(function(hint)).bind(arguments), arguments)
 
-    def test_annotations_that_cannot_be_evaluated_yet_are_read_as_text(self):
-        """From Python 3.14 on, reading `__annotations__` may raise (PEP 649, PEP 749).
-        """
-        class Lazy(type):
-            @property
-            def __annotations__(cls):
-                raise NameError("name 'Later' is not defined")
-
-        class Data(metaclass=Lazy):
-            __dataclass_fields__: typing.ClassVar = {}
-            __required_keys__ = frozenset({"x"})
-
-        del Data.__dataclass_fields__
-        library = types.SimpleNamespace(
-            Format=types.SimpleNamespace(STRING=4),
-            get_annotations=lambda part, format: {"x": "int"} if part is Data else {})
-        with mock.patch.dict(sys.modules, annotationlib=library):
-            self.assertEqual(mcp_min.schema_of_hint(Data)["properties"],
-                             {"x": {"type": "integer"}})
-
-    # The same documentation in the three common styles, and what is no argument in it.
-    DOCSTRINGS = (
-        ('''Do a thing.
+    def test_descriptions_come_from_annotated_or_else_from_the_docstring(self):
+        def fn(a: int, b: str, c: Annotated[str, "The c."]):
+            """Do a thing.
 
             More of it: yes.
 
@@ -10836,46 +10415,14 @@ class Test9Signature(unittest.TestCase):
 
             Returns:
                 int: A number.
-            ''', "Returns:\n    int: A number."),
-        ('''Do a thing.
-
-            More of it: yes.
-
-            Parameters
-            ----------
-            a : int
-                The a,
-                continued.
-            b
-                The b: really.
-
-            Returns
-            -------
-            int
-            ''', "Returns\n-------\nint"),
-        ('''Do a thing.
-
-            More of it: yes.
-
-            :param int a: The a,
-                continued.
-            :param b: The b: really.
-            :type b: str
-            :returns: A number.
-            ''', ":returns: A number."))
-
-    def test_descriptions_come_from_annotated_or_else_from_the_docstring(self):
-        for docstring, returns in self.DOCSTRINGS:
-            def fn(a: int, b: str, c: Annotated[str, "The c."]): ...
-            fn.__doc__ = docstring
-            with self.subTest(returns):
-                signature = Signature(fn)
-                self.assertEqual({name: schema.get("description") for name, schema in
-                                  signature.schema["properties"].items()},
-                                 {"a": "The a, continued.", "b": "The b: really.",
-                                  "c": "The c."})
-                self.assertEqual(signature.description.split("\n\n"),
-                                 ["Do a thing.", "More of it: yes.", returns])
+            """
+        signature = Signature(fn)
+        self.assertEqual({name: schema.get("description") for name, schema in
+                          signature.schema["properties"].items()},
+                         {"a": "The a, continued.", "b": "The b: really.",
+                          "c": "The c."})
+        self.assertEqual(signature.description.split("\n\n"), [
+            "Do a thing.", "More of it: yes.", "Returns:\n    int: A number."])
 
     def test_a_docstring_without_a_list_of_arguments_is_the_description(self):
         def plain(a: int):
@@ -10919,7 +10466,8 @@ PROBLEMS = [
     ({"bad key!": 1}, {"propertyNames": {"pattern": "^[a-z]+$"}},
      ['bad key!: expected text like "^[a-z]+$", got "bad key!"']),
     (True, {"enum": [1]}, ["expected 1, got true"]),
-    ([True], {"const": [1]}, ["expected an array, got an array"]),
+    ([True], {"const": [1]}, ["expected [1], got an array"]),
+    ({}, {"enum": [{"a": 1}, [2]]}, ['expected one of {"a": 1}, [2], got an object']),
     ("soon", {"format": "date"}, []),
     (1.0, {"type": "integer"}, []),
     (1e308, {"multipleOf": 1e-9}, []),
@@ -10928,8 +10476,6 @@ PROBLEMS = [
     (float("inf"), {"type": "number"}, ["expected number, got Infinity"]),
     (2 ** 61, {"enum": [2.0 ** 61]}, []),
     ([2 ** 61, 2 ** 61 - 1], {"uniqueItems": True}, []),
-    (10 ** 5000 + 1, {"multipleOf": 2.5},
-     ["expected a multiple of 2.5, got a huge integer"]),
     ("a\n", {"pattern": "a$"}, ['expected text like "a$", got "a\\n"']),
     ("\u0665", {"pattern": r"^\d$"},
      [r'expected text like "^\\d$", got "' + "\u0665" + '"']),
@@ -10938,11 +10484,17 @@ PROBLEMS = [
     ([1, "a"], {"$schema": "http://json-schema.org/draft-07/schema#",
                 "items": [{"type": "string"}], "additionalItems": False},
      ["[0]: expected string, got 1", "[1]: not allowed"]),
-    ({"a": 1}, {"$schema": "http://json-schema.org/draft-07/schema#",
-                "dependencies": {"a": ["b"]}}, ["b: missing (required with a)"]),
+    (5, {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/x",
+         "type": "string", "definitions": {"x": {"minimum": 6}}},
+     ["expected at least 6, got 5"]),
+    (5, {"$ref": "#/definitions/x", "type": "string", "definitions": {"x": {}}},
+     ["expected string, got 5"]),
+    ({"a": -1}, {"$ref": "https://json-schema.org/draft/2020-12/schema"}, []),
+    ({"minItems": -1}, {"$ref": "https://json-schema.org/draft/2020-12/schema"},
+     ["minItems: expected at least 0, got -1"]),
     ({"a": 1}, {"$schema": "http://json-schema.org/draft-07/schema", "definitions": {
         "x": {"$id": "#here", "required": ["z"]}},
-        "dependencies": {"a": {"$ref": "#here"}}},
+        "allOf": [{"$ref": "#here"}]},
      ["z: missing (required)"]),
 ]
 
@@ -10950,7 +10502,7 @@ PROBLEMS = [
 UNUSABLE_SCHEMAS = [
     (5, "expected object or boolean, got 5"), ("x", "expected object or boolean"),
     ([], "expected object or boolean"), (None, "expected object or boolean"),
-    ({"type": "strng"}, 'type: expected one of "null", '),
+    ({"type": "strng"}, 'type[0]: expected one of "null", '),
     ({"type": ["string", 5]}, "type[1]: expected one of"),
     ({"properties": []}, "properties: expected object, got an array"),
     ({"properties": {"a": {"minimum": "1"}}},
@@ -10960,7 +10512,7 @@ UNUSABLE_SCHEMAS = [
     ({"allOf": [5]}, "allOf[0]: expected object or boolean, got 5"),
     ({"multipleOf": 0}, "multipleOf: expected more than 0, got 0"),
     ({"$schema": "http://json-schema.org/draft-04/schema#"},
-     "$schema: expected text like"),
+     "$schema: expected a known dialect"),
     ({"$ref": "https://example.com/schema"},
      "is not in the document, and nothing is fetched"),
     ({"properties": {"a": {"$ref": "#/$defs/none"}}},
@@ -10975,7 +10527,6 @@ UNUSABLE_SCHEMAS = [
                                      "b": {"$ref": "#/$defs/a"}}}, "a $ref loop?"),
     ({"pattern": "("}, 'pattern "("'),
     ({"patternProperties": {"[": True}}, 'pattern "["'),
-    ({"pattern": "a" * 1001}, "longer than 1000 characters"),
     ({"pattern": r"[\p{L}]"}, "bad escape"),
     ({"multipleOf": float("inf")}, "not JSON: "), ({"default": {1}}, "not JSON: "),
     ({"$ref": "#/required/0", "required": ["a"]},
@@ -10998,7 +10549,7 @@ class Test9Validator(unittest.TestCase):
     def test_the_outermost_dynamic_anchor_counts(self):
         """JSON Schema 2020-12, core 8.2.3.2; a plain anchor is found like any other."""
         inner = {"$id": "inner", "$dynamicRef": "#item",
-                 "$defs": {"usual": {"$dynamicAnchor": "item", "type": "integer"}}}
+                 "$defs": {"default": {"$dynamicAnchor": "item", "type": "integer"}}}
         outer = {"$id": "https://x.io/outer", "$ref": "inner", "$defs": {
             "inner": inner, "override": {"$dynamicAnchor": "item", "type": "string"}}}
         plain = {"$dynamicRef": "#item", "$defs": {
@@ -11009,11 +10560,34 @@ class Test9Validator(unittest.TestCase):
                 (plain, "a", []), (plain, 5, ["expected string, got 5"])):
             self.assertEqual(mcp_min.validate(value, schema), problems)
 
-    def test_names_match_the_patterns_of_a_foreign_schema(self):
-        """They are not matched, so no name may count as unevaluated."""
-        schema = {"patternProperties": {"^a": {}}, "unevaluatedProperties": False}
-        self.assertEqual(
-            mcp_min.Validator(schema, foreign=True).problems({"b": 1}), [])
+    def test_names_match_the_patterns_of_a_foreign_schema_or_none_of_them(self):
+        """Patterns of the peer are not run: a name is refused only if its value fits
+        neither what the patterns ask for nor what is asked for all others."""
+        patterns = {"patternProperties": {"^a": {"type": "string"}}}
+        rows = [
+            ({"unevaluatedProperties": False}, {"b": 1}, []),
+            ({"additionalProperties": False}, {"b": "x"}, []),
+            ({"additionalProperties": False}, {"b": 1}, ["b: not allowed"]),
+            ({"additionalProperties": {"type": "null"}}, {"b": "x", "c": None}, []),
+            ({"additionalProperties": {"type": "null"}}, {"b": 1},
+             ["b: expected string or null, got 1"]),
+            ({"dependentRequired": {"b": ["c"]}}, {"b": "x"},
+             ["c: missing (required with b)"]),
+            ({"dependentSchemas": {"b": {"maxProperties": 0}}}, {"b": "x"},
+             ["expected at most 0 properties, got 1"])]
+        for keywords, value, problems in rows:
+            with self.subTest(keywords, value=value):
+                self.assertEqual(mcp_min.Validator(
+                    {**patterns, **keywords}, foreign=True).problems(value), problems)
+        self.assertEqual(mcp_min.Validator(
+            {"pattern": "("}, foreign=True).problems("x"), [])
+
+    def test_a_definition_may_have_the_name_of_a_keyword(self):
+        for name in ("default", "enum", "const", "examples", "properties", "$ref"):
+            named = {"$anchor": "it", "type": "integer"}
+            schema = {"$ref": "#it", "$defs": {name: named}}
+            with self.subTest(name):
+                self.assertEqual(validate("a", schema), ['expected integer, got "a"'])
 
     def test_each_problem_is_one_readable_line(self):
         for value, schema, problems in PROBLEMS:
@@ -11041,6 +10615,48 @@ class Test9Validator(unittest.TestCase):
         while deep:  # so that the interpreter does not free it by recursion
             deep = deep.pop("not")
 
+    # Schemas of some kilobytes, for which every look at a large value is work.
+    HOSTILE = (
+        ({"allOf": [{"enum": [n]} for n in range(5000)]}, [*range(50_000)]),
+        ({"items": {"const": [*range(100_000)]}}, [0] * 100_000),
+        ({"items": {"const": [*range(100_000)]}}, [[0] * 1000] * 1000),
+        ({"allOf": [{"type": "integer"}] * 5000}, "[" + "1," * 500_000 + "1]"),
+        ({"allOf": [{"pattern": "x$"}] * 5000}, "a" * 20_000),
+        ({"allOf": [{"$ref": "https://json-schema.org/draft/2020-12/schema"}] * 5000},
+         {"enum": [*range(50_000)]}),
+        ({"allOf": [{"uniqueItems": True}] * 5000}, [*range(50_000)]))
+
+    def test_the_work_is_bounded_by_the_size_of_what_is_looked_at(self):
+        """Fails, by minutes, if a value is compared or parsed without being charged."""
+        strictly = mcp_min.validate
+        def leniently(value, schema):
+            return mcp_min.Validator(schema).coerce(value, strict=False)
+        for number, (schema, value) in enumerate(self.HOSTILE):
+            for apply in strictly, leniently:
+                started = time.process_time()
+                with self.subTest(number), mock.patch.object(
+                        mcp_min, "MAX_STEPS", 200_000):
+                    with contextlib.suppress(SchemaError, ValidationError):
+                        self.assertTrue(apply(value, schema))
+                    self.assertLess(time.process_time() - started, PATIENCE)
+
+    def test_too_much_work_is_an_error_wherever_a_schema_is_applied(self):
+        """`validate`, the arguments of a tool, the client, and the answer to a form."""
+        schema = {"type": "object", "properties": {
+            "x": {"type": "array", "allOf": [{"uniqueItems": True}] * 50}}}
+        value = {"x": [*range(1000)]}
+        server = Server("s")
+        server.add_tool(lambda x=None: "ok", name="given", input_schema=schema)
+        server.add_tool(lambda: value, name="result")
+        with Client(server) as client, mock.patch.object(mcp_min, "MAX_STEPS", 1000):
+            self.assertIn("over 1,000 steps", client.call_tool(
+                "given", value, raise_on_error=False).text)
+            client._outputs["result"] = mcp_min.OutputSchema(schema, foreign=True)
+            with self.assertWarnsRegex(RuntimeWarning, "over 1,000 steps"):
+                client.call_tool("result")
+            with self.assertRaisesRegex(SchemaError, "over 1,000 steps"):
+                validate(value, schema)
+
     def test_a_schema_of_many_keywords_is_usable(self):
         wide = {"allOf": [{"minimum": n} for n in range(2000)]}
         self.assertEqual(validate(2000, wide), [])
@@ -11056,6 +10672,17 @@ class Test9Validator(unittest.TestCase):
             value = [value]
         with self.assertRaisesRegex(SchemaError, "nests too deeply"):
             validate(value, schema)
+
+    def test_flat_arguments_are_checked_as_others_are(self):
+        """They match at a look at their types, or are applied keyword by keyword."""
+        def tool(a: str, b: int = 1): ...
+        bind = Signature(tool).bind
+        self.assertEqual(bind({"a": "x", "b": 2}), {"a": "x", "b": 2})
+        self.assertEqual(bind({"a": "x"}), {"a": "x"})
+        for arguments, problem in (({"b": 2}, "a: missing"), ({"a": "", "c": 1}, "c: unknown"),
+                                   ({"a": "", "b": True}, "b: expected integer")):
+            with self.subTest(arguments), self.assertRaisesRegex(ValidationError, problem):
+                bind(arguments)
 
     def test_no_pattern_is_tried_on_a_long_text(self):
         """The time of a pattern may grow with the square of the length of its text."""
@@ -11085,6 +10712,75 @@ class Test9Validator(unittest.TestCase):
         self.assertEqual(failed, [])
 
 
+class AnswersAll:
+    """It answers every attribute, as a Mock does, and those that Mock does not."""
+
+    def __getattr__(self, name):
+        return AnswersAll()
+
+    def __str__(self):
+        return "AnswersAll"
+
+
+class Test9Pydantic(unittest.TestCase):
+    """With the package itself, where it is installed; see Model for the interface."""
+
+    def setUp(self):
+        try:
+            import pydantic
+        except ImportError:
+            self.skipTest("pydantic is not installed")
+        self.pydantic = pydantic
+
+    def test_urls_are_uris(self):
+        for cls in (self.pydantic.AnyUrl, self.pydantic.HttpUrl):
+            schema = parameter_schema(cls)
+            self.assertEqual((schema["type"], schema["format"]), ("string", "uri"))
+            url = Signature(function(cls)).bind({"x": "https://a.b/c"})["x"]
+            self.assertEqual((url.host, to_json_data(url)), ("a.b", "https://a.b/c"))
+            with self.assertRaises(ValidationError):
+                Signature(function(cls)).bind({"x": "no URL"})
+
+    def test_a_recursive_model_is_an_argument_and_a_result(self):
+        node = self.pydantic.create_model("Node", n=(int, ...))
+        tree = type("Tree", (node,), {"__annotations__": {"below": "list[Tree]"},
+                                      "below": [], "__module__": __name__})
+        tree.model_rebuild(_types_namespace={"Tree": tree})
+        signature = Signature(function(Optional[tree], None))
+        self.assertIn("Tree", signature.schema["$defs"])
+        made = signature.bind({"x": {"n": "1", "below": [{"n": 2}]}})["x"]
+        self.assertEqual((made.n, made.below[0].n), (1, 2))
+        schema, _ = output_schema_of(List[tree])
+        self.assertEqual(validate({"result": to_json_data([made])}, schema), [])
+
+    def test_a_default_in_annotated_makes_a_parameter_optional(self):
+        hint = Annotated[str, self.pydantic.Field(default=None, description="D.")]
+        signature = Signature(function(hint))
+        self.assertNotIn("required", signature.schema)
+        self.assertEqual(signature.bind({}), {"x": None})
+
+
+class Array:
+    """It has the interface of numpy's, as far as mcp_min uses it."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def tolist(self):
+        return self.items
+
+
+class Plain:
+    """It is no dataclass, but has hints."""
+
+    a: int
+    missing: str
+    _private = 2
+
+    def __init__(self, a):
+        self.a = a
+
+
 class Test9Jsonable(unittest.TestCase):
     """`jsonable` turns the result of a handler into what JSON can hold."""
 
@@ -11099,38 +10795,71 @@ class Test9Jsonable(unittest.TestCase):
             (datetime.time(7, 8), "07:08:00"), (decimal.Decimal("0.10"), "0.10"),
             (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
             (pathlib.PurePosixPath("a/b"), "a/b"),
-            ({None: "b", True: "c", Color.RED: "d", (1, 2): "e", 1.5: "f"},
-             {"true": "c", "null": "b", "red": "d", "[1, 2]": "e", "1.5": "f"}),
+            ({None: "b", True: "c", 1.5: "f"}, {"true": "c", "null": "b", "1.5": "f"}),
+            (range(2), [0, 1]), (iter("ab"), ["a", "b"]), ({"a": 1}.values(), [1]),
+            (collections.deque([1]), [1]), (types.MappingProxyType({"a": 1}), {"a": 1}),
+            ([math.nan, -math.inf, {"a": math.inf}], [None, None, {"a": None}]),
+            (datetime.timedelta(1), "1 day, 0:00:00"), (ValueError("no"), "no"),
+            ([complex(1)], ["(1+0j)"]), (Address, str(Address)),
+            ({(1, 2): 3}, "{(1, 2): 3}"), (Array([1, [2.5]]), [1, [2.5]]),
+            (AnswersAll(), "AnswersAll"), (Plain(1), {"a": 1}),
         ]
         for value, form in rows:
             with self.subTest(form=form):
                 self.assertEqual(to_json_data(value), form)
                 json.dumps(to_json_data(value), allow_nan=False)
 
-    def test_a_value_without_a_json_form_is_refused(self):
+    def test_what_cannot_be_written_is_refused(self):
         cycle = []
         cycle.append(cycle)
         deep = []
-        for _ in range(900):
+        for _ in range(100_000):
             deep = [deep]
-        number = "NaN, infinity, integers over 4,300 digits are not JSON"
-        nesting = "nested over 200 levels, or a part of itself"
-        rows = [
-            ("an object", object(), TypeError, "a object cannot be written as JSON"),
-            ("complex", complex(1), TypeError, "a complex cannot be written as JSON"),
-            ("a class", Address, TypeError, "a type cannot be written as JSON"),
-            ("NaN", math.nan, ValueError, number),
-            ("infinity", [-math.inf], ValueError, number),
-            ("a huge integer", 10 ** 5000, ValueError, number),
-            ("a cycle", cycle, ValueError, nesting),
-            ("deep nesting", deep, ValueError, nesting),
-        ]
-        for name, value, error, message in rows:
-            with self.subTest(name):
-                with self.assertRaises(error) as caught:
-                    to_json_data(value)
-                self.assertEqual((type(caught.exception), str(caught.exception)),
-                                 (error, message))
+        for name, value in (("a cycle", cycle), ("deep nesting", deep),
+                            ("a huge integer", [10 ** 5000])):
+            with self.subTest(name), self.assertRaises(ValueError):
+                to_json_data(value)
+        while deep:  # so that the interpreter does not free it by recursion
+            deep = deep.pop()
+
+    def test_strictly_only_what_has_a_json_form_is_converted(self):
+        """So are options when they are registered, and the results of steps."""
+        self.assertEqual(to_json_data({"a": Color.RED, "b": {1}}, strict=True),
+                         {"a": "red", "b": [1]})
+        for value, error in ((object(), TypeError), ({"a": complex(1)}, TypeError),
+                             ({(1, 2): 3}, TypeError), ([math.nan], ValueError)):
+            with self.subTest(value=value), self.assertRaises(error):
+                to_json_data(value, strict=True)
+
+    def test_a_result_without_a_json_form_is_text_and_no_failed_call(self):
+        server = Server("s")
+        server.tool(lambda: object, name="thing")
+        server.tool(lambda: {"a": math.nan, "b": (n for n in (1, 2))}, name="data")
+        with Client(server) as client:
+            self.assertIn(str(object), client.call_tool("thing").text)
+            self.assertEqual(client.call_tool("data").data, {"a": None, "b": [1, 2]})
+
+    def test_a_result_that_does_not_fit_its_hint_is_shown(self):
+        server = Server("s")
+        quiet = mock.patch.object(mcp_min, "warn")
+        quiet.start()
+        self.addCleanup(quiet.stop)
+
+        @server.tool
+        def count() -> int:
+            return "Error: there is no such file" + "!" * 1000
+
+        @server.tool
+        def rows() -> List[int]:
+            return {"error": "no table"}
+
+        with Client(server) as client:
+            for name, text in (("count", "Error: there is no such file!!!"),
+                               ("rows", '{"error": "no table"}')):
+                result = client.call_tool(name, raise_on_error=False)
+                self.assertTrue(result.is_error)
+                self.assertIn(text, result.text)
+                self.assertLess(len(result.text), 700)
 
 
 # (template, uri, variables or None)
@@ -11141,35 +10870,35 @@ URIS = [
     ("w://{city}", "w://a/b", None), ("w://{city}", "w://", None),
     ("w://{city}", "w://a%2Fb", None), ("w://{city}", "w://a%5cb", None),
     ("w://{city}", "w://..", None), ("w://{city}", "w://%2e%2E", None),
-    ("w://{city}", "w://.", None), ("w://{a}{b}", "w://..", None),
+    ("w://{city}", "w://.", None),
     ("w://{city}", "w://..a", {"city": "..a"}), ("w://{city}", "w://a?b", None),
-    ("w://{a,b}", "w://1,2", {"a": "1", "b": "2"}),
     ("w://{a}-{b}", "w://1-2", {"a": "1", "b": "2"}),
     ("w://{a}-{b}.md", "w://1-2.md-3.md", {"a": "1", "b": "2.md-3"}),
     ("w://{+a}-{b}", "w://1-2/3-4", {"a": "1-2/3", "b": "4"}),
-    ("w://{a}{+b}-", "w://12/3-4-", {"a": "1", "b": "2/3-4"}),
-    ("w://{a}{+b}-", "w://1/2-3-", None),
     ("f:///{+path}", "f:///a/b%20c.txt", {"path": "a/b c.txt"}),
     ("f:///{+path}", "f:///a/../b", None), ("f:///{+path}", "f:///a/%2e%2e/b", None),
     ("f:///{+path}", "f:///a%2f..", None), ("f:///{+path}", "f:///a\\..\\b", None),
     ("f:///{+path}", "f:///a/..b", {"path": "a/..b"}),
     ("f:///a/{+path}", "f:///a/%2E%2E%2Fb", None),
-    ("d://x{/a,b}", "d://x/1/2", {"a": "1", "b": "2"}),
-    ("d://x{/a,b}", "d://x/1", {"a": "1"}), ("d://x{/a}", "d://x/..", None),
     ("d://x{?a,b}", "d://x?b=2&a=1", {"a": "1", "b": "2"}),
     ("d://x{?a,b}", "d://x", {}), ("d://x{?a,b}", "d://x?b=a%2Fb", {"b": "a/b"}),
-    ("d://x{?a}", "d://x?c=1", None), ("d://x{?a}", "d://x?a=1&a=2", {"a": ["1", "2"]}),
-    ("d://x?k=1{&a}", "d://x?k=1&a=2", {"a": "2"}),
+    ("d://x{?a}", "d://x?c=1", None), ("d://x{?a}", "d://x?a=1&a=2", {"a": "2"}),
     ("d://{x}{?q}", "d://a?q=b%26c", {"x": "a", "q": "b&c"}),
-    ("d://x{?a}", "d://x?a=../b", None), ("d://x{&a}", "d://x&a=%2e%2e", None),
+    ("d://x{?a}", "d://x?a=../b", None),
     ("d://x{?a}", "d://x?a=/etc", None), ("d://x{?a}", "d://x?a=", {"a": ""}),
-    ("w://{a,b}", "w://..,b", None), ("f:///{+p}", "f:////etc/passwd", None),
+    ("f:///{+p}", "f:////etc/passwd", None),
     ("f:///{+p}", "f:///%2Fetc", None), ("f:///{+p}", "f:///C:%5CWindows", None),
     ("f:///{+p}", "f:///a%00.txt", None), ("w://{a}", "w://a%00", None),
     ("w://{a}", "w://12:30", {"a": "12:30"}), ("f:///{p*}", "f:///a/b", {"p": "a/b"}),
     ("f:///{p*}.{e}", "f:///a.b/c.d", {"p": "a.b/c", "e": "d"}),
     ("f:///{p*}", "f:///../b", None), ("w://{a}", "w://" + "a" * 4000, None),
     ("f:///{+p}{?v}", "f:///a/b?v=1", {"p": "a/b", "v": "1"}),
+    ("w://{a}-{+b}.{c}", "w://1-2-3/4.5.6", {"a": "1", "b": "2-3/4.5", "c": "6"}),
+    ("w://{a}-{+b}.{c}", "w://1-.6", None), ("w://{a}-{b}", "w://-2", None),
+    *[(template, f"w://{text}", None) for template in ("w://{a}", "w://{+a}", "w:{?a}")
+      for text in ("C:evil", "%43:evil", "..%20", ".. .", "...", "a::$DATA")],
+    *[("w:{?a}", f"w:?a={text}", None) for text in ("C:evil", "..%20", "a::$DATA")],
+    ("f:///{+a}", "f:///a/..%20/b", None), ("f:///{+a}", "f:///a\\.. /b", None),
     ("d://x", "d://x\n", None), ("d://{x}", "d://%zz", {"x": "%zz"}),
 ]
 
@@ -11186,7 +10915,7 @@ class Test9UriTemplate(unittest.TestCase):
         """Fails if the variables do not match atomically: then each of these takes ten
         seconds of processor time.  (`match` refuses a URI of over 4,000 characters.)"""
         uri = "w://" + "-," * 1500 + "/"
-        for template in ("w://{y}-{m}-{d}", "w://{y,m,d}", "w://{+y}-{+m}-{+d}#"):
+        for template in ("w://{y}-{m}-{d}", "w://{y}-{+m}-{d}", "w://{+y}-{m},{d}#"):
             started = time.process_time()
             with self.subTest(template):
                 self.assertIsNone(UriTemplate(template).match(uri))
@@ -11202,26 +10931,30 @@ class Test9UriTemplate(unittest.TestCase):
     def test_a_malformed_or_unsupported_template_is_refused(self):
         for text in ("a{", "a}", "{}", "{a", "{a}}", "{{a}}", "{a:3}", "{!a}", "{a b}",
                      "{1a}", "{a}/{a}", "{a,}", "{a,a}", "{ä}", "{#a}", "{.a}",
-                     "{;a}"):
+                     "{;a}",
+                     "{a}{b}", "{a,b}", "{/a}", "{&a}", "{+a}/{+b}", "{a*}/{+b}",
+                     "{?a}{?b}", "{?a}/x", "x{?a}{&b}{&c}"):
             with self.subTest(text), self.assertRaises(ValueError):
                 UriTemplate(text)
 
 
 class Test9Imports(unittest.TestCase):
-    def test_a_plain_tool_imports_neither_typing_nor_inspect(self):
+    def test_what_is_slow_to_import_is_imported_when_it_is_needed(self):
         program = f"""
 import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(mcp_min.__file__))!r})
 import {mcp_min.__name__} as m
+costly = {{"typing", "inspect", "dataclasses", "decimal", "base64", "urllib.parse"}}
+print(*sorted(costly & sys.modules.keys()))
 def tool(a: str, b: int = 3, c: list[int] = [], d: dict = {{}}) -> list[str]:
     "Args:\\n  a: b"
 s = m.Signature(tool)
 s.schema, s.bind({{"a": "x", "c": ["1"]}}), m.output_schema_of(s.returns)
-costly = "typing", "inspect", "dataclasses", "ast", "decimal", "base64", "urllib.parse"
-print(*{{*costly}} & sys.modules.keys())
+print(*sorted(costly & sys.modules.keys()))
 """
         run = subprocess.run([sys.executable, "-I", "-S", "-c", program], text=True,
                              capture_output=True, timeout=20)
-        self.assertEqual((run.stdout.strip(), run.stderr), ("", ""))
+        self.assertEqual((run.stdout, run.stderr), (
+            "typing\ninspect typing\n", ""))
 
 
 # ======================================================================================
@@ -11280,6 +11013,12 @@ class Field:
         return self.default_factory() if self.default_factory else self.default
 
 
+FAMILIAR_LIFESPAN = "from mcp_min import FastMCP\n" + LIFESPAN_SERVER.replace(
+    "Server(", "FastMCP(").replace("return ", """\
+assert ctx.request_context.lifespan_context is ctx.lifespan_context
+    return """)
+
+
 class Test12FamiliarNames(unittest.TestCase):
     """Programs for FastMCP and the SDK run when only their imports are changed."""
 
@@ -11289,9 +11028,9 @@ class Test12FamiliarNames(unittest.TestCase):
             UserMessage AssistantMessage ServerSession"""
         for name in names.split():
             self.assertTrue(callable(getattr(mcp_min, name)), name)
-        self.assertIs(mcp_min.FastMCP, Server)
+        self.assertTrue(issubclass(mcp_min.FastMCP, Server))
         self.assertIs(Context[mcp_min.ServerSession, dict], Context)
-        self.assertFalse({"FastMCP", "TextContent"} & set(mcp_min.__all__))
+        self.assertTrue({"FastMCP", "TextContent"} <= set(mcp_min.__all__))
         for refused in (lambda: mcp_min.Message("user", "x", name="y"),
                         lambda: mcp_min.Message(),
                         lambda: mcp_min.Message(role="user")):
@@ -11299,35 +11038,177 @@ class Test12FamiliarNames(unittest.TestCase):
         self.assertEqual(mcp_min.UserMessage("x"), mcp_min.Message("user", "x"))
         self.assertEqual(mcp_min.AssistantMessage(content="x").role, "assistant")
 
-    def test_a_name_without_a_counterpart_is_an_error_that_helps(self):
-        for name, text in (("AuthSettings", "HTTP"), ("stdio_client", "Client(["),
-                           ("NotificationOptions", "@server.tool"),
+    def test_a_name_for_http_can_be_imported_and_says_so_when_it_is_called(self):
+        for name, text in (("StreamableHttpTransport", "HTTP"), ("sse_client", "HTTP"),
+                           ("stdio_client", "Client(["), ("create_proxy", "register"),
                            ("CurrentContext", "ctx: Context")):
-            with self.assertRaisesRegex(ImportError, re.escape(text)):
-                getattr(mcp_min, name)
+            thing = getattr(mcp_min, name)
+            self.assertIs(thing, getattr(mcp_min, name))
+            with self.subTest(name), self.assertRaisesRegex(
+                    NotImplementedError, f"no {name}: .*{re.escape(text)}"):
+                type("Sub", (thing[str],), {})()
         with self.assertRaises(AttributeError):
             mcp_min.FastMPC  # noqa: B018
 
+    def test_configuration_objects_take_any_field(self):
+        settings = mcp_min.AuthSettings(issuer_url="a", required_scopes=["b"])
+        self.assertEqual((settings.issuer_url, settings.required_scopes, settings.x),
+                         ("a", ["b"], None))
+        self.assertIsInstance(settings, mcp_min.AuthSettings)
+        verifier = type("Verifier", (mcp_min.TokenVerifier,), {})()
+        with contextlib.redirect_stderr(io.StringIO()):
+            server = mcp_min.FastMCP("s", auth=settings, token_verifier=verifier)
+        self.assertIs(server.settings.token_verifier, verifier)
+        self.assertEqual(mcp_min.get_http_headers(), {})
+        self.assertIsNone(mcp_min.get_access_token())
+
     def test_options_of_the_constructor(self):
         with contextlib.redirect_stderr(io.StringIO()) as stderr:
-            server = mcp_min.FastMCP(log_level="DEBUG", host="0.0.0.0",
-                                     mask_error_details=True, list_page_size=7)
-            self.assertEqual(server.settings.log_level, "DEBUG")
-            self.assertEqual(server.settings.port, 8000)
+            server = mcp_min.FastMCP("s", "Read me.", log_level="DEBUG", host="0.0.0.0",
+                             version="1.0 beta", mask_error_details=True, list_page_size=7,
+                             tools=[textwrap.dedent])
             server.custom_route("/health", methods=["GET"])(lambda request: None)
-        self.assertEqual((server.name, server.mask_errors, server.page_size),
-                         ("mcp", True, 7))
-        self.assertEqual(stderr.getvalue().splitlines()[0],
-                         "mcp_min: Server(): no effect over stdio: log_level, host")
-        self.assertRaises(TypeError, Server, "s", colour="red")
+        self.assertEqual(stderr.getvalue().splitlines(), [
+            "mcp_min: FastMCP(): no effect over stdio: log_level, host",
+            "mcp_min: custom_route(): no effect over stdio: /health"])
+        self.assertEqual(server.settings.log_level, "DEBUG")
+        server.settings.port += 1000
+        self.assertEqual(server.settings.port, 9000)
+        with Client(server) as client:
+            self.assertEqual(
+                (client.instructions, client.server_info["version"],
+                 client.server_info["name"], names(client.list_tools())),
+                ("Read me.", "1.0 beta", "s", ["dedent"]))
+        with Client(mcp_min.FastMCP(mask_error_details=False)) as client:
+            self.assertEqual(client.server_info["name"], "FastMCP")
+
+    def test_what_would_change_the_behaviour_is_refused_in_words(self):
+        for option in "middleware", "transforms", "providers":
+            mcp_min.FastMCP("s", **{option: []})
+            with self.assertRaisesRegex(NotImplementedError, f"{option}=.*register"):
+                mcp_min.FastMCP("s", **{option: [1]})
+        for name, text in (("mount", "register"), ("add_middleware", "@server"),
+                           ("_tool_manager", "list_tools"), ("_mcp_server", "add_tool"),
+                           ("run_http_async", "HTTP"), ("call_tool", "Client"),
+                           ("nonsense", "no such")):
+            with self.assertRaisesRegex(AttributeError, f"{name}: .*{text}"):
+                getattr(mcp_min.FastMCP("s"), name)
+
+    def test_a_server_takes_no_familiar_words(self):
+        """DESIGN 2: `Server` itself is strict, as Python is."""
+        server = Server("s")
+        for refused in (lambda: Server("s", host="x"), lambda: Server("s", tools=[]),
+                        lambda: server.run("stdio"), lambda: server.completion(),
+                        lambda: server.tool(len, tags={"a"}),
+                        lambda: server.tool(len, enabled=False),
+                        lambda: server.tool(len, structured_output=False),
+                        lambda: server.prompt(len, tags={"a"})):
+            self.assertRaises(TypeError, refused)
+        for name in "http_app", "settings", "run_async", "custom_route", "list_tools":
+            self.assertFalse(hasattr(server, name), name)
+        with Client(Server("s", version="1.0 beta", instructions="Read.")) as client:
+            self.assertEqual((client.server_info["version"], client.instructions),
+                             ("1.0 beta", "Read."))
+
+    @both_eras
+    def test_any_handler_finds_its_context(self, era):
+        """`def` too, and whatever it calls; each its own."""
+        server, found = mcp_min.FastMCP("s"), []
+
+        def note():
+            found.append(mcp_min.get_context())
+
+        @server.tool
+        def plain(ctx: Context):
+            note()
+            found.append(ctx)
+
+        @server.tool
+        async def later(ctx: Context):
+            await asyncio.sleep(0)
+            note()
+            found.append(ctx)
+
+        @server.tool
+        async def reading(ctx: Context):
+            found.append(ctx)
+            await ctx.read_resource("s://x")
+
+        server.resource("s://x")(lambda: note() or "")
+        server.prompt(name="p")(lambda: note() or "")
+        server.completion("p", "x")(lambda value: note())
+        server.completion()(lambda ref, argument, context: note())
+        server.method("acme/x")(note)
+        server.method("notifications/acme")(note)
+        with Client(server, mode=era) as client:
+            for tool in "plain", "later", "reading":
+                client.call_tool(tool)
+            self.assertEqual([found[n] is found[n + 1] for n in (0, 2, 4)], [True] * 3)
+            del found[:]
+            client.read_resource("s://x")
+            client.get_prompt("p")
+            client.complete("p", "x", "")
+            client.complete("p", "other", "")
+            client.request("acme/x")
+            client.notify("notifications/acme")
+            wait_until(lambda: len(found) == 6)
+        self.assertEqual(len(set(map(id, found))), 6)
+        self.assertIsInstance(raised(mcp_min.get_context), LookupError)
+
+    @both_eras
+    def test_a_completion_for_all_arguments_gets_what_a_middleware_made(self, era):
+        """Also where a host runs the handlers."""
+        host, run_handler = host_thread(self)
+        server, called = mcp_min.FastMCP("s", run_handler=run_handler), []
+        server.prompt(name="p")(lambda x: "")
+
+        @server.middleware
+        def change(ctx, method, params, call_next):
+            if method == "completion/complete":
+                params = {**params, "argument": {"name": "x", "value": "changed"},
+                          "context": {"arguments": {"y": "1"}}}
+            return call_next(ctx, method, params)
+
+        @server.completion()
+        def complete(ref, argument, context):
+            called.append(threading.current_thread())
+            return [ref.name, argument.name, argument.value, context.arguments["y"]]
+
+        play(server, """
+            > 1 completion/complete {"ref": {"type": "ref/prompt", "name": "p"},
+                "argument": {"name": "a", "value": "sent"}}
+            < 1 {"completion": {"values": ["p", "x", "changed", "1"]}}
+            """, era=era)
+        self.assertEqual(called, [host])
+
+    def test_the_library_works_without_the_section(self):
+        with open(mcp_min.__file__, encoding="utf-8") as file:
+            source = file.read()
+        start, end = (source.index(f"# -- {title}") for title in (
+            "12. Familiar names", "13. Command line"))
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(__file__, folder)
+            with open(f"{folder}/mcp_min.py", "w", encoding="utf-8") as file:
+                file.write(source[:start] + source[end:])
+            done = subprocess.run(
+                [sys.executable, "test_mcp_min.py", "Test10Tools", "Test10Questions"],
+                cwd=folder, capture_output=True, text=True, timeout=PATIENCE * 4)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
 
     def test_only_the_transport_stdio_is_supported(self):
-        server = Server("s")
-        self.assertRaisesRegex(NotImplementedError, "HTTP", server.sse_app)
+        server = mcp_min.FastMCP("s")
         for transport in "sse", "http", "streamable-http":
             self.assertRaisesRegex(ValueError, "stdio only", server.run, transport)
             self.assertRaisesRegex(ValueError, "stdio only", asyncio.run,
                                    server.run_async(transport))
+
+    def test_an_application_for_http_can_be_prepared_and_not_served(self):
+        for make in "http_app", "sse_app", "streamable_http_app":
+            app = getattr(mcp_min.FastMCP("s"), make)(path="/mcp")
+            app.add_middleware(dict, allow_origins=["*"])
+            app.router.routes.append(1)
+            with self.assertRaisesRegex(NotImplementedError, "HTTP"):
+                app({}, None, None)
 
     def test_run_accepts_the_name_of_the_transport(self):
         for run in 'run("stdio")', 'run(transport="stdio", show_banner=False)':
@@ -11335,6 +11216,123 @@ class Test12FamiliarNames(unittest.TestCase):
                 play(server, "> 1 ping\n< 1 {}")
                 server.hang_up()
                 self.assertEqual(server.exit(), 0)
+
+    def test_run_async_shares_the_loop_of_the_application(self):
+        with process(FAMILIAR_LIFESPAN + textwrap.dedent("""
+            async def main():
+                application_loop = asyncio.get_running_loop()
+                @server.tool
+                async def shared() -> bool:
+                    return application_loop is asyncio.get_running_loop()
+                await server.run_stdio_async()
+                print("after", file=sys.stderr)
+            asyncio.run(main())
+            """), "-I") as server:
+            play(server, """
+                > handshake
+                > 1 tools/call {"name": "same"}
+                < 1 {"structuredContent": {"result": true}}
+                > 2 tools/call {"name": "shared"}
+                < 2 {"structuredContent": {"result": true}}
+                """)
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.stderr.split(), ["enter", "leave", "after"])
+
+    def test_run_async_ends_when_it_is_cancelled(self):
+        with process(FAMILIAR_LIFESPAN + textwrap.dedent("""
+            async def main():
+                serving = asyncio.ensure_future(server.run_async("stdio"))
+                await asyncio.sleep(0.05)
+                serving.cancel()
+                try:
+                    await serving
+                except asyncio.CancelledError:
+                    print("cancelled", file=sys.stderr)
+            asyncio.run(main())
+            """), "-I") as server:
+            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.stderr.split(), ["enter", "leave", "cancelled"])
+
+    def test_lists_of_the_server_are_data_plain_or_awaited(self):
+        server = mcp_min.FastMCP("s", tools=[
+            mcp_min.Tool.from_function(textwrap.dedent, name="size")])
+        server.add_prompt(mcp_min.Prompt.from_function(lambda a: a, name="p"))
+        server.add_resource(mcp_min.TextResource("s://x", text="text", tags={"a"}))
+        server.add_resource(mcp_min.FunctionResource(uri="s://{y}", fn=lambda y: y))
+
+        async def awaited():
+            return await server.list_tools()
+
+        self.assertEqual([tool.inputSchema["type"] for tool in server.list_tools()],
+                         ["object"])
+        self.assertEqual(asyncio.run(awaited()), server.list_tools())
+        self.assertTrue(asyncio.run(server.list_tools()))
+        self.assertEqual([server.list_prompts()[0].name, server.list_resources()[0].uri,
+                          server.list_resource_templates()[0].uriTemplate],
+                         ["p", "s://x", "s://{y}"])
+
+    def test_resources_can_be_objects(self):
+        server = mcp_min.FastMCP("s")
+        server.add_resource(mcp_min.FileResource("s://file", path=__file__))
+        server.add_resource(mcp_min.FileResource("s://bytes", path=__file__,
+                                                 is_binary=True))
+        server.add_resource(mcp_min.BinaryResource("s://data", data=b"x", name="d"))
+        with Client(server) as client:
+            self.assertIn("s://bytes", client.read_resource("s://file")[0].text)
+            self.assertIn(b"s://bytes", client.read_resource("s://bytes")[0].data)
+            self.assertEqual(client.read_resource("s://data")[0].data, b"x")
+
+    def test_each_item_of_a_list_is_a_block(self):
+        """As in the SDK 1.x; a Server sends one JSON text."""
+        def items() -> List[str]:
+            return ["a", "b"]
+
+        def nested():
+            return [1, ["x", {"y": 2}], mcp_min.Text("t")]
+
+        for make, expected in ((mcp_min.FastMCP, (["a", "b"], ["1", "x", '{"y": 2}', "t"])),
+                               (Server, (['["a", "b"]'], None))):
+            server = make("s")
+            server.tool(items)
+            with Client(server) as client:
+                result = client.call_tool("items")
+            self.assertEqual([block.text for block in result.content], expected[0])
+            self.assertEqual(result.data, ["a", "b"])
+            if expected[1]:
+                server.tool(nested)
+                with Client(server) as client:
+                    content = client.call_tool("nested").content
+                self.assertEqual([block.text for block in content], expected[1])
+
+    def test_a_debug_message_is_sent_before_a_level_was_set(self):
+        for make, expected in (mcp_min.FastMCP, ["debug", "info"]), (Server, ["info"]):
+            server, levels = make("s"), []
+
+            @server.tool
+            def talk(ctx: Context):
+                ctx.debug("d")
+                ctx.info("i")
+
+            with Client(server, mode=LATEST, log_handler=lambda params, levels=levels:
+                        levels.append(params["level"])) as client:
+                client.call_tool("talk")
+                wait_until(lambda: "info" in levels)  # noqa: B023
+            self.assertEqual(levels, expected)
+
+    def test_arguments_can_be_kept_from_the_schema(self):
+        server = mcp_min.FastMCP("s")
+
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
+            @server.tool(exclude_args=["user"], timeout=5)
+            def greet(name: str, user: str = "me") -> str:
+                return name + user
+
+        self.assertIn("tool(): no effect over stdio: timeout", stderr.getvalue())
+        with Client(server) as client:
+            [tool] = client.list_tools()
+            self.assertEqual([*tool["inputSchema"]["properties"]], ["name"])
+            self.assertEqual(client.call_tool("greet", {"name": "a"}).text, "ame")
 
     def test_content_can_be_constructed_in_both_spellings(self):
         png = base64.b64encode(b"\x89PNG").decode()
@@ -11373,7 +11371,7 @@ class Test12FamiliarNames(unittest.TestCase):
         self.assertRaisesRegex(ValueError, "path=", mcp_min.Image, "chart.png")
 
     def test_models_are_arguments_results_and_forms(self):
-        server = Server("s")
+        server = mcp_min.FastMCP("s")
 
         @server.tool
         async def order(pizza: Model, many: List[Model], ctx: Context) -> Model:
@@ -11428,10 +11426,33 @@ class Test12FamiliarNames(unittest.TestCase):
         self.assertEqual(inline["properties"],
                          {name: {"type": "string"} for name in names})
 
-    def test_a_recursive_model_is_refused(self):
+    def test_the_definitions_of_a_recursive_model_are_at_the_root(self):
+        """As the official SDK lists them."""
         server = Server("s")
-        with self.assertRaisesRegex(TypeError, "recursive"):
-            server.tool(function(Loop))
+
+        @server.tool
+        def grow(loops: List[Loop]) -> Loop:
+            return loops[0]
+
+        @server.tool
+        def many() -> List[Loop]:
+            return []
+
+        definitions = Loop.SCHEMA["$defs"]
+        with Client(server) as client:
+            one, two = client.list_tools()
+            self.assertEqual(one["inputSchema"], {
+                "type": "object", "properties": {
+                    "loops": {"type": "array", "items": definitions["Loop"]}},
+                "required": ["loops"], "$defs": definitions, **CLOSED})
+            self.assertEqual(one["outputSchema"],
+                             {**definitions["Loop"], "$defs": definitions})
+            self.assertEqual(two["outputSchema"]["$defs"], definitions)
+            result = client.call_tool("grow", {"loops": [{"next": {"next": {}}}]})
+            self.assertEqual(result.data, {"next": {"next": {}}})
+            result = client.call_tool("grow", {"loops": [{"next": {"next": 1}}]},
+                                      raise_on_error=False)
+            self.assertIn("loops[0].next.next: expected object", result.text)
 
     def test_fields_describe_and_constrain(self):
         server = Server("s")
@@ -11452,7 +11473,7 @@ class Test12FamiliarNames(unittest.TestCase):
             self.assertEqual(schema["properties"], {
                 "text": {"type": "string", "description": "What", "minLength": 2,
                          "pattern": "^a"},
-                "tags": {"type": "array", "maxItems": 1, "examples": [["x"]]},
+                "tags": {"type": "array", "items": {}, "maxItems": 1, "examples": [["x"]]},
                 "limit": {"type": "integer", "minimum": 1, "maximum": 50,
                           "description": "How many", "default": 10},
                 "among": {"type": "array", "items": {"type": "integer"}},
@@ -11471,7 +11492,7 @@ class Test12FamiliarNames(unittest.TestCase):
             Server("s").tool(function(Annotated[int, AfterValidator()]))
 
     def test_options_of_the_decorators(self):
-        server = Server("s")
+        server = mcp_min.FastMCP("s")
         server.tool(lambda: None, name="off", enabled=False)
 
         @server.tool(tags={"b", "a"}, structured_output=False, icons=[mcp_min.Icon(
@@ -11487,21 +11508,23 @@ class Test12FamiliarNames(unittest.TestCase):
         async def ask(what: str) -> list:
             return [mcp_min.UserMessage(what), mcp_min.AssistantMessage("ok")]
 
-        server.add_resource_fn(lambda: "r", "s://fixed", name="fixed")
+        server.add_resource("s://fixed", lambda: "r", name="fixed")
         with Client(server) as client:
             self.assertEqual(client.list_tools(), [{
                 "name": "on", "annotations": {"readOnlyHint": True},
                 "icons": [{"src": "data:,x"}],
                 "_meta": {"fastmcp": {"tags": ["a", "b"]}},
                 "inputSchema": {"type": "object", "properties": {}, **CLOSED}}])
-            self.assertEqual(client.call_tool("on").data, {"x": 1})
+            result = client.call_tool("on")
+            self.assertEqual((result.text, result.structured_content),
+                             ('{"x": 1}', None))
             self.assertEqual(client.read_resource("s://a/b")[0].text, "a/b")
             self.assertEqual(client.read_resource("s://fixed")[0].text, "r")
             self.assertEqual([m["role"] for m in client.get_prompt(
                 "ask", {"what": "x"})["messages"]], ["user", "assistant"])
 
     def test_the_context_has_the_attributes_of_fastmcp_and_the_sdk(self):
-        server, logs, steps = Server("s"), [], []
+        server, logs, steps = mcp_min.FastMCP("s"), [], []
 
         @server.tool
         async def low(ctx: Context[dict, dict]) -> list:
@@ -11538,8 +11561,30 @@ class Test12FamiliarNames(unittest.TestCase):
             wait_until(lambda: logs)
         self.assertEqual((logs, steps), (["hi"], [1]))
 
+    def test_messages_take_the_arguments_of_either_library(self):
+        server, logs = mcp_min.FastMCP("s"), []
+
+        @server.tool
+        async def talk(ctx: Context) -> None:
+            await asyncio.create_task(ctx.info(message="a"))
+            loop = asyncio.get_running_loop()
+            sent = asyncio.run_coroutine_threadsafe(ctx.report_progress(1), loop)
+            await asyncio.wrap_future(sent)
+            await ctx.warning("b", logger_name="l", extra={"x": 1})
+            await ctx.log("error", "c")
+            await ctx.log("d", level="debug")
+            await ctx.log("info", message="e")
+            await ctx.log(message="f", level="info")
+
+        with Client(server, mode=LATEST, log_handler=lambda params: logs.append(
+                (params["level"], params["data"]))) as client:
+            client.call_tool("talk")
+            wait_until(lambda: len(logs) == 6)
+        self.assertEqual(logs, [("info", "a"), ("warning", "b"), ("error", "c"),
+                                ("debug", "d"), ("info", "e"), ("info", "f")])
+
     def test_one_function_can_complete_every_argument(self):
-        server = Server("s")
+        server = mcp_min.FastMCP("s")
         server.prompt(lambda code, other: "", name="review")
 
         @server.completion()
@@ -11577,7 +11622,7 @@ class Test12FamiliarNames(unittest.TestCase):
         self.assertNotIn("How deep", signature.description)
 
     def test_get_context_returns_the_context_of_the_running_handler(self):
-        server = Server("s")
+        server = mcp_min.FastMCP("s")
 
         @server.resource("s://x")
         def version() -> str:
@@ -11625,6 +11670,7 @@ class Test12FamiliarNames(unittest.TestCase):
     def test_an_error_accepts_the_error_data_of_the_sdk(self):
         error = mcp_min.MCPError(mcp_min.ErrorData(code=-32602, message="no"))
         self.assertEqual((error.code, error.message, error.data), (-32602, "no", None))
+        self.assertEqual((error.error.code, error.error.message), (-32602, "no"))
 
 
 # The import lines by which each library runs the same program
@@ -11826,13 +11872,12 @@ def cli_in_process(*args):
 
 
 class Terminal:
-    """The command line at a terminal, to `type` at and to `expect` text from.  Its
-    stdout is a pipe, so that results can be read alone."""
+    """The command line at a terminal, to `type` at and to `expect` text from."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, stdout=subprocess.PIPE):
         self._master, slave = os.openpty()
-        self.child = subprocess.Popen([*PROGRAM, *args], stdin=slave, stderr=slave,
-                                      stdout=subprocess.PIPE)
+        self.child = subprocess.Popen(
+            [*PROGRAM, *args], stdin=slave, stderr=slave, stdout=stdout or slave)
         os.close(slave)
         self._unread = ""
 
@@ -11849,18 +11894,55 @@ class Terminal:
     def type(self, text):
         os.write(self._master, text.encode())
 
+    def result(self):
+        return self.child.stdout.read()
+
     def __enter__(self):
         return self
 
     def __exit__(self, *exc):
         self.child.kill()
         self.child.wait()
-        self.child.stdout.close()
+        if self.child.stdout:
+            self.child.stdout.close()
         os.close(self._master)
 
 
+TERMINAL = unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
+
+SAID = {  # a part of a sentence of the demo: what must be true of the line below it
+    "The tool is done": lambda m: (
+        m["result"]["content"] and not m["result"]["isError"]
+        and m["result"].get("resultType", "complete") == "complete"),
+    "it has a question": lambda m: (
+        m["result"]["resultType"] == "input_required" and m["result"]["inputRequests"]),
+    "The same call again": lambda m: (
+        m["method"] == "tools/call" and m["params"]["inputResponses"]
+        and m["params"]["requestState"]),
+    "says hello": lambda m: (
+        m["method"] == "initialize" and m["params"]["protocolVersion"]
+        and m["params"]["clientInfo"]),
+    "agrees to the revision": lambda m: (
+        m["result"]["protocolVersion"] == LATEST and m["result"]["capabilities"]),
+    "The client is ready": lambda m: (
+        m["method"] == "notifications/initialized" and "id" not in m),
+    "asks what the server is": lambda m: (
+        m["method"] == "server/discover" and len(m["params"]["_meta"]) == 3),
+    "says who it is": lambda m: (
+        m["result"]["capabilities"] and m["result"]["supportedVersions"]
+        and m["result"]["_meta"]),
+    "to run a tool": lambda m: (
+        m["method"] == "tools/call" and "inputResponses" not in m["params"]),
+    "reports how far": lambda m: m["method"] == "notifications/progress",
+    "so the server asks": lambda m: m["method"] == "elicitation/create",
+    "the user has answered": lambda m: m["result"]["action"] == "accept",
+}
+FROM_SERVER = {"The tool is done", "it has a question", "agrees to the revision",
+               "says who it is", "reports how far", "so the server asks"}
+
+
 class Test13CommandLine(unittest.TestCase):
-    """Results go to stdout, other text to stderr, and no error shows a traceback.  The
+    """Results go to stdout, other text to stderr.  The
     exit status is 0 for success, 1 for a failure, 2 for wrong usage."""
 
     SERVER = (*PROGRAM, "serve")
@@ -11876,92 +11958,90 @@ class Test13CommandLine(unittest.TestCase):
             file.write(textwrap.dedent(text))
         return path
 
-    def test_the_demo_shows_each_step_in_80_columns_and_succeeds(self):
+    # -- demo
+
+    def test_each_line_of_the_demo_is_what_the_sentence_above_it_says(self):
         out, err, status = cli("demo")
         self.assertEqual((err, status), ("", 0))
         self.assertLessEqual(max(map(len, out.splitlines())), 80)
-        self.assertNotIn("\33", out)
-        messages = [(lines[0][:5].strip(), "".join(map(str.strip, lines[1:])))
-                    for lines in self.paragraphs(out)]
-        for arrow, method in [
-                ("-->", "initialize"), ("-->", "notifications/initialized"),
-                ("-->", "tools/list"), ("-->", "tools/call"), ("-->", "resources/read"),
-                ("<--", "notifications/progress"), ("-->", "notifications/cancelled"),
-                ("-->", "prompts/get"), ("-->", "completion/complete"),
-                ("<--", "elicitation/create"), ("-->", "logging/setLevel"),
-                ("<--", "notifications/message"), ("-->", "server/discover")]:
-            with self.subTest(method):
-                self.assertTrue(any(direction == arrow
-                                    and '"method":"%s"' % method in line
-                                    for direction, line in messages))
-        text = "".join(line for _, line in messages)
-        for name in ("nextCursor", '"isError":true', "requestState", "inputResponses"):
-            self.assertIn(name, text)
-        # The lines are real messages: each that is not cut can be parsed.
-        whole = [line for _, line in messages if "more characters" not in line]
-        self.assertGreater(len([checked(line.encode() + b"\n") for line in whole]), 25)
-
-    def paragraphs(self, out):
-        """Each narrated message: its heading, and the indented lines below it."""
-        found = []
-        for line in out.splitlines():
+        lines = out.splitlines()
+        explained = set()
+        for number, line in enumerate(lines):
             if line.startswith(("  -->", "  <--")):
-                found.append([line])
-            elif found and line.startswith("      "):
-                found[-1].append(line)
-        return found
+                below = itertools.takewhile(lambda x: x[:6] == " " * 6, lines[number + 1:])
+                message = checked("".join(x[6:] for x in below).encode() + b"\n")
+                [said] = [key for key in SAID if key in line]
+                with self.subTest(line):
+                    self.assertTrue(SAID[said](message), message)
+                    self.assertEqual("<--" in line[:5], said in FROM_SERVER)
+                explained.add(said)
+        self.assertEqual(explained, set(SAID))
 
-    def test_the_narration_of_an_unknown_method_and_of_other_output(self):
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            trace = mcp_min.Trace(mcp_min.NarratingClient([])._narrate)
-            trace.show(">", b'{"jsonrpc":"2.0","id":1,"method":"acme/do"}\n')
-            trace.show("<", b'{"jsonrpc":"2.0","id":1,"result":{}}\n\33noise\n\n')
-        self.assertEqual(out.getvalue().splitlines(), [
-            "  --> a message", '      {"jsonrpc":"2.0","id":1,"method":"acme/do"}',
-            "  <-- the response", '      {"jsonrpc":"2.0","id":1,"result":{}}',
-            "  <-- no message", "      \\x1bnoise"])
+    def test_the_demo_takes_a_screen_for_each_era(self):
+        _, *eras = cli("demo")[0].split("\nRevision ")
+        self.assertEqual([era[:10] for era in eras], [LATEST, MODERN])
+        for era in eras:
+            self.assertLess(era.count("\n"), 60)
 
-    def test_lines_of_two_threads_are_narrated_one_after_the_other(self):
-        out = io.StringIO()
-        line = b'{"jsonrpc":"2.0","method":"acme/%s"}\n' % (b"x" * 200)
-        with contextlib.redirect_stdout(out):
-            trace = mcp_min.Trace(mcp_min.NarratingClient([])._narrate)
-            threads = [threading.Thread(target=lambda: [
-                trace.show(">", line) for _ in range(200)]) for _ in range(2)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        before, *narrated = out.getvalue().split("  --> a message\n")
-        self.assertEqual((before, len(narrated), len({*narrated})), ("", 400, 1))
-
-    def test_a_server_that_sends_nulls_is_listed_and_called(self):
-        tools = ("result(tools=[{'name': 't', 'description': None, 'inputSchema': "
-                 "{'type': 'object', 'properties': {'x': True}}}])")
-        server = fake(discover="OFFERED.pop('resources'); error(-32601)", list=tools,
-                      call="text(str(params['arguments']))")
-        listed, called = clis(["list", "--", *server],
-                              ["call", "t", "x=1", "--", *server])
-        self.assertEqual(listed[1:], ("", 0))
-        self.assertIn("      x?: any\n", listed[0])
-        self.assertEqual(called, ("{'x': '1'}\n", "", 0))
+    # -- list, call, read, prompt
 
     def test_list_prints_what_a_server_offers_as_text_or_as_json(self):
         (out, err, status), as_json = clis(
             ["list", *self.SERVER],
             ["list", "--mode", "2025-06-18", "--json", "--", *self.SERVER])
         self.assertEqual((err, status), ("", 0))
-        for line in ("demo %s, revision 2026-07-28" % mcp_min.__version__, "tools (2)",
-                     "  count", "    Count, ten numbers a second.", "      to: integer",
+        for line in ("demo %s, revision 2026-07-28" % mcp_min.__version__, "tools (1)",
+                     "  order", "    Order a dish; asks what should be on it.",
+                     "      dish: string",
                      "  demo://hello/{name}", "  review", "      language: string"):
             self.assertIn(line, out.splitlines())
+        self.assertNotIn("(0)", out)  # it has no resources, only a template
         about = json.loads(as_json[0])
         self.assertEqual(about["protocolVersion"], "2025-06-18")
-        self.assertEqual([tool["name"] for tool in about["tools"]], ["count", "order"])
-        self.assertEqual(set(about), {
-            "serverInfo", "protocolVersion", "capabilities", "instructions", "tools",
-            "resources", "resourceTemplates", "prompts"})
+        self.assertEqual([tool["name"] for tool in about["tools"]], ["order"])
+
+    def test_list_shows_what_a_call_needs_and_marks_what_is_optional(self):
+        server = self.file("rich.py", """
+            from dataclasses import dataclass
+            from typing import Annotated, Dict, List
+            @dataclass
+            class Item:
+                name: str
+                price: float = 1.0
+            def add(item: Item, tags: List[str],
+                    n: Annotated[int, {"minimum": 1}], m: int = 3) -> str:
+                return ""
+            """)
+        out, _, _ = cli("list", "--", *PROGRAM, "run", server)
+        for line in (('item: object {"properties": {"name": {"type": "string"}, '
+                      '"price": {"type": "number", "default": 1.0}}, '
+                      '"required": ["name"], "additionalProperties": false}'),
+                     'tags: array {"items": {"type": "string"}}',
+                     'n: integer {"minimum": 1}', "m?: integer = 3"):
+            self.assertIn("      " + line, out.splitlines())
+
+    def test_a_malformed_entry_or_a_failing_list_does_not_hide_the_others(self):
+        tools = ("result(tools=[5, {'name': 't', 'description': None, 'inputSchema': "
+                 "{'type': 'object', 'properties': {'x': True, 'y': 7}}}, {'name': 'u', "
+                 "'inputSchema': [], 'description': {}}, {'title': 'no name'}])")
+        server = fake(discover="OFFERED.update(prompts={}); error(-32601)", list=(
+            f"{tools} if message['method'] != 'prompts/list' else error(-32603)"),
+            call="text(str(params['arguments']))")
+        (out, err, status), called = clis(["list", "--", *server],
+                                          ["call", "t", "x=1", "--", *server])
+        self.assertEqual(status, 0)
+        self.assertIn("note: tools/list: Malformed response", err)
+        for line in ("tools (4)", "  malformed: 5", "  t", "      x?: any", "  u",
+                     '  malformed: {"title": "no name"}'):
+            self.assertIn(line, out.splitlines())
+        self.assertIn("note: prompts/list: refused (-32603)", err)
+        self.assertEqual((called[0], called[2]), ("{'x': '1'}\n", 0))
+
+    def test_a_cursor_that_comes_again_ends_a_list(self):
+        out, err, status = cli("list", "--json", "--", *fake(
+            list="result(tools=[{'name': 'x'}], nextCursor='again')"))
+        self.assertEqual((len(json.loads(out)["tools"]), status), (1, 0))
+        self.assertIn("pages of tools/list do not end", err)
 
     def test_call_converts_arguments_and_labels_logs_and_stderr(self):
         path = self.file("typed.py", """
@@ -11971,30 +12051,43 @@ class Test13CommandLine(unittest.TestCase):
             def types(text: str, whole: int, real: float, yes: bool, many: list[int],
                       ctx: Context, free: object = None) -> str:
                 ctx.info("a remark")
+                ctx.report_progress(1, 2, "half")
                 sys.stderr.write("a murmur\\n")
                 return repr((text, whole, real, yes, many))
             """)
         out, err, status = cli("call", "types", "text=5", "whole=5", "real=5",
                                "yes=true", "many=[1, 2]", "--", *PROGRAM, "run", path)
         self.assertEqual((out, status), ("('5', 5, 5.0, True, [1, 2])\n", 0))
-        self.assertEqual(sorted(err.splitlines()), ["log info: a remark",
-                                                    "stderr: a murmur"])
+        self.assertEqual(sorted(err.splitlines()), [
+            "log info: a remark", "progress: 1/2 half", "stderr: a murmur"])
 
-    def test_call_escapes_control_characters_of_results_and_errors(self):
+    def test_a_pattern_of_a_server_is_not_run(self):
+        """It takes years: Python's `re` tries every way to split the text."""
+        field = {"type": "string", "pattern": "^(a+)+$"}
+        out, _, status = cli("call", "f", "x=" + "a" * 60 + "!", "--", *fake(
+            list=f"result(tools=[{{'name': 'f', 'inputSchema': {{'properties': "
+                 f"{{'x': {field}}}}}}}])"))
+        self.assertEqual((out, status), ("ok\n", 0))
+
+    def test_results_errors_and_nothing_at_all_are_shown_as_what_they_are(self):
         path = self.file("colours.py", """
             def colours() -> str:
                 return "\\33[31mred\\7\\u202e"
 
             def fails():
-                raise ValueError("no \\33[5mluck")
+                raise ValueError("no \\33[5mluck\\nmcp_min: forged")
+
+            def nothing() -> None:
+                pass
             """)
         server = ("--", *PROGRAM, "run", path)
-        colours, fails = clis(["call", "colours", *server], ["call", "fails", *server])
+        colours, (out, err, status), nothing = clis(
+            *[["call", name, *server] for name in ("colours", "fails", "nothing")])
         self.assertEqual(colours[0], "\\x1b[31mred\\x07\\u202e\n")
-        out, err, status = fails
         self.assertEqual((out, status), ("", 1))
-        self.assertEqual(err.splitlines()[-1], "ValueError: no \\x1b[5mluck")
-        self.assertNotIn("\33", err)
+        self.assertIn("the tool failed: ValueError: no \\x1b[5mluck\n", err)
+        self.assertNotRegex(err, "\33|(?m:^mcp_min: forged)")
+        self.assertEqual(nothing, ("", "(no content)\n", 0))
 
     def test_read_and_prompt_print_what_a_server_returns(self):
         self.assertEqual(clis(
@@ -12004,302 +12097,6 @@ class Test13CommandLine(unittest.TestCase):
         ), [("Hello, Ada!\n", "", 0),
             ("user: Review this C code.\n", "", 0),
             ("", "mcp_min: McpError: Resource not found: demo://bye (-32602)\n", 1)])
-
-    def configuration(self):
-        """The path of a host's configuration with a stdio server and an HTTP server."""
-        return self.file("mcp.json", json.dumps({"mcpServers": {
-            "demo": {"command": self.SERVER[0], "args": self.SERVER[1:]},
-            "far": {"url": "https://example.org"}}}))
-
-    def test_a_server_of_a_configuration_file_is_used_by_its_name(self):
-        path = self.configuration()
-        self.assertEqual(cli("read", "demo://hello/Bob", "--config", path, "demo")[0],
-                         "Hello, Bob!\n")
-
-    def test_a_server_that_a_configuration_file_lacks_is_wrong_usage(self):
-        path = self.configuration()
-        for args, text in (((path, "near"), "has no near; it has: demo, far"),
-                           ((path, "far"), "https://example.org is not stdio"),
-                           ((path + "x", "demo"), path + "x")):
-            with self.subTest(text):
-                out, err, status = cli_in_process("list", "--config", *args)
-                self.assertEqual((out, status), ("", 2))
-                self.assertIn(text, err)
-
-    def test_list_prints_the_servers_of_a_configuration_file(self):
-        out, _, status = cli_in_process("list", "--config", self.configuration())
-        self.assertEqual((out.splitlines()[1], status), ("far: https://example.org", 0))
-
-    def test_wrong_usage_is_one_line_and_status_2(self):
-        for args in (["config"], ["nope"], ["list"], ["call"], ["call", "count"],
-                     ["demo", "x"], ["call", "count", "to=1", "--frob", "--", "x"],
-                     ["run", "no.py"], ["list", "--mode", "1999-01-01", "x"],
-                     ["trace"]):
-            with self.subTest(args):
-                out, err, status = cli_in_process(*args)
-                self.assertEqual((out, status), ("", 2))
-                self.assertIn("error: ", err.splitlines()[-1])
-
-    def test_an_argument_without_a_name_is_wrong_usage(self):
-        out, err, status = cli("call", "count", "5", "--", *self.SERVER)
-        self.assertEqual((out, status), ("", 2))
-        self.assertIn("5 is no KEY=VALUE", err)
-
-    def test_output_of_a_server_that_is_no_message_causes_a_warning(self):
-        server = self.file("noisy.py", """
-            import sys
-            from mcp_min import Server
-            server = Server("noisy")
-            server.tool(lambda: "x", name="x")
-            print("Loading", flush=True)
-            server.run()
-            """)
-        _, err, status = cli("list", "--env", "PYTHONPATH=" + HERE, "--",
-                             sys.executable, server)
-        self.assertEqual(status, 0)
-        self.assertRegex(err, r"warning: the server wrote to stdout .*Loading")
-        self.assertIn("mcp_min.py run FILE.py", err)
-
-    def test_questions_are_answered_by_the_option_answer(self):
-        server = self.file("ask.py", """
-            from mcp_min import Context, Server
-            server = Server("ask")
-            @server.tool
-            def ask(ctx: Context) -> str:
-                ctx.report_progress(1, 2, "half")
-                return str(ctx.elicit("?", bool).data)
-            """)
-        run = "--", *PROGRAM, "run", server
-        out, err, status = cli("call", "ask", "--answer", "true", *run)
-        self.assertEqual((out, status), ("True\n", 0))
-        self.assertIn("progress: 1/2 half", err)
-        self.assertEqual(cli("call", "ask", "--answer", "yes", *run)[2], 2)
-        out, err, status = cli("call", "ask", *run)
-        self.assertEqual(status, 1)
-        self.assertIn("only at a terminal, or with --answer JSON", err)
-
-    def test_list_shows_what_a_call_needs(self):
-        server = self.file("rich.py", """
-            from dataclasses import dataclass
-            from typing import Annotated, Dict, List
-            @dataclass
-            class Item:
-                name: str
-                price: float = 1.0
-            def add(item: Item, tags: List[str],
-                    n: Annotated[int, {"minimum": 1}]) -> str:
-                return ""
-            """)
-        out, _, _ = cli("list", "--", *PROGRAM, "run", server)
-        for line in ("item: {name: string, price: number = 1.0}",
-                     "tags: array of string", "n: integer (minimum 1)"):
-            self.assertIn(line, out)
-
-    def test_run_with_unthreaded_calls_functions_on_the_thread_of_the_import(self):
-        """sqlite3 refuses to use a connection on another thread."""
-        server = self.file("base.py", """
-            import sqlite3
-            base = sqlite3.connect(":memory:")
-            def one() -> int:
-                return base.execute("select 1").fetchone()[0]
-            """)
-        out, _, _ = cli("call", "one", "--", *PROGRAM, "run", server, "--unthreaded")
-        self.assertEqual(out, "1\n")
-
-    def test_run_explains_how_to_guard_a_server_that_starts_at_import(self):
-        server = self.file("unguarded.py", """
-            from mcp_min import Server
-            server = Server("s")
-            server.run()
-            """)
-        _, err, _ = cli("list", "--", *PROGRAM, "run", server)
-        self.assertIn("under `if __name__ == '__main__':`", err)
-
-    def test_run_serves_a_server_of_a_module(self):
-        os.mkdir(os.path.join(self.folder, "pkg"))
-        self.file("pkg/__init__.py", "")
-        self.file("pkg/greeting.py", "text = 'hi'")
-        self.file("pkg/srv.py", """
-            from mcp_min import Server
-            from .greeting import text
-            server = Server("in a package")
-            server.tool(lambda: text, name="greet")
-            """)
-        out, err, status = cli("call", "greet", "--cwd", self.folder, "--",
-                               *PROGRAM, "run", "pkg.srv:server")
-        self.assertEqual((out, status), ("hi\n", 0), err)
-        _, err, status = cli("run", "pkg.nowhere:server", cwd=self.folder)
-        self.assertIn("pkg.nowhere", err)
-
-    def test_without_a_command_it_prints_its_help(self):
-        out, err, status = cli_in_process()
-        self.assertEqual((err, status), ("", 0))
-        self.assertIn("connect", out)
-
-    def test_config_prints_the_configuration_for_a_host(self):
-        path = self.file("food.py", "")
-        for args, name in ((path,), "food"), ((path, "dinner"), "dinner"):
-            out, _, status = cli_in_process("config", *args)
-            self.assertEqual((json.loads(out), status), ({"mcpServers": {name: {
-                "command": sys.executable, "args": [path]}}}, 0))
-        self.assertEqual(cli_in_process("config", path, "a", "b")[2], 2)
-        self.assertIn("there is no file", cli_in_process("config", "nowhere.py")[1])
-
-    def test_a_file_without_a_server_or_functions_is_wrong_usage(self):
-        _, err, status = cli("run", self.file("empty.py", "x = 5"))
-        self.assertEqual(status, 2)
-        self.assertIn("neither a Server nor public functions", err)
-
-    def listen(self, address):
-        """Serve at this address in this process, as an application would; return the
-        listening socket, and a list to which each connection is added."""
-        server = zoo()
-        listener = socket.socket(socket.AF_UNIX if type(address) is str
-                                 else socket.AF_INET)
-        listener.bind(address)
-        listener.listen()
-        self.addCleanup(listener.close)
-        connections = []
-
-        def accept():
-            with contextlib.suppress(OSError):
-                while True:
-                    with listener.accept()[0] as sock, sock.makefile(
-                            "rwb", buffering=0) as stream:
-                        connections.append(sock)
-                        server.serve(stream, stream)
-
-        threading.Thread(target=accept, daemon=True).start()
-        return listener, connections
-
-    @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "no Unix sockets")
-    def test_connect_reaches_a_server_in_an_application(self):
-        """By a path or a port.  A message of 10 MB passes in both directions."""
-        path = os.path.join(self.folder, "socket")
-        listener, _ = self.listen(("127.0.0.1", 0))
-        self.listen(path)
-        big = "x" * 10_000_000
-        for address in path, str(listener.getsockname()[1]):
-            with Client([*PROGRAM, "connect", address]) as client:
-                self.assertEqual(client.call_tool("echo", {"text": "hi"}).text, "hi")
-                self.assertEqual(client.call_tool("echo", {"text": big}).text, big)
-            self.assertEqual(client.exit_code, 0)
-
-    @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "no Unix sockets")
-    def test_connect_reports_an_application_that_does_not_run_or_that_ends(self):
-        path = os.path.join(self.folder, "socket")
-        with process(f"""
-                mcp_min.CONNECT_SECONDS = 0.01
-                sys.exit(mcp_min.main(["connect", {path!r}]))
-                """, "-I") as relay:
-            for number in 1, 2:
-                relay.say("notifications/initialized")
-                relay.say(f"{number} ping")
-                response = relay.recv()
-                self.assertEqual((response["id"], response["error"]["code"]),
-                                 (number, -32603))
-                self.assertRegex(response["error"]["message"],
-                                 f"{path}: start the application")
-            _, connections = self.listen(path)
-            play(relay, "> 3 ping\n< 3 {}")
-            connections[0].shutdown(socket.SHUT_RDWR)
-            self.assertIsNone(relay.recv())
-            self.assertEqual(relay.exit(), 1)
-            self.assertIn("has closed the connection", relay.stderr)
-
-    def test_every_command_has_help(self):
-        for command in ("demo", "serve", "list", "call", "read", "prompt", "run",
-                        "trace"):
-            with self.subTest(command):
-                out, err, status = cli_in_process(command, "-h")
-                self.assertEqual((err, status), ("", 0))
-                self.assertTrue(
-                    out.startswith("usage: mcp_min.py %s [options]" % command))
-        self.assertIn("exit status", cli_in_process("-h")[0])
-
-    def test_help_is_at_most_80_columns_wide(self):
-        out = cli("trace", "-h", env={**os.environ, "COLUMNS": "80"})[0]
-        self.assertLessEqual(max(map(len, out.splitlines())), 80)
-        self.assertIn("copy all variables, as trace does", out)
-
-    def test_a_server_that_cannot_start_is_reported_in_one_line(self):
-        program = os.path.join(self.folder, "no-such-program")
-        out, err, status = cli_in_process("list", program)
-        self.assertEqual((out, status, err.count("\n")), ("", 1, 1))
-        self.assertIn("no-such-program", err)
-
-    def test_a_server_that_exits_is_reported_with_its_stderr(self):
-        out, err, status = cli_in_process(
-            "list", "--mode", "2025-11-25", "--", sys.executable, "-S", "-c",
-            "import sys; sys.exit('no licence')")
-        self.assertEqual((out, status), ("", 1))
-        self.assertEqual(err, "stderr: no licence\nmcp_min: ConnectionClosed: "
-                         "The server has closed the connection (exit code 1)\n")
-
-    def test_a_server_gets_the_named_variables_or_all_on_request(self):
-        path = self.file("env.py", """
-            import json, os
-
-            def variables() -> str:
-                return json.dumps([os.environ.get(k) for k in ("A", "B", "SECRET")])
-            """)
-        env = {**os.environ, "B": "b", "SECRET": "s"}
-        server = ("--", *PROGRAM, "run", path)
-        named, inherited = clis(
-            ["call", "variables", "--env", "A=1=2", "--env", "B", *server],
-            ["call", "variables", "--inherit-env", *server], env=env)
-        self.assertEqual(named[0], '["1=2", "b", null]\n')
-        self.assertEqual(inherited[0], '[null, "b", "s"]\n')
-
-    @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
-    def test_at_a_terminal_the_user_is_asked_until_the_answer_is_valid(self):
-        with Terminal("call", "order", "dish=pie", "--", *self.SERVER) as screen:
-            screen.expect("the server asks: What should be on your pie?")
-            screen.expect("value (lemon | syrup): ")
-            screen.type("\n")
-            screen.expect("once more: value: missing")
-            screen.expect("value (lemon | syrup): ")
-            screen.type("honey\n")
-            screen.expect('once more: value: expected one of "lemon", "syrup"')
-            screen.expect("value (lemon | syrup): ")
-            screen.type("syrup\n")
-            self.assertEqual(screen.child.stdout.read(), b"pie with syrup\n")
-
-    @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
-    def test_at_a_terminal_enter_alone_opens_no_url(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "visit.py")
-            pathlib.Path(path).write_text(
-                "from mcp_min import Context, Server\nserver = Server('s')\n"
-                "@server.tool\ndef go(ctx: Context) -> str:\n"
-                "    return ctx.elicit_url('Sign in', 'https://x.io').action\n",
-                encoding="utf-8")
-            with Terminal("call", "go", "--", *PROGRAM, "run", path) as screen:
-                screen.expect("open https://x.io (yes): ")
-                screen.type("\n")
-                screen.expect("once more")
-                screen.expect("open https://x.io (yes): ")
-                screen.type("yes\n")
-                self.assertEqual(screen.child.stdout.read(), b"accept\n")
-
-    @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
-    def test_at_a_terminal_the_end_of_input_cancels_a_question(self):
-        with Terminal("call", "order", "dish=pie", "--", *self.SERVER) as screen:
-            screen.expect("value (lemon | syrup): ")
-            screen.type("\4")  # Ctrl-D
-            self.assertEqual(screen.child.stdout.read(), b"nothing\n")
-
-    @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
-    def test_ctrl_c_cancels_the_call_and_notifies_the_server(self):
-        log = os.path.join(self.folder, "log")
-        with Terminal("call", "count", "to=1000", "--", *PROGRAM, "trace", "--to",
-                      log, "--", *self.SERVER) as screen:
-            screen.expect("[" + " " * 30 + "] 1/1000")
-            screen.child.send_signal(signal.SIGINT)
-            screen.expect("cancelled: ")
-            self.assertEqual(screen.child.wait(PATIENCE), 130)
-        with open(log, encoding="utf-8") as file:
-            self.assertIn("notifications/cancelled", file.read())
 
     def test_text_of_a_server_neither_controls_the_terminal_nor_forges_a_line(self):
         evil = "info\x1b]0;owned\x07\x9b2J\u202e\nmcp_min: forged"
@@ -12317,25 +12114,177 @@ class Test13CommandLine(unittest.TestCase):
                 self.assertNotRegex(out + err, "(?m)^mcp_min: forged")
                 self.assertIn("owned", out + err)
 
-    @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
-    def test_a_confirmation_is_answered_with_yes_or_no(self):
+    @TERMINAL
+    def test_at_a_terminal_each_line_of_a_result_is_indented(self):
+        server = fake(list="result(tools=[{'name': 'f'}])",
+                      call="text('fine\\nmcp_min: forged')")
+        with Terminal("call", "f", "--", *server, stdout=None) as screen:
+            screen.expect("  fine\r\n  mcp_min: forged")
+        self.assertEqual(cli("call", "f", "--", *server)[0], "fine\nmcp_min: forged\n")
+
+    def test_a_server_gets_the_named_variables_or_all_on_request(self):
+        path = self.file("env.py", """
+            import json, os
+
+            def variables() -> str:
+                return json.dumps([os.environ.get(k) for k in ("A", "B", "SECRET")])
+            """)
+        env = {**os.environ, "B": "b", "SECRET": "s"}
+        server = ("--", *PROGRAM, "run", path)
+        named, inherited = clis(
+            ["call", "variables", "--env", "A=1=2", "--env", "B", *server],
+            ["call", "variables", "--inherit-env", *server], env=env)
+        self.assertEqual(named[0], '["1=2", "b", null]\n')
+        self.assertEqual(inherited[0], '[null, "b", "s"]\n')
+
+    @TERMINAL
+    def test_ctrl_c_cancels_the_call_and_notifies_the_server(self):
+        log = os.path.join(self.folder, "log")
+        server = self.file("slow.py", """
+            from mcp_min import Context
+            def count(to: int, ctx: Context):
+                for _ in ctx.track(range(to)):
+                    ctx.wait(0.1)
+            """)
+        with Terminal("call", "count", "to=1000", "--", *PROGRAM, "trace", "--to", log,
+                      "--", *PROGRAM, "run", server) as screen:
+            screen.expect("progress: 1/1000")
+            screen.child.send_signal(signal.SIGINT)
+            self.assertEqual(screen.child.wait(PATIENCE), 130)
+        with open(log, encoding="utf-8") as file:
+            self.assertIn("notifications/cancelled", file.read())
+
+    # -- what is wrong with a server
+
+    def test_garbage_on_stdout_is_reported_when_it_comes(self):
+        """Not when the timeout is over, which is a minute."""
+        with subprocess.Popen(
+                [*PROGRAM, "list", "--", sys.executable, "-S", "-c",
+                 "import time; print('Loading', flush=True); time.sleep(60)"],
+                stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as child:
+            self.addCleanup(child.kill)
+            line = child.stderr.readline().decode()
+            self.assertIsNone(child.poll())
+            child.send_signal(signal.SIGTERM)
+        self.assertRegex(line, "other than JSON-RPC to stdout: 'Loading'.*"
+                               "mcp_min.py run FILE.py")
+
+    def test_a_server_that_is_silent_or_that_ends_is_told_with_the_cause(self):
+        python = "--", sys.executable, "-S"
+        relative = self.file("relative.py", "from . import mcp_min")
+        vendored = self.file("vendored.py", "import mcp_min")
+
+        def query(text, *args):
+            out, err, status = cli("list", *args)
+            self.assertEqual((out, status), ("", 1))
+            self.assertRegex(err, text)
+            self.assertNotIn("Traceback (most recent call last)", err.replace(
+                "stderr: Traceback", ""))
+
+        run_together(self, query, [
+            (r"is running, but has not answered within 0.5 s: is .* server.run\(\)\?",
+             "--timeout", "0.5", *python, "-c",
+             "import time; time.sleep(60)"),
+            ("(?s)Loading.*RequestTimeout.*no messages: is it an MCP server",
+             "--timeout", "0.5", *python, "-c",
+             "import time; print('Loading', flush=True); time.sleep(60)"),
+            (r"exit code 0\): did it call server.run\(\)\?", *python, "-c", ""),
+            ("stderr: no licence\nmcp_min: .*exit code 1", *python, "-c",
+             "import sys; sys.exit('no licence')"),
+            (r"No module named 'mcp_min'\n(?s:.*)put mcp_min.py beside the server",
+             *python, "-I", vendored),
+            (r"start it as a part of its package, with: python3 -m PACKAGE.MODULE", *python,
+             relative),
+            ("cannot start .*no-such-program", "no-such-program"),
+        ])
+
+    def test_a_command_in_one_string_is_told_to_be_a_list(self):
+        with self.assertRaisesRegex(ValueError, r"a list: \['python3', 'srv.py'\]"):
+            Client("python3 srv.py").connect()
+
+    # -- questions
+
+    def test_questions_are_answered_by_the_option_answer(self):
+        server = self.file("ask.py", """
+            from dataclasses import dataclass
+            from mcp_min import Context, Server
+            server = Server("ask")
+            @dataclass
+            class Size:
+                width: int
+                depth: int
+            @server.tool
+            def one(ctx: Context) -> str:
+                return str(ctx.elicit("?", ["red", "blue"]).data)
+            @server.tool
+            def two(ctx: Context) -> str:
+                return str(ctx.elicit("?", Size).content)
+            """)
+        run = "--", *PROGRAM, "run", server
+        one, two, wrong, no_json, unanswered = clis(
+            ["call", "one", "--answer", "red", *run],
+            ["call", "two", "--answer", '{"width": 1, "depth": 2}', *run],
+            ["call", "one", "--answer", "green", *run],
+            ["call", "two", "--answer", "12", *run],
+            ["call", "one", *run])
+        self.assertEqual((one, two[0]), (
+            ("red\n", "", 0), "{'width': 1, 'depth': 2}\n"))
+        for (out, err, status), text in (
+                (wrong, 'not fit: value: expected one of "red", "blue"'),
+                (no_json, "not fit: .*object")):
+            self.assertEqual((out, status, err.count("\n")), ("", 1, 1), err)
+            self.assertRegex(err, text)
+        self.assertEqual((unanswered[0], unanswered[2]), ("None\n", 0))
+        self.assertIn("the server asks: ?", unanswered[1])
+
+    @TERMINAL
+    def test_at_a_terminal_the_user_is_asked(self):
+        for typed, outcome in (("syrup", "pie with syrup"),
+                               ("honey", "does not fit: value: expected")):
+            with Terminal("call", "order", "dish=pie", "--", *self.SERVER,
+                          stdout=None) as screen:
+                screen.expect("the server asks: What should be on your pie?")
+                screen.expect('value: string {"enum": ["lemon", "syrup"]}')
+                screen.expect("decline: ")
+                screen.type(typed + "\n")
+                screen.expect(outcome)
+
+    @TERMINAL
+    def test_at_a_terminal_the_end_of_input_declines(self):
+        with Terminal("call", "order", "dish=pie", "--", *self.SERVER) as screen:
+            screen.expect("decline: ")
+            screen.type("\4")  # Ctrl-D
+            self.assertEqual(screen.result(), b"nothing\n")
+
+    @TERMINAL
+    def test_only_a_yes_is_consent(self):
         server = self.file("wipe.py", """
             from mcp_min import Context, Server
             server = Server("wipe")
             @server.tool
             def wipe(ctx: Context) -> str:
-                return ctx.elicit("Really?").action + str(ctx.elicit("?", bool).data)
+                first = ctx.elicit("Really?").action
+                return first + " " + ctx.elicit_url("Sign in", "https://x.io").action
             """)
-        for answer, output in ("yes", b"acceptTrue\n"), ("no", b"declineFalse\n"):
+        for typed, output in ("yes\n", b"accept accept\n"), ("\4", b"decline decline\n"):
             with Terminal("call", "wipe", "--", *PROGRAM, "run", server) as screen:
-                screen.expect("accept (yes | no): ")
-                screen.type(answer + "\n")
-                screen.expect("value (boolean): ")
-                screen.type(answer[0] + "\n")
-                self.assertEqual(screen.child.stdout.read(), output)
+                screen.expect("yes or no")
+                screen.expect("decline: ")
+                screen.type(typed)
+                screen.expect("open https://x.io: yes or no")
+                screen.expect("decline: ")
+                screen.type(typed)
+                self.assertEqual(screen.result(), output)
+        with Terminal("call", "wipe", "--", *PROGRAM, "run", server) as screen:
+            screen.expect("yes or no")
+            screen.expect("decline: ")
+            screen.type("no\n")
+            screen.expect("decline: ")
+            screen.type("\n")  # Enter alone opens no page
+            self.assertNotIn(b"accept", screen.result())
 
-    @unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
-    def test_a_question_of_a_server_is_printed_in_one_line(self):
+    @TERMINAL
+    def test_a_question_of_a_server_cannot_forge_a_line(self):
         schema = {"type": "object", "properties": {
             "colour:\n[sudo] password for root": {"type": "string"}}}
         with Terminal("call", "f", "--", *fake(
@@ -12343,9 +12292,11 @@ class Test13CommandLine(unittest.TestCase):
                 call="asked = id; send(id='q', method='elicitation/create', params="
                      f"{{'message': '?', 'requestedSchema': {schema}}})",
                 answer="result(id=asked, content=[])")) as screen:
-            screen.expect("colour: [sudo] password for root (string): ")
+            screen.expect("the server asks: [sudo] password for root: string")
             screen.child.send_signal(signal.SIGINT)
             screen.child.wait(PATIENCE)
+
+    # -- run
 
     def test_run_redirects_what_a_file_prints_at_import_to_stderr(self):
         path = self.file("noisy.py", '''
@@ -12369,20 +12320,14 @@ class Test13CommandLine(unittest.TestCase):
         self.assertEqual(err, "stderr: a banner\nstderr: a child\n")
         self.assertEqual(same, "true\n")
 
-    def test_run_serves_the_server_that_is_named(self):
+    def test_run_refuses_to_choose_between_servers(self):
         path = self.file("two.py", """
             from mcp_min import Server
             one, two = Server("one"), Server("two")
-            if __name__ == "__main__":
-                raise SystemExit("must not run")
             """)
-        hello = json.dumps(message("1 initialize")).encode() + b"\n"
-        out, err, status = cli("run", path + ":two", stdin=None, input=hello)
-        self.assertEqual((json.loads(out)["result"]["serverInfo"]["name"], status),
-                         ("two", 0))
         out, err, status = cli("run", path)
         self.assertEqual((out, status), ("", 2))
-        self.assertIn("one, two", err)
+        self.assertIn("must have one Server", err)
 
     def test_run_imports_a_file_as_a_module_under_its_own_name(self):
         path = self.file("own.py", """
@@ -12401,20 +12346,49 @@ class Test13CommandLine(unittest.TestCase):
                              *PROGRAM, "run", path),
                          ("<class 'int'> own %s\n" % path, "", 0))
 
-    def test_run_names_the_line_where_a_file_fails(self):
+    def test_run_shows_where_a_file_fails(self):
         def run(error, text):
             path = self.file(error.split(":")[0] + ".py", text)
             out, err, status = cli("run", path)
-            self.assertEqual((out, status, err.count("\n")), ("", 1, 1))
-            self.assertTrue(err.startswith("mcp_min: %s:2: %s" % (path, error)), err)
+            self.assertEqual((out, status), ("", 1))
+            self.assertIn(f'File "{path}", line 2', err)
+            self.assertIn(error, err.splitlines()[-1])
+            if "relative" in error:
+                self.assertIn("python3 -m PACKAGE.MODULE", err)
 
         run_together(self, run, [
             ("ModuleNotFoundError", "x = 1\nimport no_such_thing\n"),
             ("JSONDecodeError", "import json\njson.loads('x\\ny')\n"),
-            ("OSError: no luck", "x = 1\nraise OSError('no\\nluck')\n"),
-            ("SyntaxError", "x = 1\ndef f(:\n")])
+            ("OSError: no luck", "x = 1\nraise OSError('no luck')\n"),
+            ("SyntaxError", "x = 1\ndef f(:\n"),
+            ("ImportError: attempted relative import", "x = 1\nfrom . import y\n")])
 
-    def test_trace_passes_all_bytes_and_the_exit_status_and_logs_each_line(self):
+    def test_run_explains_a_file_that_starts_at_import_or_has_nothing_to_serve(self):
+        unguarded = self.file("unguarded.py", """
+            from mcp_min import Server
+            server = Server("s")
+            server.run()
+            """)
+        (_, err, _), empty = clis(["run", unguarded],
+                                  ["run", self.file("empty.py", "x = 5")])
+        self.assertIn("under `if __name__ == '__main__':`", err)
+        self.assertEqual(empty[2], 2)
+        self.assertIn("or public functions", empty[1])
+
+    def test_run_with_unthreaded_calls_functions_on_the_thread_of_the_import(self):
+        """sqlite3 refuses to use a connection on another thread."""
+        server = self.file("base.py", """
+            import sqlite3
+            base = sqlite3.connect(":memory:")
+            def one() -> int:
+                return base.execute("select 1").fetchone()[0]
+            """)
+        out, _, _ = cli("call", "one", "--", *PROGRAM, "run", server, "--unthreaded")
+        self.assertEqual(out, "1\n")
+
+    # -- trace
+
+    def test_trace_passes_all_bytes_and_the_exit_status_and_writes_all_down(self):
         log = os.path.join(self.folder, "log")
         echo = "import sys, os; data = sys.stdin.buffer.read(); os.write(1, data); " \
                "sys.stderr.write('beside'); sys.exit(7)"
@@ -12432,37 +12406,258 @@ class Test13CommandLine(unittest.TestCase):
             r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1  # not a message$')
         self.assertEqual(len([line for line in lines if " > " in line]), 4)
         self.assertEqual(len([line for line in lines if " < " in line]), 4)
+        self.assertEqual([line.partition(" ! ")[2] for line in lines if " ! " in line],
+                         ["beside", "the server's exit code is 7"])
+        self.assertIn("exit code is 7", lines[-1])
         if os.name == "posix":
             self.assertEqual(os.stat(log).st_mode & 0o777, 0o600)
 
-    def test_trace_passes_all_variables_and_those_of_its_options(self):
-        show = "import os; print(*map(os.environ.get, 'ABC'))"
+    def test_trace_on_stderr_has_the_servers_stderr_and_its_end(self):
+        show = "import os, sys; print(*map(os.environ.get, 'ABC')); sys.exit('no luck')"
         out, err, status = cli(
             "trace", "--env", "C=c", "--", sys.executable, "-c", show,
             env={**os.environ, "A": "a", "B": "b"})
-        self.assertEqual((out.split(), status), (["a", "b", "c"], 0))
-        self.assertRegex(err, r"^\S+ < a b c  # not a message\s$")
+        self.assertEqual((out.split(), status), (["a", "b", "c"], 1))
+        self.assertEqual(sorted(line.partition(" ")[2] for line in err.splitlines()), [
+            "! no luck", "! the server's exit code is 1", "< a b c  # not a message"])
 
     def test_trace_reports_a_program_that_cannot_start(self):
         err = cli("trace", os.path.join(self.folder, "no-such-program"))[1]
         self.assertIn("cannot start", err)
 
     @unittest.skipUnless(os.name == "posix", "signals")
-    def test_trace_passes_signals_on_and_ends_as_its_server_ends(self):
-        wait = "import signal, sys, time; %s; print('up', flush=True); time.sleep(60)"
+    def test_trace_ends_its_server_when_it_is_ended(self):
+        server = "import signal, sys, time; print('up', flush=True); time.sleep(60)"
+        with subprocess.Popen(
+                [*PROGRAM, "trace", "--", sys.executable, "-S", "-c", server],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE) as proxy:
+            self.assertEqual(proxy.stdout.readline(), b"up\n")
+            proxy.send_signal(signal.SIGTERM)
+            self.assertEqual(proxy.wait(PATIENCE), 143)
+            self.assertRegex(proxy.stderr.read(), b"exit code is -15\n$")
 
-        def end(handler, expected):
-            with subprocess.Popen(
-                    [*PROGRAM, "trace", "--to", os.devnull, "--",
-                     sys.executable, "-S", "-c", wait % handler],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE) as proxy:
-                self.assertEqual(proxy.stdout.readline(), b"up\n")
-                proxy.send_signal(signal.SIGTERM)
-                self.assertEqual(proxy.wait(PATIENCE), expected)
+    # -- the arguments
 
-        run_together(self, end, [
-            ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))", 9),
-            ("pass", -signal.SIGTERM)])
+    def test_wrong_usage_is_one_line_and_status_2(self):
+        for args in (["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
+                     ["call", "count", "to=1", "--frob", "--", "x"], ["run", "no.py"],
+                     ["list", "--mode", "1999-01-01", "x"], ["trace"], ["connect"],
+                     ["call", "count", "5", "--", *self.SERVER]):
+            with self.subTest(args):
+                out, err, status = cli_in_process(*args)
+                self.assertEqual((out, status), ("", 2))
+                self.assertIn("error: ", err.splitlines()[-1])
+
+    def test_each_command_offers_only_its_own_options(self):
+        query = {"json", "answer", "env", "inherit-env", "timeout", "mode"}
+        for command, options in {
+                "demo": set(), "serve": set(), "list": query, "call": query,
+                "read": query, "prompt": query, "run": {"unthreaded"},
+                "trace": {"env", "to"}, "connect": set()}.items():
+            with self.subTest(command):
+                out, err, status = cli_in_process(command, "-h")
+                self.assertEqual((err, status), ("", 0))
+                self.assertTrue(out.startswith(f"usage: mcp_min.py {command} [options]"))
+                self.assertEqual({*re.findall("^  --([a-z-]+)", out, re.MULTILINE)},
+                                 options)
+
+    def test_the_version_and_the_help(self):
+        out, err, status = cli_in_process("--version")
+        self.assertEqual((out, status), ("mcp_min %s\n" % mcp_min.__version__, 0))
+        out, err, status = cli_in_process()
+        self.assertEqual((err, status), ("", 0))
+        self.assertIn("exit status", out)
+        out = cli("call", "-h", env={**os.environ, "COLUMNS": "80"})[0]
+        self.assertLessEqual(max(map(len, out.splitlines())), 80)
+
+
+class Test13Connect(unittest.TestCase):
+    """`Server.listen`, and the command `connect` that reaches it."""
+
+    APPLICATION = """
+        server = Server("application")
+        server.tool(lambda text: text, name="echo")
+        listener = server.listen(%r)
+        print("ready", flush=True)
+        sys.stdin.read()
+        """
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(os.path.realpath(folder.name), "private", "mcp")
+        self.connect = [*PROGRAM, "connect", self.path]
+
+    def application(self, path=None):
+        """Start another process that listens."""
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", process.HEAD + textwrap.dedent(
+                self.APPLICATION % (path or self.path))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(child.stdin.close)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        self.assertEqual(child.stdout.readline(), b"ready\n")
+        return child
+
+    def listen(self, server=None, path=None):
+        listener = (server or zoo()).listen(path or self.path)
+        self.addCleanup(listener.close)
+        return listener
+
+    def port(self):
+        with open(self.path, encoding="ascii") as file:
+            return int(file.read().split()[0])
+
+    def test_a_host_reaches_a_server_in_another_process(self):
+        """Two hosts at once; a message of 10 MB passes in both directions."""
+        application, big = self.application(), "x" * 10_000_000
+        with Client(self.connect, stderr=None) as one, Client(self.connect) as two:
+            self.assertEqual(one.server_info["name"], "application")
+            self.assertEqual(one.call_tool("echo", {"text": big}).text, big)
+            self.assertEqual(two.call_tool("echo", {"text": "hi"}).text, "hi")
+            two.close()
+            application.kill()
+            with self.assertRaises(ConnectionClosed):
+                one.call_tool("echo", {"text": "hi"})
+        self.assertEqual(one.exit_code, 1)
+        self.assertIn("has closed the connection", one.stderr_tail)
+
+    def test_a_host_that_hangs_up_ends_the_relay(self):
+        self.listen()
+        with Client(self.connect) as client:
+            client.call_tool("echo", {"text": "hi"})
+        self.assertEqual((client.exit_code, client.stderr_tail), (0, ""))
+
+    def test_a_line_that_is_no_request_gets_no_answer_while_nobody_listens(self):
+        with process(f"""
+                mcp_min.CONNECT_SECONDS = 0.01
+                sys.exit(mcp_min.main(["connect", {self.path!r}]))
+                """) as relay:
+            relay.send(b"noise\n", {"jsonrpc": "2.0", "id": 1, "result": {}}, [])
+            relay.say("2 ping")
+            self.assertEqual(relay.recv()["id"], 2)
+            self.assertEqual(relay.hang_up(), [])
+            self.assertEqual(relay.exit(), 1)
+            self.assertRegex(relay.stderr, "no server listens at .*mcp: start the")
+
+    def test_handlers_run_in_the_main_loop_of_an_application(self):
+        jobs = queue.SimpleQueue()
+        server = Server("studio", run_handler=jobs.put)
+        server.tool(lambda: threading.current_thread().name, name="where")
+        self.listen(server)
+        with Client(self.connect) as client:
+            call = client.submit_tool("where")
+            while not call.done():
+                with contextlib.suppress(queue.Empty):
+                    jobs.get(timeout=0.01)()
+            self.assertEqual(call.result().text, threading.current_thread().name)
+
+    @UNIX
+    def test_only_the_user_can_read_the_secret(self):
+        os.umask(os.umask(0o022))
+        self.listen()
+        self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
+        self.assertEqual(os.stat(os.path.dirname(self.path)).st_mode & 0o777, 0o700)
+        self.assertEqual(os.listdir(os.path.dirname(self.path)), ["mcp"])
+
+    def test_who_does_not_know_the_secret_gets_no_word_and_runs_nothing(self):
+        called = []
+        server = Server("s")
+        server.tool(lambda: called.append(1), name="call")
+        self.listen(server)
+        request = json.dumps(message('1 tools/call {"name": "call"}', True)).encode()
+        silent = socket.create_connection(("127.0.0.1", self.port()))
+        self.addCleanup(silent.close)
+        for first in (b"", b"0" * 64, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"\r" * 50):
+            with self.subTest(first), socket.create_connection(
+                    ("127.0.0.1", self.port()), PATIENCE) as sock:
+                sock.sendall(first + request + b"\n")
+                with contextlib.suppress(ConnectionError):
+                    self.assertEqual(sock.recv(1), b"")
+        with Client(self.connect) as client:  # while another one says nothing
+            self.assertEqual(called, [])
+            client.call_tool("call")
+        self.assertEqual(called, [1])
+
+    def test_who_says_nothing_is_left_after_a_while(self):
+        self.addCleanup(setattr, mcp_min, "LISTEN_SECONDS", mcp_min.LISTEN_SECONDS)
+        mcp_min.LISTEN_SECONDS = 0.05
+        self.listen()
+        with socket.create_connection(("127.0.0.1", self.port()), PATIENCE) as sock:
+            self.assertEqual(sock.recv(1), b"")
+
+    def test_a_stale_file_is_replaced_and_a_live_one_is_not(self):
+        application = self.application()
+        with self.assertRaisesRegex(OSError, "already listens"):
+            zoo().listen(self.path)
+        with Client(self.connect) as client:
+            self.assertEqual(client.server_info["name"], "application")
+        application.kill()
+        application.wait()
+        self.assertTrue(os.path.exists(self.path))
+        self.listen()
+        with self.assertRaisesRegex(OSError, "already listens"):
+            zoo().listen(self.path)
+        with Client(self.connect) as client:
+            self.assertEqual(client.server_info["name"], "zoo")
+
+    def test_another_program_on_the_port_of_a_stale_file_is_not_believed(self):
+        os.makedirs(os.path.dirname(self.path))
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+
+            def answer():
+                with other.accept()[0] as sock:
+                    sock.sendall(sock.recv(64))
+
+            threading.Thread(target=answer, daemon=True).start()
+            pathlib.Path(self.path).write_text(
+                f"{other.getsockname()[1]} {os.urandom(64).hex()}\n")
+            self.listen()
+
+    def test_close_ends_the_connections_and_removes_the_file(self):
+        listener = self.listen()
+        with Client(self.connect, stderr=None) as client:
+            client.call_tool("echo", {"text": "hi"})
+            port = self.port()
+            listener.close()
+            listener.close()
+            with self.assertRaises(ConnectionClosed):
+                client.call_tool("echo", {"text": "hi"})
+        self.assertFalse(os.path.exists(self.path))
+        with self.assertRaises(OSError):
+            socket.create_connection(("127.0.0.1", port))
+        self.listen()
+
+    def test_while_nobody_listens_each_request_is_answered_with_an_error(self):
+        with process(f"""
+                mcp_min.CONNECT_SECONDS = 0.01
+                sys.exit(mcp_min.main(["connect", {self.path!r}]))
+                """) as relay:
+            for number in 1, 2:
+                relay.say("notifications/initialized")
+                relay.say(f"{number} ping")
+                response = relay.recv()
+                self.assertEqual((response["id"], response["error"]["code"]),
+                                 (number, -32603))
+                self.assertIn(f"no server listens at {self.path}: start the application",
+                              response["error"]["message"])
+            listener = self.listen()
+            play(relay, "> 3 ping\n< 3 {}")
+            listener.close()
+            self.assertIsNone(relay.recv())
+            self.assertEqual(relay.exit(), 1)
+            self.assertIn("has closed the connection", relay.stderr)
+
+    def test_connect_waits_for_an_application_that_is_starting(self):
+        client = Client(self.connect)
+        together(client.connect, self.listen)
+        with client:
+            self.assertEqual(client.call_tool("echo", {"text": "hi"}).text, "hi")
 
 
 # ======================================================================================
@@ -12470,7 +12665,7 @@ class Test13CommandLine(unittest.TestCase):
 # ======================================================================================
 
 class TestReadme(unittest.TestCase):
-    """Every block of the README runs and prints what the README shows."""
+    """Every block of the README runs, and prints what the README shows."""
 
     @classmethod
     def setUpClass(cls):
@@ -12479,104 +12674,166 @@ class TestReadme(unittest.TestCase):
             raise unittest.SkipTest("there is no README.md here")
         with open(path, encoding="utf-8") as file:
             cls.text = file.read()
-        cls.blocks = re.findall(r"^```(\S+)(?: (\S+))?\n((?s:.*?))^```$", cls.text,
-                                re.MULTILINE)
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
+        cls.blocks = re.findall(r"^```(\S+)\n((?s:.*?))^```$", cls.text, re.MULTILINE)
+        cls.programs = cls.joined(cls.texts("python"))
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
         with open(FILE, encoding="utf-8") as file:
-            files = [("mcp_min.py", file.read())]
-        for name, text in files + [block[1:] for block in cls.blocks if block[1]]:
-            path = os.path.join(cls.folder.name, name)
-            with open(path, "w", encoding="utf-8") as file:
+            files = {"mcp_min.py": file.read(), **cls.programs}
+        for name, text in files.items():
+            with open(os.path.join(cls.folder, name), "w", encoding="utf-8") as file:
                 file.write(text)
 
-    def texts(self, language):
-        return [text for block, _, text in self.blocks if block == language]
+    @classmethod
+    def texts(cls, language):
+        return [text for block, text in cls.blocks if block == language]
 
-    def test_it_has_fewer_than_400_lines_and_no_block_that_is_not_tested(self):
-        self.assertLess(self.text.count("\n"), 400)
-        self.assertEqual({language for language, _, _ in self.blocks},
-                         {"sh", "python", "console", "json"})
+    @staticmethod
+    def joined(blocks):
+        """{file name: text}; the first line of each block names its file."""
+        programs = {}
+        for text in blocks:
+            name = re.match(r"# (\w+\.py)(, continued)?\n", text)[1]
+            programs[name] = programs.get(name, "") + text
+        return programs
 
-    def test_the_two_commands_are_the_demonstration_and_the_tests(self):
-        [text] = self.texts("sh")
-        self.assertEqual([line.partition("#")[0].strip() for line in text.splitlines()],
-                         ["python3 mcp_min.py demo", "python3 test_mcp_min.py"])
+    def test_each_block_is_of_a_kind_that_is_tested(self):
+        self.assertEqual({language for language, _ in self.blocks},
+                         {"python", "console", "json"})
+        self.assertEqual(set(self.programs), {
+            "weather.py", "tour.py", "ask.py", "test_weather.py", "addon.py"})
 
     @UNIX
-    def test_each_python_block_runs_alone_and_prints_what_its_comments_show(self):
+    def test_each_program_prints_what_its_comments_show(self):
         here = os.getcwd()
-        os.chdir(self.folder.name)
-        sys.path.insert(0, self.folder.name)
-        self.addCleanup(sys.path.remove, self.folder.name)
+        os.chdir(self.folder)
+        sys.path.insert(0, self.folder)
+        self.addCleanup(sys.path.remove, self.folder)
         self.addCleanup(os.chdir, here)
-        for number, text in enumerate(self.texts("python")):
-            with self.subTest(number, text=text.split("\n\n")[0]):
-                expected = re.findall(r"^ *print\(.*\) *# (.*)$", text, re.MULTILINE)
+        for name, text in self.programs.items():
+            with self.subTest(name):
+                expected = re.findall(r"^ *print\(.*\)  +# (.*)$", text, re.MULTILINE)
                 self.assertEqual(len(expected), text.count("print("))
                 self.assertEqual(self.printed(text), expected)
 
     def printed(self, text):
-        sys.modules.pop("weather", None)
-        module = type(sys)("readme")
+        module = self.module(text)
         out = io.StringIO()
-        sys.modules["readme"] = module  # dataclasses look there
         try:
             with contextlib.redirect_stdout(out):
                 exec(compile(text, "README.md", "exec"), vars(module))  # noqa: S102
+                for name, test in [*vars(module).items()]:
+                    if name.startswith("test_"):
+                        test()
         finally:
-            del sys.modules["readme"]
             sys.modules.pop("weather", None)
         return out.getvalue().splitlines()
 
+    def module(self, text):
+        module = type(sys)("readme")
+        sys.modules["readme"] = module  # dataclasses look there
+        self.addCleanup(sys.modules.pop, "readme", None)
+        return module
+
     @unittest.skipUnless(os.name == "posix", "needs a shell")
-    def test_each_shell_command_prints_what_the_readme_shows(self):
-        programs = tempfile.TemporaryDirectory()
-        self.addCleanup(programs.cleanup)
-        shim = os.path.join(programs.name, "python3")
+    def test_each_command_prints_what_the_readme_shows(self):
+        """Those of the console blocks, and those that its sentences name."""
+        with open(os.path.join(self.folder, "plain.py"), "w", encoding="utf-8") as file:
+            file.write("def add(a: int) -> int:\n    return a + 1\n")
+        shim = os.path.join(self.folder, "python3")
         with open(shim, "w", encoding="utf-8") as file:
             file.write('#!/bin/sh\nexec "%s" "$@"\n' % sys.executable)
         os.chmod(shim, 0o755)
-        env = {**os.environ, "PATH": programs.name + os.pathsep + os.environ["PATH"]}
+        env = {**os.environ, "PATH": self.folder + os.pathsep + os.environ["PATH"]}
 
         def run(command, _, expected):
             done = subprocess.run(
-                command, shell=True, check=False, cwd=self.folder.name, env=env,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
-            pattern = re.escape(expected).replace(r"\.\.\.", ".*")
-            self.assertRegex(done.stdout.decode(), "^(?s:%s)$" % pattern)
+                command, shell=True, check=False, cwd=self.folder, env=env,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, timeout=PATIENCE)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            if expected:
+                self.assertEqual(done.stdout.decode(), expected)
 
-        shown = "".join(self.texts("console"))
-        run_together(self, run, [part.partition("\n") for part in
-                            re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]])
+        shown = [part.partition("\n") for part in re.split(
+            r"^\$ ", "".join(self.texts("console")), flags=re.MULTILINE)[1:]]
+        named = re.findall(r"`(python3 mcp_min\.py [^`]+)`", self.text)
+        self.assertTrue(shown and named)
+        run_together(self, run, [*shown, *((command, "", "") for command in named)])
 
-    def imported(self, name):
-        sys.path.insert(0, self.folder.name)
-        self.addCleanup(sys.path.remove, self.folder.name)
-        self.addCleanup(sys.modules.pop, name, None)
-        self.addCleanup(sys.modules.pop, "weather", None)
-        return __import__(name)
+    @unittest.skipUnless(os.path.exists("/usr/bin/sha256sum"), "needs sha256sum")
+    def test_the_sum_that_is_stored_verifies_the_file(self):
+        store, check = re.findall("`(sha256sum [^`]+)`", self.text)
+        for command in store, check:
+            done = subprocess.run(command, shell=True, check=False, cwd=self.folder,
+                                  stdout=subprocess.PIPE)
+            self.assertEqual(done.returncode, 0)
+        self.assertEqual(done.stdout, b"mcp_min.py: OK\n")
 
-    @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "no Unix sockets")
     def test_the_add_on_serves_a_host_on_the_main_thread_of_its_application(self):
-        addon = self.imported("addon")
-        path = os.path.join(self.folder.name, "private", "socket")
-        addon.listen(path)
-        with Client([*PROGRAM, "connect", path]) as client:
-            call = client.submit_tool("where")
-            while not call.done():  # this is the application's main loop
-                time.sleep(addon.run_jobs() / 50)
-            self.assertEqual(call.result().text, threading.current_thread().name)
-        self.assertEqual(os.stat(os.path.dirname(path)).st_mode & 0o777, 0o700)
+        addon = self.module("addon")
+        exec(self.programs["addon.py"], vars(addon))  # noqa: S102
+        entry = json.loads(self.texts("json")[-1])["mcpServers"]["studio"]
+        command, path = entry["args"][-2:]
+        home = mock.patch.dict(os.environ, HOME=self.folder, USERPROFILE=self.folder)
+        with home:
+            listener = addon.start()
+            self.addCleanup(listener.close)
+            with Client([*PROGRAM, command, os.path.expanduser(path)]) as client:
+                call = client.submit_tool("where")
+                while not call.done():  # this is the application's main loop
+                    time.sleep(addon.run_jobs() / 50)
+                self.assertEqual(call.result().text, threading.current_thread().name)
 
-    @UNIX
-    def test_unthreaded_handlers_can_use_a_database_that_is_opened_at_import(self):
-        path = os.path.join(self.folder.name, "notes.py")
-        with Client([sys.executable, path]) as client:
-            client.call_tool("add", {"text": "x"})
-            client.call_tool("add", {"text": "y"})
+    def test_the_configuration_it_shows_can_be_loaded(self):
+        for text in self.texts("json"):
+            path = os.path.join(self.folder, "mcp.json")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            for entry in mcp_min.load_config(path).values():
+                self.assertEqual(entry["command"], "python3")
 
-    @UNIX
+    def test_the_limits_it_names_are_those_of_the_code(self):
+        defaults = inspect.signature(mcp_min.Server).parameters
+        self.assertEqual(defaults["max_message_bytes"].default, 16 << 20)
+        self.assertIn("| 16 MiB, nested %d deep |" % defaults["max_depth"].default,
+                      self.text)
+        self.assertIn("| handlers at once | %d |" % defaults["max_workers"].default,
+                      self.text)
+        defaults = inspect.signature(Client).parameters
+        for name, value in re.findall(r"^\| `(\w+)=\"?(\w+)\"?`", self.text,
+                                      re.MULTILINE):
+            default = defaults[name].default
+            self.assertEqual(default, type(default)(value), name)
+
+
+# ======================================================================================
+# The house: how the file is built
+# ======================================================================================
+
+def sections(source):
+    """{number: (title, first line, last line)} from the banners."""
+    found = [(int(m[1]), m[2], source[:m.start()].count("\n") + 1)
+             for m in re.finditer(r"^# -- (\d+)\. (.+?) -+$", source, re.MULTILINE)]
+    ends = [line for _, _, line in found[1:]] + [source.count("\n") + 2]
+    return {number: (title, line, end)
+            for (number, title, line), end in zip(found, ends)}
+
+
+def code_in(doc, first):
+    """The indented lines of a docstring from the one that begins with `first` on."""
+    lines = inspect.cleandoc(doc).splitlines()
+    start = next(n for n, line in enumerate(lines) if line.lstrip().startswith(first))
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    taken = itertools.takewhile(
+        lambda line: not line.strip() or line.startswith(" " * indent), lines[start:])
+    return textwrap.dedent("\n".join(taken)) + "\n"
+
+
+class TestReference(unittest.TestCase):
+    """What the docstrings show runs; what they list is what the code has."""
+
     def test_a_server_behind_http_answers_in_both_eras(self):
         call = '1 tools/call {"name": "forecast", "arguments": {"city": "Oslo"}}'
         with self.http_server() as post:
@@ -12595,11 +12852,19 @@ class TestReadme(unittest.TestCase):
 
     @contextlib.contextmanager
     def http_server(self):
-        """Start the server; yield a function that posts a message to it."""
+        """Start the recipe of Server.serve; yield a function that posts a message."""
         from http.client import HTTPConnection
-        module = self.imported("http_weather")
-        module.Handler.log_message = lambda *_: None
-        http = module.ThreadingHTTPServer(("127.0.0.1", 0), module.Handler)
+        weather = types.ModuleType("weather")
+        weather.server = Server("weather")
+        weather.server.tool(lambda city: "%s: sun" % city, name="forecast")
+        recipe, _, last = code_in(Server.serve.__doc__, "import io, json").rpartition(
+            "ThreadingHTTPServer(")
+        self.assertIn("127.0.0.1", last)
+        module = {}
+        with mock.patch.dict(sys.modules, weather=weather):
+            exec(recipe, module)  # noqa: S102
+        module["Handler"].log_message = lambda *_: None
+        http = module["ThreadingHTTPServer"](("127.0.0.1", 0), module["Handler"])
         thread = threading.Thread(target=http.serve_forever)
         thread.start()
 
@@ -12620,53 +12885,70 @@ class TestReadme(unittest.TestCase):
             thread.join()
             http.server_close()
 
-    def test_the_configuration_it_shows_can_be_loaded(self):
-        for text in self.texts("json"):
-            path = os.path.join(self.folder.name, "mcp.json")
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-            for entry in mcp_min.load_config(path).values():
-                self.assertEqual(entry["command"], "python3")
+    def test_a_lifespan_is_shared_by_the_handlers(self):
+        ended = []
 
-    def test_the_table_of_the_specification_agrees_with_the_code(self):
-        rows = [[cell.strip() for cell in line.strip("|").split("|")]
-                for line in self.text.splitlines() if line.startswith("|")]
-        head = next(row for row in rows if "2024-11-05" in row)
-        self.assertEqual(head[1:], list(mcp_min.REVISIONS))
-        documented = {}
-        for row in (row for row in rows if len(row) == len(head)):
-            for name in re.findall("`([^`]+)`", row[0]):
-                documented[name] = [cell[:1] == "✓" for cell in row[1:]]
-        for name, method in mcp_min.METHODS.items():
-            with self.subTest(name):
-                self.assertEqual(documented.pop(name), [
-                    method.since <= revision <= method.until
-                    for revision in mcp_min.REVISIONS])
-        self.assertLessEqual(set(mcp_min.CLIENT_REQUESTS), set(documented))
+        class Database:
+            async def __aenter__(self):
+                return self
+
+            async def __aexit__(self, *exc):
+                ended.append(True)
+
+            async def count(self, item):
+                return len(item)
+
+        module = {"contextlib": contextlib, "Server": Server, "Context": Context,
+                  "open_database": Database}
+        exec(code_in(Server.__doc__, "@contextlib"), module)  # noqa: S102
+        with Client(module["server"]) as client:
+            self.assertEqual(client.call_tool("stock", {"item": "salt"}).data, 4)
+        self.assertEqual(ended, [True])
+
+    def test_schemas_by_hand_and_computed_lists(self):
+        module = {"prompts_of": lambda info: [{"name": info["name"]}],
+                  "server": Server("raw", capabilities={"prompts": {}})}
+        exec(code_in(Server.tool.__doc__, "server.tool(lambda"), module)  # noqa: S102
+        exec(code_in(Server.middleware.__doc__, "@server.middleware"), module)  # noqa: S102
+        info = {"name": "c", "version": "1"}
+        with Client(module["server"], client_info=info) as client:
+            self.assertEqual(client.call_tool("raw", {"a": [1]}).data, {"a": [1]})
+            self.assertEqual(client.list_prompts(), [{"name": "c"}])
+
+    def test_the_revisions_and_limits_that_are_listed(self):
+        doc = " ".join(Server.__doc__.split())
+        for number in (mcp_min.MAX_REQUESTS, mcp_min.MAX_ID, mcp_min.MAX_STEPS,
+                       mcp_min.MAX_URI):
+            self.assertIn(f"{number:,}", doc)
+        for size in mcp_min.MAX_BACKLOG_BYTES, mcp_min.MAX_UNREAD_BYTES:
+            self.assertIn("%d MiB" % (size >> 20), doc)
+        for name, row in mcp_min.METHODS.items():
+            until = row.until in mcp_min.REVISIONS and name in doc
+            since = row.since and name in doc
+            self.assertEqual(bool(until or since), row.since + row.until != "9999" and
+                             name != "resources/unsubscribe", name)
+        self.assertLessEqual(set(mcp_min.REVISIONS), set(re.findall(r"\d{4}-\d\d-\d\d",
+                                                                    doc)))
+        doc = " ".join(Client.__doc__.split())
+        for number in mcp_min.MAX_ENTRIES, mcp_min.MAX_QUESTIONS, mcp_min.MAX_ROUNDS:
+            self.assertIn(f" {number:,}", doc)
 
 
-# ======================================================================================
-# The house: how the file is built
-# ======================================================================================
-
-def sections(source):
-    """{number: (title, first line, last line)} from the banners."""
-    found = [(int(m[1]), m[2], source[:m.start()].count("\n") + 1)
-             for m in re.finditer(r"^# -- (\d+)\. (.+?) -+$", source, re.MULTILINE)]
-    ends = [line for _, _, line in found[1:]] + [source.count("\n") + 2]
-    return {number: (title, line, end)
-            for (number, title, line), end in zip(found, ends)}
-
-
-OLD_NAMES = """
-    told tell tells swift Incoming Call Peer Link Terms Dialect Workers lane noise claim
-    abandon hold _begin _answered _notice _refuse Lines Readiness say report expect
-    shape_of read_answer malformed admit introduce dress stamp be_ready _owed feature
-    features misfit misfits fitting Misfit Sealer seal Exchange LATER DETACHED words
-    want wanted _Step seen judge vouch sound _moved either complain beside must bad
-    _Node _part _home _frozen _revived _spelt Entry takes listed run_elsewhere
-    run_to_end ANSWERS ANSWERERS _askable QUESTIONS GRACE CROWDED BACKLOG LINGER Visitor
-    folded bell aside hear hears ours whole unwinding overview typed"""
+PUBLIC_MEMBERS = {
+    "Server": "tool resource prompt completion method middleware add_tool remove_tool "
+              "add_resource remove_resource add_prompt remove_prompt "
+              "notify_resource_updated run serve listen",
+    "Context": "request_id meta client_info client_capabilities protocol_version "
+               "lifespan_context cancelled cancel_reason check_cancelled wait "
+               "report_progress track log debug info notice warning error critical "
+               "alert emergency notify elicit elicit_url sample list_roots ask once "
+               "ping read_resource",
+    "Client": "server_info server_capabilities instructions protocol_version connect "
+              "close stderr_tail exit_code request submit notify ping "
+              "call_tool submit_tool list_tools list_resources "
+              "list_resource_templates list_prompts read_resource subscribe "
+              "unsubscribe get_prompt complete set_logging_level set_roots",
+}
 
 
 class TestHouse(unittest.TestCase):
@@ -12747,20 +13029,6 @@ class TestHouse(unittest.TestCase):
                          if defined.get(node.id, 0) > self.section_of(node.lineno)})
         self.assertEqual(upward, [])
 
-    def test_eras_and_dates_stand_in_their_sections_only(self):
-        allowed = {n for n, (title, _, _) in self.sections.items()
-                   if title in ("Vocabulary", "Revisions")}
-        strays = []
-        for node in self.code:
-            text = str(getattr(node, "id", getattr(node, "attr", getattr(
-                node, "value", ""))) if not isinstance(node, ast.Expr) else "")
-            era = re.search(r"\b20\d\d-\d\d-\d\d\b|^(legacy|modern)$|"
-                            r"(Legacy|Modern)[A-Z]", text)
-            if era and hasattr(node, "lineno") and (
-                    self.section_of(node.lineno) not in allowed):
-                strays.append((node.lineno, text[:60]))
-        self.assertEqual(strays, [])
-
     def test_every_method_has_its_handler_and_every_handler_its_row(self):
         self.assertEqual(set(mcp_min.METHOD_HANDLERS), set(mcp_min.METHODS))
 
@@ -12779,63 +13047,19 @@ class TestHouse(unittest.TestCase):
                      or not thing.__doc__]
         self.assertEqual(bare, [])
 
-    def test_the_words_are_those_of_the_field(self):
-        """Names of the first edition that no other code has; what they meant has the
-        name of the protocol or of the standard library now."""
-        old = OLD_NAMES.split()
-        used = {}
-        for node in self.nodes:
-            for field in ("id", "attr", "arg", "name"):
-                name = getattr(node, field, None)
-                if name in old:
-                    used.setdefault(name, getattr(node, "lineno", 0))
-        self.assertEqual(used, {})
-
-    def test_an_underscore_marks_what_only_a_class_itself_uses(self):
-        """Of other modules: what the standard library documents."""
-        others = {"sys._getframe", "sys._current_frames", "value._asdict",
-                  "popen._handle"}
-        foreign = {ast.unparse(node) for node in self.nodes_of(ast.Attribute)
-                   if re.match("_[^_]", node.attr)
-                   and ast.unparse(node.value) not in ("self", "cls", "super()")}
-        self.assertEqual(foreign - others, set())
-        self.assertEqual([name for name in self.defined_at_module_level()
-                          if re.match("_[^_]", name)], [])
-
-    def test_a_name_of_the_command_line_begins_with_cli(self):
-        _, start, end = next(span for span in self.sections.values()
-                             if span[0] == "Command line")
-        functions = [
-            node.name for node in self.tree.body
-            if isinstance(node, ast.FunctionDef) and start <= node.lineno < end]
-        self.assertEqual([name for name in functions if not name.startswith("cli_")],
-                         ["demo_server", "main"])
-
-    def test_functions_and_classes_fit_on_a_page_or_ten(self):
-        def long(limit, *types):
-            return [(node.name, node.end_lineno - node.lineno + 1)
-                    for node in self.nodes_of(*types)
-                    if node.end_lineno - node.lineno >= limit]
-
-        self.assertEqual(long(40, ast.FunctionDef, ast.AsyncFunctionDef), [])
-        self.assertEqual(long(400, ast.ClassDef), [])
-        self.assertNotIn("Connection", dict(long(350, ast.ClassDef)))
-
-    def test_the_file_does_not_grow(self):
-        """Who adds something takes something away."""
-        documented = self.nodes_of(ast.Module, ast.ClassDef, ast.FunctionDef,
-                                   ast.AsyncFunctionDef)
-        docstrings = {line for node in documented if ast.get_docstring(node) is not None
-                      for line in range(node.body[0].lineno,
-                                        node.body[0].end_lineno + 1)}
-        lines = self.source.splitlines()
-        code = [line for number, line in enumerate(lines, 1)
-                if line.strip() and not line.strip().startswith("#")
-                and number not in docstrings]
-        self.assertLessEqual(len(lines), 8750)
-        self.assertLessEqual(len(code), 5950)
-        self.assertEqual([number for number, line in enumerate(lines, 1)
-                          if len(line) > 88], [])
+    def test_a_public_class_shows_users_what_is_for_them(self):
+        """Whatever else its neighbours in the file use begins with an underscore."""
+        for name, members in PUBLIC_MEMBERS.items():
+            body = next(node for node in self.tree.body
+                        if getattr(node, "name", "") == name).body
+            found = {target.id for node in body if isinstance(node, ast.Assign)
+                     for part in node.targets
+                     for target in ast.walk(part) if isinstance(target, ast.Name)}
+            found |= {getattr(node, "name", None) or node.target.id for node in body
+                      if hasattr(node, "name") or isinstance(node, ast.AnnAssign)}
+            with self.subTest(name):
+                self.assertEqual({n for n in found if n[0] != "_"},
+                                 {*members.split()})
 
     def test_nothing_but_the_standard_library_is_imported(self):
         names = {alias.name for node in ast.walk(self.tree)
@@ -12849,14 +13073,14 @@ class TestHouse(unittest.TestCase):
 
     def test_a_start_does_not_pay_for_what_it_does_not_use(self):
         code = ("import sys; sys.path.insert(0, %r); import mcp_min; "
-                "print(*{'typing', 'inspect', 'dataclasses', 'logging', 'subprocess', "
+                "print(*{'inspect', 'dataclasses', 'logging', 'subprocess', "
                 "'asyncio', 'socket', 'argparse', 'concurrent.futures', 'base64', "
                 "'hashlib', 'datetime'} & sys.modules.keys())") % HERE
         done = subprocess.run([sys.executable, "-I", "-S", "-c", code],
                               capture_output=True)
         loaded = set(done.stdout.decode().split())
         if sys.implementation.name == "pypy":
-            loaded -= {"inspect", "typing", "dataclasses"}  # its json loads them
+            loaded -= {"inspect", "dataclasses"}  # its json loads them
         self.assertEqual((loaded, done.stderr), (set(), b""))
 
     def test_it_works_from_a_zip_under_another_name_and_twice(self):
@@ -12881,13 +13105,15 @@ class TestHouse(unittest.TestCase):
 # Running them
 # ======================================================================================
 
-BESIDE = (  # classes that wait for processes run in two processes beside the others
-    ("Test11Faults", "Test11Probe", "Test6Stdio"),
-    ("Test11Process", "Test13CommandLine", "TestReadme", "Test10Lifespan"))
+BESIDE = (  # classes that mostly wait run in processes beside the others
+    ("Test11Faults", "Test11Probe"),
+    ("Test5Connection", "Test5Threads", "Test5Amounts", "TestRaces"),
+    ("Test11Process", "Test6Stdio", "TestReadme", "Test10Lifespan"),
+    ("Test13CommandLine", "Test13Connect", "TestInterruptions"))
 
 
 class Parts(unittest.TestSuite):
-    """All tests, in three processes, see BESIDE."""
+    """All tests, in several processes, see BESIDE."""
 
     def run(self, result, debug=False):
         parts = {classes: [] for classes in ((), *BESIDE)}

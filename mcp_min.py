@@ -216,7 +216,7 @@ MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
 # Client (section 11).  If it needs a new capability, the server must declare that: add
 # it to CAPABILITIES and CHANGES if it has a row there, and call Server._offer where a
 # function is registered.  To add a request to the client, add a row in the three tables
-# that follow, a method of Context (section 10) and one of ANSWER_FUNCTIONS (section 11).
+# that follow, a method of Context (section 10) and one of ANSWER_FUNCTIONS (11).
 Method = namedtuple("Method", "capability list_key cacheable asks inline since until",
                     defaults=("", "", False, False, False, "", "9999"))  # no last one
 LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
@@ -637,7 +637,7 @@ class ThreadPool:
         self._changed = threading.Condition(self._lock)  # there may be a job to take
         self._jobs: deque[tuple[Callable[[], Any], int]] = deque()
         self._running = 0              # jobs, and the guest
-        self._idle = 0                 # threads that wait or are about to look for a job
+        self._idle = 0                 # threads that wait, or are about to, for a job
         self.bytes = 0                 # of memory that waiting and running jobs hold
 
     def submit(self, job: Callable[[], Any], size: int = 0) -> None:
@@ -1286,7 +1286,7 @@ class IncomingRequest:
         self.connection.held -= self._cost
         self._cost = 0
 
-    def _leave(self, answered: bool = False) -> None:  # the caller holds Connection.lock
+    def _leave(self, answered: bool = False) -> None:  # Connection.lock is held
         connection = self.connection
         del connection.active[self.id]
         if self._ended or answered:  # whoever has the response may send the next one
@@ -1367,8 +1367,8 @@ class OutgoingRequests:
     """Our requests that wait for a response, by id; the caller holds Connection.lock.
 
     A request is in the table or not.  What waits for something else than a response,
-    such as an answer of the user, may be there too, under a key that is not an id: so it
-    has a deadline, and ends with the connection.
+    such as an answer of the user, may be there too, under a key that is not an id: so
+    it has a deadline, and ends with the connection.
     """
 
     def __init__(self, timer: Timer, expire: Callable[[Any], Any]) -> None:
@@ -2601,7 +2601,7 @@ class SessionPeer(Peer):
 
     def call(self, request: IncomingRequest, calls: dict[str, tuple[str, Json]],
              timeout: float | None) -> Json:
-        """Send requests on behalf of one of the client's, and wait for their results."""
+        """Send requests on behalf of one of the client's; wait for their results."""
         connection = self.connection
         connection.reading.hand_over(request)
         sent: dict[str, OutgoingRequest] = {}
@@ -4895,7 +4895,7 @@ class Context:
         return self._peer.steps()
 
     def ping(self, timeout: float | None = 10) -> None:
-        """Ask the client for a sign of life (basic/utilities/ping); blocks, see Context.
+        """Ask the client for a sign of life (basic/utilities/ping); blocks as `elicit`.
 
         Raises:
             RequestTimeout: none came within `timeout` seconds.
@@ -6345,7 +6345,7 @@ class ServerSession(ConnectionOwner):
         return row.inline if row else not self._server._has_method(method)
 
     def handle(self, request: IncomingRequest) -> Any:
-        """Call the handler; return its result, or raise its error, as its era has it."""
+        """Call the handler; return its result or raise its error as its era has it."""
         params: Json = require_type(request.params, dict, "params")
         peer = peer_of(self._server, self.peer, request)
         peer.validate(request)
@@ -7293,7 +7293,7 @@ class Client:
         self._live().notify(method, params)
 
     def ping(self, *, timeout: float | None = None) -> None:
-        """Send a ping, or what replaces it in this revision, and wait for the response."""
+        """Send a ping, or what replaces it in this revision; wait for the response."""
         session = self._live()
         session.request("server/discover" if session.stateless else "ping", None,
                         timeout)
@@ -7541,7 +7541,8 @@ def answer_sampling(handler: Handler, params: Json) -> Json:
         "model": "unknown", "stopReason": "endTurn"}
 
 
-ANSWER_FUNCTIONS: dict[Any, Callable[[Any, Json], Json]] = {  # of (the user's handler or roots, the params)
+# Each is called with the user's handler, or the roots, and the params.
+ANSWER_FUNCTIONS: dict[Any, Callable[[Any, Json], Json]] = {
     "form":     answer_form,
     "url":      answer_url,
     "sampling": answer_sampling,
@@ -7841,7 +7842,7 @@ def check_transport(transport: str | None, options: Json) -> None:
 
 
 class HttpApp:
-    """Stands for an ASGI application: to serve it is an error, all else does nothing."""
+    """Stands for an ASGI application: serving it is an error, all else does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

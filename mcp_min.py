@@ -24,43 +24,45 @@ client writes this line to a server's stdin:
     {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"forecast",
     "arguments":{"city":"Oslo","days":"5"}}}
 
-Reading.  `Server.run` has duplicated descriptors 0 and 1 for itself and pointed the
-originals elsewhere (StandardStreams), so that a stray print cannot corrupt the
+Reading.  By now `Server.run` has duplicated descriptors 0 and 1 for itself and pointed
+the originals elsewhere (stdio_server), so that a stray print cannot corrupt the
 protocol.  It has made a ServerSession, the server's end of a Connection.  One thread of
-a connection reads: the reader.  It waits in `Connection.next_line` until a LineReader
+a connection reads: the reader.  It waits in `Connection.next_line` until split_lines
 has a whole line.  `Connection.receive` parses it (decode), and `_route` asks `classify`
 what it is: a request, a notification, or the response to a request of ours.
 
 In flight.  It is a request, so it becomes an IncomingRequest, and `enter` puts it into
-the table `active`, under its id.  It can leave that table once: by its response, by a
-cancellation, or because the connection has ended.  Whoever takes it out acts on it, and
-whoever comes later finds nothing and does nothing.  Everything that is said about a
-request is queued under the lock under which it was found in the table, so progress
-cannot follow the response, and a cancelled request is silent.  That rule, and
-OutgoingRequests, which has it for our own requests, are all that there is about races.
+the table `active`, under its id.  It leaves the table exactly once: when it is answered
+or cancelled, or when the connection ends.  Only the code that removes it may act on it;
+anyone later finds nothing and does nothing.  Progress, log messages and the response
+are queued only while the lock is held and the request is in the table, so progress
+cannot follow the response, and a cancelled request is silent.  OutgoingRequests keeps
+the same rule for our own requests.  (Handing over the reading is a race of its own, see
+Reading.)
 
-A thread.  `Reading.handle` chooses where the handler runs.  If nothing else runs, that
-is here, on the reader: handing each call to another thread would double its time.  If
-the handler then keeps the reader for 4 ms, or is about to wait for its client
-(hand_over), a second thread, the standby, reads on.  If something else runs, a
+A thread.  `Reading.handle` chooses where the handler runs.  If no other handler is
+running, it runs here, on the reader: handing each call to another thread would double
+its time.  If the handler then keeps the reader for 4 ms, or is about to wait for its
+client (hand_over), a second thread, the standby, reads on.  If something else runs, a
 ThreadPool takes the request.  So pings, cancellations and answers are read while every
-tool is busy.  Either way `run_handler` calls `ServerSession.handle`, which is four
+tool is busy.  Either way `serve_request` calls `ServerSession.handle`, which is four
 steps, the same for every method and every revision.
 
-Which peer.  `peer_of` finds out whose rules hold.  Up to 2025-11-25 a connection begins
-with a handshake, and its SessionPeer knows what was agreed.  From 2026-07-28 on each
-request carries all of that in `_meta`, and gets a RequestPeer of its own.  (The
-specification calls the two legacy and modern, and so does `mode=`.)  They differ in
-what they validate, how a result is dressed, how the user is asked, which log messages
-are wanted, and which code an error has.  Handlers never know.
+Which peer.  `peer_of` decides which revision's rules apply.  Up to 2025-11-25 a
+connection begins with a handshake, and its SessionPeer knows what was agreed.  From
+2026-07-28 on each request carries all of that in `_meta`, and gets a RequestPeer of its
+own.  (The specification calls the two legacy and modern, and so does `mode=`.)  They
+differ in what they validate, what they add to a result, how the user is asked, which
+log messages are wanted, and which code an error has.  Handlers need not know.
 
 Validate.  `peer.validate` looks the method up in METHODS: does this revision have it,
 and did this server declare the capability?  Dispatch.  `Server._dispatch` passes the
 request through the middleware to the function that @handles("tools/call") registered,
 `_tools_call`.  It finds the Tool and calls `_call`: `Signature.bind` applies the schema
-that HintReader made of the type hints, in one walk that converts ("5" becomes 5) and
-collects every problem, and `_run` calls the function where it has to run: here, on the
-host's thread (run_handler), or on the event loop, while this thread waits.
+that HintReader made of the type hints: one walk constructs objects and collects every
+problem; if text holds JSON of the right type ("5" for 5) it is replaced, and the walk
+is repeated.  `_call_user` calls the function where it has to run: here, on the host's
+thread (run_handler), or on the event loop, while this thread waits.
 
     forecast(city="Oslo", days=5)  ->  "Oslo: sun for 5 days"
 
@@ -68,37 +70,38 @@ A handler that asks its user calls `peer.ask`.  In a session that sends a reques
 waits.  Without one it raises Unwind, a BaseException that carries the result "input
 required"; the client calls again with the answers, and the handler runs from the top.
 
-Finalize.  `Tool.result` makes content of what came back, and `peer.finalize` dresses it
-for its revision.  What was raised instead becomes a result or an error in two places: a
-tool's own failure in `_tools_call`, because the model must read it, and all else in
-`run_handler`.  `respond` then takes the request out of the table, puts a line into the
-Outbox, and `Outbox.flush` writes it, on this thread, with whatever other threads have
-queued meanwhile.
+Finalize.  `Tool.result` turns the return value into content, and `peer.finalize` adds
+what the revision requires.  What was raised instead becomes a result or an error in two
+places: a tool's own failure in `_tools_call`, because the model must read it, and all
+else in `serve_request`.  `respond` then takes the request out of the table, puts a line
+into the Outbox, and `Outbox.flush` writes it, on this thread, with whatever other
+threads have queued meanwhile.
 
     {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":
     "Oslo: sun for 5 days"}],"isError":false}}
 
 The client that sent the line stands on the same Connection.  Its ClientSession holds
 what was negotiated; a Call sends an OutgoingRequest, whose future the reader completes,
-and when the result is "input required" it lets the user's handlers answer and sends
-another.  Server and Client do not name each other: `Client(server)` joins them with two
-pipes.
+and when the result is "input required" the Call lets the user's handlers answer and
+sends another.  Server and Client do not name each other: `Client(server)` joins them
+with two pipes.
 
 Locks.  The state of a connection has one: Connection.lock.  Whoever holds it does not
-wait, write, or call a user's code.  The order: what is held while something begins or
-ends (AsyncRuntime._entering and _running; Client._lock, ClientSession._subscribing and
-_ending), Server._lock, Outbox.writing, Connection.lock, and then one leaf: a pool's,
-the trace's, or that of stderr.
+wait for the peer, write, or call a user's code.  The order: first the locks held while
+something begins, runs or ends (AsyncRuntime._entering and _running; Client._lock,
+ClientSession._subscribing and _ending; CallingThread._serving), then Server._lock,
+Outbox.writing, Connection.lock, and one leaf: a pool's, the trace's, a Process's, or
+that of stderr.
 
     peer          whoever is at the other end of a connection
     connection    two streams, and what is in flight on them
     session       an end of a connection: ServerSession, ClientSession
     handshake revisions, stateless revision    up to 2025-11-25; 2026-07-28
     request       has an id, and gets a response.  A question is a request of the server
-                  to its client; an answer is what the user says to it
+                  to its client; an answer is what the client responds
     reader, standby    the thread that reads; the one that takes over
     subscriber, stream    who is notified of changes; a `subscriptions/listen` request
-    handler       a function of the user's.  A job is what a pool runs
+    handler       a function that the programmer registered.  A job is what a pool runs
     node, problem    a schema that was read; what is wrong with a value
 
 The file is read from top to bottom; no section uses names of a later one:
@@ -117,8 +120,8 @@ The file is read from top to bottom; no section uses names of a later one:
     12 Familiar names  FastMCP's and the official SDK's spellings; may be deleted
     13 Command line  the program in this file
 
-Two ways to read it.  To learn the protocol: sections 1, 3, 7 and 10 (2,600 lines).  To
-find out what a connection waits for: sections 4 and 5 (1,400 lines).  Each section
+Two ways to read it.  To learn the protocol: sections 1, 3, 7 and 10 (2,400 lines).  To
+debug a hang: sections 4 and 5 (1,400 lines).  Each section
 begins with its idea.  "(server/tools)" is a page of modelcontextprotocol.io/
 specification.  How to add a revision or a method stands above METHODS; where handlers
 run, and why, at the head of section 10.
@@ -127,14 +130,13 @@ To vendor it, copy it, under any name: it works from a zip file, twice in one pr
 and under `python -I -S`.  Importing it starts no thread and touches no file.  Keep its
 sha256 beside it.  Changes and licence (MIT) are at the end.
 """
-# ruff: noqa: BLE001, ISC004, RUF022, RUF023, SIM905
+# ruff: noqa: BLE001, ISC004, RUF022, SIM905
 # (Broad `except` clauses are deliberate; lists are grouped by topic; long strings are
 # concatenated implicitly.)
 from __future__ import annotations
 
 import atexit
 import enum
-import io
 import json
 import operator
 import os
@@ -148,22 +150,27 @@ from collections import abc, deque, namedtuple
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar, copy_context
-from functools import cached_property, lru_cache, partial, partialmethod
+from contextvars import ContextVar
+from functools import cached_property, lru_cache, partial, partialmethod, reduce
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 if TYPE_CHECKING:
+    import socket
+    from argparse import Namespace
+    from asyncio import AbstractEventLoop
     from collections.abc import Awaitable, Generator, Iterable, Iterator
     from concurrent.futures import Future
-    from typing import NoReturn
+    from types import FrameType, ModuleType
+    from typing import NoReturn, TextIO
 
     Line = bytes | bytearray
-    Mismatch = tuple[tuple[Any, ...], str, str]
+    Job = Callable[[], object]  # a function without arguments; its result is dropped
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Handler = Callable[..., Any]
 Json = dict[str, Any]
+ByteStream = Any  # a binary stream: read1() or read(); write(), flush()
 
 __version__ = "3.0.0"
 __all__ = [
@@ -218,7 +225,7 @@ MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
 # function is registered.  To add a request to the client, add a row in the three tables
 # that follow, a method of Context (section 10) and one of ANSWER_FUNCTIONS (11).
 Method = namedtuple("Method", "capability list_key cacheable asks inline since until",
-                    defaults=("", "", False, False, False, "", "9999"))  # no last one
+                    defaults=("", "", False, False, False, "", "9999"))  # still there
 LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
 METHODS = {
     "initialize":            Method(inline=True, until=LEGACY),
@@ -306,11 +313,12 @@ PARSE_ERROR = -32700          # the line is not JSON
 INVALID_REQUEST = -32600      # JSON, but not a message; or not at this time
 METHOD_NOT_FOUND = -32601     # unknown, not in this era, or its capability not declared
 INVALID_PARAMS = -32602       # also: unknown tool, prompt; resource in the modern era
-INTERNAL_ERROR = -32603       # a handler failed, except a tool's; a bad response
+INTERNAL_ERROR = -32603       # a handler other than a tool failed; a bad response
 RESOURCE_NOT_FOUND = -32002   # in the modern era it is sent as INVALID_PARAMS
 MISSING_CAPABILITY = -32021   # modern: the client did not declare what is needed
 UNSUPPORTED_VERSION = -32022  # modern: `data` lists what we do support
-MODERN_CODES = (-32020, MISSING_CAPABILITY, UNSUPPORTED_VERSION)  # no others have them
+# Only stateless servers send these; -32020 is "header mismatch", of HTTP.
+MODERN_CODES = (-32020, MISSING_CAPABILITY, UNSUPPORTED_VERSION)
 URL_REQUIRED = -32042         # 2025-11-25 only: the user must visit a URL first
 REQUEST_CANCELLED = -32800    # from LSP: the code of our Cancelled, never sent
 CONTENT_TOO_LARGE = -32801    # our own: a line is longer than max_message_bytes
@@ -374,7 +382,7 @@ class RequestTimeout(TimeoutError):
 
 
 class ConnectionClosed(ConnectionError):
-    """The other end is gone, or this one was closed.
+    """The peer is gone, or this end of the connection was closed.
 
     exit_code: of the server process, negative for a signal; None where it is unknown or
     there is no process.  stderr: the last 8 KB that the process wrote there, as str.
@@ -396,7 +404,7 @@ class Cancelled(BaseException):
 
 
 class Unwind(BaseException):
-    """Ends a handler that has asked; outcome: the result "input required", or McpError.
+    """Ends a handler that has asked; outcome: "input required", or an McpError.
 
     ServerSession.handle catches it; find_unwind finds it in an exception group.
     """
@@ -407,7 +415,7 @@ class Unwind(BaseException):
 
 
 class Stopped(SystemExit):
-    """A signal has ended a server; its argument is the exit status."""
+    """Raised by SIGTERM or Ctrl-C while a server runs, with the exit status."""
 
 
 def method_not_found(method: str) -> McpError:
@@ -433,7 +441,7 @@ JSON_TYPE_NAMES = {str: "a string", dict: "an object", list: "a list",
                    bool: "a boolean"}
 
 
-def require_type(value: Any, required: type, name: str) -> Any:
+def require_type(value: object, required: type, name: str) -> Any:
     """Return the value if it is of this type, or raise McpError(-32602)."""
     if type(value) is not required:
         issue = f"must be {JSON_TYPE_NAMES[required]}"
@@ -451,28 +459,32 @@ def member(params: Json, key: str, required: type) -> Any:
     return required() if value is None else require_type(value, required, key)
 
 
-def check_level(level: Any, name: str) -> str:
+def check_level(level: object, name: str) -> str:
     """Return a log level; McpError(-32602) if there is no such level."""
     if level not in LEVELS:
         issue = f"must be one of {', '.join(LEVELS)}"
         raise invalid_params(f"{name} {issue}", field=name, issue=issue)
-    return level  # type: ignore[no-any-return]
+    return level
 
 
 def error_text(error: BaseException) -> str:
     """The text of an exception for the peer; the traceback stays on stderr."""
+    name = type(error).__name__
     try:
-        return f"{type(error).__name__}: {error}".rstrip(": ")
+        return f"{name}: {error}" if str(error) else name
     except Exception:  # its own __str__ fails
-        return type(error).__name__
+        return name
 
 
 def escape_control(text: str) -> str:
     """The text with control characters made visible, except newline and tab."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1]
-                   for c in text)
+    from unicodedata import category
+
+    # Cf has the marks that turn the direction of writing; but emoji are joined by one.
+    return "".join(ascii(c)[1:-1] if c not in "\n\t\u200d" and category(c) in (
+        "Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text)
 
 
 # -- 3. Messages -----------------------------------------------------------------------
@@ -497,7 +509,7 @@ LINE_START = re.compile(
     rb'(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*,\s*"(result|error|method)"')
 
 
-def encode(message: Any) -> bytes:
+def encode(message: object) -> bytes:
     """Write a message as a line; ValueError, TypeError, RecursionError: not JSON."""
     return to_json_text(message).encode("ascii") + b"\n"
 
@@ -541,12 +553,12 @@ def depth_of(line: Line) -> int:
     return max(accumulate(map(BRACKETS.__getitem__, bare)), default=0)
 
 
-def as_object(value: Any) -> Json:
+def as_object(value: object) -> Json:
     """Return the value if it is an object, else {}: the peer may send anything."""
     return value if type(value) is dict else {}
 
 
-def valid_id(value: Any) -> int | str | None:
+def valid_id(value: object) -> int | str | None:
     """Return a request id or progress token, 1.0 as 1; None for anything else."""
     if type(value) is int or type(value) is str and len(value) <= MAX_ID:
         return value
@@ -604,7 +616,7 @@ def parse_response(message: Json) -> Json:
 # are daemons, so that a handler that never ends does not keep the process alive.
 
 
-def start_thread(name: str, run: Callable[[], Any]) -> threading.Thread | None:
+def start_thread(name: str, run: Job) -> threading.Thread | None:
     """Start a thread; None if none can be started, as at exit since Python 3.12."""
     thread = threading.Thread(target=run, name=name, daemon=True)
     try:
@@ -627,20 +639,20 @@ class ThreadPool:
 
     Invariant: min(jobs, limit - running) <= idle.  A job that is added and a job that
     ends each raise the left side by at most one, so each wakes or starts one thread.
-    A thread that cannot be started is no error: the jobs wait for one that runs, and
-    if none does whoever wanted the thread runs them.
+    If no thread can be started, a running one takes the jobs later; if none is running,
+    the caller runs them.
     """
 
     def __init__(self, name: str, limit: float) -> None:
         self._name, self._limit = name, limit
         self._lock = threading.Lock()  # a leaf; guards the rest
         self._changed = threading.Condition(self._lock)  # there may be a job to take
-        self._jobs: deque[tuple[Callable[[], Any], int]] = deque()
+        self._jobs: deque[tuple[Job, int]] = deque()
         self._running = 0              # jobs, and the guest
         self._idle = 0                 # threads that wait, or are about to, for a job
         self.bytes = 0                 # of memory that waiting and running jobs hold
 
-    def submit(self, job: Callable[[], Any], size: int = 0) -> None:
+    def submit(self, job: Job, size: int = 0) -> None:
         """Run a job as soon as a thread is free.  size: bytes of memory it holds."""
         with self._lock:
             self._jobs.append((job, size))
@@ -648,9 +660,9 @@ class ThreadPool:
         self._provide_thread()
 
     def enter(self) -> bool:
-        """Count the calling thread, a guest with a job of its own, as running.
+        """Count the calling thread as running a job that is not from the queue.
 
-        False if the pool has anything else to do.
+        Returns False, and does nothing, if the pool has anything else to do.
         """
         with self._lock:
             if self._running or self._jobs:
@@ -700,7 +712,7 @@ class ThreadPool:
                     self._idle += 1
                     self.bytes -= size
 
-    def _take(self, wait: bool) -> tuple[Callable[[], Any], int] | None:
+    def _take(self, wait: bool) -> tuple[Job, int] | None:
         with self._lock:
             # A thread that was woken in vain goes on waiting.
             ready = self._changed.wait_for(self._ready, IDLE_SECONDS if wait else 0)
@@ -755,7 +767,7 @@ class CallingThread(ThreadPool):
         self.run_until(lambda: not self._jobs)
 
 
-def read_chunks(stream: Any) -> Iterator[bytes]:
+def read_chunks(stream: ByteStream) -> Iterator[bytes]:
     """The bytes of a binary stream as they arrive, until it ends or breaks."""
     stream = getattr(stream, "buffer", stream)  # what is under a text stream
     read = getattr(stream, "read1", None) or stream.read
@@ -774,8 +786,8 @@ def read_chunks(stream: Any) -> Iterator[bytes]:
 def split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[Line]:
     """Yield lines without their newlines, to one thread at a time.
 
-    Each byte is looked at once, even if a line arrives in many chunks.  What a line has
-    beyond `limit` + 1 bytes, which show that it was exceeded, is dropped as it arrives.
+    Each byte is looked at once, even if a line arrives in many chunks.  At most `limit`
+    + 1 bytes of a line are kept, enough to see that it is too long.
     """
     line = bytearray()
     for chunk in chunks:
@@ -789,7 +801,7 @@ def split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[Line]:
         yield line
 
 
-def make_poll(stream: Any, event: str, otherwise: bool,
+def make_poll(stream: ByteStream, event: str, otherwise: bool,
               ) -> Callable[[float | None], bool]:
     """Make a function that waits some seconds until a stream can be read or written.
 
@@ -806,7 +818,7 @@ def make_poll(stream: Any, event: str, otherwise: bool,
     return lambda seconds: bool(poll.poll(seconds and seconds * 1000))
 
 
-def can_hang_up(stream: Any) -> bool:
+def can_hang_up(stream: ByteStream) -> bool:
     """True if the end of this stream means that the peer has hung up.
 
     A regular file and one in memory merely end.
@@ -830,12 +842,13 @@ def log_exception(heading: str) -> None:
         traceback.format_exception(error_type, error, first or frames)))
 
 
-def user_frame(thread: int) -> Any:
+def user_frame(thread: int) -> FrameType | None:
     """The innermost frame of a thread that is neither ours nor the library's, or None.
 
     So a handler that waits for a lock is shown at its own line, not inside `threading`.
     """
-    skipped = "<", os.path.dirname(threading.__file__), user_frame.__code__.co_filename
+    skipped = ("<frozen", os.path.dirname(threading.__file__),
+               user_frame.__code__.co_filename)
     frame = sys._current_frames().get(thread)
     while frame and (name := frame.f_code.co_filename).startswith(skipped) and (
             "site-packages" not in name):
@@ -879,16 +892,18 @@ class Trace:
 
     def __init__(self, target: str) -> None:
         self._lock = threading.Lock()  # a leaf; guards the next
-        self._requests: dict[Any, tuple[str, float]] = {}
-        self._file: Any = None
+        self._requests: dict[object, tuple[str, float]] = {}
+        self._file: ByteStream = None
         if target == "stderr":
             return
         # Messages may hold secrets: no other user may read the file, or put a symbolic
         # link in its place.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-        self._file = open(os.open(target, flags, 0o600), "ab", buffering=0)  # noqa: SIM115
-        if hasattr(os, "fchmod") and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
-            os.fchmod(self._file.fileno(), 0o600)
+        self._file = open(  # noqa: SIM115
+            os.open(target, flags, 0o600), "ab", buffering=0)
+        fd = self._file.fileno()
+        if hasattr(os, "fchmod") and stat.S_ISREG(os.fstat(fd).st_mode):
+            os.fchmod(fd, 0o600)
 
     def show(self, arrow: str, data: Line) -> None:
         """Show the messages of some lines."""
@@ -898,7 +913,7 @@ class Trace:
             self.note(arrow, line, note)
 
     def note(self, arrow: str, line: Line, note: str = "") -> None:
-        """Show a line that is not a message."""
+        """Write a line with its time; note: what follows it."""
         now = time.time()
         clock = time.strftime("%H:%M:%S", time.localtime(now))
         text = escape_control(line.decode("utf-8", "backslashreplace").rstrip())
@@ -920,8 +935,8 @@ class Trace:
             message = decode(line, MAX_DEPTH)
             key = valid_id(message["id"])
             if "method" in message:
-                # Requests without a response were cancelled, or the peer wants to fill
-                # our memory.
+                # Bounded: a cancelled request never gets a response, and a hostile peer
+                # may send any number.
                 if len(self._requests) > 10000 or len(str(key)) > 1000:
                     self._requests.clear()
                 self._requests[arrow, key] = message["method"], time.perf_counter()
@@ -949,9 +964,8 @@ class Trace:
 #   Reading           which thread reads, and where a handler runs
 #   ConnectionOwner   the callbacks of a connection
 #
-# A thread that holds the lock never waits, writes, or calls foreign code.  The order of
-# locks: Server.lock, Outbox.writing, Connection.lock; then one leaf: that of a pool, of
-# the trace, or of stderr.
+# A thread that holds the lock never waits for the peer or for a handler, never writes,
+# and calls no code of the user's.  The order of locks stands in the module's docstring.
 #
 # The path of a request:
 #
@@ -959,7 +973,7 @@ class Trace:
 #   receive           parses it, and routes each message in it (_route)
 #   enter             the request enters the table `active`
 #   Reading.handle    chooses the thread for its handler
-#   run_handler       calls the owner's `handle`, and responds with its outcome
+#   serve_request     calls the owner's `handle`, and responds with its outcome
 #   respond           queues the response, if the request is still active
 #
 # A response, a cancellation, a timeout and the end of the connection race for a
@@ -968,7 +982,7 @@ class Trace:
 NO_RESPONSE_YET: Any = object()  # returned by a handler whose response is sent later
 
 HIGH_WATER_BYTES = 1 << 20   # with more bytes in the outbox, a handler that sends waits
-MAX_UNREAD_BYTES = 64 << 20  # with more in it we close: the peer does not read
+MAX_UNREAD_BYTES = 64 << 20  # if more than that waits already, we close
 MAX_BACKLOG_BYTES = 16 << 20  # of requests until they end, and of waiting callbacks
 REQUEST_COST = 1024          # bytes that a request costs besides its text
 MAX_REQUESTS = 1000          # of the peer that are active at once
@@ -990,9 +1004,10 @@ class Outbox:
     at once is left to the writer thread.
     """
 
-    def __init__(self, connection: Connection, stream: Any, may_block: bool) -> None:
+    def __init__(self, connection: Connection, stream: ByteStream,
+                 may_block: bool) -> None:
         self._connection, self._may_block = connection, may_block
-        self._stream = getattr(stream, "buffer", stream)
+        self._stream: ByteStream = getattr(stream, "buffer", stream)
         self._writer = ThreadPool("mcp writer", 1)
         self.writing = threading.Lock()   # held by the thread that writes
         self._lines: list[bytes] = []     # Connection.lock guards these
@@ -1002,9 +1017,9 @@ class Outbox:
     def put(self, line: bytes) -> None:
         """Queue a line for the next `flush`.  The caller holds Connection.lock."""
         if line and not self._connection.closed:
+            self._broken |= self._bytes > MAX_UNREAD_BYTES
             self._lines.append(line)
             self._bytes += len(line)
-            self._broken |= self._bytes > MAX_UNREAD_BYTES
 
     def clear(self) -> None:
         """Drop what is queued.  The caller holds Connection.lock."""
@@ -1026,22 +1041,17 @@ class Outbox:
                     return self._writer.submit(partial(self.flush, wait=True))
                 more = bool(self._lines)
         except BaseException:
-            # Ctrl-C may have left half a line written, or the lock held.  We cannot
-            # tell whether we hold it or another thread does, so close in either case.
-            if self.writing.locked():
+            # Ctrl-C may also have left the lock held.  We cannot tell whether we hold
+            # it or another thread does, so close in either case.
+            if self._broken or self.writing.locked():
                 self._writer.submit(self._connection.close)
             raise
         if self._broken:
             self._connection.close()
 
     def is_crowded(self) -> bool:
-        """True if a sender that may block should wait for room."""
+        """True if whoever may block should call flush(wait=True)."""
         return self._bytes > HIGH_WATER_BYTES
-
-    def wait_for_room(self) -> None:
-        """If it is crowded, write all, however long the peer takes to read that."""
-        if self.is_crowded():
-            self.flush(wait=True)
 
     def wait_until_written(self, seconds: float) -> None:
         """Wait until all that is queued now is written, or the time is up."""
@@ -1058,11 +1068,14 @@ class Outbox:
             if not may_block and (self._bytes > 4096 or not self._can_write(0)):
                 return False
             data = b"".join(self._lines)
-            self.clear()
+            self._lines, self._bytes = [], 0
         try:
             self._write(data)
-        except (OSError, ValueError):  # the pipe is broken, or was closed meanwhile
-            self._broken = True
+        except BaseException as error:
+            # Ctrl-C comes before or after a short write, but may cut a long one in two.
+            self._broken |= isinstance(error, Exception) or len(data) > 4096
+            if not isinstance(error, (OSError, ValueError)):
+                raise  # that, or the fault of a user's stream
         return True
 
     @cached_property
@@ -1072,7 +1085,7 @@ class Outbox:
     def _write(self, data: bytes) -> None:
         if data and self._connection.trace:
             self._connection.trace.show(self._connection.arrow_out, data)
-        rest: Any = data
+        rest: bytes | memoryview = data
         while rest and (written := self._stream.write(rest)) != len(rest):
             if written is not None:
                 rest = memoryview(rest)[written:]
@@ -1105,17 +1118,17 @@ class Batch:
 class Timer:
     """Calls functions at their time, on a thread that starts with the first entry.
 
-    Actions run without the lock.  Each must first win its request from a table, so that
-    one that comes too late does nothing.
+    Actions run without the lock.  Each first removes its request from a table, and does
+    nothing if it is gone.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.entries: dict[Any, tuple[float, Callable[[], Any]]] = {}
+        self.entries: dict[object, tuple[float, Job]] = {}
         self._wakes_at: float | None = None  # None: there is no thread yet
         self.changed = threading.Condition(connection.lock)  # or closed
 
-    def set(self, key: Any, when: float, act: Callable[[], Any]) -> None:
+    def set(self, key: object, when: float, act: Job) -> None:
         """Call act() at a time of time.monotonic(), in place of what the key had.
 
         The caller holds Connection.lock.  (An entry that is removed does not wake the
@@ -1148,8 +1161,8 @@ class IncomingRequest:
     It is in Connection.active while something may still be said about it.  A line about
     it is queued under the same lock under which it was found there.  So progress cannot
     follow the response, and a cancelled request stays silent.  (A line that was queued
-    before is still sent.)  The table is searched for the request itself, because the
-    peer may use an id again.
+    before is still sent.)  We compare the object, not only its id, because the peer may
+    use an id again.
 
     id, method, params: as received.  token: the progress token, or None.  sink: the
     outbox or the batch that takes its response.  inline: the reader handles it.
@@ -1158,7 +1171,14 @@ class IncomingRequest:
     thread that runs its handler.
     """
 
-    def __init__(self, connection: Connection, message: Json, sink: Any,
+    cancelled = False
+    cancel_reason: str | None = None
+    thread: int | None = None
+    _hooks: tuple[Job, ...] = ()
+    _progress = float("-inf")
+    _ended = False
+
+    def __init__(self, connection: Connection, message: Json, sink: Outbox | Batch,
                  size: int = 0) -> None:
         self.connection, self.sink = connection, sink
         self.in_batch = sink is not connection.outbox
@@ -1167,21 +1187,15 @@ class IncomingRequest:
         self.params: Json = {} if params is None else params
         meta = self.params.get("_meta") if type(self.params) is dict else None
         self.token = valid_id(meta.get("progressToken")) if type(meta) is dict else None
-        self.cancelled = False
-        self.cancel_reason: str | None = None
         self.inline = connection.owner.is_inline(self.method)
-        self._hooks: tuple[Callable[[], Any], ...] = ()
-        self._progress = float("-inf")
         self._cost = size + REQUEST_COST
-        self._ended = False
-        self.thread: int | None = None
 
     def enter(self) -> bool:
         """Enter the table; False if the connection is closed.
 
-        A request is charged until its job *ends*, cancelled or not: calls that are
-        cancelled at once must not fill memory.  Inline ones end at once; there is
-        always room for them.
+        Its cost is released when its handler returns or it is answered, but not when it
+        is cancelled: else calls that are cancelled at once could fill memory.  For an
+        inline request there is always room, because it ends at once.
 
         Raises:
             McpError: there are too many, or the id is in use.
@@ -1198,14 +1212,16 @@ class IncomingRequest:
             connection.active[self.id] = self
         return True
 
-    def end(self) -> None:
+    def job_ended(self) -> None:
         """The job of this request has ended, whatever became of the request."""
-        with self.connection.lock:
+        connection = self.connection
+        with connection.lock:
             self.thread, self._ended = None, True
-            if self.connection.active.get(self.id) is not self:  # it may stay open
-                self._release()
+            if self._cost and connection.active.get(self.id) is not self:
+                self._release()  # a stream stays, and is released when it is answered
             if self.cancelled:
-                self.connection.timer.entries.pop(self, None)
+                connection.timer.entries.pop(self, None)
+            connection.reading.handler_ended(self)
 
     def notify(self, method: str, params: Json, may_block: bool = True) -> None:
         """Send a notification about this request, unless it has left the table."""
@@ -1219,14 +1235,19 @@ class IncomingRequest:
         """
         if self.token is None or not progress > self._progress:
             return
-        params = {"progressToken": self.token, "progress": progress, "total": total,
-                  "message": message}
-        line = encode(notification(PROGRESS, {
-            key: value for key, value in params.items() if value is not None}))
-        self._send(line, progress=progress, may_block=may_block)
+        params: Json = {"progressToken": self.token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        self._send(encode(notification(PROGRESS, params)), progress=progress,
+                   may_block=may_block)
 
     def respond(self, **outcome: Any) -> None:
         """Send `result=` or `error=`, unless the request has left the table."""
+        if os.getpid() != self.connection.pid:
+            os._exit(0)  # a child that the handler has forked: only this thread is in
+            # it, and one of the others may have held the lock
         try:
             line = encode({"jsonrpc": "2.0", "id": self.id, **outcome})
         except Exception as error:  # a user's dict subclass may raise anything
@@ -1239,8 +1260,6 @@ class IncomingRequest:
               progress: float | None = None) -> None:
         outbox = self.connection.outbox
         may_block = may_block and not self.inline  # the reader must not block
-        if may_block:
-            outbox.wait_for_room()
         with self.connection.lock:
             if self.connection.active.get(self.id) is not self:
                 return
@@ -1251,9 +1270,9 @@ class IncomingRequest:
             if last:
                 self._leave(answered=True)
             (self.sink if last else outbox).put(line)
-        outbox.flush(may_block)
+        outbox.flush(may_block, wait=may_block and outbox.is_crowded())
 
-    def cancel(self, reason: Any = None) -> bool:
+    def cancel(self, reason: object = None) -> bool:
         """End the request without a response; False if it has left the table."""
         connection = self.connection
         with connection.lock:
@@ -1274,7 +1293,7 @@ class IncomingRequest:
             hook()
         return True
 
-    def on_cancel(self, hook: Callable[[], Any]) -> None:
+    def on_cancel(self, hook: Job) -> None:
         """Call the hook once when the request is cancelled, or now if it has been."""
         with self.connection.lock:
             if not self.cancelled:
@@ -1289,7 +1308,7 @@ class IncomingRequest:
     def _leave(self, answered: bool = False) -> None:  # Connection.lock is held
         connection = self.connection
         del connection.active[self.id]
-        if self._ended or answered:  # whoever has the response may send the next one
+        if self._ended or answered:  # now: who receives it may send the next one
             self._release()
         if not connection.active and connection.eof.is_set():
             connection.idle.notify_all()
@@ -1303,7 +1322,7 @@ class IncomingRequest:
 
 
 @lru_cache(maxsize=1)
-def future_class() -> Any:
+def future_class() -> type[Future[Any]]:
     """concurrent.futures.Future; the first request imports it, which takes 6 ms."""
     from concurrent.futures import Future
 
@@ -1341,7 +1360,7 @@ class OutgoingRequest:
     def __init__(self, method: str, *, label: str = "", on_progress: Any = None,
                  timeout: float | None = None, last_deadline: float = float("inf"),
                  ) -> None:
-        self.id: Any = object()  # an integer when it is sent
+        self.id: object = object()  # an integer when it is sent
         self.method, self.label = method, label or method  # label: its name in errors
         self.future: Future[Json] = future_class()()
         self.on_progress = on_progress
@@ -1366,28 +1385,29 @@ class OutgoingRequest:
 class OutgoingRequests:
     """Our requests that wait for a response, by id; the caller holds Connection.lock.
 
-    A request is in the table or not.  What waits for something else than a response,
+    A request is in the table or not.  What waits for anything other than a response,
     such as an answer of the user, may be there too, under a key that is not an id: so
     it has a deadline, and ends with the connection.
     """
 
-    def __init__(self, timer: Timer, expire: Callable[[Any], Any]) -> None:
+    def __init__(self, timer: Timer,
+                 expire: Callable[[OutgoingRequest], object]) -> None:
         self._timer, self._expire = timer, expire
-        self._table: dict[Any, OutgoingRequest] = {}
-        self._questions: set[Any] = set()  # that our user is answering
+        self._table: dict[object, OutgoingRequest] = {}
+        self._questions: set[object] = set()  # that our user is answering
 
     def add(self, request: OutgoingRequest) -> None:
         self._table[request.id] = request
         self.restart(request)
 
-    def find(self, request_id: Any) -> OutgoingRequest | None:
+    def find(self, request_id: object) -> OutgoingRequest | None:
         # Some servers return id 1 as "1".  The slice bounds int() on hostile input.
         if type(request_id) is str and request_id.isdecimal():
             number = int(request_id[:20])
             request_id = number if str(number) == request_id else request_id
         return self._table.get(valid_id(request_id))
 
-    def pop(self, key: Any) -> OutgoingRequest | None:
+    def pop(self, key: object) -> OutgoingRequest | None:
         """Remove a request: who gets it here acts on it."""
         self._timer.entries.pop(key, None)
         return self._table.pop(key, None)
@@ -1395,12 +1415,12 @@ class OutgoingRequests:
     def pop_all(self) -> list[OutgoingRequest]:
         return [request for key in list(self._table) if (request := self.pop(key))]
 
-    def suspend(self, question: Any) -> None:
+    def suspend(self, question: object) -> None:
         """Suspend all timeouts, but no last deadline: the server waits for our user."""
         self._questions.add(question)
         self.restart(*self._table.values())
 
-    def resume(self, question: Any) -> None:
+    def resume(self, question: object) -> None:
         """Restart the timeouts: the question has its answer, or was cancelled."""
         self._questions.discard(question)
         self.restart(*self._table.values())
@@ -1427,8 +1447,8 @@ class Reading:
 
     One reader at a time: `_reader` changes only under the lock, and, but for the first,
     only while `_current` is set; the reader clears `_current` under the lock before it
-    looks at `_reader`.  No stall is missed: a standby that sleeps implies that no
-    request runs here, and a request that starts wakes it.
+    looks at `_reader`.  No stall is missed: the standby sleeps only while the reader
+    runs no handler, and `handler_begins` wakes it.
 
     Clients and threaded=False use the same loop without a standby.  Where no thread can
     be started, the thread that serves reads (`read_here`), and one that waits for its
@@ -1457,7 +1477,7 @@ class Reading:
         while (line := self._connection.next_line()) is not None:
             self._connection.receive(line)
             pool.run_waiting()
-        self._connection.end()
+        self._connection.drain_and_close()
 
     def handle(self, request: IncomingRequest) -> None:
         """Run the handler of a request, here or on another thread.
@@ -1466,14 +1486,14 @@ class Reading:
         """
         connection = self._connection
         if request.inline:
-            connection.run_handler(request)
+            connection.serve_request(request)
         elif self._shared and not request.in_batch and connection.pool.enter():
             try:
-                self._run_handler(request)
+                connection.serve_request(request)
             finally:
                 connection.pool.leave()
         else:
-            connection.pool.submit(partial(self._run_handler, request))
+            connection.pool.submit(partial(connection.serve_request, request))
 
     def hand_over(self, request: IncomingRequest) -> None:
         """Let the standby read, if this request's handler, about to block, keeps us."""
@@ -1503,7 +1523,7 @@ class Reading:
         while self._reader == me and not (future and future.done()):
             line = connection.next_line()
             if line is None:
-                return connection.hang_up() if future else connection.end()
+                return connection.hang_up() if future else connection.drain_and_close()
             connection.receive(line)
 
     def _stand_by(self) -> bool:
@@ -1516,46 +1536,48 @@ class Reading:
                 # request would have to wake this thread.
                 self._asleep = self._current is None and self._since == since
             self._standby = self._asleep = False
+            # Ours is read to its end, also if we closed before the first look.
+            unread = self._reader is None and bool(self._connection.own_reader)
             self._reader, self._current = threading.get_ident(), None
-            return not self._connection.closed
+            return unread or not self._connection.closed
 
     def _is_free(self) -> bool:
         """True if nobody reads, or one request keeps the reader for long."""
         return self._reader is None or self._current is not None and (
             time.monotonic() - self._since >= LOOK_SECONDS)
 
-    def _run_handler(self, request: IncomingRequest) -> None:
-        # In a pool the reader is found only where no other thread could be started.
-        is_reader = self._shared and self._reader == threading.get_ident()
-        if is_reader:
-            self._watch(request)
-        self._connection.run_handler(request)
-        if is_reader:
-            with self._connection.lock:
-                if self._current is request:
-                    self._current = None
+    def handler_begins(self, request: IncomingRequest) -> None:
+        """Note that a handler begins on the reader, so that the standby can take over.
 
-    def _watch(self, request: IncomingRequest) -> None:
-        """See that a standby takes over if this request keeps the reader for long."""
-        with self._connection.lock:
-            self._current, self._since = request, time.monotonic()
-            if not self._standby:
-                self._standby = bool(start_thread("mcp reader", self._run))
-            elif self._asleep:
-                self._asleep = False
-                self.changed.notify()
+        The caller holds Connection.lock.  (A pool's job runs on the reader only where
+        no other thread could be started.)
+        """
+        if not self._shared or self._reader != request.thread or request.inline:
+            return
+        self._current, self._since = request, time.monotonic()
+        if not self._standby:
+            self._standby = bool(start_thread("mcp reader", self._run))
+        elif self._asleep:
+            self._asleep = False
+            self.changed.notify()
+
+    def handler_ended(self, request: IncomingRequest) -> None:
+        """The caller holds Connection.lock."""
+        if self._current is request:
+            self._current = None
 
 
 class ConnectionOwner(Protocol):
     """The callbacks of a connection, of a ServerSession or a ClientSession.
 
-    The reader calls them, so they must not block, except `handle`.
+    Mostly the reader calls them, so they must not block, except `handle`.
     """
 
     def handle(self, request: IncomingRequest) -> Any:
         """Return the result of a request, or NO_RESPONSE_YET; raise what is an error.
 
-        Called on a thread of the pool unless the request is inline.
+        Called on the reader if nothing else runs or the request is inline, else on a
+        thread of the pool.
         """
 
     def is_inline(self, method: str) -> bool:
@@ -1600,16 +1622,18 @@ class Connection:
     It knows two notifications, cancelled and progress, and that `initialize` is never
     cancelled.  All other methods are the owner's.
 
-    pool: where handlers run.  shared: the reader runs handlers too, see Reading.
+    pool: where handlers run that the reader does not.  own_reader: the reader is closed
+    at the end.
     responds: whether requests of the peer are answered; a client of a stateless server
     answers none.  drain_seconds: time for running handlers when the peer has hung up.
-    `eof` is set when it has, `closed` when we have closed, `done` after that.
+    At the end `eof` is set (the peer has hung up), handlers may finish, `closed` is
+    set, what still runs is cancelled, and `done` is set.
     """
 
     responds = True
 
-    def __init__(self, owner: ConnectionOwner, reader: Any, writer: Any, *,
-                 is_server: bool, own_reader: bool, pool: ThreadPool | CallingThread,
+    def __init__(self, owner: ConnectionOwner, reader: ByteStream, writer: ByteStream,
+                 *, is_server: bool, own_reader: bool, pool: ThreadPool | CallingThread,
                  drain_seconds: float = 0.0, max_message_bytes: int = 16 << 20,
                  max_depth: int = MAX_DEPTH) -> None:
         self.owner, self.pool, self._is_server = owner, pool, is_server
@@ -1620,15 +1644,15 @@ class Connection:
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self._max_message_bytes = max_message_bytes
         self._lines = split_lines(read_chunks(reader), max_message_bytes)
-        self._reader_to_close = reader if own_reader else None
+        self.own_reader = reader if own_reader else None
         self.threaded = not isinstance(pool, CallingThread)
         self.callbacks = ThreadPool("mcp callbacks", 1)
         self.trace: Trace | None = None
 
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self.lock = threading.RLock()    # guards what stands at the head of the section
         self.closed = False
-        self.active: dict[Any, IncomingRequest] = {}
+        self.active: dict[object, IncomingRequest] = {}
         self.held = 0                    # bytes that requests are charged
         self.idle = threading.Condition(self.lock)  # no request is active after `eof`
         self.outbox = Outbox(self, writer, is_server)
@@ -1666,9 +1690,9 @@ class Connection:
         return not self.threaded and isinstance(error, (KeyboardInterrupt, Stopped))
 
     def check_room(self, cost: int = 0) -> None:  # the caller holds lock
-        """McpError if there is no room for something else that the peer makes us keep.
+        """Raise McpError if another `cost` bytes would exceed what the peer may hold.
 
-        Whoever keeps it adds its cost to `held`.
+        Whoever keeps them adds the cost to `held`.
         """
         if len(self.active) >= MAX_REQUESTS or (
                 self.held and self.held + cost > MAX_BACKLOG_BYTES):
@@ -1685,7 +1709,7 @@ class Connection:
         """Send a message; ValueError or TypeError if it is not JSON."""
         self._put(self.outbox, encode(message), may_block)
 
-    def _put(self, sink: Any, line: bytes, may_block: bool = False) -> None:
+    def _put(self, sink: Outbox | Batch, line: bytes, may_block: bool = False) -> None:
         with self.lock:
             sink.put(line)
         self.outbox.flush(may_block)  # the reader must not block in a full pipe
@@ -1753,7 +1777,7 @@ class Connection:
         line = next(self._lines, None)
         # After close() we read a stream that is ours to its end: the peer must not
         # block in a full pipe, and the end shows that it has closed.
-        return None if self.closed and self._reader_to_close is None else line
+        return None if self.closed and self.own_reader is None else line
 
     def receive(self, line: Line) -> None:
         """Act on a line."""
@@ -1785,7 +1809,8 @@ class Connection:
         for element in message:
             self._route(element, line, batch, len(line) // len(message))
 
-    def _route(self, message: Any, line: Line, sink: Any, size: int) -> None:
+    def _route(self, message: Any, line: Line, sink: Outbox | Batch, size: int,
+               ) -> None:
         try:
             kind = classify(message)
             self.heard = True
@@ -1816,21 +1841,24 @@ class Connection:
         else:
             self._send_error(message, error, line, self.outbox)
 
-    def _send_error(self, message: Any, error: McpError, line: Line,
-                    sink: Any) -> None:
+    def _send_error(self, message: object, error: McpError, line: Line,
+                    sink: Outbox | Batch) -> None:
         """Answer a message that cannot be accepted.
 
-        A client sends nothing: two clients could send errors to each other for ever.
+        A client answers requests alone: two clients could send errors to each other for
+        ever.
         """
         response = b""
-        if not self._is_server:
+        members = as_object(message)
+        request_id = valid_id(members.get("id"))
+        if not self._is_server and (request_id is None or "method" not in members):
             self.owner.handle_stray_line(line)
         elif looks_like_http(line, len(line) > self._max_message_bytes):
             self.close()  # a web page sends to a port that somebody serves: run nothing
             return
         else:  # id null is JSON-RPC 2.0, though not in MCP's schemas
             response = encode({"jsonrpc": "2.0", "error": error.to_json(),
-                               "id": valid_id(as_object(message).get("id"))})
+                               "id": request_id})
         self._put(sink, response)
 
     def _handle_response(self, message: Json, line: Line) -> None:
@@ -1879,7 +1907,8 @@ class Connection:
                 request.progress = progress
                 self.requests_out.restart(request)
         if request and request.on_progress and not self.crowded():
-            # A request that the callback thread waits for could never come first.
+            # If the callback thread itself waits for this request, its response must
+            # not be queued behind callbacks.
             request.ordered = not request.by_callback
             self.callbacks.submit(partial(
                 request.on_progress, progress, params.get("total"),
@@ -1887,7 +1916,7 @@ class Connection:
 
     # -- serving
 
-    def run_handler(self, request: IncomingRequest) -> None:
+    def serve_request(self, request: IncomingRequest) -> None:
         """Call the owner's handler for a request, and send its outcome."""
         result = None
         try:
@@ -1895,10 +1924,8 @@ class Connection:
                 if request.cancelled:
                     return
                 request.thread = threading.get_ident()
+                self.reading.handler_begins(request)
             result = self.owner.handle(request)
-            if self.threaded and os.getpid() != self._pid:
-                os._exit(0)  # a forked child: only this thread is in it, and one of the
-                # others may have held the lock
             if result is not NO_RESPONSE_YET:
                 request.respond(result=result)
         except McpError as error:
@@ -1914,7 +1941,7 @@ class Connection:
             text = self.owner.error_text(error)
             request.respond(error=McpError(INTERNAL_ERROR, text).to_json())
         finally:
-            request.end()
+            request.job_ended()
 
     # -- ending
 
@@ -1922,11 +1949,11 @@ class Connection:
         """True if the error merely reports that the peer hung up while we waited."""
         return self.eof.is_set() and isinstance(error, ConnectionClosed)
 
-    def end(self) -> None:
+    def drain_and_close(self) -> None:
         """The peer has hung up: let handlers finish for some time, then close."""
         self.hang_up()
-        if self._reader_to_close:
-            self._reader_to_close.close()
+        if self.own_reader:
+            self.own_reader.close()
         deadline = time.monotonic() + self._drain_seconds
         with self.lock:
             self.idle.wait_for(lambda: not self.active, self._drain_seconds)
@@ -1981,10 +2008,10 @@ AT_START = "sys.stderr"  # the default of `stderr=`: what that is when a server 
 MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that we keep until it is passed on
 
 streams_taken = threading.Lock()  # held while a server uses stdin and stdout
-private_files: set[Any] = set()  # files that a forked child must not keep open
+private_files: set[ByteStream] = set()  # files that a forked child must not keep open
 
 
-def close_in_forked_children(*files: Any) -> None:
+def close_in_forked_children(*files: ByteStream) -> None:
     """Close these files in forked children.
 
     A pipe that a child also holds does not end when we close it.
@@ -1999,7 +2026,7 @@ def close_in_forked_children(*files: Any) -> None:
 
 
 @contextmanager
-def stdio_server() -> Iterator[tuple[Any, Any]]:
+def stdio_server() -> Iterator[tuple[ByteStream, ByteStream]]:
     """Take stdin and stdout for a server: `with stdio_server() as (reader, writer):`.
 
     Meanwhile everything printed goes to stderr; at the end both are restored.  Take
@@ -2083,7 +2110,7 @@ class Signals:
                 signal.signal(number, partial(self._stop, status))
                 self._restore.callback(signal.signal, number, before or signal.SIG_DFL)
 
-    def _stop(self, status: int, *_: Any) -> None:
+    def _stop(self, status: int, *_: object) -> None:
         raise Stopped(status)
 
     def __exit__(self, *exc: object) -> None:
@@ -2118,8 +2145,10 @@ def resolve_command(target: Any, env: dict[str, str] | None, cwd: str | None,
     if isinstance(target, dict):
         if type(target.get("command")) is not str:
             raise ValueError(f"an entry needs a command; it has {[*target]}")
-        # Configurations also hold numbers.
-        argv = [target["command"], *map(str, target.get("args") or ())]
+        args = target.get("args") or ()
+        if isinstance(args, str):
+            raise TypeError(f"the args of an entry are a list: {args.split()}")
+        argv = [target["command"], *map(str, args)]  # configurations also hold numbers
         extra = {key: str(value) for key, value in (target.get("env") or {}).items()}
         return argv, {**extra, **(env or {})}, cwd or target.get("cwd")
     if isinstance(target, (str, os.PathLike)):
@@ -2181,7 +2210,7 @@ def import_hint(stderr: str) -> str:
                  if text in stderr), "")
 
 
-def windows_job(popen: Any) -> Callable[[], Any]:
+def windows_job(popen: Any) -> Job:
     """Return a function that ends a process together with all that it has started."""
     import ctypes
     import weakref
@@ -2194,13 +2223,13 @@ def windows_job(popen: Any) -> Callable[[], Any]:
     return partial(kernel.TerminateJobObject, job, 1)
 
 
-def pipe_streams() -> tuple[Any, Any]:
+def pipe_streams() -> tuple[ByteStream, ByteStream]:
     reader, writer = os.pipe()
     return open(reader, "rb", buffering=0), open(writer, "wb", buffering=0)
 
 
 class StreamPair:
-    """The two streams of a server that we did not start; a Process is one that we did.
+    """Streams to a server that we did not start.  A Process is one that we did.
 
     host: where the handlers of a Server in this process run, if that is on the thread
     that waits.
@@ -2209,7 +2238,7 @@ class StreamPair:
     stderr_tail, exit_code, quiet = "", None, False
     host: CallingThread | None = None
 
-    def __init__(self, reader: Any, writer: Any) -> None:
+    def __init__(self, reader: ByteStream, writer: ByteStream) -> None:
         self.reader, self.writer = reader, writer
 
     def watch(self, connection: Connection) -> None:
@@ -2371,7 +2400,7 @@ class Process(StreamPair):
         self._wait_for_sink()
 
     def _close_stdin(self, writing: threading.Lock, seconds: float) -> None:
-        # Not while a thread writes: if it is stuck in a full pipe the signals free it.
+        # Not while another thread writes; if it is stuck, the signals free it.
         if writing.acquire(timeout=seconds):
             try:
                 self.writer.close()
@@ -2410,7 +2439,7 @@ class Process(StreamPair):
 STATE_SECONDS = 900     # how long a requestState can be used
 
 
-def declares(capabilities: Any, name: str) -> bool:
+def declares(capabilities: object, name: str) -> bool:
     """True if a capability is declared; for "a.b" also its member b.
 
     Some servers declare `true` in place of an object.
@@ -2424,15 +2453,11 @@ def declares(capabilities: Any, name: str) -> bool:
 
 
 def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
-    """The capability that a request to a client needs but it has not declared, or {}.
-
-    version: "" before the handshake.
-    """
+    """The capability that a request needs and the client has not declared; or {}."""
     capability, detail = CLIENT_REQUESTS[method], ""
     if capability == "elicitation":
-        detail = params.get("mode") or "form"
-        modes = REVISIONS[version].elicitation_modes if version else "form url"
-        if detail not in modes.split():
+        detail = str(params.get("mode") or "form")
+        if detail not in REVISIONS[version].elicitation_modes.split():
             declared = {}
         elif declared.get(capability) in ({}, True):
             declared = {capability: {"form": {}}}  # client/elicitation: "equivalent"
@@ -2443,45 +2468,15 @@ def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
     return {capability: {detail: {}} if detail else {}}
 
 
-def undeclared_text(capabilities: Json, version: str) -> str:
-    """Why these capabilities of the client cannot be used."""
-    if "elicitation" in capabilities and version and (
-            not REVISIONS[version].elicitation_modes):
-        return f"Revision {version} has no elicitation"
-    return "The client did not declare the capability: " + ", ".join(capabilities)
-
-
-class Question(Generic[T]):
-    """A request to the client.
-
-    read(answer) converts the answer for the handler; ValueError if it is invalid.
-    """
-
-    __slots__ = ("method", "params", "_read")
-
-    def __init__(self, method: str, params: Json, read: Callable[[Json], T]) -> None:
-        self.method, self.params, self._read = method, params, read
-
-    def read(self, key: str, answer: Any) -> T:
-        """What the handler gets.
-
-        Raises:
-            McpError: the answer does not fit the question.
-        """
-        try:
-            return self._read(answer)
-        except ValueError as error:
-            raise invalid_params(f"The answer to {key} does not fit: {error}",
-                                 **first_problem(error, key)) from None
-
-
 class Peer:
-    """What a server knows of its client; the attributes are as Context shows them.
+    """What a server knows of its client; see Context for the public attributes.
 
-    subscriptions: what the client is notified of, as (method, URI or None).
+    subscriptions: what the client is notified of, as (method, URI or None).  steps:
+    what `once` keeps until the handler runs again; None if it never does.
     """
 
     stateless = False
+    steps: Json | None = None
 
     def __init__(self, server: Server, connection: Connection) -> None:
         self._server, self.connection = server, connection
@@ -2491,9 +2486,9 @@ class Peer:
         self.level: str | None = None
         self.subscriptions: set[tuple[str, str | None]] = set()
 
-    def bad_arguments_error(self, error: ValueError) -> Exception:
-        """The error for bad arguments of a tool: a result with `isError`, or not."""
-        if REVISIONS[self.version].bad_arguments_are_results:
+    def bad_arguments(self, error: ValueError, of_tool: bool) -> Exception:
+        """The error for bad arguments; for those of a tool it may be a result."""
+        if of_tool and REVISIONS[self.version].bad_arguments_are_results:
             return ToolError(str(error))
         return invalid_params(str(error), **first_problem(error, "arguments"))
 
@@ -2506,6 +2501,10 @@ class Peer:
         """Send a notification that belongs to no request; does not block."""
         self.connection.send(notification(method, params), may_block=False)
 
+    def translate(self, error: McpError) -> McpError:
+        """The error as it is sent in this era."""
+        return error
+
     def _check_method(self, method: str) -> Method | None:
         """The row of a method, None for a custom one.
 
@@ -2514,7 +2513,7 @@ class Peer:
         """
         row = METHODS.get(method)
         if row is None:
-            known = self._server._has_method(method)
+            known = method in self._server._methods
         else:  # dates are compared as text
             known = row.since <= self.version <= row.until and (
                 not row.capability
@@ -2528,15 +2527,20 @@ class Peer:
         return {"capabilities": dict(self._server._capabilities),
                 **({"instructions": instructions} if instructions else {})}
 
-    def _undeclared(self, questions: dict[str, Question[Any]]) -> Json:
-        """The capabilities that the questions need and the client did not declare."""
+    def _check_declared(self, questions: dict[str, Question[Any]]) -> None:
+        """McpError if questions need what the client did not declare."""
         missing: Json = {}
         for question in questions.values():
-            for capability, details in undeclared(
-                    question.method, question.params, self.client_capabilities,
-                    self.version).items():
-                missing.setdefault(capability, {}).update(details)
-        return missing
+            if question.method in CLIENT_REQUESTS:
+                needed = undeclared(question.method, question.params,
+                                    self.client_capabilities, self.version)
+                for capability, details in needed.items():
+                    missing.setdefault(capability, {}).update(details)
+        if missing:
+            code = MISSING_CAPABILITY if self.stateless else INVALID_REQUEST
+            raise McpError(code, "The client did not declare, or "
+                           f"revision {self.version} does not have: "
+                           f"{', '.join(missing)}", {"requiredCapabilities": missing})
 
 
 class SessionPeer(Peer):
@@ -2561,11 +2565,10 @@ class SessionPeer(Peer):
         """
         version = require_type(params.get("protocolVersion"), str, "protocolVersion")
         info = member(params, "clientInfo", dict)
-        capabilities = member(params, "capabilities", dict)
+        self.client_capabilities = member(params, "capabilities", dict)
         # If we do not have the client's version we offer another, without an error.
-        self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
+        self.version = version if version in LEGACY_VERSIONS else LEGACY
         self.client_info, self.level = info, self._server._first_level
-        self.client_capabilities = capabilities
         description = self._description()
         # The client may rely on what we declare now.
         self.subscriptions |= {
@@ -2582,46 +2585,25 @@ class SessionPeer(Peer):
             return {**result, "structuredContent": {"result": value}, "_meta": meta}
         return result
 
-    def translate(self, error: McpError) -> McpError:
-        """The error as it is sent in this era."""
-        return error
-
     def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
             timeout: float | None) -> Json:
         """Send the questions and wait; {key: what Question.read returns}."""
-        missing = self._undeclared(questions)
-        if missing:
-            text = undeclared_text(missing, self.version)
-            raise McpError(INVALID_REQUEST, text, missing)
-        answers = self.call(request, {
-            key: (question.method, question.params)
-            for key, question in questions.items()}, timeout)
-        return {key: question.read(key, answers[key])
-                for key, question in questions.items()}
-
-    def call(self, request: IncomingRequest, calls: dict[str, tuple[str, Json]],
-             timeout: float | None) -> Json:
-        """Send requests on behalf of one of the client's; wait for their results."""
+        self._check_declared(questions)
         connection = self.connection
         connection.reading.hand_over(request)
         sent: dict[str, OutgoingRequest] = {}
         try:
-            for key, (method, params) in calls.items():
-                sent[key] = connection.send_request(
-                    OutgoingRequest(method, timeout=timeout), params, with_token=True)
+            for key, question in questions.items():
+                sent[key] = connection.send_request(OutgoingRequest(
+                    question.method, timeout=timeout), question.params, with_token=True)
                 request.on_cancel(partial(connection.cancel, sent[key]))
             for waited in sent.values():
                 connection.reading.read_until(waited.future)
-            return {key: result_of(waited.future) for key, waited in sent.items()}
+            return {key: question.read(key, result_of(sent[key].future))
+                    for key, question in questions.items()}
         finally:  # if one fails, cancel the others
             for waited in sent.values():
                 connection.cancel(waited)
-
-    def steps(self) -> Json:
-        return {}  # the handler does not run again in this era
-
-    def allows_batches(self) -> bool:
-        return bool(self.version) and REVISIONS[self.version].batches
 
 
 class RequestPeer(Peer):
@@ -2636,13 +2618,13 @@ class RequestPeer(Peer):
     def __init__(self, server: Server, request: IncomingRequest) -> None:
         super().__init__(server, request.connection)
         self._request = request
-        # What requestState holds: the answers so far, and the results of `once`.
-        self._state: Json = {"answers": {}, "steps": {}}
-        self._binding = ""  # the request that a state is valid for, see _bind
+        # What requestState holds, and the request that it is valid for.
+        self._answers: Json = {}
+        self.steps: Json = {}
+        self._binding = ""
 
     def validate(self, request: IncomingRequest) -> None:
-        params = request.params
-        meta = params["_meta"]
+        meta = request.params["_meta"]
         self.version = require_type(meta.get(META_VERSION), str, META_VERSION)
         if self.version not in MODERN_VERSIONS:
             raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", {
@@ -2655,10 +2637,26 @@ class RequestPeer(Peer):
             check_level(self.level, META_LOG_LEVEL)
         row = self._check_method(request.method)
         if row and row.asks:
-            # A client without capabilities cannot be asked, so nothing is bound.
-            if self.client_capabilities or "requestState" in params:
-                self._bind(request.method, params)
-            self._restore(params)
+            self._restore(request.method, request.params)
+
+    def _restore(self, method: str, params: Json) -> None:
+        """Continue from the state of the last round, with the answers of this one.
+
+        Unsolicited answers, which come without a state, are accepted too.
+        """
+        token = params.get("requestState")
+        self._answers = member(params, "inputResponses", dict)
+        # A client without capabilities cannot be asked, and so needs no state.
+        if self.client_capabilities or token is not None:
+            # Now, because the handler may change its arguments.
+            bound = {key: value for key, value in params.items()
+                     if key not in ("_meta", "inputResponses", "requestState")}
+            self._binding = json.dumps([self._server.name, method, bound],
+                                       sort_keys=True)
+        if token is not None:
+            state = verify_state(self._server._state_secret, token, self._binding)
+            self._answers, self.steps = {
+                **self._answers, **state["answers"]}, state["steps"]
 
     def describe(self, params: Json) -> Json:
         """The result of `server/discover` (basic/discover)."""
@@ -2678,8 +2676,7 @@ class RequestPeer(Peer):
         code = error.code
         if code == RESOURCE_NOT_FOUND:
             code = INVALID_PARAMS
-        elif code == URL_REQUIRED or code in RESERVED_CODES and (
-                code not in MODERN_CODES):
+        elif code in RESERVED_CODES and code not in MODERN_CODES:
             code = INTERNAL_ERROR
         return error if code == error.code else McpError(
             code, error.message, error.data)
@@ -2692,53 +2689,23 @@ class RequestPeer(Peer):
         it.  See basic/patterns/mrtr.
         """
         row = METHODS.get(request.method)
-        if not (row and row.asks):  # basic/patterns/mrtr: "on any other", MUST NOT
-            raise McpError(INVALID_REQUEST, f"{request.method} cannot ask the client")
-        missing = self._undeclared(questions)
-        if missing:
-            text = undeclared_text(missing, self.version)
-            raise Unwind(McpError(MISSING_CAPABILITY, text,
-                                  {"requiredCapabilities": missing}))
-        given = self._state["answers"]
         try:
-            answers = {key: question.read(key, given[key])
-                       for key, question in questions.items() if key in given}
+            if not (row and row.asks):  # basic/patterns/mrtr: "on any other", MUST NOT
+                raise McpError(INVALID_REQUEST,
+                               f"{request.method} cannot ask the client")
+            self._check_declared(questions)
+            answers = {key: question.read(key, self._answers[key])
+                       for key, question in questions.items() if key in self._answers}
         except McpError as error:
             raise Unwind(error) from None
         requests = {key: {"method": question.method, "params": question.params}
                     for key, question in questions.items() if key not in answers}
         if not requests:
             return answers
-        raise Unwind({
-            "resultType": "input_required", "inputRequests": requests,
-            "requestState": self._server._signer.sign(self._state, self._binding)})
-
-    def _restore(self, params: Json) -> None:
-        """Continue from the state of the last round, with the answers of this one.
-
-        Answers that come before they were asked for, and so without a state, count too.
-        """
-        given = member(params, "inputResponses", dict)
-        if params.get("requestState") is not None:
-            state = self._server._signer.verify(params["requestState"], self._binding)
-            if state is None:
-                raise invalid_params("requestState is not valid for this request",
-                                     field="requestState", issue="not valid here")
-            self._state = state
-        self._state["answers"] = {**given, **self._state["answers"]}
-
-    def _bind(self, method: str, params: Json) -> None:
-        """Note the method and the arguments that a state is valid for.
-
-        This comes before the handler runs, which may change its arguments.
-        """
-        bound = {key: value for key, value in params.items()
-                 if key not in ("_meta", "inputResponses", "requestState")}
-        self._binding = json.dumps([self._server.name, method, bound], sort_keys=True)
-
-    def steps(self) -> Json:
-        """The results of `once`; Context adds to this dict, which is then signed."""
-        return self._state["steps"]  # type: ignore[no-any-return]
+        token = sign_state(self._server._state_secret, {
+            "answers": self._answers, "steps": self.steps}, self._binding)
+        raise Unwind({"resultType": "input_required", "inputRequests": requests,
+                      "requestState": token})
 
     def listen(self, params: Json) -> Json:
         """Subscribe to those of the requested notifications that this server declares.
@@ -2771,39 +2738,34 @@ class RequestPeer(Peer):
             self._request.method, self._marked({})))
 
 
-class StateSigner:
-    """Signs state that passes through a client (basic/patterns/mrtr, requirement 4).
+# State passes through a client signed, not encrypted (basic/patterns/mrtr, requirement
+# 4): the client can read it, but neither make nor change it, nor use it for a request
+# other than the one that it is bound to.
 
-    It is not encrypted: the client can read it.  But it can neither make nor change it,
-    nor use it for a request other than the one that it is bound to.
-    """
 
-    def __init__(self, secret: bytes | None) -> None:
-        if secret is not None and not (
-                isinstance(secret, bytes) and len(secret) >= 16):
-            raise ValueError("state_secret must be at least 16 bytes")
-        self._secret = secret or os.urandom(32)
+def sign_state(secret: bytes, state: Json, bound: str) -> str:
+    body = encode({**state, "until": time.time() + STATE_SECONDS}).hex()
+    return f"{body}.{state_digest(secret, body, bound)}"
 
-    def sign(self, state: Json, bound: str) -> str:
-        dated = {**state, "until": time.time() + STATE_SECONDS}
-        return self._signed(encode(dated).hex(), bound)
 
-    def verify(self, token: Any, bound: str) -> Json | None:
-        """The state, or None if the token is not valid, or no longer."""
-        import hmac
+def verify_state(secret: bytes, token: object, bound: str) -> Json:
+    """The state; McpError if the token is not valid, or no longer."""
+    import hmac
 
-        text = token if type(token) is str and token.isascii() else ""
-        body = text.partition(".")[0]
-        if not hmac.compare_digest(text, self._signed(body, bound)):
-            return None
+    text = token if isinstance(token, str) and token.isascii() else ""
+    body, _, digest = text.partition(".")
+    if hmac.compare_digest(digest, state_digest(secret, body, bound)):
         state: Json = json.loads(bytes.fromhex(body))
-        return state if state.pop("until") > time.time() else None
+        if state.pop("until") > time.time():
+            return state
+    raise invalid_params("requestState is not valid for this request",
+                         field="requestState", issue="not valid here")
 
-    def _signed(self, body: str, bound: str) -> str:
-        import hmac
 
-        text = f"{body}.{bound}".encode()
-        return f"{body}.{hmac.new(self._secret, text, 'sha256').hexdigest()}"
+def state_digest(secret: bytes, body: str, bound: str) -> str:
+    import hmac
+
+    return hmac.new(secret, f"{body}.{bound}".encode(), "sha256").hexdigest()
 
 
 def peer_of(server: Server, session: SessionPeer,
@@ -2833,7 +2795,7 @@ def camel_case(name: str) -> str:
         first + "".join(map(str.capitalize, others)))
 
 
-def wire_fields(**fields: Any) -> Json:
+def wire_fields(**fields: object) -> Json:
     """Keyword arguments with the keys of the protocol, without those that are None."""
     return {camel_case(key): value for key, value in fields.items()
             if value is not None}
@@ -2854,12 +2816,14 @@ def from_base64(text: str) -> bytes:
         raise ValueError("data: bytes, or text in base64; for a file: path=") from None
 
 
-def text_of(blocks: Any) -> str:
+def text_of(content: object) -> str:
+    """The text of the text blocks in a block or a list of blocks."""
+    blocks = content if isinstance(content, list) else [content]
     return "\n".join(block["text"] for block in blocks
                      if isinstance(block, dict) and type(block.get("text")) is str)
 
 
-def is_text(value: Any) -> bool:
+def is_text(value: object) -> bool:
     return isinstance(value, str) and not isinstance(value, enum.Enum)
 
 
@@ -2868,7 +2832,7 @@ class Fields(dict):  # type: ignore[type-arg]
 
     _field_names = ""  # separated by spaces; a missing one of these reads as None
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields: object) -> None:
         """Set the fields that are not None; TypeError: there is no such field."""
         super().__init__(wire_fields(**fields))
         unknown = ", ".join(sorted(self.keys() - set(self._field_names.split())))
@@ -2882,6 +2846,12 @@ class Fields(dict):  # type: ignore[type-arg]
         instance = cls.__new__(cls)
         instance.update(fields)
         return instance
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if camel_case(name) in self._field_names.split():
+            self[camel_case(name)] = value
+        else:
+            super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         key = name if name in self else camel_case(name)
@@ -2897,6 +2867,8 @@ class Block(Fields):
     """
 
     _type = ""
+    # What a received one may have.
+    _field_names = "type title description mimeType size icons annotations _meta"
 
     def __init__(self, type: str | None = None, **fields: Any) -> None:
         if type not in (None, self._type):
@@ -2920,32 +2892,35 @@ class Media(Block):
     _default = ""
     _types: tuple[tuple[bytes, str], ...] = ()  # (pattern of the first bytes, type)
 
-    def __init__(self, data: bytes | str | None = None, *, path: Any = None,
+    def __init__(self, data: bytes | str | None = None, *,
+                 path: str | os.PathLike[str] | None = None,
                  mime_type: str | None = None, format: str | None = None,
                  **fields: Any) -> None:
-        mime_type = fields.pop("mimeType", None) or mime_type
-        if format and not mime_type:
-            mime_type = f"{self._type}/{format}"
+        mime_type = mime_type or fields.pop("mimeType", None) or (
+            format and f"{self._type}/{format}")
+        default = self._default
         if path is not None:
             import mimetypes
 
             with open(path, "rb") as file:
                 data = file.read()
-            mime_type = mime_type or mimetypes.guess_type(os.fspath(path))[0]
+            guess = mimetypes.guess_type(os.fspath(path))[0] or ""
+            default = guess if guess.startswith(self._type) else (
+                "application/octet-stream")
         if data is None:
             raise TypeError(f"{type(self).__name__} needs data or path")
         data = from_base64(data) if isinstance(data, str) else data
         guesses = (guess for start, guess in self._types
                    if re.match(start, data, re.DOTALL))
-        mime_type = mime_type or next(guesses, self._default)
+        mime_type = mime_type or next(guesses, default)
         super().__init__(data=to_base64(data), mimeType=mime_type, **fields)
 
 
 class Image(Media):
     """A content block of an image: `data` is bytes or base64 text, `path` a file.
 
-    mime_type, or format ("jpeg"): by default guessed from the path or the data, or
-    "image/png".
+    mime_type, or format ("jpeg"): by default guessed from the data or the path, or
+    "image/png"; of a file "application/octet-stream".
     """
 
     _type, _default = "image", "image/png"
@@ -2957,6 +2932,7 @@ class Audio(Media):
     """A content block of audio, like Image; the default type is "audio/wav"."""
 
     _type, _default = "audio", "audio/wav"
+    _types = ((b"RIFF....WAVE", "audio/wav"),)
 
 
 class ResourceLink(Block):
@@ -3003,7 +2979,7 @@ class EmbeddedResource(Block):
 
     def __init__(self, uri: str | None = None, text: str | None = None, *,
                  data: bytes | None = None, mime_type: str | None = None,
-                 resource: Any = None, **fields: Any) -> None:
+                 resource: Json | None = None, **fields: Any) -> None:
         if mime_type is None:  # server/prompts: "MUST include the MIME type"
             mime_type = "text/plain" if data is None else "application/octet-stream"
         if resource is None:
@@ -3021,21 +2997,20 @@ class Message(Fields):
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         """Message(role, content); or, as in FastMCP, (content) and (content, role)."""
-        if len(args) == 1:
-            fields["role" if "content" in fields else "content"] = args[0]
-        elif args:
-            swapped = args[0] not in ROLES and args[1] in ROLES
-            fields["role"], fields["content"] = args[::-1] if swapped else args
-        role, content = fields.pop("role", "user"), fields.pop("content", None)
-        if content is None:
+        if len(args) == 2 and (args[0] in ROLES or args[1] not in ROLES):
+            args = args[::-1]
+        names = [name for name in ("content", "role") if name not in fields]
+        fields = {"role": "user", "content": None, **dict(zip(names, args)), **fields}
+        if fields["content"] is None:
             raise TypeError("a Message needs content")
-        if role not in ROLES:
-            raise ValueError(f'a role is "user" or "assistant", not {role!r:.60}')
-        super().__init__(role=role, content=Text(content) if is_text(content)
-                         else content, **fields)
+        if fields["role"] not in ROLES:
+            raise ValueError(f'a role is "user" or "assistant", not {fields["role"]!r}')
+        if is_text(fields["content"]):
+            fields["content"] = Text(fields["content"])
+        super().__init__(**fields)
 
 
-def message_of(value: Any) -> Json:
+def message_of(value: object) -> Json:
     """A message of a prompt or of sampling; a str or a block is one of the user."""
     if is_text(value) or isinstance(value, Block):
         return Message("user", value)
@@ -3054,7 +3029,7 @@ class ToolResult(Fields):
     _field_names = "content structuredContent isError _meta"
     wrapped = False  # the output schema says that the structure is {"result": …}
 
-    def __init__(self, content: Any = (), structured_content: Any = None,
+    def __init__(self, content: Any = (), structured_content: object = None,
                  is_error: bool = False, meta: Json | None = None,
                  **fields: Any) -> None:
         parts = [content] if isinstance(content, (str, dict)) else content or ()
@@ -3078,10 +3053,6 @@ class ToolResult(Fields):
     def structured_content(self) -> Any:
         """The structured content as received, or None."""
         return self.get("structuredContent")
-
-    @structured_content.setter
-    def structured_content(self, value: Any) -> None:
-        self["structuredContent"] = value
 
     @property
     def is_error(self) -> bool:
@@ -3120,14 +3091,16 @@ class Elicited:
         return f"Elicited({self.action!r}, {self.content!r})"
 
     if TYPE_CHECKING:  # `await ctx.elicit(…)` in an `async def` handler
-        def __await__(self) -> Generator[Any, Any, Elicited]: ...
+        def __await__(self) -> Generator[object, None, Elicited]: ...
 
 
 class Sampled(Fields):
     """The answer to `sample`: role, content, model, stopReason (client/sampling)."""
 
+    _field_names = "role content model stopReason _meta"
+
     if TYPE_CHECKING:  # `await ctx.sample(…)` in an `async def` handler
-        def __await__(self) -> Generator[Any, Any, Sampled]: ...
+        def __await__(self) -> Generator[object, None, Sampled]: ...
 
     @property
     def content(self) -> Any:
@@ -3138,8 +3111,7 @@ class Sampled(Fields):
     @property
     def text(self) -> str:
         """The text of its text blocks, one after the other."""
-        content = self["content"]
-        return text_of(content if type(content) is list else [content])
+        return text_of(self["content"])
 
 
 # -- 9. Schema -------------------------------------------------------------------------
@@ -3152,10 +3124,10 @@ MAX_STEPS = 500_000    # of one validation: about a second; a step applies a sch
 PROBLEM_COST = 20      # steps that a problem costs
 LOOK_COST = 0.05       # steps to look a name up, or to take a part of a value
 CHARACTER_COST = 0.02  # steps to read a character
-MAX_REPAIRS = 5        # rounds; JSON in a text may contain such texts
-MAX_SUBJECT = 20_000   # characters that one is matched with
+MAX_SUBJECT = 20_000   # characters of the longest text that a pattern is tried on
 MAX_PROBLEMS = 20      # listed of a value; more are counted
 MAX_CHOICES = 100      # listed in a problem; more are counted
+Path = tuple[Any, ...]    # the keys and indices that lead to a part of a value
 MISSING: Any = object()   # there is no default, no such property, nothing to show
 UNSTATED: Any = object()  # there is a default, but the schema does not state it
 
@@ -3169,14 +3141,14 @@ class SchemaError(ValueError):
 
 
 class Problem:
-    """What is wrong with a part of a value; its text is written when it is read.
+    """What is wrong with a part of a value; the message is formatted when it is read.
 
     text: what was expected instead of `value`, or without a value the whole text.
     types: the text `value` is replaced by the JSON in it, if that is of one of these.
     """
 
-    def __init__(self, path: tuple[Any, ...], text: str, value: Any = MISSING,
-                 types: tuple[str, ...] = ()) -> None:
+    def __init__(self, path: Path, text: str, value: Any = MISSING,
+                 types: Iterable[str] = ()) -> None:
         self.path, self.text, self.value, self.types = path, text, value, types
 
     @property
@@ -3184,8 +3156,7 @@ class Problem:
         """The place of the part: `user.tags[1]`, or "" for the value as a whole."""
         keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}"
                 for key in self.path)
-        text = " ".join("".join(keys).split())
-        return text[1:] if text[:1] == "." else text
+        return " ".join("".join(keys).split()).lstrip(".")
 
     @property
     def issue(self) -> str:
@@ -3194,8 +3165,7 @@ class Problem:
         return f"expected {self.text}, got {quote(self.value)}"
 
     def __str__(self) -> str:
-        return " ".join(f"{self.field}: {self.issue}".split()) if self.path else (
-            self.issue)
+        return " ".join(f"{self.field}: {self.issue}".split()).lstrip(": ")
 
 
 class ValidationError(ValueError):
@@ -3210,7 +3180,7 @@ class ValidationError(ValueError):
         super().__init__("\n".join(self.problems))
 
 
-def validate(value: Any, schema: Any) -> list[str]:
+def validate(value: object, schema: object) -> list[str]:
     """Return a readable line for each problem of `value`; [] if it matches `schema`.
 
     Validates as JSON Schema 2020-12 says (and draft-07, if `$schema` names it);
@@ -3229,7 +3199,7 @@ JSON_TYPES = {type(None): "null", bool: "boolean", int: "number", float: "number
               str: "string", list: "array", tuple: "array", dict: "object"}
 
 
-def json_type(value: Any) -> str:
+def json_type(value: object) -> str:
     """The name of a value's type; of an integer "number"."""
     if isinstance(value, float) and not abs(value) < float("inf"):
         return "unknown type"
@@ -3237,20 +3207,20 @@ def json_type(value: Any) -> str:
         (JSON_TYPES[t] for t in JSON_TYPES if isinstance(value, t)), "unknown type")
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """A value in a short line of JSON."""
     value = value[:80] if isinstance(value, (str, list)) else value
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def quote(value: Any) -> str:
-    """The same, but of a container the type only: it may hold secrets."""
+def quote(value: object) -> str:
+    """Like `show`, but a container is named by its type only: it may hold secrets."""
     kind = json_type(value)
     return f"an {kind}" if kind in ("array", "object") else show(value)
 
 
-def some(items: Iterable[Any], most: int, text: Callable[[Any], str]) -> list[str]:
+def some(items: Iterable[T], most: int, text: Callable[[T], str]) -> list[str]:
     """The texts of items; of very many, only of the first."""
     items = [*items]
     more = len(items) - most
@@ -3281,10 +3251,10 @@ class Budget:
 write_sorted = json.JSONEncoder(sort_keys=True, default=repr).encode
 
 
-def mark(value: Any, budget: Budget) -> str:
-    """Text that is equal for values that JSON Schema calls equal: 1 is 1.0, not true.
+def mark(value: object, budget: Budget) -> str:
+    """Text that is equal for values that JSON Schema calls equal, as 1 and 1.0.
 
-    It is text because somebody can make the hashes of numbers collide.
+    It is text, so that nobody can craft numbers whose hashes collide.
     """
     text = write_sorted(value)
     if "." in text or "e" in text:
@@ -3294,7 +3264,7 @@ def mark(value: Any, budget: Budget) -> str:
     return text
 
 
-def is_multiple(value: Any, unit: Any) -> bool:
+def is_multiple(value: float, unit: float) -> bool:
     if isinstance(value, int) and isinstance(unit, int):
         return value % unit == 0
     from fractions import Fraction
@@ -3323,23 +3293,12 @@ def pattern_matches(text: str, pattern: str) -> bool:
     return compile_pattern(pattern).search(text) is not None
 
 
-def percent_decode(text: str) -> str:
-    """Decode the %XX of a URI; urllib.parse would be slow to import."""
-    def decoded(escapes: re.Match[str]) -> str:
-        return bytes.fromhex(escapes[0].replace("%", "")).decode("utf-8", "replace")
-
-    return re.sub("(?:%[0-9A-Fa-f]{2})+", decoded, text)
-
-
 def join_uri(base: str, reference: str) -> str:
     if not base or reference[:1] == "#":
         return base + reference
     from urllib.parse import urljoin
 
-    try:
-        return urljoin(base, reference)
-    except ValueError:  # not a URI, and so the name of nothing
-        return reference
+    return urljoin(base, reference)
 
 
 # Reading.  A document is read once, into nodes; that is where a bad one is refused.
@@ -3350,12 +3309,12 @@ TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 EXACT_TYPES: Any = {  # no float, which could be infinite
     (): object, ("string",): str, ("boolean",): bool, ("integer",): int,
     ("object",): dict, ("array",): list}
+NODE, ANY = "schema", "any"
 PLAIN_SHAPES: Any = {  # of arguments: their type, and what else must hold of them
     "unit":  ("number", lambda number: number > 0, "more than 0"),
     "count": ("number", lambda number: number % 1 == 0 and number >= 0, "at least 0"),
-    "type":  ("", TYPES.__contains__, f"one of {join_some(TYPES)}"),
+    "type":  (ANY, TYPES.__contains__, f"one of {join_some(TYPES)}"),
 }
-NODE = "schema"
 METASCHEMA = "(the metaschema)"  # a keyword of ours: the value is a schema
 SHAPES: Any = {keyword: shape for shape, keywords in (  # [list of], {"": map of}
     (NODE, "not if then else items contains unevaluatedItems propertyNames "
@@ -3368,7 +3327,7 @@ SHAPES: Any = {keyword: shape for shape, keywords in (  # [list of], {"": map of
     ("unit", "multipleOf"), (["string"], "required"), ("array", "enum"),
     ("count", "maxLength minLength maxItems minItems maxProperties minProperties "
               "maxContains minContains"),
-    ("boolean", "uniqueItems"), ("any", "const format contentEncoding"),
+    ("boolean", "uniqueItems"), (ANY, "const"),
 ) for keyword in keywords.split()}
 ASSERTIONS: Any = (  # type of the value, keyword, what is measured, its relation to it
     ("number", "maximum",          operator.pos, operator.le, "at most {}"),
@@ -3384,8 +3343,10 @@ ASSERTIONS: Any = (  # type of the value, keyword, what is measured, its relatio
     ("object", "maxProperties",    len, operator.le, "at most {} properties"),
     ("object", "minProperties",    len, operator.ge, "at least {} properties"),
 )
+PATTERN_KEYWORDS = ("pattern", "patternProperties")
+# of a schema whose values a look at the types of their members may prove, see Node.fits
 FLAT_KEYWORDS = {"type", "properties", "required", "additionalProperties"}
-HARMLESS = {"type", "format", "$defs", "definitions"}  # to a value of the type
+HARMLESS = {"type", "$defs", "definitions"}  # to a value of the type
 UNEVALUATED = {"array": "unevaluatedItems", "object": "unevaluatedProperties"}
 IN_PLACE_KEYWORDS = {"enum", "const", "allOf", "anyOf", "oneOf", "not", "if", "$ref",
                      "$dynamicRef", METASCHEMA}
@@ -3394,15 +3355,15 @@ IN_PLACE_KEYWORDS = {"enum", "const", "allOf", "anyOf", "oneOf", "not", "if", "$
 class Schema(dict):  # type: ignore[type-arg]
     """A schema with a constructor: a matching value becomes `make(value)`.
 
-    Parts of the value are made first.  optional: null means that the property is
-    missing.
+    Parts of the value are made first.  optional: null matches, too, although the schema
+    does not say so.
     """
 
     def __init__(self, keywords: Any, make: Any = None, optional: bool = False) -> None:
         super().__init__(keywords)
         self.make, self.optional = make, optional
 
-    def plus(self, keywords: Any) -> Schema:
+    def plus(self, keywords: Json) -> Schema:
         """A copy with more keywords."""
         return Schema({**self, **keywords}, self.make, self.optional)
 
@@ -3410,30 +3371,34 @@ class Schema(dict):  # type: ignore[type-arg]
 class Node(dict):  # type: ignore[type-arg]
     """A schema that was read: its keywords, with nodes for the schemas in them.
 
-    cost: steps to apply it.  assertions: rows of ASSERTIONS with their limits.
-    in_place: it has keywords that apply to a value of any type.  exact: the class whose
-    values all match and stay as they are; if it is `object`, all values do.  parts: the
-    `exact` of each property, if nothing else is asked for but that some are there.
+    source: the schema as it was written.  cost: steps to apply it.  assertions: rows of
+    ASSERTIONS with their limits.  in_place: it has keywords that apply to a value of
+    any type.  exact: the class whose values all match and stay as they are; if it is
+    `object`, all values do.  parts: for `fits`, the `exact` of each property, if
+    nothing else is asked of a value than to be an object that has some of these.
     """
 
-    def __init__(self, keywords: Json, base: str, schema: Any = None) -> None:
+    def __init__(self, keywords: Json, base: str, source: Json) -> None:
         super().__init__(keywords)
-        self.base, self.refuses_all = base, schema is False
-        self.make = getattr(schema, "make", None)
-        self.optional = getattr(schema, "optional", False)
+        self.base, self.source = base, source
+        self.make: Any = getattr(source, "make", None)
+        self.optional = getattr(source, "optional", False)
         self.cost = 1 + LOOK_COST * sum(len(self.get(keyword, ())) for keyword in (
             "properties", "dependentRequired", "dependentSchemas"))
         self.assertions = [
             (kind, measure, holds, self[keyword], text.format(show(self[keyword])))
             for kind, keyword, measure, holds, text in ASSERTIONS if keyword in self]
-        self.in_place = self.refuses_all or not IN_PLACE_KEYWORDS.isdisjoint(self)
+        self.in_place = not IN_PLACE_KEYWORDS.isdisjoint(self)
+        self.refuses_all = "not" in self and self["not"].exact is object
         self.exact = self.parts = None
         if self.make in (None, int) and not (self.in_place or self.keys() - HARMLESS):
             self.exact = EXACT_TYPES.get((*self.get("type", ()),))
-        if not self.make and self.keys() | {"required"} == FLAT_KEYWORDS:
+        if (not self.make and self.keys() | {"required"} == FLAT_KEYWORDS
+                and self["type"] == ["object"]
+                and {*self.get("required", ())} <= self["properties"].keys()):
             self.parts = {name: part.exact for name, part in self["properties"].items()}
 
-    def fits(self, value: Any) -> bool:
+    def fits(self, value: object) -> bool:
         """True if a look at the types of its parts proves that a value matches."""
         parts = self.parts
         if parts is None or type(value) is not dict:
@@ -3451,36 +3416,36 @@ class Validator:
     Python's `re` cannot be stopped; names and texts are taken to match them.
     """
 
-    def __init__(self, document: Any, foreign: bool = False,
+    def __init__(self, document: object, foreign: bool = False,
                  budget: Budget | None = None) -> None:
         self._foreign, self._draft7, self._annotates = foreign, False, False
         self._budget = budget or Budget()  # of reading
-        self._nodes: dict[tuple[Any, ...], Node] = {}  # by path
-        self._names: Json = {"": ((), document)}  # URI or anchor: path and schema
+        self._names: dict[str, Node] = {}  # by URI, and by what references say
         self._dynamic: dict[str, dict[str, Node]] = {}  # anchor: base: node
         self._references: list[tuple[Node, str]] = []  # to be resolved
         try:
             size = len(encode(document))  # tools/list sends it; JSON is not cyclic
-        except (TypeError, ValueError, RecursionError) as error:
-            raise SchemaError(f"not JSON: {error}") from None
-        self._budget.spend(size * CHARACTER_COST / 10)
-        try:
-            self._root = self._read(document, "", ())
+            self._budget.spend(size * CHARACTER_COST / 10)
+            self._root = self._names[""] = self._read(document, "", ())
             while self._references:  # one may lead to a schema with more of them
                 node, keyword = self._references.pop()
-                target = self._resolve(node.base, node[keyword])
+                target = self._find(node.base, node[keyword])
                 anchor = target.get("$dynamicAnchor", "")
                 plain = keyword == "$ref" or not node[keyword].endswith("#" + anchor)
                 node[keyword] = target, {} if plain else self._dynamic.get(anchor, {})
+        except SchemaError:
+            raise
         except RecursionError:
             raise SchemaError("the schema nests too deeply") from None
+        except (TypeError, ValueError) as error:
+            raise SchemaError(f"it is not JSON, or has a bad URI: {error}") from None
 
-    def problems(self, value: Any) -> list[str]:
+    def problems(self, value: object) -> list[str]:
         """A readable line for each problem.  SchemaError: it is too much work."""
         evaluation = self._evaluate(value, Budget(self._annotates))
         return some(evaluation.problems, MAX_PROBLEMS, str)
 
-    def coerce(self, value: Any, strict: bool = True) -> Any:
+    def coerce(self, value: object, strict: bool = True) -> Any:
         """Return the object that `value` stands for.  ValidationError: it is invalid.
 
         Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
@@ -3490,54 +3455,48 @@ class Validator:
             return value
         budget = Budget(self._annotates)
         evaluation = self._evaluate(value, budget)
-        for _ in range(MAX_REPAIRS if evaluation.problems and not strict else 0):
-            texts = {problem.path: problem for problem in evaluation.problems
-                     if problem.types and isinstance(problem.value, str)}
-            copy = repaired(value, texts, budget) if texts else value
+        while evaluation.problems:
+            copy = value if strict else repaired(value, evaluation.problems, budget)
             if copy == value:
-                break
+                raise ValidationError(evaluation.problems)
             value, evaluation = copy, self._evaluate(copy, budget)
-        if evaluation.problems:
-            raise ValidationError(evaluation.problems)
         return evaluation.result
 
-    def _evaluate(self, value: Any, budget: Budget) -> Evaluation:
+    def _evaluate(self, value: object, budget: Budget) -> Evaluation:
         try:
             return Evaluation(budget, self._root, value).run()
         except RecursionError:
             raise SchemaError("checking nests too deeply (a $ref loop?)") from None
 
-    def _require(self, valid: Any, path: Any, expected: str, argument: Any) -> None:
+    def _require(self, valid: object, path: Path, expected: str,
+                 argument: object) -> None:
         if not valid:
             raise SchemaError(str(Problem(path, expected, argument)))
 
-    def _read(self, schema: Any, base: str, path: tuple[Any, ...]) -> Node:
+    def _read(self, schema: object, base: str, path: Path) -> Node:
         """Read a schema and all in it."""
         self._budget.spend(1 + len(path) * LOOK_COST)
         if len(path) > 2 * MAX_NESTING:
             raise RecursionError
         self._require(isinstance(schema, (dict, bool)), path, "object or boolean",
                       schema)
-        keywords = schema if isinstance(schema, dict) else {}
-        if "$schema" in keywords:
-            dialect = f"{keywords['$schema']}".rpartition(":")[2].rstrip("#")
-            self._require(dialect in DIALECTS, (*path, "$schema"),
-                          f"a known dialect ({', '.join(DIALECTS)})",
-                          keywords["$schema"])
-            self._draft7 |= not path and "draft-07" in dialect
-        keywords = self._translate(keywords)
-        base = self._note_names(keywords, schema, base, path)
+        source = schema if isinstance(schema, dict) else {} if schema else {"not": {}}
+        keywords = self._translate(source, path)
+        names = []
+        for keyword in ("$id", "$anchor", "$dynamicAnchor"):
+            name = keywords.get(keyword)
+            if isinstance(name, str):  # "$id": "#name" is an anchor of draft-07
+                uri = join_uri(base, name if keyword == "$id" else f"#{name}")
+                names.append(uri.rstrip("#"))
+                base = uri.partition("#")[0]
         parts = {keyword: self._read_argument(SHAPES[keyword], keywords[keyword], base,
                                               (*path, keyword))
                  for keyword in keywords if keyword in SHAPES
-                 and not (self._foreign and keyword == "pattern")}
-        for keyword in ("enum", "const"):
-            if keyword in parts:
-                choices = parts[keyword] if keyword == "enum" else [parts[keyword]]
-                parts[keyword] = self._read_choices(choices)
+                 and not (self._foreign and keyword in PATTERN_KEYWORDS)}
         for pattern in (parts.get("pattern", ""), *parts.get("patternProperties", ())):
             compile_pattern(pattern)  # SchemaError now; it is cached
-        node = self._nodes[path] = Node(parts, base, schema)
+        node = Node(parts, base, source)
+        self._names.update(dict.fromkeys(names, node))
         self._references += [(node, keyword) for keyword in ("$ref", "$dynamicRef")
                              if keyword in node]
         if "$dynamicAnchor" in node:
@@ -3545,8 +3504,13 @@ class Validator:
         self._annotates |= not node.keys().isdisjoint(UNEVALUATED.values())
         return node
 
-    def _translate(self, keywords: Json) -> Json:
+    def _translate(self, keywords: Json, path: Path) -> Json:
         """The same schema in the keywords that are applied."""
+        if "$schema" in keywords:
+            name = f"{keywords['$schema']}".rpartition(":")[2].rstrip("#")
+            self._require(name in DIALECTS, (*path, "$schema"), "a known dialect "
+                          f"({', '.join(DIALECTS)})", keywords["$schema"])
+            self._draft7 |= not path and name == DIALECTS[1]
         if self._draft7 and "$ref" in keywords:  # it ignores the siblings of a $ref
             return {key: keywords[key] for key in ("$ref", "$defs", "definitions")
                     if key in keywords}
@@ -3558,12 +3522,13 @@ class Validator:
         if self._foreign and isinstance(patterns, dict):
             # Whether a name matches is not known; it must fit one of these in any case.
             fits = [*patterns.values(), keywords.get("additionalProperties", True)]
-            changes.update(patternProperties={}, additionalProperties={"anyOf": fits})
+            changes["additionalProperties"] = {"anyOf": fits}
         if isinstance(keywords.get("type"), str):
             changes["type"] = [keywords["type"]]
         return {**keywords, **changes}
 
-    def _read_argument(self, shape: Any, argument: Any, base: str, path: Any) -> Any:
+    def _read_argument(self, shape: Any, argument: Any, base: str, path: Path) -> Any:
+        """Read the value of a keyword; for `enum` and `const`, see apply_in_place."""
         kind = json_type(argument)
         if isinstance(shape, (list, dict)):
             expected = "array" if isinstance(shape, list) else "object"
@@ -3576,50 +3541,42 @@ class Validator:
             return parts if kind == "object" else [*parts.values()]
         if shape == NODE:
             return self._read(argument, base, path)
-        if shape != "any":
-            name, holds, text = PLAIN_SHAPES.get(shape, (shape, None, ""))
-            self._require(not name or kind == name, path, name, argument)
-            self._require(not holds or holds(argument), path, text, argument)
-        return argument
-
-    def _read_choices(self, choices: list[Any]) -> tuple[set[str], str]:
-        """The marks of an `enum` or a `const`, and the text of a problem."""
+        name, holds, text = PLAIN_SHAPES.get(shape, (shape, None, ""))
+        self._require(name in (kind, ANY), path, name, argument)
+        self._require(not holds or holds(argument), path, text, argument)
+        if shape not in (ANY, "array"):
+            return argument
+        choices = [argument] if shape == ANY else argument
         return ({mark(choice, self._budget) for choice in choices},
                 ("one of " if len(choices) > 1 else "") + join_some(choices))
 
-    def _note_names(self, keywords: Json, schema: Any, base: str, path: Any) -> str:
-        """Note the URI and the anchors of a schema; return the base URI within it."""
-        for keyword in ("$id", "$anchor", "$dynamicAnchor"):
-            name = keywords.get(keyword)
-            if isinstance(name, str):  # or it is refused later
-                # "$id": "#name" is an anchor of draft-07
-                uri = join_uri(base, name if keyword == "$id" else f"#{name}")
-                self._names[uri.rstrip("#")] = path, schema
-                base = uri.partition("#")[0]
-        return base
-
-    def _resolve(self, base: str, reference: str) -> Node:
+    def _find(self, base: str, reference: str) -> Node:
         """The node of a reference, which is a URI, an anchor or a JSON pointer."""
+        from urllib.parse import unquote
+
         uri, _, fragment = join_uri(base, reference).partition("#")
+        fragment = unquote(fragment)
+        name = f"{uri}#{fragment}".rstrip("#")
+        if name in self._names:
+            return self._names[name]
         if uri.rpartition(":")[2] in DIALECTS and uri not in self._names:
-            return Node({METASCHEMA: True}, uri)
-        fragment = percent_decode(fragment)
-        if fragment and fragment[0] != "/":
-            uri, fragment = f"{uri}#{fragment}", ""
-        pointer = fragment.replace("/", "\n").replace("~1", "/").replace("~0", "~")
+            return Node({METASCHEMA: True}, uri, {})
         try:
-            path, schema = self._names[uri]
-            base = uri
-            for step in pointer.split("\n")[1:]:
-                base = self._nodes[path].base if path in self._nodes else base
-                key = int(step) if isinstance(schema, list) else step
-                path, schema = (*path, key), schema[key]
+            place: Any = {"": self._names[uri]}
+            for step in fragment.split("/"):
+                step = step.replace("~1", "/").replace("~0", "~")
+                if isinstance(place, Node):
+                    if isinstance(place.source.get(step), list) and step == "items":
+                        step = "prefixItems"  # see _translate
+                    base, place = place.base, place if step in place else place.source
+                place = place[int(step) if isinstance(place, list) else step]
         except (LookupError, ValueError, TypeError):
             raise SchemaError(f"{show(reference)} is not in the document, "
                               "and nothing is fetched") from None
-        if path not in self._nodes:  # it is where no keyword is known
-            self._read(schema, base, path)
-        return self._nodes[path]
+        # Where no keyword is known, nothing was read yet.
+        node = place if isinstance(place, Node) else self._read(place, base, ())
+        self._names[name] = node
+        return node
 
 
 class Evaluation:
@@ -3634,12 +3591,12 @@ class Evaluation:
                  "result", "value")
 
     def __init__(self, budget: Budget, node: Node, value: Any,
-                 outer: Evaluation | None = None, key: tuple[Any, ...] = ()) -> None:
+                 outer: Evaluation | None = None, key: Path = ()) -> None:
         self.budget, self.node, self.outer, self.key = budget, node, outer, key
         self.value = self.result = value
         self.depth: int = outer.depth + 1 if outer else 0
         self.problems: list[Problem] = []
-        self.evaluated: set[Any] = set()
+        self.evaluated: set[str | int] = set()
 
     def run(self) -> Evaluation:
         """Apply the node; what follows from it is in the attributes then."""
@@ -3647,14 +3604,21 @@ class Evaluation:
             raise RecursionError
         node, value = self.node, self.value
         self.budget.spend(node.cost)
+        if value is None and node.optional:
+            return self
         kind = json_type(value)
         types = node.get("type", (kind,))
         if kind in types or kind == "number" and "integer" in types and value % 1 == 0:
             self.apply_keywords(node, kind)
         else:
             self.refuse(" or ".join(types), value, types)
-        if node.make or node.optional:
-            self.construct()
+        if node.make and not self.problems:
+            try:
+                self.result = node.make(self.result)
+            except Exception as error:  # of user code, such as __post_init__
+                form = node.source.get("format") or node.source.get("contentEncoding")
+                text = str(error)[:200] or type(error).__name__
+                self.refuse(form or text, self.value if form else MISSING)
         return self
 
     def apply_keywords(self, node: Node, kind: str) -> None:
@@ -3671,14 +3635,14 @@ class Evaluation:
         if unevaluated is not None and not self.problems:  # (core, 11)
             self.apply_to_others(unevaluated)
 
-    def apply(self, node: Node, value: Any, *key: Any) -> Evaluation:
+    def apply(self, node: Node, value: object, *key: str | int) -> Evaluation:
         return Evaluation(self.budget, node, value, self, key).run()
 
-    def path(self) -> tuple[Any, ...]:
+    def path(self) -> Path:
         return (*self.outer.path(), *self.key) if self.outer else ()
 
-    def refuse(self, text: str, actual: Any = MISSING, types: Any = (),
-               key: tuple[Any, ...] = ()) -> None:
+    def refuse(self, text: str, actual: object = MISSING, types: Iterable[str] = (),
+               key: Path = ()) -> None:
         """Note a problem of the value, or of its part under a key."""
         self.budget.spend(PROBLEM_COST)
         self.problems.append(Problem((*self.path(), *key), text, actual, types))
@@ -3722,13 +3686,13 @@ class Evaluation:
             if name in value:
                 self.take(self.apply(part, value))
 
-    def require_names(self, names: Any, reason: str) -> None:
+    def require_names(self, names: list[str], reason: str) -> None:
         self.budget.spend(len(names) * LOOK_COST)
         for name in names:
             if name not in self.value:
                 self.refuse(f"missing ({reason})", key=(name,))
 
-    def apply_to_parts(self, parts: Iterable[tuple[Any, Node]]) -> None:
+    def apply_to_parts(self, parts: Iterable[tuple[str | int, Node]]) -> None:
         """Apply nodes to parts of the value, by name or index."""
         for key, node in parts:
             part = self.value[key]
@@ -3742,8 +3706,6 @@ class Evaluation:
             if self.result is self.value:
                 self.result = self.value.copy()
             self.result[key] = other.result
-            if other.result is MISSING:
-                del self.result[key]
 
     def apply_to_others(self, node: Node) -> None:
         """Apply a node to every part that no keyword has applied to."""
@@ -3776,8 +3738,7 @@ class Evaluation:
                 marks, text = node[keyword]
                 if mark(self.value, self.budget) not in marks:
                     self.refuse(text, self.value)
-        if node.refuses_all or "not" in node and not self.apply(
-                node["not"], self.value).problems:
+        if "not" in node and not self.apply(node["not"], self.value).problems:
             self.refuse("not allowed")
         for part in node.get("allOf", ()):
             self.take(self.apply(part, self.value))
@@ -3841,19 +3802,8 @@ class Evaluation:
             self.refuse(" or ".join(dict.fromkeys(first.text for first in firsts)),
                         self.value, [name for first in firsts for name in first.types])
 
-    def construct(self) -> None:
-        if self.problems and self.value is None and self.node.optional:
-            self.problems, self.result = [], MISSING
-        elif self.node.make and not self.problems:
-            try:
-                self.result = self.node.make(self.result)
-            except Exception as error:  # of user code, such as __post_init__
-                kind = self.node.get("format", self.node.get("contentEncoding"))
-                text = str(error)[:200] or type(error).__name__
-                self.refuse(kind or text, self.value if kind else MISSING)
 
-
-def json_in_text(text: str, types: tuple[str, ...]) -> Any:
+def json_in_text(text: str, types: Iterable[str]) -> object:
     """The JSON that a text contains, if it is of one of these types; or the text."""
     if text != text.strip():
         return text
@@ -3866,14 +3816,14 @@ def json_in_text(text: str, types: tuple[str, ...]) -> Any:
     return text if content is None or names.isdisjoint(types) else content
 
 
-def repaired(value: Any, texts: dict[tuple[Any, ...], Problem], budget: Budget) -> Any:
+def repaired(value: Any, problems: list[Problem], budget: Budget) -> Any:
     """A copy of `value` in which texts of a wrong type are the JSON in them."""
-    copy = json.loads(json.dumps([value]))
+    texts = {problem.path: problem for problem in problems
+             if problem.types and isinstance(problem.value, str)}
+    copy = json.loads(json.dumps([value])) if texts else [value]
     for path, problem in texts.items():
         *parents, last = (0, *path)
-        holder = copy
-        for key in parents:
-            holder = holder[key]
+        holder = reduce(operator.getitem, parents, copy)
         if holder[last] == problem.value:  # or that is the name of the part
             budget.spend(len(problem.value) * CHARACTER_COST)
             holder[last] = json_in_text(problem.value, problem.types)
@@ -3885,8 +3835,8 @@ def repaired(value: Any, texts: dict[tuple[Any, ...], Problem], budget: Budget) 
 SIMPLE_SCHEMAS = {
     str: Schema({"type": "string"}), bool: Schema({"type": "boolean"}),
     int: Schema({"type": "integer"}, int), float: Schema({"type": "number"}, float),
-    object: Schema({}), None: Schema({"type": "null"}),
-    type(None): Schema({"type": "null"})}
+    object: Schema({}), typing.Any: Schema({}),
+    None: Schema({"type": "null"}), type(None): Schema({"type": "null"})}
 ARRAY_MAKERS: Any = {
     list: None, tuple: tuple, set: set, frozenset: frozenset,
     abc.Sequence: None, abc.MutableSequence: None, abc.Iterable: None,
@@ -3921,7 +3871,7 @@ def parse_format(cls: Any, text: str) -> Any:
     return cls.fromisoformat(re.sub("[zZ]$", "+00:00", text))
 
 
-def enum_schema(members: Iterable[Any]) -> Schema:
+def enum_schema(members: Iterable[object]) -> Schema:
     by_mark = {mark(to_json_data(member), Budget()): member for member in members}
     values = [*map(to_json_data, by_mark.values())]
     types = {"integer" if type(value) is int else json_type(value) for value in values}
@@ -3930,7 +3880,7 @@ def enum_schema(members: Iterable[Any]) -> Schema:
                   lambda value: by_mark[mark(value, Budget())])
 
 
-def schema_of_hint(hint: Any, output: bool = False) -> Schema:
+def schema_of_hint(hint: object, output: bool = False) -> Schema:
     """The schema of a hint, for input or for output.  TypeError: it has none."""
     reader = HintReader(output)
     return reader.with_definitions(reader.read(hint))
@@ -3942,17 +3892,18 @@ class HintReader:
     def __init__(self, output: bool = False) -> None:
         self.output = output
         self.definitions: Json = {}
-        self._trail: list[Any] = []  # what the hint is part of, to find recursion
+        self._trail: list[object] = []  # what the hint is part of, to find recursion
 
     def with_definitions(self, node: Schema) -> Schema:
         return node.plus({"$defs": self.definitions}) if self.definitions else node
 
     def read(self, hint: Any) -> Schema:
-        if (hint is None or type(hint) is type) and hint in SIMPLE_SCHEMAS:
+        simple = hint in (None, typing.Any) or type(hint) is type  # others may not hash
+        if simple and hint in SIMPLE_SCHEMAS:
             return SIMPLE_SCHEMAS[hint]
         if hint in self._trail:
-            name = getattr(hint, "__qualname__", hint)
-            raise TypeError(f"{name} is recursive, and a schema here is inline")
+            raise TypeError(f"{getattr(hint, '__qualname__', hint)} is recursive, and "
+                            "a schema here is inline")
         self._trail.append(hint)
         try:
             return self._read(hint)
@@ -3961,15 +3912,13 @@ class HintReader:
 
     def _read(self, hint: Any) -> Schema:
         if hasattr(hint, "__metadata__"):
-            return self._annotated(hint.__origin__, hint.__metadata__)
+            return self._annotated(hint)
         origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
         name = getattr(origin, "__name__", None) or getattr(origin, "_name", None)
         if name in ("Union", "UnionType"):
             return Schema({"anyOf": [*map(self.read, args)]})
         if name == "Literal":
             return enum_schema(args)
-        if name == "Any":
-            return Schema({})
         if isinstance(origin, type):
             return self._class(origin, args)
         if name in ("Required", "NotRequired", "ReadOnly"):
@@ -3990,9 +3939,8 @@ class HintReader:
             return Schema({"type": "object", **values})
         if issubclass(cls, enum.Enum):
             return enum_schema(cls)
-        describer = describer_of(cls)
-        if describer:
-            return self._described(cls.__qualname__, *describer)
+        if is_of_pydantic(cls):
+            return self._described(cls)
         keywords = format_of(cls)
         if keywords:
             return Schema({"type": "string", **keywords},
@@ -4010,16 +3958,14 @@ class HintReader:
             keywords["uniqueItems"] = True
         return Schema(keywords, make)
 
-    def _annotated(self, hint: Any, metadata: Any) -> Schema:
+    def _annotated(self, hint: Any) -> Schema:
         """Add the metadata of Annotated: a description, keywords, or a Field."""
-        node = self.read(hint)
-        for extra in metadata:
-            if type(extra).__name__.endswith(("Validator", "Serializer")):
-                raise TypeError(f"{type(extra).__name__} is run by pydantic only; "
-                                "check the value in the function")
-            keywords = {"description": extra} if isinstance(extra, str) else (
-                extra if isinstance(extra, dict) else field_keywords(extra, node))
-            node = node.plus(keywords)
+        foreign = any(map(is_of_pydantic, hint.__metadata__))
+        node = self._described(hint) if foreign else self.read(hint.__origin__)
+        for extra in hint.__metadata__:
+            if isinstance(extra, (str, dict)):
+                node = node.plus(extra if isinstance(extra, dict) else
+                                 {"description": extra})
         Validator({**node, "$defs": self.definitions})  # SchemaError now, if it is bad
         return node
 
@@ -4029,7 +3975,7 @@ class HintReader:
         for name, hint, default in parts:
             try:
                 node = self.read(hint)
-            except (TypeError, ValueError) as error:
+            except Exception as error:
                 raise TypeError(f"{name}: {error}") from None
             properties[name] = node if self.output else with_default(node, default)
             if default is MISSING:
@@ -4041,22 +3987,24 @@ class HintReader:
             keywords["additionalProperties"] = False
         return Schema(keywords, make)
 
-    def _described(self, name: str, describe: Any, validate: Any) -> Schema:
-        """The schema of a class that has functions for it, as pydantic's have."""
+    def _described(self, hint: Any) -> Schema:
+        """The schema that pydantic has for a hint."""
+        mode = "serialization" if self.output else "validation"
         try:
-            schema = describe(mode="serialization" if self.output else "validation")
+            adapter = sys.modules["pydantic"].TypeAdapter(hint)
+            schema = adapter.json_schema(mode=mode)
         except Exception as error:
-            raise TypeError(f"{name} has no JSON Schema: {error}") from None
+            raise TypeError(f"{hint!r} has no JSON Schema: {error}") from None
         definitions = schema.pop("$defs", {})
         try:
             schema = inline_definitions(schema, definitions)
         except RecursionError:  # then they stay, at the root
             self.definitions.update(definitions)
             schema = definitions.get(schema.get("$ref", "").rpartition("/")[2], schema)
-        return Schema(schema, partial(model_of, validate))
+        return Schema(schema, partial(model_of, adapter.validate_python))
 
 
-def with_default(node: Schema, default: Any) -> Schema:
+def with_default(node: Schema, default: object) -> Schema:
     """Add a default, if it has a JSON form, to the schema of a part."""
     if default is None:
         return optional_schema(node)
@@ -4066,21 +4014,23 @@ def with_default(node: Schema, default: Any) -> Schema:
 
 
 def optional_schema(node: Schema) -> Schema:
-    """Describe `Optional[X] = None` as X; a null argument counts as missing."""
+    """Describe `Optional[X] = None` as X; null matches all the same."""
     others = [part for part in node.get("anyOf", ()) if part != {"type": "null"}]
+    keywords = {key: part for key, part in node.items()
+                if key != "anyOf" and part is not None}  # no "default": null
     if len(others) == 1:
-        keywords = {key: part for key, part in node.items() if key != "anyOf"}
-        return Schema({**others[0], **keywords}, getattr(others[0], "make", None), True)
-    return Schema({**node, "anyOf": others} if others else node, node.make, True)
+        make = getattr(others[0], "make", node.make)
+        return Schema({**others[0], **keywords}, make, True)
+    if others:
+        keywords["anyOf"] = others
+    return Schema(keywords, node.make, True)
 
 
 def parts_of(cls: Any, output: bool) -> list[tuple[str, Any, Any]]:
     """(name, hint, default or MISSING) of each part of a dataclass or TypedDict."""
     from inspect import signature
 
-    hints = {name: evaluated(name, hint, vars(sys.modules[base.__module__]))
-             for base in reversed(cls.__mro__)
-             for name, hint in vars(base).get("__annotations__", {}).items()}
+    hints = typing.get_type_hints(cls, include_extras=True)
     if hasattr(cls, "__dataclass_fields__"):
         if output:
             return [(field.name, hints[field.name],
@@ -4103,39 +4053,28 @@ def default_of(parameter: Any) -> Any:
     return MISSING if parameter.default is parameter.empty else parameter.default
 
 
-def evaluated(name: str, hint: Any, names: Json) -> Any:
+def resolve_hint(name: str, hint: object, names: Json) -> Any:
     """A hint without text in it; names: what is known where it stands."""
     if type(hint) is type:
         return hint
     holder = type("", (), {"__annotations__": {"it": hint}})
-    try:  # typing's names, because they may be imported for type checkers only
-        return typing.get_type_hints(holder, {**vars(typing), **names},
-                                     include_extras=True)["it"]
+    try:
+        return typing.get_type_hints(holder, names, include_extras=True)["it"]
     except Exception as error:
         raise TypeError(f"{name}: {hint!r}: {error}") from None
 
 
-# pydantic is never imported, but known when it is met: here, and nowhere else.
+# pydantic is never imported, but asked where a program uses it: here, and nowhere else.
 
-CONSTRAINTS = {  # attributes of a Field, and of the objects of annotated_types
-    "ge": "minimum", "gt": "exclusiveMinimum",
-    "le": "maximum", "lt": "exclusiveMaximum",
-    "multiple_of": "multipleOf", "pattern": "pattern",
-    "title": "title", "description": "description", "examples": "examples"}
-LENGTH_UNITS = {"string": "Length", "array": "Items", "object": "Properties"}
-
-
-def describer_of(cls: Any) -> Any:
-    """The functions of a class that describe and validate its values, or None."""
-    if hasattr(cls, "model_json_schema") and hasattr(cls, "model_validate"):
-        return cls.model_json_schema, cls.model_validate
-    if hasattr(cls, "__get_pydantic_core_schema__"):  # AnyUrl, for example
-        adapter = sys.modules["pydantic"].TypeAdapter(cls)
-        return adapter.json_schema, adapter.validate_python
-    return None
+def is_of_pydantic(thing: object) -> bool:
+    """Whether only pydantic knows what a class, or a part of Annotated, asks for."""
+    module = type(thing).__module__.partition(".")[0]
+    return "pydantic" in sys.modules and (
+        hasattr(thing, "__get_pydantic_core_schema__")
+        or module in ("pydantic", "annotated_types"))
 
 
-def model_of(validate: Any, value: Any) -> Any:
+def model_of(validate: Callable[[object], T], value: object) -> T:
     """The value that `validate` makes; ValueError with a line for all problems."""
     try:
         return validate(value)
@@ -4145,46 +4084,26 @@ def model_of(validate: Any, value: Any) -> Any:
         raise ValueError("; ".join(problems).lstrip(": ") or str(error)) from None
 
 
-def is_field(value: Any) -> bool:
+def is_field(value: object) -> bool:
     return hasattr(value, "is_required") and hasattr(value, "metadata")
 
 
-def field_keywords(field: Any, node: Schema) -> Json:
-    """The keywords of a Field, or of any object that has its attributes."""
-    types = [schema.get("type") for schema in (node, *node.get("anyOf", ()))]
-    unit = next((LENGTH_UNITS[name] for name in types if name in LENGTH_UNITS), "")
-    names = {**CONSTRAINTS, "min_length": f"min{unit}", "max_length": f"max{unit}"}
-    inner, keywords = getattr(field, "metadata", ()), {}
-    for part in (field, *(inner if isinstance(inner, (list, tuple)) else ())):
-        for name, keyword in names.items():
-            value = getattr(part, name, None)
-            value = getattr(value, "pattern", value)
-            if isinstance(value, (int, float, str, list)) and len(keyword) > 3:
-                keywords[keyword] = value
-    extra = getattr(field, "json_schema_extra", None)
-    return {**keywords, **(extra if isinstance(extra, dict) else {})}
-
-
-def inline_definitions(schema: Any, definitions: Json,
-                       trail: tuple[str, ...] = ()) -> Any:
+def inline_definitions(schema: Any, definitions: Json) -> Any:
     """Replace references by their definitions, and remove titles.
 
     Raises:
         RecursionError: a definition is a part of itself.
     """
     if isinstance(schema, list):
-        return [inline_definitions(item, definitions, trail) for item in schema]
+        return [inline_definitions(item, definitions) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    result = {key: inline_definitions(value, definitions, trail)
+    result = {key: inline_definitions(value, definitions)
               for key, value in schema.items()
               if not (key in ("$ref", "title") and isinstance(value, str))}
-    name = str(schema.get("$ref", "")).rpartition("/")[2]
-    if name in trail:
-        raise RecursionError
+    name = str(schema.get("$ref")).rpartition("/")[2]
     if name in definitions:
-        target = inline_definitions(definitions[name], definitions, (*trail, name))
-        result = {**target, **result}
+        result = {**inline_definitions(definitions[name], definitions), **result}
     return result
 
 
@@ -4194,22 +4113,22 @@ def inline_definitions(schema: Any, definitions: Json,
 class OutputSchema:
     """The output schema of a tool, or None, and the validation of results with it."""
 
-    def __init__(self, schema: Json | None, wrapped: bool = False,
-                 foreign: bool = False) -> None:
-        self.schema, self.wrapped, self._foreign = schema, wrapped, foreign
+    def __init__(self, schema: Json | None, foreign: bool = False) -> None:
+        self.schema, self._foreign = schema, foreign
+        self.wrapped = WRAPS_RESULT in (schema or ())
 
     @cached_property
     def _validator(self) -> Validator:
         return Validator(self.schema, self._foreign)
 
-    def problems(self, value: Any) -> list[str]:
+    def problems(self, value: object) -> list[str]:
         """A readable line for each problem; a schema that cannot be used is one."""
         try:
             return self._validator.problems(value)
         except SchemaError as error:
             return [str(error)]
 
-    def check(self, value: Any) -> None:
+    def check(self, value: object) -> None:
         """Raise ValueError if a result does not fit.
 
         The error shows the value, so that a model can read what a function has returned
@@ -4221,32 +4140,32 @@ class OutputSchema:
                              f"{problems}; it is: {json.dumps(value)[:500]}")
 
 
-def output_schema_of(hint: Any) -> tuple[Any, bool]:
-    """The output schema of a return hint, and whether it describes {"result": …}.
+def output_schema_of(hint: object) -> Json | None:
+    """The output schema of a return hint.
 
     None for text, content blocks, Any, and what has no schema.
     """
     try:
         node = schema_of_hint(hint, output=True)
-    except (TypeError, ValueError):
-        return None, False
+    except Exception:
+        return None
     bare = {key for key in node if node[key] != {}} <= {"type", "description"}
     if bare and node.get("type") in (None, "string", "null", "array"):
-        return None, False
+        return None
     return structured_schema(json.loads(json.dumps(node)))  # without constructors
 
 
-def structured_schema(schema: Json) -> tuple[Json, bool]:
-    """A schema for structured content, and whether it describes {"result": …}."""
+def structured_schema(schema: Json) -> Json:
+    """A schema of an object: itself, or one that describes {"result": …}."""
     if schema.get("type") == "object":
-        return schema, False
-    definitions = {key: schema[key] for key in schema if key == "$defs"}
-    return {"type": "object", "properties": {"result": {
-        key: schema[key] for key in schema if key != "$defs"}},
-        "required": ["result"], WRAPS_RESULT: True, **definitions}, True
+        return schema
+    inner = dict(schema)
+    definitions = {"$defs": inner.pop("$defs")} if "$defs" in inner else {}
+    return {"type": "object", "properties": {"result": inner},
+            "required": ["result"], WRAPS_RESULT: True, **definitions}
 
 
-def to_json_data(value: Any, strict: bool = False) -> Any:
+def to_json_data(value: object, strict: bool = False) -> Any:
     """Convert a value to JSON data.
 
     A dataclass becomes an object, an Enum its value; arrays, sets and iterators become
@@ -4272,31 +4191,30 @@ def to_json_data(value: Any, strict: bool = False) -> Any:
         return str(value)
 
 
+JSON_FORMS: Any = (  # classes, or what a class has; and what then stands in JSON
+    (enum.Enum, operator.attrgetter("value")),
+    ((bytes, bytearray), lambda value: to_base64(bytes(value))),
+    ("__dataclass_fields__", lambda value: {
+        field.name: getattr(value, field.name)
+        for field in sys.modules["dataclasses"].fields(value)}),
+    ("model_dump", operator.methodcaller("model_dump", mode="json", by_alias=True)),
+    ("tolist", operator.methodcaller("tolist")),  # of numpy and pandas
+    (abc.Mapping, dict),
+    ((abc.Set, abc.Sequence, abc.MappingView, abc.Iterator), list),
+    ("isoformat", operator.methodcaller("isoformat")),
+)
+
+
 def json_form(value: Any, strict: bool) -> Any:
-    """What stands in JSON for an object that is not JSON: text, if nothing else does.
-    """
+    """What stands in JSON for an object: text, if nothing else does."""
     cls = type(value)
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, (bytes, bytearray)):
-        return to_base64(bytes(value))
-    if hasattr(cls, "__dataclass_fields__"):
-        fields = sys.modules["dataclasses"].fields(value)
-        return {field.name: getattr(value, field.name) for field in fields}
-    if hasattr(cls, "model_dump"):  # a pydantic model
-        return value.model_dump(mode="json", by_alias=True)
-    if hasattr(cls, "tolist"):  # of numpy and pandas
-        return value.tolist()
-    if isinstance(value, abc.Mapping):
-        return dict(value)
-    if isinstance(value, (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)):
-        return [*value]  # type: ignore[misc]
-    if format_of(cls):
-        return value.isoformat() if hasattr(cls, "isoformat") else str(value)
+    for kind, form in JSON_FORMS:
+        if hasattr(cls, kind) if isinstance(kind, str) else isinstance(value, kind):
+            return form(value)
     attributes = {name: getattr(value, name)  # that the class has hints for
                   for name in getattr(cls, "__annotations__", ())
                   if name[0] != "_" and hasattr(value, name)}
-    if strict and not attributes:
+    if strict and not attributes and not format_of(cls):
         raise TypeError(f"{cls.__name__} cannot be written as JSON")
     return attributes or str(value)
 
@@ -4304,6 +4222,10 @@ def json_form(value: Any, strict: bool) -> Any:
 # Signatures.  A function's parameters become a schema, and arguments are bound to them.
 
 CO_COROUTINE = 128  # a flag of a function's code, as in inspect
+DOUBTS = {  # parameters without a hint that look like a mistake
+    "ctx": "did you mean `ctx: Context`?",
+    "context": "did you mean `context: Context`?",
+    "self": "did you mean a method of an object, `object.method`?"}
 
 
 def unwrap(fn: Any) -> Any:
@@ -4333,15 +4255,15 @@ class Signature:
         TypeError: a parameter cannot be described.
     """
 
-    def __init__(self, fn: Any, context_type: Any = None, schema: Any = None) -> None:
+    def __init__(self, fn: Any, context_type: Any = MISSING,
+                 schema: Any = None) -> None:
         self.fn = fn.__func__ if isinstance(fn, staticmethod) else fn  # for Python 3.9
         self.function = unwrap(self.fn)
         self.given_schema, self._context_type = schema, context_type
         self.context = self.doubt = ""
-        self.is_async = is_async(self.function)
-        self._defaults: dict[str, Any] = {}  # name: function, of pydantic Fields
+        self._defaults: dict[str, Callable[[], object]] = {}  # of pydantic Fields
         try:
-            self.node = self._describe()
+            self.hint_schema = self._describe()
         except (TypeError, ValueError) as error:  # some built-ins have no signature
             name = getattr(self.function, "__qualname__", self.fn)
             raise TypeError(f"{name}(): parameter {error}") from None
@@ -4350,34 +4272,21 @@ class Signature:
         import inspect
 
         signature = inspect.signature(self.fn)
-        names = dict(getattr(self.function, "__globals__", {}))
-        if self._context_type:  # it may be imported for type checkers only
-            names.setdefault(self._context_type.__name__, self._context_type)
+        names = getattr(self.function, "__globals__", {})
         self.returns = signature.return_annotation
         with suppress(TypeError):  # of an unknown return type there is no output schema
-            self.returns = evaluated("return", self.returns, names)
+            self.returns = resolve_hint("return", self.returns, names)
         reader, parts, more = HintReader(), [], False
-        is_given = self.given_schema is not None
         for parameter in signature.parameters.values():
-            hint = evaluated(parameter.name, parameter.annotation, names)
-            if parameter.kind is parameter.VAR_KEYWORD and is_given:
+            hint = resolve_hint(parameter.name, parameter.annotation, names)
+            if self._context_type in (hint, *typing.get_args(hint)):  # it may be None
+                self.context = parameter.name
+            elif self.given_schema and parameter.kind is parameter.VAR_KEYWORD:
                 more = True
-            elif not self._is_context(parameter, hint):
+            else:
                 parts.append(self._read_parameter(parameter, hint))
         node = reader.with_definitions(reader.object(parts))
         return node.plus({"additionalProperties": True}) if more else node
-
-    def _is_context(self, parameter: Any, hint: Any) -> bool:
-        name, bare = parameter.name, hint is parameter.empty
-        types = (hint, *typing.get_args(hint))  # Optional[Context] is one too
-        if not self._context_type or self._context_type not in types:
-            if bare and name in ("ctx", "context"):
-                self.doubt = f"did you mean `{name}: Context`?"
-            elif bare and name == "self":
-                self.doubt = "did you mean a method of an object, `object.method`?"
-            return False
-        self.context = name
-        return True
 
     def _read_parameter(self, parameter: Any, hint: Any) -> tuple[str, Any, Any]:
         """(name, hint, default) of a parameter, whose default may be a Field's."""
@@ -4385,7 +4294,8 @@ class Signature:
         named = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if parameter.kind not in named:
             raise TypeError(f"{name}: arguments have names: no /, *args or **kwargs")
-        hint = object if hint is parameter.empty else hint
+        if hint is parameter.empty:
+            hint, self.doubt = object, DOUBTS.get(name, self.doubt)
         if is_field(default):
             hint, default = operator.getitem(typing.Annotated, (hint, default)), MISSING
         fields = [*filter(is_field, getattr(hint, "__metadata__", ()))]
@@ -4412,12 +4322,8 @@ class Signature:
 
     @cached_property
     def _validators(self) -> list[Validator]:
-        return [Validator(schema) for schema in (self.given_schema, self.node)
+        return [Validator(schema) for schema in (self.given_schema, self.hint_schema)
                 if schema is not None]
-
-    def call(self, arguments: Json) -> Any:
-        """Call the function with the arguments from bind(), and the context."""
-        return self.fn(**arguments)
 
     @cached_property
     def description(self) -> str:
@@ -4433,9 +4339,9 @@ class Signature:
         if self.given_schema is not None:
             return self.given_schema
         descriptions = split_docstring(self.function.__doc__ or "")[1]
-        return {**self.node, "properties": {
+        return {**self.hint_schema, "properties": {
             name: {**part, "description": descriptions[name]} if name in descriptions
-            else part for name, part in self.node["properties"].items()}}
+            else part for name, part in self.hint_schema["properties"].items()}}
 
 
 ARGUMENTS = (r"(?m)^(?:Args|Arguments|Parameters|Params):[ \t]*\n"
@@ -4462,7 +4368,7 @@ def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
 
 # URI templates, used backwards: from a URI to the values of the variables.
 
-VARIABLE = r"\{(\+?)([A-Za-z_]\w*)(\*?)\}"
+VARIABLE = r"\{(\+?[A-Za-z_]\w*\*?)\}"
 QUERY = r"\{\?([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}\Z"
 MAX_URI = 4000  # characters; matching longer ones takes noticeable time
 
@@ -4483,10 +4389,9 @@ class UriTemplate:
     def __init__(self, text: str) -> None:
         path, query, *_ = [*re.split(QUERY, text), ""]
         self._query = query.split(",") if query else []
-        first, *parts = re.split(VARIABLE, path)
-        literals, variables = [first, *parts[3::4]], parts[1::4]
-        many = [name for plus, name, star in zip(parts[::4], variables, parts[2::4])
-                if plus or star]
+        parts = re.split(VARIABLE, path)
+        literals, variables = parts[::2], [part.strip("+*") for part in parts[1::2]]
+        many = [name for name in variables if name not in parts[1::2]]
         self.names = variables + self._query
         self.literal = sum(map(len, literals))
         if (len({*self.names}) < len(self.names) or len(many) > 1
@@ -4505,12 +4410,14 @@ class UriTemplate:
 
     def match(self, uri: str) -> dict[str, str] | None:
         """The decoded values of the variables; None: the URI does not match."""
+        from urllib.parse import unquote
+
         path, _, query = uri.partition("?") if self._query else (uri, "", "")
         found = self._pattern.match(path) if len(uri) <= MAX_URI else None
         if found is None or "#" in query:
             return None
         pairs = dict(pair.partition("=")[::2] for pair in query.split("&") if query)
-        values = {name: percent_decode(text)
+        values = {name: unquote(text)
                   for name, text in {**found.groupdict(), **pairs}.items()}
         safe = all(is_safe(text) and (name in self._free or text != "." and not (
             {*"/\\"} & {*text})) for name, text in values.items())
@@ -4600,10 +4507,9 @@ class Context:
     ctx.elicit(…)`.  The others act at once, whether awaited or not.
     """
 
-    _loop_thread = 0  # the identity of the thread that runs its `async def` handler
     _asked: AbstractSet[str] = frozenset()  # keys of questions
 
-    def __class_getitem__(cls, item: Any) -> type[Context]:
+    def __class_getitem__(cls, item: object) -> type[Context]:
         return cls  # Context[...]
 
     def __init__(self, server: Server, request: IncomingRequest | None,
@@ -4612,9 +4518,9 @@ class Context:
         self._request, self._peer = request, peer  # no request: a notification
 
     @property
-    def request_id(self) -> Any:
+    def request_id(self) -> int | str | None:
         """The id of the request, as received; None for a notification."""
-        return self._request and self._request.id
+        return self._request.id if self._request else None
 
     @property
     def meta(self) -> Json:
@@ -4659,10 +4565,7 @@ class Context:
             raise Cancelled()
 
     def wait(self, seconds: float) -> None:
-        """Sleep for some seconds; raise Cancelled as soon as the request is cancelled.
-
-        See basic/utilities/cancellation.
-        """
+        """Sleep; raise Cancelled as soon as the request is cancelled."""
         if self._in_loop():
             import asyncio
 
@@ -4711,24 +4614,22 @@ class Context:
                 self.report_progress(count, total, message)
                 due = time.monotonic() + 0.1
 
-    def log(self, level: str, data: Any,
+    def log(self, level: str, data: object,
             logger_name: str | None = None) -> Awaitable[None]:
         """Send a log message, if the client has asked for that level.
 
         data: any JSON value.  debug, info, notice, warning, error, critical, alert and
         emergency are the same without the first argument (server/utilities/logging).
-
-        Raises:
-            ValueError: there is no such level.
+        ValueError: there is no such level.
         """
         self.check_cancelled()
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
-        if self._peer.logs(level):
-            self._notify(LOG_MESSAGE, {
-                "level": level, **wire_fields(logger=logger_name),
-                "data": to_json_data(data)})
-        return self._sent()
+        if not self._peer.logs(level):
+            return Sent()
+        return self.notify(LOG_MESSAGE, {
+            "level": level, **wire_fields(logger=logger_name),
+            "data": to_json_data(data)})
 
     debug, info = partialmethod(log, "debug"), partialmethod(log, "info")
     notice, warning = partialmethod(log, "notice"), partialmethod(log, "warning")
@@ -4738,22 +4639,19 @@ class Context:
     def notify(self, method: str, params: Json | None = None) -> Awaitable[None]:
         """Send any notification, unless the request has been answered."""
         self.check_cancelled()
-        self._notify(method, params or {})
+        if self._request:
+            self._request.notify(method, params or {}, may_block=not self._in_loop())
+        else:
+            self._peer.notify(method, params or {})
         return self._sent()
 
-    def _notify(self, method: str, params: Json) -> None:
-        if self._request:
-            self._request.notify(method, params, may_block=not self._in_loop())
-        else:
-            self._peer.notify(method, params)
-
     def _in_loop(self) -> bool:
-        return self._loop_thread == threading.get_ident()
+        return self.server._runtime.is_here()
 
     def _sent(self) -> Awaitable[None]:
         """To be awaited or not: on the loop's thread nothing may block for room."""
         outbox = self._peer.connection.outbox
-        return Sent(outbox if self._in_loop() and outbox.is_crowded() else None)
+        return Sent(outbox) if outbox.is_crowded() and self._in_loop() else DONE
 
     # -- asking the client
 
@@ -4763,10 +4661,8 @@ class Context:
 
         schema: a dataclass or TypedDict class; a list of choices or a scalar type,
         asked for as the property `value`; a flat JSON Schema of primitives and choices;
-        or None, to ask for consent only.
-
-        Raises:
-            ValueError: a form cannot ask for a field, which is named.
+        or None, to ask for consent only.  ValueError names a field that a form cannot
+        ask for.
         """
         form = Form(schema)
         return self._ask_one(Question("elicitation/create", {
@@ -4778,21 +4674,17 @@ class Context:
         """Ask the user to visit a URL; "accept" means that the user agreed to open it.
 
         elicitation_id: the name of this in `notifications/elicitation/complete`; by
-        default a random one.  The stateless revision has neither.
-
-        Raises:
-            ValueError: not a URL.
+        default a random one.  The stateless revision has neither.  ValueError: not a
+        URL.
         """
         if not re.match(URI_START, url):
             raise ValueError(f"not a URL: {url!r:.100}")
-        params = {"mode": "url", "message": message, "url": url}
-        if self._peer.stateless:
-            elicitation_id = None
-        else:
-            elicitation_id = elicitation_id or os.urandom(8).hex()
-            params["elicitationId"] = elicitation_id
-        return self._ask_one(Question("elicitation/create", params, lambda answer: (
-            Elicited(read_action(answer), elicitation_id=elicitation_id))), key, timeout)
+        name = None if self._peer.stateless else elicitation_id or os.urandom(8).hex()
+        return self._ask_one(Question("elicitation/create", {
+            "mode": "url", "message": message, "url": url,
+            **wire_fields(elicitation_id=name)},
+            lambda answer: Elicited(answer["action"], elicitation_id=name)),
+            key, timeout)
 
     def sample(self, messages: Any, *, system_prompt: str | None = None,
                max_tokens: int = 512, temperature: float | None = None,
@@ -4804,7 +4696,7 @@ class Context:
         modelPreferences (client/sampling).
         """
         messages = messages if type(messages) is list else [messages]
-        return self._ask_one(question_for("sampling/createMessage", {
+        return self._ask_one(Question("sampling/createMessage", {
             "messages": [message_of(m) for m in messages], "maxTokens": max_tokens,
             **wire_fields(systemPrompt=system_prompt, temperature=temperature,
                           tools=tools, toolChoice=tool_choice), **params}, Sampled.of),
@@ -4816,7 +4708,7 @@ class Context:
         A root is a directory that the client lets this server work in.
         """
         return self._ask_one(
-            question_for("roots/list", {}, lambda answer: list(answer["roots"])),
+            Question("roots/list", {}, lambda answer: list(answer["roots"])),
             None, timeout)
 
     def ask(self, requests: dict[str, Json],
@@ -4824,21 +4716,30 @@ class Context:
         """Ask several questions at once; blocks, see Context.
 
         {key: {"method": …, "params": …}} -> {key: answer}, both as in the protocol.
-
-        Raises:
-            ValueError: a client cannot be asked this.
+        ValueError: a client cannot be asked this.
         """
         questions = {}
         for key, request in requests.items():
             if request.get("method") not in CLIENT_REQUESTS:
                 raise ValueError(f"a client cannot be asked this: {request}")
             question = question_of(request["method"], request.get("params") or {})
-            questions[self._new_key(key, question)] = question
+            questions[self._new_key(key, question.method)] = question
         return self._blocking(lambda: self._ask(questions, timeout))
+
+    def ping(self, timeout: float | None = 10) -> None:
+        """Ask the client for a sign of life (basic/utilities/ping); blocks as `elicit`.
+
+        Raises:
+            RequestTimeout: none came within `timeout` seconds.
+            McpError: the stateless revision has no pings.
+        """
+        if self._peer.stateless:
+            raise method_not_found("ping")
+        return self._ask_one(Question("ping", {}, lambda answer: None), None, timeout)
 
     def _ask_one(self, question: Question[T], key: str | None,
                  timeout: float | None) -> T:
-        name = self._new_key(key, question)
+        name = self._new_key(key, question.method)
 
         def run() -> T:
             answers: dict[str, T] = self._ask({name: question}, timeout)
@@ -4851,10 +4752,10 @@ class Context:
             raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
         return self._peer.ask(self._request, questions, timeout)
 
-    def _new_key(self, key: str | None, question: Question[Any]) -> str:
+    def _new_key(self, key: str | None, method: str) -> str:
         self.check_cancelled()
         with self.server._lock:  # several threads may ask at once, so order matters
-            key = key or f"{CLIENT_REQUESTS[question.method]}-{len(self._asked) + 1}"
+            key = key or f"{method}-{len(self._asked) + 1}"
             if key in self._asked:
                 raise ValueError(f"asked before in this request: {key}")
             self._asked |= {key}
@@ -4862,78 +4763,55 @@ class Context:
 
     def _blocking(self, run: Callable[[], T]) -> T:
         """Return what `run` returns; in an `async def` handler an awaitable of it."""
-        return run() if not self._in_loop() else call_in_thread(run)  # type: ignore[return-value]
+        if self._in_loop():
+            return call_in_thread(run)  # type: ignore[return-value]
+        return run()
 
     def once(self, key: str, run: Callable[[], Any]) -> Any:
         """Run a step with side effects once for this request, and return its result.
 
         A handler that asks may run again from the top; then this returns the result of
         the first run.  key: the name of the step within this request.  In an `async
-        def` handler `run` may be `async def` too.
-
-        Raises:
-            TypeError: the result has no JSON form, and so cannot be kept.
+        def` handler `run` may be `async def` too.  TypeError: the result has no JSON
+        form, and so cannot be kept.
         """
         self.check_cancelled()
-        if self._in_loop():
-            return self._once_async(key, run)
-        if key not in self._steps:
-            self._keep(key, self.server._runtime.value_of(self, run()))
-        return self._steps[key]
+        if key in self._steps:
+            return self._settle(self._steps[key], lambda kept: kept)
+        return self._settle(run(), partial(self._keep, key))
 
-    async def _once_async(self, key: str, run: Callable[[], Any]) -> Any:
-        if key not in self._steps:
-            value = run()
-            self._keep(key, await value if hasattr(value, "__await__") else value)
-        return self._steps[key]
-
-    def _keep(self, key: str, value: Any) -> None:
+    def _keep(self, key: str, value: Any) -> Any:
         self._steps[key] = json.loads(encode(to_json_data(value, strict=True)))
+        return self._steps[key]
 
     @cached_property
-    def _steps(self) -> Json:  # the peer's own dict, see RequestPeer.steps
-        return self._peer.steps()
-
-    def ping(self, timeout: float | None = 10) -> None:
-        """Ask the client for a sign of life (basic/utilities/ping); blocks as `elicit`.
-
-        Raises:
-            RequestTimeout: none came within `timeout` seconds.
-            McpError: the stateless revision has no pings.
-        """
-        if isinstance(self._peer, RequestPeer) or not self._request:
-            raise method_not_found("ping")
-        self.check_cancelled()
-        request, peer = self._request, self._peer
-        return self._blocking(  # type: ignore[return-value]
-            lambda: peer.call(request, {"ping": ("ping", {})}, timeout) and None)
+    def _steps(self) -> Json:
+        return {} if self._peer.steps is None else self._peer.steps
 
     # -- the server
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
-        """Read a resource of this server.
+        """Read a resource of this server; McpError if there is none with this URI.
 
-        Raises:
-            McpError: there is none with this URI.
+        In an `async def` handler, a `def` resource runs on the event loop.
         """
         entry, arguments = self.server._resource_at(uri)
-        if self._in_loop():
-            return self._read_async(entry, arguments, uri)  # type: ignore[return-value]
-        return entry.contents(
-            self.server._call(self, entry.signature, arguments), uri)
+        return self._settle(self.server._call(self, entry.signature, arguments),
+                            lambda value: entry.contents(value, uri))
 
-    async def _read_async(self, entry: Resource, arguments: Json,
-                          uri: str) -> list[ResourceContents]:
-        call = partial(entry.signature.call,
-                       self.server._bind(self, entry.signature, arguments))
-        value = call() if self.server._runtime.on_caller else (
-            await call_in_thread(partial(copy_context().run, call)))
-        return entry.contents(
-            await value if hasattr(value, "__await__") else value, uri)
+    def _settle(self, value: Any, finish: Callable[[Any], T]) -> T:
+        """finish(value), now; or in an `async def` handler once it is awaited."""
+        if self._in_loop():
+            return settled(value, finish)  # type: ignore[return-value]
+        return finish(self.server._runtime.value_of(self, value))
+
+
+async def settled(value: Any, finish: Callable[[Any], T]) -> T:
+    return finish(await value if hasattr(value, "__await__") else value)
 
 
 class Sent(abc.Coroutine):  # type: ignore[type-arg]
-    """What has been done at once: await it, make a task of it, or ignore it.
+    """The result of an action already carried out; awaiting it is optional.
 
     If the outbox is crowded, awaiting it waits for room.
     """
@@ -4943,22 +4821,23 @@ class Sent(abc.Coroutine):  # type: ignore[type-arg]
     def __init__(self, crowded: Outbox | None = None) -> None:
         self._crowded = crowded
 
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def __await__(self) -> Generator[Any, None, Any]:
         if self._crowded:
-            yield from call_in_thread(self._crowded.wait_for_room).__await__()
+            yield from call_in_thread(
+                partial(self._crowded.flush, wait=True)).__await__()
         return self.result
 
-    def send(self, value: Any) -> NoReturn:
+    def send(self, value: object) -> NoReturn:
         raise StopIteration(self.result)
 
-    def throw(self, error: Any, *_: Any) -> NoReturn:
+    def throw(self, error: Any, *_: object) -> NoReturn:
         raise error
 
     def close(self) -> None:
         """There is nothing to end."""
 
-    def __bool__(self) -> bool:
-        return False
+
+DONE = Sent()
 
 
 async def call_in_thread(run: Callable[[], T]) -> T:
@@ -4973,29 +4852,40 @@ async def call_in_thread(run: Callable[[], T]) -> T:
     return await asyncio.wrap_future(future)
 
 
-def run_into(future: Future[Any], run: Callable[[], Any]) -> None:
+def run_into(future: Future[T], run: Callable[[], T]) -> None:
     try:
         future.set_result(run())
     except BaseException as error:
         future.set_exception(error)
 
 
-@lru_cache(maxsize=8)
-def answer_validator(method: str) -> Validator:
-    return Validator(ANSWER_SCHEMAS[method])
+class Question(Generic[T]):
+    """A request to the client; `make` converts its answer for the handler.
 
+    make: called with an answer that matches ANSWER_SCHEMAS; ValueError: it is invalid.
+    """
 
-def question_for(method: str, params: Json,
-                 make: Callable[[Json], T]) -> Question[T]:
-    """A Question; `make` is called with an answer that matches ANSWER_SCHEMAS."""
-    return Question(method, params,
-                    lambda answer: make(answer_validator(method).coerce(answer)))
+    def __init__(self, method: str, params: Json, make: Callable[[Json], T]) -> None:
+        self.method, self.params, self._make = method, params, make
+
+    def read(self, key: str, answer: object) -> T:
+        """What the handler gets.
+
+        Raises:
+            McpError: the answer does not fit the question.
+        """
+        try:
+            schema = ANSWER_SCHEMAS.get(self.method, {})
+            return self._make(Validator(schema).coerce(answer))
+        except ValueError as error:
+            raise invalid_params(f"The answer to {key} does not fit: {error}",
+                                 **first_problem(error, key)) from None
 
 
 def question_of(method: str, params: Json) -> Question[Json]:
     """A Question in the words of the protocol, whose answer stays as it is."""
     if method != "elicitation/create" or params.get("mode") == "url":
-        return question_for(method, params, dict)
+        return Question(method, params, dict)
     form = Form(params.get("requestedSchema"))  # ValueError names a wrong field
 
     def read(answer: Json) -> Json:
@@ -5005,29 +4895,19 @@ def question_of(method: str, params: Json) -> Question[Json]:
     return Question(method, params, read)
 
 
-def read_action(answer: Any) -> str:
-    return str(answer_validator("elicitation/create").coerce(answer)["action"])
+def fits_form(field: Json) -> bool:
+    """True for what a flat form can ask (client/elicitation, "Requested Schema").
 
-
-def form_problem(field: Json) -> str:
-    """Why a field cannot be in a form, or "" (client/elicitation, "Requested Schema").
-
-    A form is flat: text, numbers, booleans, a choice of texts, or several choices.
+    That is text, a number, a boolean, a choice of texts, or several choices.
     """
     field_type, items = field.get("type"), field.get("items")
     if field_type == "array":
-        choices = isinstance(items, dict) and {"enum", "anyOf"} & items.keys()
-        return "" if choices else "a list without fixed choices"
-    if field_type not in FORM_TYPES:
-        return f"the type is {field_type}, not one of {', '.join(FORM_TYPES)}"
-    if field_type != "string" and "enum" in field:
-        return "choices that are not strings"
-    if field.get("format") not in (None, *FORM_FORMATS):
-        return f"the format is {field['format']}, not one of {', '.join(FORM_FORMATS)}"
-    return ""
+        return isinstance(items, dict) and bool(items.keys() & {"enum", "anyOf"})
+    return (field_type in FORM_TYPES and field.get("format") in (None, *FORM_FORMATS)
+            and (field_type == "string" or "enum" not in field))
 
 
-def form_field(field: Any) -> Any:
+def form_field(field: Json) -> Json:
     """Describe a pydantic field that may be null as one that may be missing."""
     if not isinstance(field, Schema) and {"type": "null"} in field.get("anyOf", ()):
         field = optional_schema(Schema(field))
@@ -5044,13 +4924,12 @@ class Form:
         if type(requested) in (list, tuple):
             self._choices = {str(choice): choice for choice in requested}
             schema = {"type": "string", "enum": [*self._choices]}
-            if not requested:
-                raise ValueError("no choices to ask for")
         elif schema is None:  # consent only
             schema = {"type": "object", "properties": {}}
         elif not isinstance(schema, dict):
             schema = schema_of_hint(schema)
-        elif schema.get("type") != "object" or type(schema.get("properties")) is not dict:
+        elif (schema.get("type") != "object"
+              or type(schema.get("properties")) is not dict):
             raise ValueError('a form needs "type": "object" and "properties"')
         self._single = schema.get("type") != "object"
         if self._single:
@@ -5062,13 +4941,13 @@ class Form:
                 for name, field in schema["properties"].items()}})
         self.schema, self._validator = schema, Validator(schema)
         for name, field in schema["properties"].items():
-            problem = form_problem(field if isinstance(field, dict) else {})
-            if problem:
-                raise ValueError(f"{name}: a form cannot ask for this: {problem}")
+            if not (isinstance(field, dict) and fits_form(field)):
+                raise ValueError(f"{name}: a form asks for text, numbers, booleans and "
+                                 f"choices of text, not for {field}")
 
     def read(self, answer: Json) -> Elicited:
         """The answer as an object; ValueError if it does not match the schema."""
-        elicited = Elicited(read_action(answer))
+        elicited = Elicited(answer["action"])
         if elicited.action == "accept":
             content = answer.get("content")
             elicited.content = {} if content is None else content
@@ -5078,22 +4957,13 @@ class Form:
         return elicited
 
 
-def name_of(fn: Any) -> str:
+def name_of(fn: object) -> str:
     for attribute in ("func", "__func__"):  # of a partial, of a static method
         fn = getattr(fn, attribute, fn)
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
-def check_object(schema: Any, what: str) -> None:
-    """SchemaError or ValueError if some clients would refuse the schema of a tool."""
-    if schema is None:
-        return
-    if type(schema) is not dict or schema.get("type") != "object":
-        raise ValueError(f'{what} needs "type": "object"')
-    Validator(schema)
-
-
-def write_json(data: Any) -> str:
+def write_json(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
 
@@ -5107,20 +4977,23 @@ class Registration:
     option_names: what its decorator takes.
     """
 
+    capability = ""     # that it is offered by
     list_key = ""       # of the list that it is in
     key_field = "name"  # the field of the descriptor that holds its key
     option_names = ""
 
-    def __init__(self, key: str, fn: Any, options: Json,
-                 schema: Json | None = None) -> None:
-        unknown = options.keys() - set(self.option_names.split())
+    def __init__(self, fn: Any, options: Json, key: str = "") -> None:
+        name = options.get("name") or name_of(fn)
+        known = self.option_names.split()
+        unknown = sorted(options.keys() - set(known))
         if unknown:
-            raise TypeError(f"{key}: unknown: {', '.join(sorted(unknown))}; known are: "
-                            f"{', '.join(self.option_names.split())}")
-        self.key = key
+            raise TypeError(f"{name}: unknown: {', '.join(unknown)}; known are: "
+                            f"{', '.join(known)}")
+        self.key = key or name
+        fields = wire_fields(**{**options, "name": name})
+        self.signature = Signature(fn, Context, schema=fields.pop("inputSchema", None))
         # Converted now, so that the TypeError comes now.
-        self.options: Json = to_json_data(wire_fields(**options), strict=True)
-        self.signature = Signature(fn, Context, schema=schema)
+        self.options: Json = to_json_data(fields, strict=True)
         if self.signature.doubt:
             warn(f"mcp_min: {name_of(fn)}(): {self.signature.doubt}\n")
 
@@ -5138,25 +5011,27 @@ class Registration:
 class Tool(Registration):
     """A tool and its output schema."""
 
-    list_key = "tools"
+    capability = list_key = "tools"
     option_names = ("name title description annotations input_schema output_schema "
                     "icons meta")
 
     def __init__(self, fn: Any, options: Json) -> None:
-        options = dict(options)
-        name = options.pop("name", None) or name_of(fn)
-        if not re.fullmatch(TOOL_NAME, name):
-            raise ValueError(f"tool name {name!r}: hosts take {TOOL_NAME}")
-        input_schema = options.pop("input_schema", None)
-        output_schema = options.pop("output_schema", None)
-        check_object(input_schema, "input_schema")
-        super().__init__(name, fn, options, input_schema)
-        self._output = OutputSchema(None)
+        input_schema = options.get("input_schema")
+        if input_schema is not None:
+            if as_object(input_schema).get("type") != "object":
+                raise ValueError('input_schema needs "type": "object"')
+            Validator(input_schema)  # SchemaError now
+        super().__init__(fn, options)
+        if not re.fullmatch(TOOL_NAME, self.key):
+            raise ValueError(f"tool name {self.key!r}: hosts take {TOOL_NAME}")
+        output: Json | None = None  # for False
+        output_schema = self.options.pop("outputSchema", None)
         if output_schema is None:
-            self._output = OutputSchema(*output_schema_of(self.signature.returns))
-        elif output_schema is not False:  # no structured content, whatever it returns
+            output = output_schema_of(self.signature.returns)
+        elif output_schema is not False:
             Validator(output_schema)
-            self._output = OutputSchema(*structured_schema(output_schema))
+            output = structured_schema(output_schema)
+        self._output = OutputSchema(output)
 
     def own_fields(self) -> Json:
         return wire_fields(input_schema=self.signature.schema,
@@ -5169,37 +5044,29 @@ class Tool(Registration):
             return {"content": [{"type": "text", "text": str(value)}], "isError": False}
         parts = value if type(value) in (list, tuple) else [value]
         if isinstance(value, ToolResult):
-            data = to_json_data(value.structured_content)
-            result = ToolResult.of({**value, **wire_fields(structuredContent=data)})
-            result.setdefault("isError", False)  # clients read it by key
+            result = ToolResult.of({  # clients read `isError` by key
+                "isError": False, **value, **wire_fields(
+                    structured_content=to_json_data(value.structured_content))})
         elif value is None and schema is None:
             result = ToolResult()
         elif any(isinstance(part, Block) for part in parts):
             result = ToolResult([part if isinstance(part, Block) else to_text(part)
                                  for part in parts])
         else:
-            result = self._structured(value)
+            data = to_json_data(value)
+            result = ToolResult(value if is_text(value) else write_json(data), data)
+            if self._output.wrapped or schema is None and type(data) is not dict:
+                result.update(structuredContent={"result": data}, _meta=dict(WRAPPED))
         if schema is not None and not result.is_error:
             self._output.check(result.structured_content)
         return result
-
-    def _structured(self, value: Any) -> ToolResult:
-        data = to_json_data(value)
-        text = value if is_text(value) else write_json(data)
-        if type(data) is dict and not self._output.wrapped:
-            return ToolResult(text, data)
-        return ToolResult(text, {"result": data}, meta=WRAPPED)
 
 
 class Prompt(Registration):
     """A prompt; its arguments are the parameters of its function."""
 
-    list_key = "prompts"
+    capability = list_key = "prompts"
     option_names = "name title description icons meta"
-
-    def __init__(self, fn: Any, options: Json) -> None:
-        options = dict(options)
-        super().__init__(options.pop("name", None) or name_of(fn), fn, options)
 
     def own_fields(self) -> Json:
         schema = self.signature.schema
@@ -5219,6 +5086,7 @@ class Prompt(Registration):
 class Resource(Registration):
     """The resource at a URI, or the resources whose URIs match a template."""
 
+    capability = "resources"
     option_names = "name title description mime_type size annotations icons meta"
 
     def __init__(self, uri: str, fn: Any, options: Json) -> None:
@@ -5230,8 +5098,8 @@ class Resource(Registration):
             self.list_key, self.key_field = "resourceTemplates", "uriTemplate"
             self.template = UriTemplate(uri)
             variables = set(self.template.names)
-        super().__init__(uri, fn, {**options, "name": options.get("name") or name_of(fn)})
-        node = self.signature.node
+        super().__init__(fn, options, uri)
+        node = self.signature.hint_schema
         if not {*node.get("required", ())} <= variables <= {*node["properties"]}:
             raise TypeError(f"{uri}: its placeholders and the parameters differ")
 
@@ -5256,30 +5124,7 @@ class Resource(Registration):
         return ResourceContents(to_text(value), uri=uri, mime_type=mime_type or default)
 
 
-def page_of(entries: dict[str, Any], list_key: str, params: Json, size: int) -> Json:
-    """A page of a list (server/utilities/pagination).
-
-    A cursor is the key of the last entry of a page, so that entries can be added and
-    removed between two pages.
-
-    Raises:
-        McpError: there is no such entry, or no longer.
-    """
-    keys, cursor, start = list(entries), params.get("cursor"), 0
-    if cursor is not None:
-        try:
-            start = keys.index(bytes.fromhex(cursor).decode("utf-8", "surrogatepass")) + 1
-        except (TypeError, ValueError):
-            raise invalid_params("Invalid cursor", field="cursor",
-                                 issue="not of this list, or no longer") from None
-    page = keys[start:start + size]
-    result: Json = {list_key: [entries[key].descriptor for key in page]}
-    if start + size < len(keys):
-        result["nextCursor"] = page[-1].encode("utf-8", "surrogatepass").hex()
-    return result
-
-
-LIFESPAN_SECONDS = 5.0  # that leaving a lifespan, or cancelling all tasks, may take
+LIFESPAN_SECONDS = 5.0  # to leave a lifespan, or to cancel all tasks
 BLOCKED_SECONDS = 1.0   # an event loop that does nothing for longer is named
 
 
@@ -5293,7 +5138,7 @@ class AsyncRuntime:
     decides this, until the last leaves.
     """
 
-    def __init__(self, server: Server, lifespan: Any) -> None:
+    def __init__(self, server: Server, lifespan: Handler | None) -> None:
         self._server, self._lifespan = server, lifespan
         self.context: Any = {}            # the value that the lifespan yielded
         # Guards the next two; held while a lifespan is entered or left.
@@ -5302,21 +5147,21 @@ class AsyncRuntime:
         self._exits = ExitStack()         # what the last connection has to do
         # Guards the rest; held by the thread that runs the loop if on_caller.
         self._running = threading.RLock()
-        self._loop: Any = None
-        self.loop_thread = 0              # its identity, as the last coroutine saw it
-        self.on_caller = False
-        self._ended = threading.Event()   # set when the loop has been closed
+        self._loop: AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None  # of the loop, if it is ours
+        self._on_caller = False
         self._warned = False              # of a handler that blocks the loop
 
-    def enter(self, on_caller: bool, loop: Any = None) -> None:
+    def enter(self, on_caller: bool, loop: AbstractEventLoop | None = None) -> None:
         """A connection begins."""
         with self._entering:
             if not self._connections:
-                self.on_caller, self._loop = on_caller, loop
+                self._on_caller, self._loop = on_caller, loop
                 with ExitStack() as exits:
-                    exits.callback(self._end_loop, loop)
+                    exits.callback(self._end_loop, adopted=loop is not None)
                     if self._lifespan:
-                        self.context = self._enter_lifespan(exits)
+                        manager = self._lifespan(self._server)
+                        self.context = self._enter_lifespan(manager, exits)
                     self._exits = exits.pop_all()
             self._connections += 1
 
@@ -5327,11 +5172,22 @@ class AsyncRuntime:
             if not self._connections:
                 self._exits.close()
 
+    def is_here(self) -> bool:
+        """True if the calling thread runs the loop, so that nothing may block here."""
+        if self._loop is None:
+            return False
+        import asyncio
+
+        return asyncio._get_running_loop() is self._loop
+
     def value_of(self, ctx: Context, value: Any) -> Any:
-        """What a handler returned; if it is awaitable, wait for it here."""
-        if not hasattr(value, "__await__"):
+        """What a handler returned; if it is awaitable, wait for it here.
+
+        On the loop's thread the awaitable itself.
+        """
+        if not hasattr(value, "__await__") or self.is_here():
             return value
-        result, error = self.run(run_coroutine(ctx, value))
+        result, error = self.run(self._outcome(ctx, value))
         if error:
             raise error
         return result
@@ -5341,84 +5197,84 @@ class AsyncRuntime:
         import asyncio
         from concurrent.futures import TimeoutError as NotYet  # not ours before 3.11
 
-        if not self._has_thread():
-            with self._running:
-                self._loop = self._loop or asyncio.new_event_loop()
+        with self._running:
+            if not self._loop:
+                self._loop = asyncio.new_event_loop()
+                self._thread = None if self._on_caller else start_thread(
+                    "mcp event loop", partial(self._run, self._loop))
+                self._on_caller = not self._thread
+            if self._on_caller:
                 return self._loop.run_until_complete(coroutine)
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        while not (future.done() or self._warned):
-            try:
-                return future.result(BLOCKED_SECONDS)
-            except NotYet:
-                alive = threading.Event()
-                self._loop.call_soon_threadsafe(alive.set)
-                if not alive.wait(BLOCKED_SECONDS):
-                    self._warn_of_blocked_loop()
+        with suppress(NotYet):
+            return future.result(None if self._warned else BLOCKED_SECONDS)
+        self._warn_if_blocked()
         return wait_for(future)
 
-    def _warn_of_blocked_loop(self) -> None:
-        frame = user_frame(self.loop_thread)
+    def _warn_if_blocked(self) -> None:
+        assert self._loop
+        alive = threading.Event()
+        self._loop.call_soon_threadsafe(alive.set)
+        if alive.wait(BLOCKED_SECONDS):
+            return
+        frame = user_frame((self._thread or threading.main_thread()).ident or 0)
         with self._running:
-            warned, self._warned = self._warned, True
-        if frame and not warned:
-            warn("mcp_min: an `async def` handler blocks the event loop for all others, "
-                 f"at {frame.f_code.co_filename}:{frame.f_lineno}: await something, or "
-                 "make it `def`\n")
+            if frame and not self._warned:
+                self._warned = True
+                warn("mcp_min: an `async def` handler blocks the event loop for all "
+                     f"others, at {frame.f_code.co_filename}:{frame.f_lineno}: await "
+                     "something, or make it `def`\n")
 
-    def _enter_lifespan(self, exits: ExitStack) -> Any:
-        import contextlib
+    def _enter_lifespan(self, manager: Any, exits: ExitStack) -> Any:
+        if not hasattr(manager, "__aenter__"):
+            return exits.enter_context(manager)
+        context, leave = self.run(enter_in_task(manager))
+        exits.callback(lambda: self.run(leave()))
+        return context
 
-        manager = self._lifespan(self._server)
-        if hasattr(manager, "__anext__"):
-            manager = contextlib.asynccontextmanager(self._lifespan)(self._server)
-        elif hasattr(manager, "__next__"):
-            manager = contextlib.contextmanager(self._lifespan)(self._server)
-        if hasattr(manager, "__aenter__"):
-            context, leave = self.run(enter_in_task(manager))
-            exits.callback(lambda: self.run(leave()))
-        else:
-            context = exits.enter_context(manager)
-        return {} if context is None else context
-
-    def _has_thread(self) -> bool:
-        """Start the thread of the loop if there is none; False if on_caller."""
-        import asyncio
-
-        with self._running:
-            if not (self._loop or self.on_caller):
-                self._loop = asyncio.new_event_loop()
-                self._ended.clear()
-                self.on_caller = not start_thread("mcp event loop",
-                                                   partial(self._run, self._loop))
-            return not self.on_caller
-
-    def _run(self, loop: Any) -> None:
-        import asyncio
-
-        asyncio.set_event_loop(loop)
+    def _run(self, loop: AbstractEventLoop) -> None:
         while not loop.is_closed():
             try:
                 loop.run_forever()
                 loop.run_until_complete(cancel_tasks())
                 loop.close()
-                self._ended.set()
             except BaseException:  # such as the exit() of a task that a handler started
                 log_exception("mcp_min: a task of the event loop failed")
 
-    def _end_loop(self, adopted: Any) -> None:
+    def _end_loop(self, adopted: bool) -> None:
         with self._running:
             loop, self._loop = self._loop, None
             if not loop or adopted:
                 return
-            if self.on_caller:
-                loop.run_until_complete(cancel_tasks())
-                loop.close()
+            loop.call_soon_threadsafe(loop.stop)
+            if self._thread:
+                self._thread.join(LIFESPAN_SECONDS + 1)
             else:
-                loop.call_soon_threadsafe(loop.stop)
-                self._ended.wait(LIFESPAN_SECONDS + 1)
+                self._run(loop)
+
+    async def _outcome(self, ctx: Context,
+                       coroutine: Any) -> tuple[Any, BaseException | None]:
+        """Run the coroutine of a handler; return its result or its error.
+
+        The error is not raised here, because a SystemExit in a task would end the loop.
+        """
+        import asyncio
+
+        task: Any = asyncio.current_task()
+
+        def cancel() -> None:
+            with suppress(RuntimeError):  # the loop was just closed: the task has ended
+                task.get_loop().call_soon_threadsafe(task.cancel)
+
+        if ctx._request:
+            ctx._request.on_cancel(cancel)
+        try:
+            return await coroutine, None
+        except BaseException as error:
+            return None, find_unwind(error) or error
 
 
-async def enter_in_task(manager: Any) -> tuple[Any, Callable[[], Any]]:
+async def enter_in_task(manager: Any) -> tuple[Any, Handler]:
     """Enter an async context manager; return its value, and how to leave it.
 
     Both happen in one task, because a task group inside insists on that.
@@ -5434,10 +5290,7 @@ async def enter_in_task(manager: Any) -> tuple[Any, Callable[[], Any]]:
 
     async def leave() -> None:
         leaving.set()
-        done, _ = await asyncio.wait({task}, timeout=LIFESPAN_SECONDS)
-        if not done:
-            raise TimeoutError(f"the lifespan goes on after {LIFESPAN_SECONDS} s")
-        await task
+        await asyncio.wait_for(task, LIFESPAN_SECONDS)
 
     task = asyncio.ensure_future(live())
     await asyncio.wait({task, entered}, return_when=asyncio.FIRST_COMPLETED)
@@ -5457,54 +5310,20 @@ async def cancel_tasks() -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-async def run_coroutine(ctx: Context,
-                        coroutine: Any) -> tuple[Any, BaseException | None]:
-    """Run the coroutine of a handler; return (its result, None) or (None, its error).
-
-    The error is not raised here, because a SystemExit in a task would end the loop.
-    """
-    import asyncio
-
-    task: Any = asyncio.current_task()
-    loop, request, before = task.get_loop(), ctx._request, ctx._loop_thread
-    thread = request.thread if request else None
-
-    def cancel() -> None:
-        try:
-            loop.call_soon_threadsafe(task.cancel)
-        except RuntimeError:
-            pass  # the loop was just closed, so the task has ended
-
-    ctx._loop_thread = ctx.server._runtime.loop_thread = threading.get_ident()
-    if request:
-        request.thread = ctx._loop_thread
-        request.on_cancel(cancel)
-    try:
-        return await coroutine, None
-    except asyncio.CancelledError as error:
-        return None, Cancelled() if ctx.cancelled else error
-    except BaseException as error:
-        return None, find_unwind(error) or error
-    finally:
-        ctx._loop_thread = before
-        if request:
-            request.thread = thread
-
-
 def find_unwind(error: BaseException) -> BaseException | None:
     """The Unwind inside an exception group, as a task group raises one; or None."""
     inner = map(find_unwind, getattr(error, "exceptions", None) or ())
     return error if isinstance(error, Unwind) else next(filter(None, inner), None)
 
 
-def run_on_host_thread(run_handler: Any, run: Callable[[], Any],
+def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
                        request: IncomingRequest | None) -> Any:
     """Let the host run a handler on a thread of its choice, and wait for it."""
     future = future_class()()
-    first_call = threading.Lock()  # never released: a timer may call job() again
 
     def job() -> None:
-        if first_call.acquire(blocking=False) and future.set_running_or_notify_cancel():
+        again = future.running() or future.done()  # a timer may call job() once more
+        if not again and future.set_running_or_notify_cancel():
             run_into(future, run)
 
     if request:
@@ -5517,9 +5336,9 @@ def run_on_host_thread(run_handler: Any, run: Callable[[], Any],
 METHOD_HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
 
 
-def handles(*methods: str) -> Callable[[Any], Any]:
+def handles(*methods: str) -> Callable[[F], F]:
     """Add a function to the dispatch table as the handler of these methods."""
-    def add(function: Any) -> Any:
+    def add(function: F) -> F:
         METHOD_HANDLERS.update(dict.fromkeys(methods, function))
         return function
     return add
@@ -5539,7 +5358,7 @@ class Server:
             server.run()
 
     Handlers are `def`, on threads of a pool, or `async def`, all on one event loop.
-    Every method may be called from any thread, also while serving.  The options:
+    Every method may be called from any thread, even while serving.  The options:
 
     name, version, title, description, website_url, icons: sent to the client.
     instructions: how a model should use the server.
@@ -5548,7 +5367,8 @@ class Server:
     page_size: entries on a page of any list.
     cache_ttl: seconds that a client may cache lists and resources.
     cache_scope: "private" or "public".
-    capabilities: merged into those that are declared; a value False takes one away.
+    capabilities: merged into those that are declared; False takes away one of them, as
+    in {"logging": False}, or a part of one, as in {"tools": {"listChanged": False}}.
     state_secret: bytes, the same in all processes that continue each other's requests.
     max_workers: handlers of a connection that run at once; more wait.
     max_message_bytes, max_depth: limits of a line: 16 MiB, nested 200 deep.
@@ -5608,7 +5428,7 @@ class Server:
 
     def __init__(self, name: str = "mcp", version: str | None = None, *,
                  title: str | None = None, description: str | None = None,
-                 website_url: str | None = None, icons: Any = None,
+                 website_url: str | None = None, icons: list[Json] | None = None,
                  instructions: str | None = None, threaded: bool = True,
                  capabilities: Json | None = None,
                  page_size: int = 1000, cache_ttl: float = 0.0,
@@ -5617,15 +5437,15 @@ class Server:
                  max_message_bytes: int = 16 << 20, max_depth: int = MAX_DEPTH,
                  drain_seconds: float = 1.5, mask_errors: bool = False,
                  strict_input: bool = False,
-                 run_handler: Callable[[Callable[[], None]], Any] | None = None,
-                 lifespan: Callable[[Any], Any] | None = None) -> None:
+                 run_handler: Callable[[Callable[[], None]], object] | None = None,
+                 lifespan: Handler | None = None) -> None:
         if min(page_size, max_workers) < 1 or min(cache_ttl, drain_seconds) < 0:
             raise ValueError("page_size and max_workers are 1 or more, "
                              "cache_ttl and drain_seconds 0 or more")
         if cache_scope not in ("private", "public"):
             raise ValueError('cache_scope is "private" or "public"')
-        if not all(type(value) is dict for value in (capabilities or {}).values()):
-            raise TypeError("each of the capabilities must be a dict")
+        if state_secret is not None and len(state_secret) < 16:
+            raise ValueError("state_secret must be at least 16 bytes")
         self.name, self.version, self.instructions = name, version or "0", instructions
         self.threaded = threaded
         self._info = wire_fields(
@@ -5637,10 +5457,10 @@ class Server:
         self._run_handler = run_handler
         self._limits: Json = {"max_message_bytes": max_message_bytes,
                               "max_depth": max_depth, "drain_seconds": drain_seconds}
-        self._signer = StateSigner(state_secret)
+        self._state_secret = state_secret or os.urandom(32)
         self._runtime = AsyncRuntime(self, lifespan)
-        self._middleware: list[Any] = []
-        self._lock = threading.Lock()  # guards all below, and Context._asked
+        self._middleware: list[Handler] = []
+        self._lock = threading.Lock()  # guards changes of these, and Context._asked
         self._lists: dict[str, dict[str, Any]] = {
             row.list_key: {} for row in METHODS.values() if row.list_key}
         self._completers: dict[tuple[str, str], Signature] = {}
@@ -5659,7 +5479,7 @@ class Server:
     @overload
     def tool(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
 
-    def tool(self, fn: Any = None, /, **options: Any) -> Any:
+    def tool(self, fn: Any = None, /, **options: object) -> Any:
         """Register a function as a tool: `@tool`, `@tool("name")`, `@tool(title=…)`.
 
         Options: name, title, description, annotations, input_schema, output_schema,
@@ -5684,9 +5504,10 @@ class Server:
     @overload
     def prompt(self, fn: F, /) -> F: ...
     @overload
-    def prompt(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
+    def prompt(self, name: str | None = None, /,
+               **options: Any) -> Callable[[F], F]: ...
 
-    def prompt(self, fn: Any = None, /, **options: Any) -> Any:
+    def prompt(self, fn: Any = None, /, **options: object) -> Any:
         """Register a function as a prompt; its parameters are the arguments.
 
         It returns a str, a Message, a block or a list of those (server/prompts).
@@ -5695,7 +5516,7 @@ class Server:
         return self._decorator(self.add_prompt, fn, options)
 
     @staticmethod
-    def _decorator(add: Callable[..., Any], first: Any, options: Json) -> Any:
+    def _decorator(add: Handler, first: object, options: Json) -> Any:
         """The value of `@add`, `@add("name")` or `@add(option=…)`."""
         if first is None or isinstance(first, str):
             return partial(add, **wire_fields(name=first), **options)
@@ -5779,12 +5600,12 @@ class Server:
                     return {"prompts": prompts_of(ctx.client_info)}
                 return call_next(ctx, method, params)
 
-        Server(capabilities={"prompts": {}}) offers what nothing registered implies.
+        Server(capabilities={"prompts": {}}) declares what nothing registered implies.
         """
         self._middleware.append(fn)
         return fn
 
-    def add_tool(self, fn: F, **options: Any) -> F:
+    def add_tool(self, fn: F, **options: object) -> F:
         """Register a tool as `tool` does, and notify the clients."""
         self._add(Tool(fn, options))
         return fn
@@ -5793,7 +5614,7 @@ class Server:
         """Remove a tool and notify the clients; KeyError if there is none."""
         self._remove("tools", name)
 
-    def add_prompt(self, fn: F, **options: Any) -> F:
+    def add_prompt(self, fn: F, **options: object) -> F:
         """Register a prompt as `prompt` does, and notify the clients."""
         self._add(Prompt(fn, options))
         return fn
@@ -5802,7 +5623,7 @@ class Server:
         """Remove a prompt and notify the clients; KeyError if there is none."""
         self._remove("prompts", name)
 
-    def add_resource(self, uri: str, fn: F, **options: Any) -> F:
+    def add_resource(self, uri: str, fn: F, **options: object) -> F:
         """Register a resource as `resource` does, and notify the clients."""
         self._add(Resource(uri, fn, options))
         return fn
@@ -5816,19 +5637,19 @@ class Server:
         self._publish(UPDATED, uri)
 
     def _add(self, entry: Registration) -> None:
-        entries, capability = self._lists[entry.list_key], capability_of(entry.list_key)
+        entries = self._lists[entry.list_key]
         with self._lock:
             again = entry.key in entries
             entries[entry.key] = entry
-            self._offer(capability)
+            self._offer(entry.capability)
         if again:
             warn(f"mcp_min: {entry.key} is already registered; replacing it\n")
-        self._list_changed(capability)
+        self._list_changed(entry.capability)
 
     def _remove(self, list_key: str, key: str) -> None:
         with self._lock:
-            del self._lists[list_key][key]
-        self._list_changed(capability_of(list_key))
+            entry = self._lists[list_key].pop(key)
+        self._list_changed(entry.capability)
 
     def _list_changed(self, capability: str) -> None:
         self._publish(CHANGES[capability][0])
@@ -5846,13 +5667,11 @@ class Server:
             self._subscribers.discard(peer)
 
     def _offer(self, capability: str) -> None:  # the caller holds _lock
-        details = {**CAPABILITIES.get(capability, {}),
-                   **self._more_capabilities.get(capability, {})}
-        self._capabilities[capability] = {
-            key: value for key, value in details.items() if value is not False}
-
-    def _has_method(self, name: str) -> bool:
-        return name in self._methods
+        more = self._more_capabilities.get(capability, {})
+        if more is not False:
+            details = {**CAPABILITIES.get(capability, {}), **more}
+            self._capabilities[capability] = {
+                key: value for key, value in details.items() if value is not False}
 
     # -- serving
 
@@ -5866,11 +5685,14 @@ class Server:
         Raises:
             RuntimeError: a server of this process is running.
         """
-        self._warn_at_terminal()
+        if os.isatty(0):
+            warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
+                 "it: python3 mcp_min.py list FILE.py\n")
         with Signals(), stdio_server() as (reader, writer):
-            self._session(reader, writer, own_reader=True, threaded=threaded).run()
+            self._new_session(reader, writer, own_reader=True, threaded=threaded).run()
 
-    def serve(self, reader: Any, writer: Any, *, threaded: bool | None = None) -> None:
+    def serve(self, reader: ByteStream, writer: ByteStream, *,
+              threaded: bool | None = None) -> None:
         """Serve over any pair of binary streams: of a socket, a pipe, a file.
 
         Blocks until the client hangs up, or until all requests in a file are answered.
@@ -5908,7 +5730,8 @@ class Server:
                     out = io.BytesIO()
                     server.serve(io.BytesIO(body), out)
                     lines = [line for line in out.getvalue().splitlines()
-                             if b'"id":"hello"' not in line]
+                             if not line.startswith(
+                                 b'{"jsonrpc":"2.0","id":"hello",')]
                     kind, data = "application/json", b"".join(lines)
                     if len(lines) > 1:  # progress, then the response
                         kind = "text/event-stream"
@@ -5921,7 +5744,7 @@ class Server:
 
             ThreadingHTTPServer(("127.0.0.1", 8799), Handler).serve_forever()
         """
-        self._session(reader, writer, threaded=threaded).run()
+        self._new_session(reader, writer, threaded=threaded).run()
 
     def listen(self, path: str) -> Listener:
         """Let hosts reach this server inside a running application; returns at once.
@@ -5942,10 +5765,9 @@ class Server:
         """
         return Listener(self, path)
 
-    def _session(self, reader: Any, writer: Any, *, own_reader: bool = False,
-                 threaded: bool | None = None, loop: Any = None) -> ServerSession:
-        threaded = self.threaded if threaded is None else threaded
-        return ServerSession(self, reader, writer, own_reader, threaded, loop)
+    def _new_session(self, reader: ByteStream, writer: ByteStream,
+                 **options: Any) -> ServerSession:
+        return ServerSession(self, reader, writer, **options)
 
     async def _run_on_loop(self) -> None:
         """Serve as `run` does; `async def` handlers run on the caller's event loop.
@@ -5954,94 +5776,71 @@ class Server:
         """
         import asyncio
 
-        done = future_class()()
         with Signals(), stdio_server() as (reader, writer):
-            session = self._session(reader, writer, own_reader=True, threaded=True,
+            session = self._new_session(reader, writer, own_reader=True, threaded=True,
                                     loop=asyncio.get_running_loop())
-            if not start_thread("mcp server", partial(run_into, done, session.run)):
-                raise RuntimeError("no thread can be started")
-            ended = asyncio.wrap_future(done)
+            ended = asyncio.ensure_future(call_in_thread(session.run))
             try:
                 await asyncio.shield(ended)
             finally:  # also when this task is cancelled
                 session.end()
                 await ended
 
-    def _warn_at_terminal(self) -> None:
-        # On Windows isatty() is true for NUL too.
-        raw = getattr(getattr(sys.stdin, "buffer", None), "raw", None)
-        if raw and raw.isatty() and (
-                os.name != "nt" or type(raw).__name__ == "_WindowsConsoleIO"):
-            warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
-                 "it: python3 mcp_min.py list FILE.py\n")
-
-    def _dispatch(self, ctx: Context, method: str, params: Json, depth: int = 0) -> Json:
+    def _dispatch(self, ctx: Context, method: str, params: Json,
+                  depth: int = 0) -> Json:
         """Call the handler of a request, through the middleware from `depth` on."""
-        assert ctx._request
-        method_called = ctx._request.method
-        row = METHODS.get(method_called)  # `method` may come from a middleware
-        if depth == len(self._middleware) or row and row.inline:
-            handler = METHOD_HANDLERS.get(method_called)
-            if handler:
-                return handler(self, ctx, params)
-            value = to_json_data(self._call_custom(ctx, method_called, params))
-            return value if type(value) is dict else wire_fields(result=value)
-        layer = self._middleware[depth]
-        result = layer(ctx, method, params, partial(self._dispatch, depth=depth + 1))
-        if not isinstance(result, dict):
-            raise TypeError(f"middleware {name_of(layer)} returned no result")
-        return result
+        request = ctx._request
+        assert request
+        if depth < len(self._middleware) and not request.inline:
+            layer = self._middleware[depth]
+            call_next = partial(self._dispatch, depth=depth + 1)
+            result = layer(ctx, method, params, call_next)
+            if not isinstance(result, dict):
+                raise TypeError(f"middleware {name_of(layer)} returned no result")
+            return result
+        handler = METHOD_HANDLERS.get(request.method)  # not what a middleware says
+        if handler:
+            return handler(self, ctx, params)
+        value = to_json_data(self._call_custom(ctx, request.method, params))
+        return value if type(value) is dict else wire_fields(result=value)
 
     def _call_custom(self, ctx: Context, method: str, params: Json) -> Any:
         """Call the handler of a request or notification of the user's own."""
         signature = self._methods[method]
         arguments = {key: value for key, value in params.items() if key != "_meta"}
-        if list(signature.node["properties"]) == ["params"]:
+        if list(signature.hint_schema["properties"]) == ["params"]:
             arguments = {"params": params}
         return self._call(ctx, signature, arguments)
 
     def _call(self, ctx: Context, signature: Signature, arguments: Json,
               tool: bool = False) -> Any:
-        """Call a user's function with the arguments of a request."""
-        return self._run(ctx, partial(
-            signature.call, self._bind(ctx, signature, arguments, tool)))
+        """Call a user's function with the arguments of a request.
 
-    def _run(self, ctx: Context, call: Callable[[], Any]) -> Any:
-        """Call a user's function where it must run; wait if it is `async def`."""
-        def run() -> Any:
-            token = current_context.set(ctx)
-            try:
-                return self._runtime.value_of(ctx, call())
-            finally:
-                current_context.reset(token)
-
-        # A handler that is called by another one is on the right thread already.
-        if self._run_handler is None or current_context.get(None):
-            return run()
-        return run_on_host_thread(self._run_handler, run, ctx._request)
-
-    def _bind(self, ctx: Context, signature: Signature, arguments: Json,
-              tool: bool = False) -> Json:
-        """The keyword arguments of a user's function.
-
-        Invalid arguments are an McpError, or for a tool what its revision makes of
-        them.  strict_input is for tools: the arguments of all others are strings on the
-        wire.
+        strict_input is for tools: the arguments of all others are strings on the wire.
         """
         try:
-            kwargs: Json = signature.bind(arguments, tool and self._strict_input)
+            kwargs = signature.bind(arguments, tool and self._strict_input)
         except ValidationError as error:
-            if tool:
-                raise ctx._peer.bad_arguments_error(error) from None
-            raise invalid_params(str(error),
-                                 **first_problem(error, "arguments")) from None
+            raise ctx._peer.bad_arguments(error, tool) from None
         if signature.context:
             kwargs[signature.context] = ctx
-        return kwargs
+        return self._call_user(ctx, partial(signature.fn, **kwargs))
 
-    def _error_text(self, error: BaseException) -> str:
-        """The text of an exception for the client, or "Internal error" if masked."""
-        return "Internal error" if self._mask_errors else error_text(error)
+    def _call_user(self, ctx: Context, call: Callable[[], Any],
+                   is_host: bool = False) -> Any:
+        """Call a user's function where it must run; wait if it is `async def`."""
+        # A handler that is called by another one is on the right thread already.
+        if self._run_handler and not (is_host or current_context.get(None)):
+            return run_on_host_thread(
+                self._run_handler, partial(self._call_user, ctx, call, True),
+                ctx._request)
+        token = current_context.set(ctx)
+        try:
+            value = call()
+            return value if not hasattr(value, "__await__") else (
+                self._runtime.value_of(ctx, value))
+        finally:
+            current_context.reset(token)
 
     # -- the method handlers
 
@@ -6076,16 +5875,30 @@ class Server:
 
     @handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
     def _list(self, ctx: Context, params: Json) -> Json:
+        """A page of a list (server/utilities/pagination).
+
+        A cursor is the key of the last entry of a page, so that entries can be added
+        and removed between two pages.
+        """
         assert ctx._request
-        key = METHODS[ctx._request.method].list_key
+        list_key, cursor = METHODS[ctx._request.method].list_key, params.get("cursor")
         with self._lock:
-            entries = dict(self._lists[key])
-        return page_of(entries, key, params, self._page_size)
+            entries = dict(self._lists[list_key])
+        keys = [*entries]
+        if cursor is not None and cursor not in keys:
+            raise invalid_params("Invalid cursor", field="cursor",
+                                 issue="not of this list, or no longer")
+        start = 0 if cursor is None else keys.index(cursor) + 1
+        page = keys[start:start + self._page_size]
+        result: Json = {list_key: [dict(entries[key].descriptor) for key in page]}
+        if start + self._page_size < len(keys):
+            result["nextCursor"] = page[-1]
+        return result
 
     @handles("tools/call")
     def _tools_call(self, ctx: Context, params: Json) -> Json:
-        tool: Tool = self._entry("tools", params, "tool")
-        arguments = member(params, "arguments", dict)
+        tool: Tool
+        tool, arguments = self._entry("tools", params)
         try:
             return tool.result(self._call(ctx, tool.signature, arguments, tool=True))
         except (McpError, Unwind):
@@ -6099,21 +5912,21 @@ class Server:
                 raise
             if not connection.follows_from_eof(error):
                 log_exception(f"mcp_min: tool {tool.key} failed")
-            return ToolResult(self._error_text(error), is_error=True)
+            return ToolResult(connection.owner.error_text(error), is_error=True)
 
     @handles("prompts/get")
     def _prompts_get(self, ctx: Context, params: Json) -> Json:
-        prompt: Prompt = self._entry("prompts", params, "prompt")
-        arguments = member(params, "arguments", dict)
+        prompt: Prompt
+        prompt, arguments = self._entry("prompts", params)
         return prompt.result(self._call(ctx, prompt.signature, arguments))
 
-    def _entry(self, list_key: str, params: Json, what: str) -> Any:
-        """The entry with the name in `params`; McpError if there is none."""
+    def _entry(self, list_key: str, params: Json) -> tuple[Any, Json]:
+        """The entry that is named, and the arguments; McpError if there is none."""
         name = require_type(params.get("name"), str, "name")
         entry = self._lists[list_key].get(name)
         if entry is None:
-            raise invalid_params(f"Unknown {what}: {name!r:.100}", name=name)
-        return entry
+            raise invalid_params(f"Unknown {list_key[:-1]}: {name!r:.100}", name=name)
+        return entry, member(params, "arguments", dict)
 
     @handles("resources/read")
     def _resources_read(self, ctx: Context, params: Json) -> Json:
@@ -6141,29 +5954,29 @@ class Server:
         uri = require_type(params.get("uri"), str, "uri")
         peer, key, cost = ctx._peer, (UPDATED, uri), len(uri) + REQUEST_COST
         assert ctx._request
+        subscribe = ctx._request.method == "resources/subscribe"
         with self._lock, peer.connection.lock:
-            if ctx._request.method == "resources/unsubscribe":
-                cost = -cost
-            else:
+            if subscribe:
                 peer.connection.check_room(cost)
-            if (key in peer.subscriptions) == (cost < 0):
-                peer.connection.held += cost
+            if subscribe != (key in peer.subscriptions):
+                peer.connection.held += cost if subscribe else -cost
                 peer.subscriptions ^= {key}
         return {}
 
     @handles("completion/complete")
     def _complete(self, ctx: Context, params: Json) -> Json:
         ref, argument = member(params, "ref", dict), member(params, "argument", dict)
-        if ref.get("type") not in COMPLETABLE:
-            raise invalid_params('"ref" must be of type ref/prompt or ref/resource',
-                                 field="ref.type", issue="unknown")
-        list_key, field = COMPLETABLE[ref["type"]]
+        field = COMPLETABLE.get(str(ref.get("type")))
+        if field is None:
+            issue = f"must be one of {', '.join(COMPLETABLE)}"
+            raise invalid_params(f"ref.type {issue}", field="ref.type", issue=issue)
         key = require_type(ref.get(field), str, f"ref.{field}")
         name = require_type(argument.get("name"), str, "argument.name")
         require_type(argument.get("value"), str, "argument.value")
         context = member(member(params, "context", dict), "arguments", dict)
         found = self._completions(ctx, (key, name), ref, argument, context)
-        if found is None and key not in self._lists[list_key]:
+        known = {**self._lists["prompts"], **self._lists["resourceTemplates"]}
+        if found is None and key not in known:
             raise invalid_params(f"Unknown prompt or template: {key:.200}",
                                  field=f"ref.{field}", issue="unknown")
         return completion_of(found)
@@ -6177,36 +5990,31 @@ class Server:
         given = {"value": argument["value"], "context": context}
         return self._call(ctx, completer, {
             parameter: given[parameter] for parameter in given
-            if parameter in completer.node["properties"]})
+            if parameter in completer.hint_schema["properties"]})
 
 
-COMPLETABLE = {  # type of a reference -> (the list that it is in, its key there)
-    "ref/prompt": ("prompts", "name"), "ref/resource": ("resourceTemplates", "uri")}
+COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
 
 
 def completion_of(found: Any) -> Json:
     """The result for what a function returned: texts, or a dict of the wire."""
-    found = found["values"] if isinstance(found, dict) else found or ()
+    wire = found if isinstance(found, dict) else {}
+    found = wire["values"] if wire else found or ()
     found = [found] if is_text(found) else found
     values = [to_text(to_json_data(value)) for value in found]
     return {"completion": {
-        "values": values[:MAX_COMPLETIONS], "total": len(values),
-        "hasMore": len(values) > MAX_COMPLETIONS}}
-
-
-def capability_of(list_key: str) -> str:
-    return str(next(row.capability for row in METHODS.values()
-                    if row.list_key == list_key))
+        "total": len(values), "hasMore": len(values) > MAX_COMPLETIONS, **wire,
+        "values": values[:MAX_COMPLETIONS]}}
 
 
 LISTEN_SECONDS = 5.0  # that who connects to a Listener may take for its secret
 
 
-def reach_listener(path: str) -> Any:
-    """A socket to the server that listens at a path (Server.listen); None: none does.
+def reach_listener(path: str) -> socket.socket | None:
+    """A socket to the server that listens at a path; None if nobody listens.
 
-    Each side sends its secret: the port of a listener that has died may be another
-    program's now.
+    Each side sends a secret (see Server.listen): the port of a listener that has died
+    may be another program's now.
     """
     import socket
 
@@ -6224,18 +6032,16 @@ def reach_listener(path: str) -> Any:
     return None
 
 
-def sends_secret(sock: Any, secret: bytes) -> bool:
+def sends_secret(sock: socket.socket, secret: bytes) -> bool:
     """True if the peer of a new connection sends this secret in time."""
     from hmac import compare_digest
 
-    sock.settimeout(LISTEN_SECONDS)
-    try:
-        with sock.makefile("rb") as stream:
-            received = stream.read(len(secret))
+    with suppress(OSError):
+        sock.settimeout(LISTEN_SECONDS)
+        received = sock.recv(len(secret))  # all of it, because it came in one packet
         sock.settimeout(None)
         return compare_digest(received, secret)
-    except OSError:
-        return False
+    return False
 
 
 class Listener:
@@ -6248,7 +6054,7 @@ class Listener:
         self.path = os.path.abspath(os.path.expanduser(path))
         self._server = server
         self._secrets = [os.urandom(32).hex().encode() for _ in range(2)]
-        self._sockets: set[Any] = set()  # of the open connections
+        self._sockets: set[socket.socket] = set()  # of the open connections
         folder = os.path.dirname(self.path)
         os.makedirs(folder, 0o700, exist_ok=True)
         live = reach_listener(self.path)
@@ -6258,13 +6064,18 @@ class Listener:
         self._tcp = socketserver.ThreadingTCPServer(
             ("127.0.0.1", 0), self._serve)  # type: ignore[arg-type]
         self._tcp.daemon_threads = True
-        accept = partial(self._tcp.serve_forever, 0.1)
-        threading.Thread(target=accept, name="mcp listener", daemon=True).start()
         fd, temporary = tempfile.mkstemp(dir=folder)  # with mode 0600
         port: Any = self._tcp.server_address[1]
         with open(fd, "wb") as file:
             file.write(b"%d %s %s" % (port, *self._secrets))
-        os.replace(temporary, self.path)  # in one step: nobody reads a part of it
+        try:
+            os.replace(temporary, self.path)  # in one step: nobody reads a part of it
+        except OSError:
+            os.unlink(temporary)
+            self._tcp.server_close()
+            raise
+        accept = partial(self._tcp.serve_forever, 0.1)
+        threading.Thread(target=accept, name="mcp listener", daemon=True).start()
 
     def close(self) -> None:
         """Stop listening, end the connections, and remove the file."""
@@ -6275,18 +6086,18 @@ class Listener:
         if os.path.exists(self.path):
             os.unlink(self.path)
         for sock in self._sockets.copy():
-            try:
+            with suppress(OSError):  # it has hung up
                 sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it has hung up
 
-    def _serve(self, sock: Any, *_: Any) -> None:
+    def _serve(self, sock: socket.socket, *_: object) -> None:
         self._sockets.add(sock)
-        if sends_secret(sock, self._secrets[0]):
-            sock.sendall(self._secrets[1])
-            with sock.makefile("rwb", buffering=0) as stream:
-                self._server.serve(stream, stream)
-        self._sockets.discard(sock)
+        try:
+            if sends_secret(sock, self._secrets[0]):
+                sock.sendall(self._secrets[1])
+                with sock.makefile("rwb", buffering=0) as stream:
+                    self._server.serve(stream, stream)
+        finally:
+            self._sockets.discard(sock)
 
 
 class ServerSession(ConnectionOwner):
@@ -6295,57 +6106,53 @@ class ServerSession(ConnectionOwner):
     peer: the client of requests in a handshake revision.
     """
 
-    def __init__(self, server: Server, reader: Any, writer: Any, own_reader: bool,
-                 threaded: bool, loop: Any = None) -> None:
+    def __init__(self, server: Server, reader: ByteStream, writer: ByteStream,
+                 own_reader: bool = False, threaded: bool | None = None,
+                 loop: AbstractEventLoop | None = None) -> None:
         self._server, self._loop = server, loop
+        threaded = server.threaded if threaded is None else threaded
         self.connection = Connection(
             self, reader, writer, is_server=True, own_reader=own_reader, pool=(
                 ThreadPool("mcp worker", server._max_workers) if threaded
                 else CallingThread()), **server._limits)
         self.peer = SessionPeer(server, self.connection)
-        self._pid = os.getpid()  # a forked child has no thread that reads
 
     def run(self) -> None:
         """Serve until the client hangs up."""
+        connection = self.connection
         with self:
             if not self._started:
-                self.connection.serve_here()
-            elif isinstance(self.connection.pool, CallingThread):
-                self.connection.pool.run_until(self._is_over)
+                connection.serve_here()
+            elif isinstance(connection.pool, CallingThread):
+                connection.pool.run_until(connection.done.is_set)
             # In steps: on Windows no signal interrupts a wait, and elsewhere a signal
             # may come just before it.
-            while not self._is_over():
-                self.connection.done.wait(0.5)
+            while not connection.done.wait(STEP_SECONDS):
+                pass
 
     def __enter__(self) -> ServerSession:  # noqa: PYI034 - no Self before 3.11
         connection, server = self.connection, self._server
         on_caller = server._run_handler is not None or not connection.threaded
         server._runtime.enter(on_caller, self._loop)
-        try:
+        with ExitStack() as exits:
+            exits.callback(server._runtime.leave)
+            exits.callback(self.end)
             self._started = connection.start()
-        except BaseException:
-            self.__exit__()
-            raise
+            self._exits = exits.pop_all()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        try:
-            self.end()
-        finally:
-            self._server._runtime.leave()
-
-    def _is_over(self) -> bool:
-        return self.connection.done.is_set() or os.getpid() != self._pid
+        self._exits.close()
 
     def allows_batches(self) -> bool:
-        return self.peer.allows_batches()
+        return bool(self.peer.version) and REVISIONS[self.peer.version].batches
 
     def is_inline(self, method: str) -> bool:
         row = METHODS.get(method)  # an unknown method is refused at once
-        return row.inline if row else not self._server._has_method(method)
+        return row.inline if row else method not in self._server._methods
 
     def handle(self, request: IncomingRequest) -> Any:
-        """Call the handler; return its result or raise its error as its era has it."""
+        """Call the handler; return its result, or raise its error, for its revision."""
         params: Json = require_type(request.params, dict, "params")
         peer = peer_of(self._server, self.peer, request)
         peer.validate(request)
@@ -6362,31 +6169,15 @@ class ServerSession(ConnectionOwner):
             request.method, result)
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
-        connection, cost = self.connection, size + REQUEST_COST
+        server, connection = self._server, self.connection
         if method == INITIALIZED:
-            with self._server._lock:
-                self._server._subscribers.add(self.peer)
-        if self._server._has_method(method):
-            with connection.lock:
-                if connection.held and connection.held + cost > MAX_BACKLOG_BYTES:
-                    return
-                connection.held += cost
-            threads = connection.callbacks if connection.threaded else connection.pool
-            threads.submit(partial(self._handle_custom, method, params, cost))
-
-    def _handle_custom(self, method: str, params: Json, cost: int) -> None:
-        """Call the handler of a notification of the user's own."""
-        connection = self.connection
-        try:
-            self._server._call_custom(self._server._context_class(
-                self._server, None, self.peer), method, params)
-        except BaseException as error:
-            if connection.is_stop(error):
-                raise
-            log_exception(f"mcp_min: {method} failed")
-        finally:
-            with connection.lock:
-                connection.held -= cost
+            with server._lock:
+                server._subscribers.add(self.peer)
+        threads = connection.callbacks if connection.threaded else connection.pool
+        if method in server._methods and threads.bytes <= MAX_BACKLOG_BYTES:
+            ctx = server._context_class(server, None, self.peer)
+            threads.submit(partial(server._call_custom, ctx, method, params),
+                           size + REQUEST_COST)
 
     def end(self) -> None:
         """Close; end the streams first if the client is still there, as at SIGTERM."""
@@ -6399,15 +6190,15 @@ class ServerSession(ConnectionOwner):
     def on_end(self) -> None:
         """End each `subscriptions/listen` request with a result."""
         with self._server._lock:
-            peers = [peer for peer in self._server._subscribers
-                     if peer.connection is self.connection]
-        for peer in peers:
-            if isinstance(peer, RequestPeer):
-                peer.end_stream()
-                self._server._forget(peer)
+            streams = [peer for peer in self._server._subscribers
+                       if isinstance(peer, RequestPeer)
+                       and peer.connection is self.connection]
+        for stream in streams:
+            stream.end_stream()
+            self._server._forget(stream)
 
     def error_text(self, error: BaseException) -> str:
-        return self._server._error_text(error)
+        return "Internal error" if self._server._mask_errors else error_text(error)
 
     def closed_error(self) -> ConnectionClosed:
         return ConnectionClosed("The client has hung up")
@@ -6422,17 +6213,8 @@ PROBE_SECONDS = 5.0     # how long to wait for an answer to `server/discover`
 MAX_ROUNDS = 16         # "input required" in a row; then a client gives up
 EMPTY_ROUND_SECONDS = 0.25  # the first pause when no input is asked for; it grows
 MAX_QUESTIONS = 8       # of a server that we answer at once; more wait
-MAX_CALLS = 64          # whose results are read at once
+MAX_CALLS = 64          # of `submit` whose results are processed at once
 MAX_ENTRIES = 100_000   # of a list, on all its pages
-
-open_sessions: set[ClientSession] = set()  # with a process that we must end
-
-
-def end_processes() -> None:
-    """End the servers of clients that were not closed; called at exit."""
-    for session in list(open_sessions):
-        if session.pid == os.getpid():  # not in a forked child
-            session.close()
 
 
 def seconds_until(deadline: float) -> float:
@@ -6441,14 +6223,21 @@ def seconds_until(deadline: float) -> float:
 
 
 class Stream(OutgoingRequest):
-    """A `subscriptions/listen` request; agreed: a future of what the server grants."""
+    """A `subscriptions/listen` request; its outcome is what the server grants.
 
-    __slots__ = ("wanted", "agreed")
+    on_end(stream): called if the server ends it after that.
+    """
 
-    def __init__(self, wanted: Json, timeout: float) -> None:
+    def __init__(self, wanted: Json, timeout: float,
+                 on_end: Callable[[Stream], None]) -> None:
         super().__init__("subscriptions/listen", timeout=timeout)
-        self.wanted = wanted
-        self.agreed: Future[Json] = future_class()()
+        self.wanted, self._on_end = wanted, on_end
+
+    def finish(self, result: object = None, error: BaseException | None = None) -> None:
+        if self.future.done():
+            self._on_end(self)
+        else:
+            super().finish(result, error)
 
 
 class ClientSession(ConnectionOwner):
@@ -6471,11 +6260,9 @@ class ClientSession(ConnectionOwner):
         self._subscribing = threading.Lock()   # held while a stream is replaced
         self._closed = False              # close() was called
         self._ending = threading.Lock()   # held while the process is being ended
-        self.pid = os.getpid()            # a forked child must not end the process
+        self._pid = os.getpid()
         if isinstance(process, Process):
-            atexit.unregister(end_processes)  # or it would be called once for each
-            atexit.register(end_processes)
-            open_sessions.add(self)
+            atexit.register(self.close)
         process.watch(self.connection)
 
     # -- agreeing on a revision
@@ -6496,73 +6283,76 @@ class ClientSession(ConnectionOwner):
             self._shake_hands(mode, deadline)
         else:
             self._probe(mode, deadline)
+            # Of a server that was probed in vain, drop what it wrote to stderr: mostly
+            # tracebacks about the unknown method `server/discover`.
+            self.process.release(keep_earlier=self.stateless)
         self.connection.responds = not self.stateless
-        # Of a server that was probed in vain, drop what it wrote to stderr: mostly
-        # tracebacks about the unknown method `server/discover`.
-        self.process.release(keep_earlier=self.stateless)
-        level = self.client._level
         if not self.stateless:
             self.notify(INITIALIZED)
+            level = self.client._level
             if level and self.offers("logging/setLevel"):
                 self.set_level(level, seconds_until(deadline))
-        self._subscribe_again(deadline)
+        elif not self.client._subscribed:
+            self._listen([], self.client._timeout)  # for the changes of lists
+        for uri in [*self.client._subscribed]:  # on the connection before this one
+            try:
+                self.follow("subscribe", uri, seconds_until(deadline))
+            except (McpError, RequestTimeout) as error:
+                self.client._subscribed.pop(uri, None)
+                warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
 
     @property
     def stateless(self) -> bool:
         return self.version in MODERN_VERSIONS
 
     def _probe(self, mode: str, deadline: float) -> None:
-        version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
-        auto, seconds = mode == "auto", seconds_until(deadline)
-        if auto:  # at most half of the time, so that some is left for the handshake
-            seconds = min(PROBE_SECONDS, seconds / 2)
-        probe = self.connection.send_request(
-            OutgoingRequest("server/discover"), self.with_meta(None, version))
-        refusal = self._adopt_discovered(probe, version, seconds)
-        if refusal is None:
-            return
-        named, code = versions_named(refusal), getattr(refusal, "code", None)
-        if auto and (code not in MODERN_CODES
-                     or any(date in LEGACY_VERSIONS for date in named)):
-            try:
-                return self._shake_hands(mode, deadline)
-            except McpError as error:
-                refusal = no_common_version(named, f" ({error})") if named else error
-                if version in versions_named(error):
-                    return self._adopt(version, {})
-                if probe.future.done() and not self._adopt_discovered(
-                        probe, version, 0):  # its response came late
-                    return
-            finally:
-                self.connection.abandon(probe)
-        elif code == UNSUPPORTED_VERSION:
-            refusal = no_common_version(named)
-        elif not auto and isinstance(refusal, McpError):
-            refusal = McpError(refusal.code, f"The server does not speak {version}: "
-                               f'{refusal}; try mode="auto"', refusal.data)
-        raise refusal
-
-    def _adopt_discovered(self, probe: OutgoingRequest, version: str, seconds: float,
-                          ) -> McpError | RequestTimeout | None:
-        """Speak a revision that the response to a probe names; or return why not."""
         from concurrent.futures import wait
 
-        wait([probe.future], min(seconds, threading.TIMEOUT_MAX))
-        if not probe.future.done():  # the request goes on
-            return self.timeout_error(
-                f"{probe.method}: no response in {seconds:.3g} s")
+        version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
+        seconds = seconds_until(deadline)
+        is_auto = mode == "auto"
+        probe = self.connection.send_request(
+            OutgoingRequest("server/discover", timeout=None if is_auto else seconds),
+            self.with_meta(None, version))
+        if is_auto:  # at most half, so that some is left for the handshake
+            wait([probe.future], min(PROBE_SECONDS, seconds / 2))
+            if not probe.future.done():
+                return self._fall_back(probe, version, deadline)
+        refusal = self._adopt_discovered(probe)
+        if refusal and not is_auto:
+            raise McpError(refusal.code, f"The server does not speak {version}: "
+                           f'{refusal}; try mode="auto"', refusal.data)
+        if refusal and refusal.code in MODERN_CODES and not any(
+                date in LEGACY_VERSIONS for date in versions_named(refusal)):
+            raise refusal
+        if refusal:
+            self._fall_back(probe, version, deadline)
+
+    def _fall_back(self, probe: OutgoingRequest, version: str, deadline: float) -> None:
         try:
-            result = check_complete(probe.future.result())
-            supported = result.get("supportedVersions")
-            if type(supported) is not list:
-                raise invalid_response("no list of supportedVersions")
-            shared = [date for date in MODERN_VERSIONS if date in supported]
-            if not shared:  # it may name handshake revisions
-                raise no_common_version(supported)
+            self._shake_hands("auto", deadline)
         except McpError as error:
-            if version not in versions_named(error):
+            if version in versions_named(error):
+                self._adopt(version, {})
+            elif not probe.future.done() or self._adopt_discovered(probe):
+                raise  # else its response has come late
+        finally:
+            self.connection.abandon(probe)
+
+    def _adopt_discovered(self, probe: OutgoingRequest) -> McpError | None:
+        """Speak a revision that the response to a probe names; or return why not."""
+        try:
+            result = check_complete(wait_for(probe.future))
+            supported = result.get("supportedVersions")
+        except McpError as error:
+            if error.code != UNSUPPORTED_VERSION:
                 return error
-            shared, result = [version], {}  # it is stateless after all
+            result, supported = {}, versions_named(error)
+        if type(supported) is not list:
+            return invalid_response("no list of supportedVersions")
+        shared = [date for date in MODERN_VERSIONS if date in supported]
+        if not shared:  # it may name handshake revisions
+            return no_common_version(supported)
         info = as_object(result.get("_meta")).get(META_SERVER)
         self._adopt(shared[-1], {**result, "serverInfo": info})
         return None
@@ -6612,53 +6402,35 @@ class ClientSession(ConnectionOwner):
     def follow(self, verb: str, uri: str, seconds: float) -> None:
         """Subscribe to a resource or, verb: "unsubscribe", no longer."""
         with self._subscribing:
-            wanted = {**self.client._subscribed, uri: None}
-            if verb == "unsubscribe":
-                if uri not in self.client._subscribed:
-                    return
+            wanted = dict(self.client._subscribed)
+            if verb == "subscribe":
+                wanted[uri] = None
+            elif uri not in wanted:
+                return
+            else:
                 del wanted[uri]
             if not self.stateless:
                 self.request(f"resources/{verb}", {"uri": uri}, seconds)
-            elif uri not in self._listen([*wanted], seconds) and uri in wanted:
-                raise McpError(METHOD_NOT_FOUND,
-                               f"The server takes no subscription to {uri}")
+            elif stream := self._listen([*wanted], seconds):
+                granted = wait_for(stream.future).get(UPDATES_WANTED)
+                if uri in wanted and not (type(granted) is list and uri in granted):
+                    raise McpError(METHOD_NOT_FOUND,
+                                   f"The server takes no subscription to {uri}")
             self.client._subscribed = wanted
 
     # -- subscriptions
 
-    def _subscribe_again(self, deadline: float) -> None:
-        """Subscribe to all that the client wants to hear of, on a new connection.
-
-        What the server refuses is lost, but it is connected nevertheless.
-        """
-        uris = [*self.client._subscribed]
-        if self.stateless and not uris:
-            with suppress(McpError, RequestTimeout):
-                # For the changes of lists.
-                self._listen([], min(1.0, seconds_until(deadline)))
-        for uri in uris:
-            try:
-                self.follow("subscribe", uri, seconds_until(deadline))
-            except (McpError, RequestTimeout) as error:
-                self.client._subscribed.pop(uri, None)
-                warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
-
-    def _listen(self, uris: list[str], seconds: float) -> list[Any]:
-        """Open a stream for all that is wanted, in place of the one before.
-
-        Returns those of the URIs that the server agrees to.
-        """
-        wanted, before = self._wanted(uris), self._stream
-        if not wanted:
-            if before:
-                self.connection.cancel(before)
-            return []
-        stream = Stream(wanted, seconds)
-        stream.future.add_done_callback(lambda _: self._on_stream_ended(stream))
-        self.connection.send_request(
-            stream, self.with_meta({"notifications": wanted}))
-        agreed = wait_for(stream.agreed).get(UPDATES_WANTED)
-        return agreed if type(agreed) is list else []
+    def _listen(self, uris: list[str], seconds: float) -> Stream | None:
+        """Open a stream for all that is wanted, which will replace the one before."""
+        wanted = self._wanted(uris)
+        if wanted:
+            stream = Stream(wanted, seconds, self._on_stream_ended)
+            self.connection.send_request(
+                stream, self.with_meta({"notifications": wanted}))
+            return stream
+        if self._stream:
+            self.connection.cancel(self._stream)
+        return None
 
     def _wanted(self, uris: list[str]) -> Json:
         """What the client wants to hear of, as a filter of subscriptions/listen."""
@@ -6667,51 +6439,40 @@ class ClientSession(ConnectionOwner):
                  and declares(self.capabilities, f"{capability}.listChanged")}
         return {**lists, UPDATES_WANTED: uris} if uris else lists
 
-    def _filter(self, method: str, params: Json) -> Json | None:
-        """The params for the client's handlers; None if it is not for them.
+    def _find_stream(self, stream_id: object) -> Stream | None:
+        with self.connection.lock:
+            request = self.connection.requests_out.find(stream_id)
+        return request if isinstance(request, Stream) else None
+
+    def _is_current(self, meta: Json) -> bool:
+        """False for a notification of a stream that has ended, or was never opened.
 
         Of two streams, while one replaces the other, only one counts, so that no
         notification is doubled or lost.
         """
-        meta = as_object(params.get("_meta"))
-        is_end = method == CANCELLED  # basic/patterns/cancellation: only of a stream
-        if not (is_end or self.stateless and META_SUBSCRIPTION in meta):
-            return params
-        with self.connection.lock:
-            stream = self.connection.requests_out.find(
-                params.get("requestId") if is_end else meta[META_SUBSCRIPTION])
-        if not isinstance(stream, Stream):
-            return None  # it has ended, or was never opened
-        if is_end:
-            self.connection.abandon(stream)
-            stream.finish({})
-        elif method == ACKNOWLEDGED:
-            self._acknowledge(stream, as_object(params.get("notifications")))
-        elif stream is self._stream:
-            meta = {k: value for k, value in meta.items() if k != META_SUBSCRIPTION}
-            params = {k: value for k, value in params.items() if k != "_meta"}
-            return {**params, **({"_meta": meta} if meta else {})}
-        return None
+        if not (self.stateless and META_SUBSCRIPTION in meta):
+            return True
+        stream = self._find_stream(meta[META_SUBSCRIPTION])
+        return stream is not None and stream is self._stream
 
-    def _acknowledge(self, stream: Stream, agreed: Json) -> None:
-        requests = self.connection.requests_out
-        with self.connection.lock:  # or it might be acknowledged and time out as well
-            if stream.agreed.done() or not requests.pop(stream.id):
+    def _acknowledge(self, stream_id: object, granted: Json) -> None:
+        """Pass on the notifications of this stream from now on, and of no other."""
+        with self.connection.lock:
+            stream = self._find_stream(stream_id)
+            if not stream or stream.future.done():
                 return
             stream.timeout = float("inf")
-            requests.add(stream)
+            self.connection.requests_out.restart(stream)
             before, self._stream = self._stream, stream
-            stream.agreed.set_result(agreed)
         if before:
             self.connection.cancel(before)
+        stream.finish(granted)
 
     def _on_stream_ended(self, stream: Stream) -> None:
-        if not stream.agreed.done():  # nor will it be acknowledged
-            run_into(stream.agreed, stream.future.result)
-        elif self._stream is stream:
+        if self._stream is stream:
             self._stream = None
-            # While the lock is held another one takes its place.
-            if not (stream.future.cancelled() or self._subscribing.locked()):
+            # If the lock is held, a new stream is replacing this one.
+            if not self._subscribing.locked():
                 self._tell_end(stream.wanted)
 
     def on_end(self) -> None:
@@ -6722,13 +6483,11 @@ class ClientSession(ConnectionOwner):
         """Notify the user that subscriptions have ended, unless by close()."""
         if self._closed or not wanted:
             return
-        end = "connection"
         if not self.is_dead():  # if it is, auto_restart subscribes again
-            end = "subscription"
             for uri in wanted.get(UPDATES_WANTED, ()):
                 self.client._subscribed.pop(uri, None)
         self._call_handlers(CANCELLED, {
-            "notifications": wanted, "reason": f"The server has ended this {end}"}, 0)
+            "notifications": wanted, "reason": "The server has ended this"}, 0)
 
     # -- calls
 
@@ -6777,13 +6536,13 @@ class ClientSession(ConnectionOwner):
             first.future.add_done_callback(lambda _: self._calls.submit(finish))
         return future
 
-    def wait(self, future: Future[Any]) -> Any:
+    def wait(self, future: Future[Json]) -> Json:
         """Wait for the result of a future; run the server's handlers if it is ours."""
         host = self.process.host
         if host:
             future.add_done_callback(host.wake)
             host.run_until(future.done)
-        return wait_for(future)
+        return wait_for(future)  # type: ignore[no-any-return]
 
     def notify(self, method: str, params: Json | None = None) -> None:
         if self.connection.closed:
@@ -6804,13 +6563,14 @@ class ClientSession(ConnectionOwner):
         params = require_type(request.params, dict, "params")
         if not self.version or request.method not in CLIENT_REQUESTS:
             raise method_not_found(request.method)  # also while it connects
+        answer = partial(self.client._answer, request.method, params, self.version)
         if request.method == "roots/list":  # no user has to answer that one
-            return self.client._answer(request.method, params, self.version)
+            return answer()
         with self.connection.lock:
             self.connection.requests_out.suspend(request)
         request.on_cancel(partial(self._resume, request))
         try:
-            return self.client._answer(request.method, params, self.version)
+            return answer()
         finally:
             self._resume(request)
 
@@ -6829,26 +6589,17 @@ class ClientSession(ConnectionOwner):
                  "start it with: mcp_min.py run FILE.py\n")
         self.stray_lines.append(line[:500])
 
-    def connect_error(self, error: RequestTimeout) -> RequestTimeout:
-        """A timeout while connecting, with its reason as far as is known."""
-        seconds = f"{self.client._timeout:g} s"
-        if self.connection.heard:
-            return RequestTimeout(f"connecting took over {seconds}: {error}")
-        if self.stray_lines:
-            text = "The server writes to stdout, but no messages: is it an MCP server?"
-        elif self.process.exit_code is not None:
-            text = "The server has ended, but something holds its stdout open"
-        else:
-            text = (f"The server is running, but has not answered within {seconds}: "
-                    "is something slow before server.run()?")
-        if self.client._mode in ("modern", *MODERN_VERSIONS):
-            text += f'; or it does not speak {MODERN_VERSIONS[-1]}: try mode="auto"'
-        return RequestTimeout(text + self._other_output(self.process.stderr_tail))
-
     def handle_notification(self, method: str, params: Json, size: int) -> None:
-        filtered = self._filter(method, params)
-        if filtered is not None and not self.connection.crowded():
-            self._call_handlers(method, filtered, size + REQUEST_COST)
+        meta = as_object(params.get("_meta"))
+        if method == CANCELLED:  # basic/patterns/cancellation: only of a stream
+            stream = self._find_stream(params.get("requestId"))
+            if stream and self.connection.abandon(stream):
+                stream.finish({})
+        elif method == ACKNOWLEDGED:
+            self._acknowledge(
+                meta.get(META_SUBSCRIPTION), as_object(params.get("notifications")))
+        elif self._is_current(meta) and not self.connection.crowded():
+            self._call_handlers(method, params, size + REQUEST_COST)
 
     def _call_handlers(self, method: str, params: Json, size: int) -> None:
         client, callbacks = self.client, self.connection.callbacks
@@ -6859,6 +6610,19 @@ class ClientSession(ConnectionOwner):
             callbacks.submit(partial(client._message_handler, message), size)
 
     # -- its end
+
+    def connect_error(self, error: RequestTimeout) -> RequestTimeout:
+        """A timeout while connecting, with its reason as far as is known."""
+        seconds = f"{self.client._timeout:g} s"
+        if self.connection.heard:
+            return RequestTimeout(f"connecting took over {seconds}: {error}")
+        text = (f"The server is running, but has not answered within {seconds}: "
+                "is something slow before server.run()?")
+        if self.stray_lines:
+            text = "The server writes to stdout, but no messages: is it an MCP server?"
+        if self.client._mode in ("modern", *MODERN_VERSIONS):
+            text += f'; or it does not speak {MODERN_VERSIONS[-1]}: try mode="auto"'
+        return self.timeout_error(text)
 
     def timeout_error(self, reason: str) -> RequestTimeout:
         return RequestTimeout(reason + self._other_output(self.process.stderr_tail))
@@ -6875,12 +6639,6 @@ class ClientSession(ConnectionOwner):
         return ConnectionClosed("The server has closed the connection" + ending
                                 + self._other_output(stderr), code, stderr)
 
-    def is_dead(self) -> bool:
-        """True if the server has ended, even if the end of its stdout was not read."""
-        connection = self.connection
-        return (connection.closed or connection.eof.is_set()
-                or self.process.exit_code is not None)
-
     def _other_output(self, stderr: str) -> str:
         """What the server wrote besides messages, which often shows the reason."""
         lines = ["stderr: " + line for line in stderr.splitlines()[-20:]]
@@ -6888,15 +6646,23 @@ class ClientSession(ConnectionOwner):
                   for line in self.stray_lines]
         return escape_control("".join(f"\n  {line}" for line in lines))
 
+    def is_dead(self) -> bool:
+        """True if the server has ended, even if the end of its stdout was not read."""
+        connection = self.connection
+        return (connection.closed or connection.eof.is_set()
+                or self.process.exit_code is not None)
+
     def close(self) -> None:
         """Close the connection and end the process; waits up to some 5 s."""
+        atexit.unregister(self.close)
+        if self._pid != os.getpid():
+            return  # a forked child must not end the process
         self._closed = True
         try:
             self.connection.close()
         finally:
             with self._ending:  # a second call waits for the first
                 self.process.close(self.connection)
-                open_sessions.discard(self)
 
 
 class Call:
@@ -6910,27 +6676,26 @@ class Call:
     def __init__(self, session: ClientSession, method: str, params: Json | None,
                  timeout: float | None, progress_handler: Handler | None) -> None:
         client = session.client
-        name = (params or {}).get("name") or (params or {}).get("uri")
         self._session, self._method, self._params = session, method, params or {}
         self._timeout = client._seconds(timeout)
-        self._options: Json = {
-            "label": f"{method} {name}" if name else method,
-            "last_deadline": time.monotonic() + client._max_timeout}
         self._on_progress = progress_handler or client._progress_handler
+        name = self._params.get("name") or self._params.get("uri")
+        self._label = f"{method} {name}" if name else method
+        self._last_deadline = time.monotonic() + client._max_timeout
         self._cancelled = False
-        self._request = OutgoingRequest(method)  # what it waits for now
+        self._request: OutgoingRequest | None = None  # what it waits for now
 
     def send(self, params: Json | None) -> OutgoingRequest:
         """Begin a round: send the request; None: wait for an answer of the user."""
-        asks_user, session = params is None, self._session
-        connection, request = session.connection, OutgoingRequest(
-            self._method, timeout=None if asks_user else self._timeout,
-            on_progress=self._on_progress, **self._options)
-        self._request = request
-        if asks_user:
+        connection = self._session.connection
+        self._request = request = OutgoingRequest(
+            self._method, label=self._label, on_progress=self._on_progress,
+            timeout=None if params is None else self._timeout,
+            last_deadline=self._last_deadline)
+        if params is None:
             connection.await_outcome(request)
         elif not self._cancelled:
-            connection.send_request(request, session.with_meta(params), True)
+            connection.send_request(request, self._session.with_meta(params), True)
         if self._cancelled:
             connection.cancel(request)
         return request
@@ -6942,63 +6707,48 @@ class Call:
             RequestTimeout: among others, if a server asks for input, but for none in
                 particular, for as long as the call's timeout.
         """
-        rounds, paused = 0, 0.0
+        session, rounds, paused = self._session, 0, 0.0
         while True:
-            result: Json = self._session.wait(self._request.future)
-            if not self._session.stateless:
+            assert self._request
+            result = session.wait(self._request.future)
+            if not session.stateless:
                 return result
             if result.get("resultType") != "input_required":
-                return check_complete(result, self._session.client._extended)
-            questions, rounds = self._questions(result), rounds + 1
+                extended = session.client._declared.get("extensions")
+                return result if extended else check_complete(result)
+            questions, rounds = questions_of(result), rounds + 1
             if rounds > MAX_ROUNDS:
                 raise invalid_response(f"asked {rounds} times in a row for input")
             answers = self._answers(questions) if questions else None
             paused = 0.0 if questions else paused + rounds * EMPTY_ROUND_SECONDS
             if paused > self._timeout:
-                raise self._session.timeout_error(
+                raise session.timeout_error(
                     f"{self._method}: input required, but none asked for")
             if paused:
-                self._session.connection.done.wait(rounds * EMPTY_ROUND_SECONDS)
+                session.connection.done.wait(rounds * EMPTY_ROUND_SECONDS)
             self.send({**self._params, **wire_fields(
                 inputResponses=answers, requestState=result.get("requestState"))})
 
     def cancel(self) -> None:
         """Give the call up, and notify the server."""
         self._cancelled = True
-        self._session.connection.cancel(self._request)
-
-    def _questions(self, result: Json) -> Json:
-        """What the server asks, by key; McpError if it is malformed."""
-        row, questions = METHODS.get(self._method), result.get("inputRequests")
-        if not (row and row.asks):
-            raise invalid_response(f"{self._method} may not ask for input")
-        if questions is None and type(result.get("requestState")) is str:
-            return {}
-        known = [*CLIENT_REQUESTS]  # a list: a method may be unhashable
-        if type(questions) is not dict or len(questions) > MAX_BATCH or any(
-                as_object(question).get("method") not in known
-                or type(question.get("params") or {}) is not dict
-                for question in questions.values()):
-            raise invalid_response("malformed, unknown or too many inputRequests")
-        return questions
+        if self._request:
+            self._session.connection.cancel(self._request)
 
     def _answers(self, questions: Json) -> Json:
         """Let the user's handlers answer, on a thread of the pool."""
         waiting = self.send(None)
         self._session.connection.pool.submit(partial(self._answer, waiting, questions))
-        answers: Json = self._session.wait(waiting.future)
-        return answers
+        return self._session.wait(waiting.future)
 
     def _answer(self, waiting: OutgoingRequest, questions: Json) -> None:
         session = self._session
         if waiting.future.done():  # it has ended while others were asked
             return
         try:
-            answers = {key: session.client._answer(
+            waiting.finish({key: session.client._answer(
                 question["method"], question.get("params") or {}, session.version)
-                for key, question in questions.items()}
-            encode(answers)  # raises an error if an answer is not JSON
-            waiting.finish(answers)
+                for key, question in questions.items()})
         except McpError as error:
             waiting.finish(error=error)
         except BaseException as error:  # of a user's handler
@@ -7008,32 +6758,42 @@ class Call:
             session.connection.abandon(waiting)
 
 
-def check_complete(result: Json, extended: bool = False) -> Json:
-    """Return the last result of a request; McpError if its type is not "complete".
+def questions_of(result: Json) -> Json:
+    """What a result asks, by key; McpError if it is malformed."""
+    questions = result.get("inputRequests")
+    if questions is None and type(result.get("requestState")) is str:
+        return {}
+    known = [*CLIENT_REQUESTS]  # a list: a method may be unhashable
+    if type(questions) is not dict or len(questions) > MAX_BATCH or any(
+            as_object(question).get("method") not in known
+            or type(question.get("params") or {}) is not dict
+            for question in questions.values()):
+        raise invalid_response("malformed, unknown or too many inputRequests")
+    return questions
 
-    extended: extensions were declared, which may have other types.
-    """
+
+def check_complete(result: Json) -> Json:
+    """Return the last result of a request; McpError if its type is not "complete"."""
     result_type = result.get("resultType", "complete")
-    if result_type != "complete" and not extended:  # basic: "MUST be ... invalid"
+    if result_type != "complete":  # basic: "MUST be ... invalid"
         raise invalid_response(f"resultType {result_type!r:.60}")
     return result
 
 
-def versions_named(error: Any) -> list[Any]:
+def versions_named(error: McpError) -> list[object]:
     """The versions in an UnsupportedProtocolVersionError; [] for any other error."""
-    unsupported = getattr(error, "code", None) == UNSUPPORTED_VERSION
-    named = as_object(error.data).get("supported") if unsupported else None
-    return named if type(named) is list else []
+    named = as_object(error.data).get("supported")
+    return named if error.code == UNSUPPORTED_VERSION and type(named) is list else []
 
 
-def no_common_version(supported: Any, reason: str = "") -> McpError:
+def no_common_version(supported: object) -> McpError:
     known = list(REVISIONS)
-    text = f"the server has {supported!r:.200}, this client {', '.join(known)}{reason}"
+    text = f"the server has {supported!r:.200}, this client {', '.join(known)}"
     return McpError(UNSUPPORTED_VERSION, f"No common protocol version: {text}", {
         "supported": supported, "requested": known})
 
 
-def require_sync(*handlers: Any) -> None:
+def require_sync(*handlers: Handler | None) -> None:
     for handler in handlers:
         if handler and is_async(handler):
             raise TypeError(f"{name_of(handler)} is `async def`: the handlers of a "
@@ -7050,7 +6810,7 @@ class HostedServer(StreamPair):
         (reader, their_writer), (their_reader, writer) = pipe_streams(), pipe_streams()
         super().__init__(reader, writer)
         self._their_writer = their_writer
-        self._session = server._session(their_reader, their_writer, own_reader=True)
+        self._session = server._new_session(their_reader, their_writer, own_reader=True)
         if server.threaded:
             start_thread("mcp server", self._serve)
         else:
@@ -7129,12 +6889,12 @@ class Client:
                  timeout: float | None = 60.0, max_timeout: float | None = 3600.0,
                  mode: str = "auto", client_info: Json | None = None,
                  roots: list[Any] | None = None,
-                 sampling_handler: Callable[[list[Json], Json], Any] | None = None,
-                 elicitation_handler: Callable[[str, Any, Json], Any] | None = None,
-                 url_handler: Callable[[str, str, Json], Any] | None = None,
+                 sampling_handler: Callable[[list[Json], Json], object] | None = None,
+                 elicitation_handler: Handler | None = None,
+                 url_handler: Callable[[str, str, Json], object] | None = None,
                  capabilities: Json | None = None,
-                 log_handler: Callable[[Json], Any] | None = None,
-                 message_handler: Callable[[Json], Any] | None = None,
+                 log_handler: Callable[[Json], object] | None = None,
+                 message_handler: Callable[[Json], object] | None = None,
                  progress_handler: Handler | None = None, log_level: str | None = None,
                  stderr: Any = AT_START, auto_restart: bool = False) -> None:
         if mode not in MODES:
@@ -7148,7 +6908,6 @@ class Client:
         self._info = client_info or {"name": "mcp_min", "version": __version__}
         self._handlers: Json = {}  # by the keys of ANSWER_FUNCTIONS
         self._declared = capabilities or {}  # our capabilities
-        self._extended = bool(self._declared.get("extensions"))
         self._add_handlers(
             form=elicitation_handler, url=url_handler, sampling=sampling_handler,
             roots=None if roots is None else [*map(root_of, roots)])
@@ -7211,30 +6970,23 @@ class Client:
             raise RuntimeError("a client needs threads, and none can be started")
         if self._session:  # it is dead, but processes and pipes of it may be left
             self._session.close()
-        deadline = time.monotonic() + self._timeout
-        if not self._begin(self._mode, deadline):
-            self._begin("legacy", deadline)
+        self._begin(self._mode, time.monotonic() + self._timeout)
 
-    def _begin(self, mode: str, deadline: float) -> bool:
-        """Connect; False if the server has ended, as some old ones do when probed."""
+    def _begin(self, mode: str, deadline: float) -> None:
         self._session = session = ClientSession(self, self._start())
         try:
             if self._closed:  # by another thread, before it could see this session
                 raise ConnectionClosed("The client is closed")
             session.begin(mode, deadline)
         except BaseException as error:
+            session.close()
+            if mode == "auto" and isinstance(error, ConnectionClosed) and not (
+                    self._closed or session.version or self.exit_code is None):
+                return self._begin("legacy", deadline)  # some old ones end when probed
+            session.process.release(keep_earlier=True)  # its stderr shows why
             if isinstance(error, RequestTimeout):
                 error = session.connect_error(error)
-            again = isinstance(error, ConnectionClosed) and mode == "auto" and not (
-                self._closed or session.version) and isinstance(
-                session.process, Process)
-            if not again:
-                session.process.release(keep_earlier=True)  # it shows why
-            session.close()
-            if again:
-                return False
             raise error from None
-        return True
 
     def _start(self) -> StreamPair:
         target = self._target
@@ -7251,13 +7003,10 @@ class Client:
 
         With auto_restart a server that has died is started again.
         """
-        session = self._session
-        if not session or not session.version or (
-                self._auto_restart and session.is_dead()):
-            with self._lock:  # another thread may be connecting right now
-                if self._auto_restart and self._session and not self._closed:
-                    self.connect()
-                session = self._session
+        with self._lock:  # another thread may be connecting right now
+            if self._auto_restart and self._session and not self._closed:
+                self.connect()
+            session = self._session
         if not (session and session.version):
             raise ConnectionClosed(
                 "The client is not connected; use `with`, or connect()")
@@ -7270,7 +7019,7 @@ class Client:
 
     def request(self, method: str, params: Json | None = None, *,
                 timeout: float | None = None,
-                progress_handler: Handler | None = None) -> Any:
+                progress_handler: Handler | None = None) -> Json:
         """Send any request and wait for its result.
 
         progress_handler(progress, total, message): instead of the client's.
@@ -7279,7 +7028,7 @@ class Client:
 
     def submit(self, method: str, params: Json | None = None, *,
                timeout: float | None = None,
-               progress_handler: Handler | None = None) -> Future[Any]:
+               progress_handler: Handler | None = None) -> Future[Json]:
         """Send any request; return a concurrent.futures.Future of its result at once.
 
         `cancel()` of the future also cancels the request.  progress_handler: see
@@ -7328,7 +7077,8 @@ class Client:
                     meta: Json | None = None) -> Future[ToolResult]:
         """Call a tool; return a concurrent.futures.Future of its result at once.
 
-        `cancel()` of the future also cancels the request.
+        `cancel()` of the future also cancels the request.  A Server(threaded=False) in
+        this process runs the handler before this returns.
         """
         return self._live("tools/call").submit(
             partial(self._read_tool, name, raise_on_error), "tools/call",
@@ -7336,8 +7086,7 @@ class Client:
             progress_handler)
 
     def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
-        if self._extended:
-            check_complete(raw)  # only `request` hands over other types
+        check_complete(raw)  # with extensions `request` hands over other types
         if type(raw.get("content", [])) is not list:
             raise invalid_response('"content" is not a list')
         result, output = ToolResult.of(raw), self._outputs.get(name)
@@ -7365,11 +7114,11 @@ class Client:
         again: if a cursor has become invalid, begin again (server/utilities/caching).
         """
         entries: list[Json] = []
-        cursors: list[str] = []
+        cursors: set[str] = set()
+        cursor = None
         while True:
             try:
-                page = self._request(
-                    method, {"cursor": cursors[-1]} if cursors else {}, timeout)
+                page = self._request(method, wire_fields(cursor=cursor), timeout)
             except McpError as error:
                 if error.code == INVALID_PARAMS and cursors and again:
                     return self._list(method, timeout, again=False)
@@ -7379,10 +7128,10 @@ class Client:
             if cursor is None:  # "" is a cursor too
                 return entries
             if type(cursor) is not str or cursor in cursors or (
-                    len(entries) > MAX_ENTRIES):
+                    len(entries) + len(cursors) > MAX_ENTRIES):  # or all are empty
                 raise invalid_response(f"the pages of {method} do not end "
                                        f"(after {len(entries):,} entries)")
-            cursors.append(cursor)
+            cursors.add(cursor)
 
     def list_tools(self, *, timeout: float | None = None) -> list[Json]:
         """The descriptors of all tools, from all pages (server/tools).
@@ -7393,7 +7142,7 @@ class Client:
         tools = self._list("tools/list", timeout)
         schemas = {str(tool.get("name")): tool.get("outputSchema") for tool in tools}
         self._outputs = {
-            name: OutputSchema(schema, WRAPS_RESULT in schema, foreign=True)
+            name: OutputSchema(schema, foreign=True)
             for name, schema in schemas.items() if type(schema) is dict}
         return tools
 
@@ -7472,13 +7221,14 @@ class Client:
         """Set the directories that the server may use, and notify it (client/roots).
 
         roots: paths, file URIs, or dicts with uri and name; ValueError for another URI.
+        In the handshake revisions a server asks for them only if the client was made
+        with `roots=`, be it an empty list.
         """
         declared = "roots" in self._handlers
         self._add_handlers(roots=[*map(root_of, roots)])
         session = self._session  # in the stateless revision each request asks anew
-        if declared and session and session.version and not (
-                session.stateless or session.connection.closed):
-            session.notify(ROOTS_CHANGED)
+        if declared and session and session.version in LEGACY_VERSIONS:
+            session.connection.send(notification(ROOTS_CHANGED))
 
     # -- questions of the server
 
@@ -7542,7 +7292,7 @@ def answer_sampling(handler: Handler, params: Json) -> Json:
 
 
 # Each is called with the user's handler, or the roots, and the params.
-ANSWER_FUNCTIONS: dict[Any, Callable[[Any, Json], Json]] = {
+ANSWER_FUNCTIONS: dict[str, Callable[[Any, Json], Json]] = {
     "form":     answer_form,
     "url":      answer_url,
     "sampling": answer_sampling,
@@ -7560,18 +7310,18 @@ def list_of_objects(result: Json, key: str) -> list[Json]:
 
 def root_of(root: Any) -> Json:
     """A root as it is sent; ValueError if it is no file URI (client/roots: "MUST")."""
-    fields = root if isinstance(root, dict) else {"uri": os.fspath(root)}
-    uri = str(fields.get("uri"))
-    if "://" not in uri and not isinstance(root, dict):
+    if not isinstance(root, dict):
         from pathlib import Path
 
-        uri = Path(uri).absolute().as_uri()
+        path = os.fspath(root)
+        root = {"uri": path if "://" in path else Path(path).absolute().as_uri()}
+    uri = str(root.get("uri"))
     if not uri.startswith("file://"):
         raise ValueError(f"a root is a path or a file URI, not {uri!r:.100}")
-    return {**fields, "uri": uri}
+    return {**root, "uri": uri}
 
 
-def load_config(path: Any) -> dict[str, Json]:
+def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
     """The entries of a host's mcp.json, {"mcpServers": {name: entry}}, by name.
 
     Some hosts spell the key "servers".  Client takes each entry as a target and runs
@@ -7594,13 +7344,85 @@ def load_config(path: Any) -> dict[str, Json]:
 class AnyFields(Fields):
     """A JSON object of any fields, given by keyword in either spelling."""
 
-    def __init__(self, *_: Any, **fields: Any) -> None:
-        given = wire_fields(**fields)
-        self.update({camel_case(key): value for key, value in given.items()})
+    def __init__(self, *_: object, **fields: object) -> None:
+        self.update(wire_fields(**fields))
 
     def __getattr__(self, name: str) -> Any:
-        known = name[0] == "_" or {name, camel_case(name)} & self.keys()
-        return super().__getattr__(name) if known else None
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self.get(name, self.get(camel_case(name)))
+
+
+class Inert:
+    """Stands for an application or a service of HTTP: whatever it is asked, it ignores.
+
+    Serving it is an error.
+    """
+
+    def __init__(self, *_: object, **fields: object) -> None:
+        vars(self).update(fields)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: object, **_: object) -> Any:
+        if len(args) == 3:  # scope, receive, send
+            raise NotImplementedError(f"this application: {NEEDS_HTTP}")
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+NEEDS_HTTP = ("it needs HTTP, and mcp_min serves stdio only: put a proxy such as "
+              "mcp-proxy in front of it")
+NOT_HERE: tuple[tuple[str, Any], ...] = (
+    # Names of attributes, options and imports; what to do instead, or what stands in.
+    (r"middleware|add_middleware|CallNext",
+     "write a function and register it with @server.middleware"),
+    (r"providers|\w*[tT]ransforms?|mount|import_server|add_provider|as_proxy|from_\w+|"
+     r"create_proxy|_\w+_(manager|server)|get_(tools|resources|prompts)|disable|enable|"
+     r"(Local|FileSystem)Provider|(Text|Binary|File|Function)Resource|CodeMode|"
+     r"\w+Filter|\w+AsTools",
+     "there is one server here: register functions with it, or call its add_tool, "
+     "remove_tool, list_tools and so on"),
+    (r"call_tool|read_resource|get_prompt|_call_tool_mcp|create_connected_server_and_"
+     r"client_session|stdio_client|ClientSessionGroup|\w*StdioTransport",
+     "use Client(server) or Client([command, *args]): `with Client(…) as client: "
+     "client.call_tool(…)`"),
+    (r"Depends|Current\w+", "annotate a parameter of the handler: ctx: Context"),
+    (r"\w*(Transport|Manager|Client|Resource)|get_http_request|\w+_client|Starlette\w*|"
+     r"create_\w+_app|session_manager|run_\w+_async", NEEDS_HTTP),
+    (r"\w*(Settings|Options|Config|Params|Parameters|Capability|Capabilities|Result|"
+     r"Request|Notification|Hint|Metadata|Token|CSP)|Root|Completion\w*|"
+     r"ModelPreferences|Implementation|PromptArgument|get_http_headers", AnyFields),
+    (r"\w*(Provider|Verifier|Proxy|Middleware|Auth|Store|Handler)|configure_logging|"
+     r"(OAuth|Middleware)\w+", Inert))
+
+
+def instead_of(name: str) -> Any:
+    """What to do in place of what is not here, or the class that stands in; or None."""
+    return next((found for pattern, found in NOT_HERE if re.fullmatch(pattern, name)),
+                None)
+
+
+def stand_in(name: str) -> Any:
+    """A class for a name that is not here; AttributeError: it is not known at all.
+
+    It can be imported, so that a program that names it for another transport still
+    serves stdio; to call it is an error, if it would do something.
+    """
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise NotImplementedError(f"mcp_min has no {name}: {found}")
+
+    found = instead_of(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if isinstance(found, str):
+        return type(name, (Inert,), {"__init__": refuse})
+    return type(name, (found,), {})
 
 
 warn_once = lru_cache(maxsize=1000)(warn)
@@ -7609,62 +7431,26 @@ warn_once = lru_cache(maxsize=1000)(warn)
 def no_effect(where: str, options: Iterable[str]) -> None:
     """Warn in one line, once, of options that mean nothing here."""
     if options:
-        warn_once(f"mcp_min: {where}: no effect over stdio: {', '.join(options)}\n")
+        warn_once(f"mcp_min: {where}: no effect here: {', '.join(options)}\n")
 
 
-# What names are for that mean something over HTTP only, to other designs, or on the
-# SDK's lower level: they take any field, and do nothing.
-CONFIGURES = (
-    r"\w*(Settings|Options|Config|Params|Parameters|Capability|Capabilities|Result|"
-    r"Request|Notification|Hint|Metadata|Provider|Verifier|Proxy|Middleware|Auth|Token|"
-    r"Store|Handler|CSP|OAuth\w+|Middleware\w+)")
-NEEDS_HTTP = ("it needs HTTP, and mcp_min serves stdio only: put a proxy such as "
-              "mcp-proxy in front of it")
-NOT_HERE = (  # what a name matches, of an attribute or to be imported; what to do
-    (r"middleware|add_middleware|CallNext",
-     "write a function and register it with @server.middleware"),
-    (r"providers|\w*transforms?|mount|import_server|add_provider|as_proxy|from_\w+|"
-     r"create_proxy|FastMCPApp|CodeMode|(Local|FileSystem|Skills\w*)Provider|\w*Filter|"
-     r"\w*(Transforms?|AsTools)",
-     "there is one server here: register the functions with it"),
-    (r"_\w+_(manager|server)|get_(tools|resources|prompts)|disable|enable",
-     "use add_tool, remove_tool, list_tools and so on of the server itself"),
-    (r"call_tool|read_resource|get_prompt|_call_tool_mcp|create_connected_server_and_"
-     r"client_session", "use `with Client(server) as client: client.call_tool(…)`"),
-    (r"stdio_client|ClientSessionGroup|\w*StdioTransport",
-     "Client([command, *args], env=…, cwd=…) starts a server and talks to it"),
-    (r"Depends|Current\w+", "annotate a parameter of the handler: ctx: Context"),
-    (r"\w*(Transport|Manager|Client|Resource)|get_http_request|\w+_client|Starlette\w*|"
-     r"create_\w+_app|session_manager|run_\w+_async", NEEDS_HTTP))
+# Tools, prompts and resources
 
 
-def instead_of(name: str) -> str:
-    """What to do in place of what is not here, or ""."""
-    return next((words for pattern, words in NOT_HERE if re.fullmatch(pattern, name)),
-                "")
-
-
-class Listing(list, Sent):  # type: ignore[type-arg]
-    """A list that may be awaited, and is the result of that too."""
-
-    _crowded = None
-    result = property(lambda self: self)
-
-    def __bool__(self) -> bool:
-        return len(self) > 0
-
-
-class FamiliarTool(Tool):
+class FunctionTool(Tool):
     """A Tool with FastMCP's options, and a block of content for each item of a list."""
 
-    def __init__(self, fn: Any, *, structured_output: bool | None = None,
-                 exclude_args: Iterable[str] = (), **options: Any) -> None:
-        self._plain = structured_output is False
+    option_names = f"{Tool.option_names} structured_output exclude_args"
+
+    def __init__(self, fn: Any, options: Json) -> None:
+        options = dict(options)
+        self._plain = options.pop("structured_output", None) is False
+        excluded = options.pop("exclude_args", ())
         if self._plain:
             options["output_schema"] = False
-        super().__init__(fn, entry_options("tool", options))
-        for name in exclude_args:
-            self.signature.node["properties"].pop(name)
+        super().__init__(fn, options)
+        for name in excluded:
+            self.signature.hint_schema["properties"].pop(name)
 
     def result(self, value: Any) -> Json:
         result = super().result(value)
@@ -7684,46 +7470,112 @@ def blocks_of(value: Any) -> Iterator[Block]:
         yield value if isinstance(value, Block) else Text(to_text(value))
 
 
-OWN_OPTIONS = (  # of tools, prompts and resources, here and above
-    "name title description mime_type size annotations icons meta input_schema "
-    "output_schema").split()
-RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size",
-           "strict_input_validation": "strict_input"}  # options of FastMCP: of Server
-
-
-def entry_options(what: str, options: Json) -> Json:
-    """FastMCP's options of a tool, prompt or resource as those of `Server`."""
-    own = {key: options.pop(key) for key in [*options] if key in OWN_OPTIONS}
-    tags = options.pop("tags", None)
+def registration(kind: Any, *args: Any,
+                 tags: Iterable[str] | None = None, **options: Any) -> Any:
+    """A tool, prompt or resource, with FastMCP's options."""
+    named = kind.option_names.split()
+    own = {key: options.pop(key) for key in [*options] if key in named}
     if tags:  # FastMCP's clients read them there
         own["meta"] = {**(own.get("meta") or {}), "fastmcp": {"tags": sorted(tags)}}
-    no_effect(f"{what}()", options)
-    return own
+    no_effect(kind.__name__, options)
+    return kind(*args, own)
 
 
-def new_prompt(fn: Any, **options: Any) -> Prompt:
-    return Prompt(fn, entry_options("prompt", options))
-
-
-def new_resource(uri: Any, fn: Any = None, name: str | None = None, *,
-                 text: str | None = None, data: bytes | None = None, path: Any = None,
-                 is_binary: bool = False, **options: Any) -> Resource:
-    """A resource: what fn returns, a text, bytes or a file."""
-    def read() -> Any:
-        if path is None:
-            return data if text is None else text
-        with open(path, "rb") as file:
-            return file.read() if is_binary else file.read().decode()
-
-    name = name or (None if fn else str(uri))
-    return Resource(str(uri), fn or read, entry_options(
-        "resource", {**wire_fields(name=name), **options}))
-
+# The context of a handler
 
 def get_context() -> Context:
-    """The Context of the handler that calls this; LookupError: no handler does."""
-    ctx: Context = current_context.get()
-    return ctx
+    """The context of the handler that is running; LookupError outside of one."""
+    return current_context.get()  # type: ignore[no-any-return]
+
+
+class Listing(list, Sent):  # type: ignore[type-arg]
+    """A list; awaiting it returns the list."""
+
+    _crowded = None
+    result = roots = property(lambda self: self)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+
+class FamiliarContext(Context):
+    """The Context of FastMCP's handlers; their `session` and `request_context` too."""
+
+    transport = "stdio"
+    request = None  # that of HTTP
+    client_id = property(lambda self: self.meta.get("client_id"))
+    session_id = property(lambda self: f"{id(self._peer.connection):x}")
+    fastmcp = mcp_server = property(lambda self: self.server)
+    session = request_context = property(lambda self: self)
+    client_params = property(lambda self: AnyFields(
+        clientInfo=AnyFields.of(self.client_info),
+        capabilities=AnyFields.of(self.client_capabilities),
+        protocolVersion=self.protocol_version))
+
+    @property
+    def meta(self) -> AnyFields:
+        return AnyFields.of(super().meta)
+
+    def log(self, *args: Any, level: str = "info", message: object = None,
+            data: object = None, logger_name: str | None = None,
+            logger: str | None = None, **_: object) -> Awaitable[None]:
+        """log(level, message) of the SDK, or log(message, level) of fastmcp."""
+        given = [part for part in (*args, message, data) if part is not None] or [None]
+        if given[1:]:
+            level = given.pop(0 if given[0] in LEVELS else 1)
+        return super().log(level, given[0], logger_name or logger)
+
+    debug, info = partialmethod(log, level="debug"), partialmethod(log, level="info")
+    warning = partialmethod(log, level="warning")
+    error = partialmethod(log, level="error")
+    send_log_message = log
+
+    def elicit(self, message: str, schema: Any = None, key: str | None = None,
+               timeout: float | None = 600, *, response_type: Any = None,
+               requestedSchema: Any = None, **_: object) -> Elicited:
+        return super().elicit(message, schema or response_type or requestedSchema, key,
+                              timeout)
+
+    def create_message(self, messages: Any, *, max_tokens: int = 512,
+                       related_request_id: Any = None, **params: Any) -> Sampled:
+        return self.sample([*messages], max_tokens=max_tokens, **params)
+
+    def send_progress_notification(
+            self, progress_token: object, *args: Any,
+            related_request_id: object = None, **options: Any) -> Awaitable[None]:
+        return self.report_progress(*args, **options)
+
+    def list_roots(self, timeout: float | None = 600) -> Listing:
+        return self._ask_one(Question("roots/list", {}, lambda answer: Listing(
+            map(AnyFields.of, answer["roots"]))), None, timeout)
+
+    def send_elicit_complete(self, elicitation_id: str) -> Awaitable[None]:
+        return self.notify("notifications/elicitation/complete",
+                           {"elicitationId": elicitation_id})
+
+    def send_resource_updated(self, uri: Any) -> Awaitable[None]:
+        self.server.notify_resource_updated(str(uri))
+        return Sent()
+
+    def _changed(self, capability: str) -> Awaitable[None]:
+        self.server._list_changed(capability)
+        return Sent()
+
+    send_tool_list_changed = partialmethod(_changed, "tools")
+    send_prompt_list_changed = partialmethod(_changed, "prompts")
+    send_resource_list_changed = partialmethod(_changed, "resources")
+
+    async def set_state(self, key: str, value: Any) -> None:
+        """Keep a value for this connection."""
+        vars(self._peer.connection).setdefault("states", {})[key] = value
+
+    async def get_state(self, key: str) -> Any:
+        """The value that was kept for this connection, or None."""
+        return vars(self._peer.connection).get("states", {}).get(key)
+
+
+RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size",
+           "strict_input_validation": "strict_input"}  # options of FastMCP: of Server
 
 
 class FastMCP(Server):
@@ -7734,8 +7586,10 @@ class FastMCP(Server):
     servers, transforms, providers) is refused in words.  `settings` keeps all options.
     """
 
+    _context_class = FamiliarContext
     _complete_any: Any = None  # completes all arguments that have no function
     _first_level = "debug"  # the SDK filters nothing before a level was set
+    get_context = staticmethod(get_context)
 
     def __init__(self, name: str | None = None, instructions: str | None = None, *,
                  version: str | None = None, tools: Iterable[Any] = (),
@@ -7756,45 +7610,48 @@ class FastMCP(Server):
 
     # -- serving
 
-    def run(self, transport: str = "stdio", mount_path: Any = None, *,
-            show_banner: Any = None, **options: Any) -> None:
+    def run(self, transport: str | None = "stdio", mount_path: object = None, *,
+            threaded: bool | None = None, show_banner: object = None,
+            **options: object) -> None:
         """Serve over stdio; ValueError for any other transport."""
-        threaded = {key: options.pop(key) for key in [*options] if key == "threaded"}
         check_transport(transport, options)
-        super().run(**threaded)
+        super().run(threaded=threaded)
 
-    async def run_async(self, transport: str = "stdio", *, show_banner: Any = None,
-                        **options: Any) -> None:
+    async def run_async(self, transport: str | None = "stdio", *,
+                        show_banner: object = None, **options: object) -> None:
         """Serve as `run` does; `async def` handlers run on the caller's event loop."""
         check_transport(transport, options)
         await self._run_on_loop()
 
     run_stdio_async = run_async
+    http_app = sse_app = streamable_http_app = staticmethod(Inert)
 
-    def http_app(self, *_: Any, **__: Any) -> HttpApp:
-        """An application that does nothing: there is no HTTP here."""
-        return HttpApp()
-
-    sse_app = streamable_http_app = http_app
-
-    def custom_route(self, path: str, *_: Any, **__: Any) -> Callable[[F], F]:
+    def custom_route(self, path: str, *_: object, **__: object) -> Callable[[F], F]:
         """A decorator without effect, and a warning: there is no HTTP here."""
-        no_effect("custom_route()", {path: None})
+        no_effect("custom_route()", [path])
         return lambda fn: fn
+
+    @staticmethod
+    def from_openapi(*_: object, **__: object) -> NoReturn:
+        """Refuse: this server does not stand for another one."""
+        raise NotImplementedError(
+            f"from_openapi, from_fastapi, as_proxy: {instead_of('as_proxy')}")
+
+    from_fastapi = as_proxy = from_openapi
 
     # -- registering
 
-    def _register(self, make: Callable[..., Registration], fn: Any, *args: Any,
-                  enabled: bool = True, **options: Any) -> Any:
+    def _register(self, kind: Any, *args: Any, enabled: bool = True,
+                  **options: Any) -> Any:
         """Register a function, or an object that was made of one."""
         if enabled:
-            self._add(fn if isinstance(fn, Registration) else make(
-                fn, *args, **options))
-        return args[0] if args else fn
+            self._add(args[0] if isinstance(args[0], Registration) else registration(
+                kind, *args, **options))
+        return args[-1]
 
-    add_tool = partialmethod(_register, FamiliarTool)
-    add_prompt = partialmethod(_register, new_prompt)
-    add_resource = partialmethod(_register, new_resource)
+    add_tool = partialmethod(_register, FunctionTool)
+    add_prompt = partialmethod(_register, Prompt)
+    add_resource = partialmethod(_register, Resource)
 
     def completion(self, ref: str = "", argument: str = "") -> Callable[[F], F]:
         """As that of Server; without `ref` for all arguments that have none.
@@ -7813,7 +7670,7 @@ class FastMCP(Server):
                      argument: Json, context: Json) -> Any:
         if key in self._completers or not self._complete_any:
             return super()._completions(ctx, key, ref, argument, context)
-        return self._run(ctx, partial(
+        return self._call_user(ctx, partial(
             self._complete_any, Fields.of(ref), Fields.of(argument),
             Fields.of({"arguments": context}))) or ()
 
@@ -7828,132 +7685,16 @@ class FastMCP(Server):
     list_resources = partialmethod(_listing, "resources")
     list_resource_templates = partialmethod(_listing, "resourceTemplates")
 
-    get_context = staticmethod(get_context)
-
-    def __getattr__(self, name: str) -> Any:  # only for what is not there
+    def __getattr__(self, name: str) -> Any:  # called only for missing attributes
         words = instead_of(name) or "there is no such attribute"
         raise AttributeError(f"FastMCP.{name}: {words}")
 
 
-def check_transport(transport: str | None, options: Json) -> None:
+def check_transport(transport: str | None, options: Iterable[str]) -> None:
     if transport not in (None, "stdio"):
         raise ValueError(f"transport {transport!r}: {NEEDS_HTTP}")
     no_effect("run()", options)
 
-
-class HttpApp:
-    """Stands for an ASGI application: serving it is an error, all else does nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __call__(self, *args: Any, **_: Any) -> Any:
-        if len(args) == 3:  # scope, receive, send
-            raise NotImplementedError(f"this application: {NEEDS_HTTP}")
-        return self
-
-
-# The context of a handler
-
-
-class FamiliarContext(Context):
-    """The Context that handlers of a FastMCP server get."""
-
-    client_id = property(lambda self: self.meta.get("client_id"))
-    session_id = property(lambda self: f"{id(self._peer.connection):x}")
-    transport = "stdio"
-    fastmcp = mcp_server = property(lambda self: self.server)
-    session = property(lambda self: FamiliarSession(self))
-    request_context = property(lambda self: self)
-
-    @property
-    def meta(self) -> AnyFields:
-        return AnyFields.of(super().meta)
-
-    def log(self, *args: Any, level: str = "info", message: Any = None,
-            logger_name: str | None = None, **_: Any) -> Awaitable[None]:
-        """log(level, message) of the SDK, or log(message, level) of fastmcp."""
-        if len(args) == 2:
-            level, message = args if args[0] in LEVELS else args[::-1]
-        elif message is None:
-            [message] = args
-        elif args:
-            [level] = args
-        return super().log(level, message, logger_name)
-
-    def _say(self, level: str, message: Any, logger_name: str | None = None,
-             **_: Any) -> Awaitable[None]:
-        return self.log(level, message, logger_name=logger_name)
-
-    debug, info = partialmethod(_say, "debug"), partialmethod(_say, "info")
-    warning, error = partialmethod(_say, "warning"), partialmethod(_say, "error")
-
-    def elicit(self, message: str, schema: Any = None, key: str | None = None,
-               timeout: float | None = 600, *, response_type: Any = None) -> Elicited:
-        asked = response_type if schema is None else schema
-        return super().elicit(message, asked, key, timeout)
-
-    async def set_state(self, key: str, value: Any) -> None:
-        """Keep a value for this connection."""
-        vars(self._peer.connection).setdefault("states", {})[key] = value
-
-    async def get_state(self, key: str) -> Any:
-        """The value that was kept for this connection, or None."""
-        return vars(self._peer.connection).get("states", {}).get(key)
-
-
-FastMCP._context_class = FamiliarContext
-
-
-class FamiliarSession:
-    """`ctx.session`: the lower level of the official SDK."""
-
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
-        self.elicit = self.elicit_form = ctx.elicit
-        self.elicit_url = ctx.elicit_url
-        self.client_params = AnyFields(
-            clientInfo=AnyFields.of(ctx.client_info),
-            capabilities=AnyFields.of(ctx.client_capabilities),
-            protocolVersion=ctx.protocol_version)
-
-    def send_elicit_complete(self, elicitation_id: str) -> Awaitable[None]:
-        return self._ctx.notify("notifications/elicitation/complete",
-                                {"elicitationId": elicitation_id})
-
-    async def list_roots(self) -> Any:
-        roots: Any = await self._ctx.list_roots()  # type: ignore[misc]
-        return AnyFields(roots=[AnyFields.of(root) for root in roots])
-
-    def send_log_message(self, level: str, data: Any, logger: str | None = None,
-                         **_: Any) -> Awaitable[None]:
-        return self._ctx.log(level, data, logger_name=logger)
-
-    def send_progress_notification(
-            self, progress_token: Any, progress: float, total: float | None = None,
-            message: str | None = None, **_: Any) -> Awaitable[None]:
-        return self._ctx.report_progress(progress, total, message)
-
-    def send_resource_updated(self, uri: Any) -> Awaitable[None]:
-        self._ctx.server.notify_resource_updated(str(uri))
-        return Sent()
-
-    def create_message(self, messages: Any, *, max_tokens: int = 512,
-                       related_request_id: Any = None, **params: Any) -> Sampled:
-        return self._ctx.sample([*messages], max_tokens=max_tokens, **params)
-
-    def _list_changed(self, capability: str) -> Awaitable[None]:
-        self._ctx.server._list_changed(capability)
-        return Sent()
-
-    send_tool_list_changed = partialmethod(_list_changed, "tools")
-    send_prompt_list_changed = partialmethod(_list_changed, "prompts")
-    send_resource_list_changed = partialmethod(_list_changed, "resources")
-
-
-TextResource = BinaryResource = FileResource = FunctionResource = new_resource
 
 # Aliases
 
@@ -7961,20 +7702,15 @@ MCPServer = FastMCP
 TextContent = Text
 ImageContent = Image
 AudioContent = Audio
-TextResourceContents = ResourceContents
-BlobResourceContents = ResourceContents
+TextResourceContents = BlobResourceContents = ResourceContents
 ContentBlock = Block
 CallToolResult = ToolResult
-PromptMessage = UserMessage = Message
-SamplingMessage = Message
+PromptMessage = UserMessage = SamplingMessage = Message
 CreateMessageResult = Sampled
 MCPError = McpError
 FastMCPError = NotFoundError = ResourceError = PromptError = ToolError
-LoggingLevel = str
-Role = str
-ToolAnnotations = Annotations = Icon = ErrorData = Root = AnyFields
-Completion = CompletionArgument = CompletionContext = ModelPreferences = AnyFields
-Implementation = PromptArgument = AnyFields
+LoggingLevel = Role = str
+ToolAnnotations = Annotations = Icon = ErrorData = AnyFields
 
 
 class UrlElicitationRequiredError(McpError):
@@ -7993,20 +7729,19 @@ class AssistantMessage(Message):
 
 
 class KnownByField(type):
-    """A metaclass: `isinstance` and `match` compare one field."""
+    """A metaclass: `isinstance` and `match` compare a field with the class's name."""
 
-    def __instancecheck__(cls, value: Any) -> bool:
-        name, expected = cls.field  # type: ignore[attr-defined]
-        return bool(getattr(value, name, None) == expected)
+    field: str
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return bool(getattr(value, cls.field, None) == cls.__name__)
 
 
 AcceptedElicitation, DeclinedElicitation, CancelledElicitation = (
-    KnownByField(f"Elicitation_{action}", (), {
-        "field": ("action", action), "__doc__": f"An answer to elicit: {action}."})
+    KnownByField(action, (), {"field": "action", "__doc__": f"The answer {action!r}."})
     for action in ("accept", "decline", "cancel"))
-PromptReference, ResourceTemplateReference = (
-    KnownByField("Reference", (), {"field": ("type", kind)})
-    for kind in ("ref/prompt", "ref/resource"))
+PromptReference = KnownByField("ref/prompt", (), {"field": "type"})
+ResourceTemplateReference = KnownByField("ref/resource", (), {"field": "type"})
 
 
 def get_logger(name: str) -> Any:
@@ -8016,56 +7751,26 @@ def get_logger(name: str) -> Any:
     return logging.getLogger(name)
 
 
-def configure_logging(level: Any = "INFO") -> None:
-    """Let the loggers of the standard library write to stderr."""
-    import logging
-
-    logging.basicConfig(level=level)
-
-
-def get_http_headers(*_: Any, **__: Any) -> dict[str, str]:
-    """No headers: there is no HTTP here."""
-    return {}
-
-
 def get_access_token() -> None:
     """None: there is no authorization over stdio."""
 
 
-def extend(owner: Any, **members: Any) -> None:
-    """Give a class of the sections above what only ported programs look for."""
-    for name, member in members.items():
-        setattr(owner, name, member)
-
-
-extend(Fields, model_dump=lambda self, **_: dict(self),
-       model_dump_json=lambda self, **_: json.dumps(self))
-extend(Block, to_image_content=lambda self: self, to_audio_content=lambda self: self)
-extend(McpError, error=property(lambda self: AnyFields(
-    code=self.code, message=self.message, data=self.data), doc="Its fields."))
-extend(Tool, from_function=FamiliarTool)
-extend(Prompt, from_function=new_prompt)
-extend(Resource, from_function=lambda fn, uri, **options: new_resource(
-    uri, fn, **options))
-
-
-def stand_in(name: str) -> Any:
-    """A class for a name that is not here; AttributeError: it is not known at all.
-
-    It can be imported, so that a program that names it for another transport still
-    serves stdio; to call it is an error, if it would do something.
-    """
-    def refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError(f"mcp_min has no {name}: {words}")
-
-    words = instead_of(name)
-    if words:
-        return type(name, (), {"__init__": refuse, "__class_getitem__": classmethod(
-            lambda cls, item: cls)})
-    if re.fullmatch(CONFIGURES, name):
-        return type(name, (AnyFields,), {})
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+ADDED: tuple[tuple[type, str, Any], ...] = (  # to classes of the sections above
+    (Fields, "model_dump", lambda self, **_: dict(self)),
+    (Fields, "model_dump_json", lambda self, **_: json.dumps(self)),
+    (Media, "to_image_content", lambda self: self),
+    (Media, "to_audio_content", lambda self: self),
+    (ResourceContents, "content", property(
+        lambda self: self.text if self.data is None else self.data,
+        doc="The text, or the bytes.")),
+    (McpError, "error", property(lambda self: AnyFields(
+        code=self.code, message=self.message, data=self.data), doc="Its fields.")),
+    (Tool, "from_function", partial(registration, FunctionTool)),
+    (Prompt, "from_function", partial(registration, Prompt)),
+    (Resource, "from_function", lambda fn, uri, **options: registration(
+        Resource, str(uri), fn, **options)))
+for _owner, _name, _value in ADDED:
+    setattr(_owner, _name, _value)
 
 __all__ += [  # so that `from mcp_min import *` has the commonest
     "FastMCP", "get_context", "TextContent", "ImageContent", "AudioContent",
@@ -8121,7 +7826,7 @@ SENTENCES = {  # what a line says: the first of these whose key it contains
     "# elicitation/create": "The client sends what the user has answered."}
 
 
-def cli_demo(_: Any) -> None:
+def cli_demo(_: object) -> None:
     """Order a dish in each era, and explain each line that passes."""
     import tempfile
 
@@ -8153,19 +7858,19 @@ def cli_explain(traced: str) -> None:
     cli_print(indented("      ", "\n".join(parts)))
 
 
-def cli_print(text: str, stream: Any = None, end: str = "\n") -> None:
+def cli_print(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
     """Print text, escaped; the only function of the command line that prints."""
     print(escape_control(text), end=end, file=stream or sys.stdout, flush=True)
 
 
-def cli_show(label: str, data: Any) -> None:
+def cli_show(label: str, data: object) -> None:
     """Show on stderr what a server sends, with a label on each line."""
     text = data if type(data) is str else json.dumps(data)
     label = " ".join(label.split())  # part of it may come from the server
     cli_print(indented(f"{label}: ", text.rstrip()), sys.stderr)
 
 
-def indented(prefix: str, text: Any) -> str:
+def indented(prefix: str, text: object) -> str:
     """The text with a prefix on each line; "" if there is none."""
     return prefix + str(text).replace("\n", "\n" + prefix) if text else ""
 
@@ -8173,7 +7878,7 @@ def indented(prefix: str, text: Any) -> str:
 # -- asking a server: list, call, read, prompt
 
 
-def cli_query(args: Any) -> int:
+def cli_query(args: Namespace) -> int:
     """Send a request to a server and show its result; Ctrl-C cancels it."""
     with cli_client(args) as client:
         result = cli_offered(client) if args.verb == "list" else client.request(
@@ -8191,7 +7896,7 @@ def cli_query(args: Any) -> int:
     return int(failed)
 
 
-def cli_client(args: Any) -> Client:
+def cli_client(args: Namespace) -> Client:
     """A client of the server that is named; it shows on stderr what that sends."""
     return Client(
         args.command, env=dict(args.env), inherit_env=args.inherit_env,
@@ -8221,40 +7926,32 @@ def cli_entries(client: Client, method: str) -> list[Any]:
         return client._list(method, None)
     except McpError as error:  # one bad entry or list must not hide the others
         cli_show("note", f"{method}: {error}")
-    try:
+    with suppress(McpError):
         return cli_list(client.request(method).get(METHODS[method].list_key))
-    except McpError:
-        return []
+    return []
 
 
-def cli_list(value: Any) -> list[Any]:
+def cli_list(value: object) -> list[Any]:
     return value if type(value) is list else []
 
 
-def cli_request(client: Client, args: Any) -> tuple[str, Json]:
+def cli_request(client: Client, args: Namespace) -> tuple[str, Json]:
     """The method and the params of `call`, `read` or `prompt`."""
     if args.verb == "read":
         return "resources/read", {"uri": args.name}
-    schema: Json = {}
-    for tool in cli_entries(client, "tools/list") if args.verb == "call" else []:
-        if as_object(tool).get("name") == args.name:
-            schema = as_object(tool.get("inputSchema"))
-    return "tools/call" if args.verb == "call" else "prompts/get", {
-        "name": args.name, "arguments": cli_arguments(args.arguments, schema)}
-
-
-def cli_arguments(pairs: list[str], schema: Json) -> Json:
-    """The arguments that are given as KEY=VALUE or as JSON objects."""
+    tools = cli_entries(client, "tools/list") if args.verb == "call" else []
+    tool = next((tool for tool in map(as_object, tools)
+                 if tool.get("name") == args.name), {})
+    schema = as_object(tool.get("inputSchema"))
+    properties = as_object(schema.get("properties"))
     arguments: Json = {}
-    for pair in pairs:
+    for pair in args.arguments:
         key, _, text = pair.partition("=")
-        if pair[0] == "{":
-            arguments.update(json.loads(pair))
-        else:
-            field = as_object(as_object(schema.get("properties")).get(key))
-            defs = {"$defs": schema.get("$defs", {})}
-            arguments[key] = cli_value(text, {**defs, **field})
-    return arguments
+        field = {"$defs": schema.get("$defs", {}), **as_object(properties.get(key))}
+        arguments.update(json.loads(pair) if pair[0] == "{" else {
+            key: cli_value(text, field)})
+    return "tools/call" if args.verb == "call" else "prompts/get", {
+        "name": args.name, "arguments": arguments}
 
 
 def cli_value(text: str, schema: Json) -> Any:
@@ -8318,7 +8015,7 @@ def cli_overview(offered: Json) -> Iterator[str]:
             yield from cli_entry(entry)
 
 
-def cli_entry(entry: Any) -> Iterator[str]:
+def cli_entry(entry: object) -> Iterator[str]:
     """A tool, a resource or a prompt, with its arguments; `?` marks optional ones."""
     item = as_object(entry)
     name = item.get("uri") or item.get("uriTemplate") or item.get("name")
@@ -8334,7 +8031,7 @@ def cli_entry(entry: Any) -> Iterator[str]:
         yield indented("      ", f"{argument.get('name')}{mark}: {about}")
 
 
-def cli_describe(schema: Any) -> str:
+def cli_describe(schema: object) -> str:
     """A schema on a line: its type, the rest as JSON, default, description."""
     schema = as_object(schema)  # it may be true: any value
     text = str(schema.get("type", ""))
@@ -8348,7 +8045,7 @@ def cli_describe(schema: Any) -> str:
 # -- running a server: run
 
 
-def cli_run(args: Any) -> None:
+def cli_run(args: Namespace) -> None:
     """Serve a file's Server, or its functions; stdout is taken before it can print."""
     path = os.path.abspath(args.name)
     if not os.path.isfile(path):
@@ -8357,7 +8054,11 @@ def cli_run(args: Any) -> None:
     sys.path.insert(0, os.path.dirname(path))
     with Signals(), stdio_server() as (reader, writer):
         server = cli_server(cli_load(path))
-        server.serve(reader, writer, threaded=False if args.unthreaded else None)
+        try:
+            server.serve(reader, writer, threaded=False if args.unthreaded else None)
+        except Exception:  # of its lifespan: no wrong usage, and the user's own code
+            log_exception("mcp_min: the server has failed")
+            raise SystemExit(1) from None
 
 
 def cli_load(path: str) -> Any:
@@ -8366,6 +8067,8 @@ def cli_load(path: str) -> Any:
 
     name = os.path.splitext(os.path.basename(path))[0]
     spec: Any = util.spec_from_file_location(name, path)
+    if spec is None:
+        raise ValueError(f"{path} is not a file of Python")
     module = util.module_from_spec(spec)
     sys.modules.setdefault(name, module)  # it must not replace a library
     try:
@@ -8378,10 +8081,11 @@ def cli_load(path: str) -> Any:
     return module
 
 
-def cli_server(module: Any) -> Any:
+def cli_server(module: ModuleType) -> Any:
     """The Server in a module; or a new one of its public functions as tools."""
     values = [value for key, value in vars(module).items() if key[0] != "_"]
-    servers = [value for value in values if hasattr(type(value), "add_tool")]
+    servers = list(dict.fromkeys(  # one may have two names
+        value for value in values if hasattr(type(value), "add_tool")))
     functions = [value for value in values if hasattr(value, "__code__")
                  and value.__module__ == module.__name__]
     if len(servers) > 1 or not servers and not functions:
@@ -8397,30 +8101,30 @@ def cli_server(module: Any) -> Any:
 # -- between a host and a server: trace, connect
 
 
-def cli_copy(source: Any, sink: Any, show: Handler = lambda line: None,
+def cli_copy(source: ByteStream, sink: ByteStream, show: Handler = lambda line: None,
              at_end: Handler = lambda: None) -> None:
     """Copy lines until one side has closed.
 
     show: called with each line.  at_end: called if it was the source.
     """
-    try:
+    with suppress(OSError, ValueError):
         for line in iter(partial(source.readline, 1 << 20), b""):
             show(line)  # first, so that its response is shown after it
             sink.write(line)
             sink.flush()
         source.close()
         at_end()
-    except (OSError, ValueError):
-        pass
 
 
-def cli_trace(args: Any) -> int:
+def cli_trace(args: Namespace) -> int:
     """Start a server, relay what it and its host send, and write all of it down.
 
     Bytes, environment variables and the exit status pass unchanged.
     """
     trace = Trace(args.to)
-    sink: Any = io.BytesIO() if args.to == "stderr" else sys.stderr.buffer
+    to_stderr = args.to == "stderr"  # then the trace shows it
+    sink: ByteStream = open(os.devnull, "wb") if to_stderr else (  # noqa: SIM115
+        sys.stderr.buffer)
     stdin = open(0, "rb", closefd=False)  # noqa: SIM115
     with Signals():
         child = start_process(args.command, child_environment(dict(args.env), True),
@@ -8434,6 +8138,9 @@ def cli_trace(args: Any) -> int:
             cli_copy(child.stdout, sys.stdout.buffer, partial(trace.show, "<"))
         except SystemExit:  # SIGTERM or Ctrl-C
             child.terminate()
+            killer = threading.Timer(Process.PATIENCE, child.kill)
+            killer.daemon = True
+            killer.start()
             raise
         finally:
             code: int = child.wait()
@@ -8445,7 +8152,7 @@ def cli_trace(args: Any) -> int:
 CONNECT_SECONDS = 5.0  # that an application may take to listen
 
 
-def cli_connect(args: Any) -> None:
+def cli_connect(args: Namespace) -> None:
     """Relay stdin and stdout to a server that listens inside an application.
 
     Ends with either side.  While the application does not listen, each request is
@@ -8457,16 +8164,14 @@ def cli_connect(args: Any) -> None:
     problem = (f"no server listens at {args.name}: start the application that calls "
                "server.listen with this path, and try again")
     line, deadline = b"", time.monotonic() + CONNECT_SECONDS
-    sock = reach_listener(args.name)
-    while not sock:
+    while not (sock := reach_listener(args.name)):
         if time.monotonic() < deadline:
             time.sleep(0.1)
-        else:
-            cli_refuse(line, problem)
-            line = stdin.readline()
-            if not line:
-                raise ConnectionError(problem)
-        sock = reach_listener(args.name)
+            continue
+        cli_refuse(line, problem)
+        line = stdin.readline()
+        if not line:
+            raise ConnectionError(problem)
     sock.sendall(line)
     stream, hang_up = sock.makefile("rwb"), partial(sock.shutdown, socket.SHUT_WR)
     start_thread("mcp stdin", partial(cli_copy, stdin, stream, at_end=hang_up))
@@ -8477,14 +8182,12 @@ def cli_connect(args: Any) -> None:
 
 def cli_refuse(line: bytes, problem: str) -> None:
     """Answer a line with an error if it is a request."""
-    try:
+    with suppress(McpError):  # it is not a message
         message = decode(line.rstrip(), MAX_DEPTH)
         if classify(message) == "request":
             error = McpError(INTERNAL_ERROR, problem).to_json()
             response = {"jsonrpc": "2.0", "id": message["id"], "error": error}
             cli_print(encode(response).decode(), end="")
-    except McpError:
-        pass  # it is not a message
 
 
 # -- the arguments
@@ -8493,7 +8196,11 @@ def cli_refuse(line: bytes, problem: str) -> None:
 def cli_variable(text: str) -> tuple[str, str]:
     """Read KEY=VALUE, or KEY to copy ours."""
     key, equals, value = text.partition("=")
-    return key, value if equals else os.environ.get(key, "")
+    if not equals and key not in os.environ:
+        from argparse import ArgumentTypeError
+
+        raise ArgumentTypeError(f"{key} is not set")
+    return key, value if equals else os.environ[key]
 
 
 COMMON = "json answer env inherit-env timeout mode"
@@ -8520,7 +8227,7 @@ OPTIONS: Json = {
     "to": {"default": "stderr", "metavar": "FILE", "help": "where the trace goes"}}
 
 
-def cli_parse(argv: list[str]) -> Any:
+def cli_parse(argv: list[str]) -> Namespace:
     import argparse
 
     parser = argparse.ArgumentParser(prog="mcp_min.py", epilog=(
@@ -8540,7 +8247,7 @@ def cli_parse(argv: list[str]) -> Any:
     # The server's command comes after the first `--`: call TOOL KEY=VALUE -- COMMAND.
     # A `--` within a COMMAND that came before it belongs to that: list COMMAND -- X.
     end = argv.index("--") if "--" in argv else len(argv)
-    args: Any
+    args: Namespace
     args, args.arguments = parser.parse_known_args(argv[:end] or ["-h"])
     args.command = args.command + argv[end if args.command else end + 1:]
     wrong = [part for part in args.arguments

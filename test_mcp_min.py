@@ -5,11 +5,11 @@ Most tests are transcripts, which `play` reads: ``>`` is a line that the client 
 No test sleeps to prove that nothing comes: it sends one more request, a *fence*, and
 requires that the next message is the response to it.
 
-* The classes carry the numbers of the sections of mcp_min.py.
+* The classes carry the numbers of the sections of mcp_min.py.  A test that replaces a
+  part of it, or reads a private field, says so: "Looks inside."
 * ``@clause(page, quote)`` names the sentence of the specification that a test proves;
   with ``MCP_SPEC=docs/specification`` one test checks that the page contains it.
-* ``MCP_MIN_FUZZ=SECONDS`` makes the fuzz tests run longer, ``MCP_MIN_SEED=N`` repeats
-  a run of them.
+* ``MCP_MIN_FUZZ=SECONDS`` makes the fuzz test longer, ``MCP_MIN_SEED=N`` repeats it.
 """
 # ruff: noqa: UP006, UP007, UP017, UP031, UP035, UP045, PYI061, PLW1510
 # (Strings are formatted with %, because transcripts are full of braces.  The old
@@ -120,7 +120,12 @@ ALL_CAPABILITIES = {
 MODERN_META = {  # what every request of the stateless revision carries
     KEY + "protocolVersion": MODERN, KEY + "clientInfo": CLIENT_INFO,
     KEY + "clientCapabilities": ALL_CAPABILITIES}
-PATIENCE = 10  # seconds after which a test stops waiting, and fails
+PATIENCE = 60  # seconds after which a test stops waiting, and fails
+# A busy machine may take long to start or to end a process.  Tests of these limits
+# set their own: `quick_probe`, `short_patience`.
+mcp_min.PROBE_SECONDS = mcp_min.Process.PATIENCE = 20.0
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job of a shell script
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CLAUSES = []  # (page, quote) of every @clause
 
@@ -256,12 +261,12 @@ class Wire:
             self._writer.write(message)
         self._writer.flush()
 
-    def recv(self, timeout=PATIENCE):
+    def recv(self):
         """The next message, or None at the end of the stream."""
         try:
-            line = self._inbox.get(timeout=timeout)
+            line = self._inbox.get(timeout=PATIENCE)
         except queue.Empty:
-            raise AssertionError("no message within %s s" % timeout) from None
+            raise AssertionError("no message within %s s" % PATIENCE) from None
         if not line:
             self._inbox.put(line)    # for the next call
             return None
@@ -336,9 +341,7 @@ class ServingWire(Wire):
             raise self.failure
 
 
-def wire(server):
-    """A connection to ``server``, which serves it in a thread over a pair of pipes."""
-    return ServingWire(server)
+wire = ServingWire  # serves a server in a thread
 
 
 class process(Wire):
@@ -359,9 +362,9 @@ class process(Wire):
         self.pid, no_stream = self.child.pid, io.BytesIO()
         super().__init__(self.child.stdin or no_stream, self.child.stdout or no_stream)
 
-    def exit(self, timeout=PATIENCE):
+    def exit(self):
         """Wait until the process has ended; return its exit status."""
-        return self.child.wait(timeout)
+        return self.child.wait(PATIENCE)
 
     @property
     def stderr(self):
@@ -611,11 +614,11 @@ def perform(client, mark, text, era, names):
 
 def both_eras(test):
     """Run the test once per era.  It takes ``era``, which it passes to `play`."""
+    @functools.wraps(test)
     def run_in_both(self):
         for era in ("legacy", "modern"):
             with self.subTest(era=era):
                 test(self, era)
-    run_in_both.__name__, run_in_both.__doc__ = test.__name__, test.__doc__
     return run_in_both
 
 
@@ -745,8 +748,7 @@ class Test3Messages(unittest.TestCase):
         self.addCleanup(threading.stack_size, threading.stack_size(256 * 1024))
         with wire(zoo()) as client:
             client.send(nested_line(1, b"[", b"]", 100000) + b"\n")
-            client.send(b"[" * 100000 + b"\n")
-            play(client, "< 1 -32700\n" + PARSE_ERROR)
+            play(client, "< 1 -32700")
 
     def test_ten_megabytes_arrive_intact(self):
         with wire(zoo()) as client:
@@ -774,17 +776,9 @@ class Test3Messages(unittest.TestCase):
         import tracemalloc
         deep = b"[" * 201 + b'""' * (1 << 19)
         tracemalloc.start()
-        try:
-            self.assertIsInstance(raised(mcp_min.decode, deep, 200), McpError)
-            self.assertLess(tracemalloc.get_traced_memory()[1], 4 * len(deep))
-        finally:
-            tracemalloc.stop()
-
-    def test_a_message_may_arrive_one_byte_at_a_time(self):
-        with wire(zoo()) as client:
-            for byte in PING + b"\r\n":
-                client.send(bytes([byte]))
-            play(client, "<= 1 {}")
+        self.addCleanup(tracemalloc.stop)
+        self.assertIsInstance(raised(mcp_min.decode, deep, 200), McpError)
+        self.assertLess(tracemalloc.get_traced_memory()[1], 10 * len(deep))
 
     @clause("2025-11-25/basic/transports", "**MUST NOT** contain embedded newlines")
     def test_text_is_escaped_so_that_a_line_is_ascii_without_a_newline(self):
@@ -858,7 +852,8 @@ def lab(**options):
     server.go, server.ran, server.reasons = gate("go"), queue.Queue(), []
     server.began, server.cancelled = queue.Queue(), queue.Queue()
     server.steps = {
-        "go": server.go.set, "began": lambda: server.began.get(timeout=PATIENCE),
+        "go": server.go.set, "ran": lambda: server.ran.get(timeout=PATIENCE),
+        "began": lambda: server.began.get(timeout=PATIENCE),
         "cancelled": lambda: server.cancelled.get(timeout=PATIENCE)}
 
     @server.tool
@@ -928,19 +923,7 @@ class Test5Connection(unittest.TestCase):
                 ">> %s\n< %s -32600" % (line, id) for line in lines), era=era)
 
     @both_eras
-    def test_params_must_be_an_object(self, era):
-        play(zoo(), """
-            > {"id": 19, "method": "ping", "params": [1]}
-            < 19 -32602
-            > {"id": 19, "method": "ping", "params": "x"}
-            < 19 -32602
-            # null counts as none, and unknown members are ignored
-            > {"id": 21, "method": "ping", "lang": "en", "params": null}
-            <= 21 {}
-            """, era=era)
-
-    @both_eras
-    def test_an_unknown_method_is_named_in_the_error(self, era):
+    def test_an_unknown_method_is_named_and_params_must_be_an_object(self, era):
         play(zoo(), """
             > 1 tools/fly {}
             < 1 -32601 {"method": "tools/fly"}
@@ -950,6 +933,11 @@ class Test5Connection(unittest.TestCase):
             > {"id": 10, "method": ""}
             <L 10 -32601 {"method": ""}
             <M 10 -32600
+            > {"id": 19, "method": "ping", "params": [1]}
+            < 19 -32602
+            # null counts as none, and unknown members are ignored
+            > {"id": 21, "method": "ping", "lang": "en", "params": null}
+            <= 21 {}
             """, era=era)
 
     @clause("2026-07-28/basic/index", "The receiver **MUST NOT** send a response.")
@@ -1149,13 +1137,9 @@ class Test5Connection(unittest.TestCase):
         server = lab()
         play(server, """
             > 1 tools/call {"name": "hold", "arguments": {"n": 7}}
-            > notifications/cancelled {"requestId": 2}
-            > notifications/cancelled {"requestId": "1"}
-            > notifications/cancelled {"requestId": true}
-            > notifications/cancelled {"requestId": 1.5}
-            > notifications/cancelled {"requestId": {"id": 1}}
-            > notifications/cancelled {"id": 1}
-            > notifications/cancelled
+            """ + "".join("> notifications/cancelled %s\n" % params for params in (
+                '{"requestId": 2}', '{"requestId": "1"}', '{"requestId": true}', "{}",
+                '{"requestId": 1.5}', '{"requestId": {"id": 1}}', '{"id": 1}')) + """
             > {"method": "notifications/cancelled", "params": [1]}
             < fence
             ! go
@@ -1177,7 +1161,7 @@ class Test5Connection(unittest.TestCase):
         server = lab(max_workers=1)
         play(server, """
             > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
-            ! running
+            ! ran
             > 2 tools/call {"name": "hold", "arguments": {"n": 2}}
             > 3 tools/call {"name": "hold", "arguments": {"n": 3}}
             > notifications/cancelled {"requestId": 2}
@@ -1185,8 +1169,7 @@ class Test5Connection(unittest.TestCase):
             < fence
             ! go
             < 3 {}
-            """, era=era, running=lambda: server.ran.get(timeout=PATIENCE),
-             **server.steps)
+            """, era=era, **server.steps)
         self.assertEqual(list(server.ran.queue), [3])
 
     @clause("2026-07-28/basic/patterns/cancellation",
@@ -1217,7 +1200,7 @@ class Test5Connection(unittest.TestCase):
 
     def test_a_cancellation_that_finds_its_request_answered_does_nothing(self):
         """Fails (the other response of the batch is lost) if a response that comes just
-        before the effect of the cancellation is counted again."""
+        before the effect of the cancellation is counted again.  Looks inside."""
         server, cancel = lab(), mcp_min.IncomingRequest.cancel
         waiting = gate("the client waits for the batch")
         server.tool(lambda: waiting.wait() and "", name="last")
@@ -1233,13 +1216,12 @@ class Test5Connection(unittest.TestCase):
                 > handshake 2025-03-26
                 > batch 1 tools/call {"name": "hold", "arguments": {"n": 1}} |
                     2 tools/call {"name": "last"}
-                ! running
+                ! ran
                 > notifications/cancelled {"requestId": 1}
                 < fence
                 ! waiting
                 < batch 1 {} | 2 {}
-                """, running=lambda: server.ran.get(timeout=PATIENCE),
-                waiting=waiting.set)
+                """, waiting=waiting.set, **server.steps)
 
     # -- the reading thread ------------------------------------------------------------
 
@@ -1322,18 +1304,17 @@ class Test5Connection(unittest.TestCase):
     def test_a_response_in_time_is_no_timeout_however_slow_its_handler_is(self):
         """Fails (with RequestTimeout) if the timeout goes on after the response."""
         with Client(lab(), progress_handler=(
-                lambda *progress: time.sleep(0.4))) as client:
-            result = client.call_tool("report", {"times": 1}, timeout=0.2)
+                lambda *progress: time.sleep(1.7))) as client:
+            result = client.call_tool("report", {"times": 1}, timeout=1.5)
         self.assertEqual(result.text, "done")
 
     def test_the_earlier_of_two_deadlines_is_kept(self):
         """Fails if the timer, which sleeps until the first deadline, is not woken."""
         with Client(lab()) as client:
-            first = client.submit_tool("wait", timeout=50)
+            first = client.submit_tool("wait", timeout=2 * PATIENCE)
             second = client.submit_tool("wait", timeout=0.2)
             self.assertIsInstance(second.exception(PATIENCE), RequestTimeout)
-            self.assertFalse(first.done())
-            first.cancel()
+            self.assertTrue(first.cancel())
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "there is no /dev/full")
     def test_a_full_disk_under_the_trace_stops_neither_end(self):
@@ -1359,47 +1340,30 @@ class Test5Connection(unittest.TestCase):
     # -- what waits --------------------------------------------------------------------
 
     @UNIX
-    def test_a_sender_waits_while_too_many_bytes_are_queued(self):
-        """One handler writes into a full pipe, and another sends more.  Fails (the
-        connection is closed) if the queue grows without limit."""
-        server, both_talk, talking = zoo(), gate("both talk"), set()
+    def test_who_sends_waits_while_a_client_does_not_read(self):
+        """Fails (the connection is closed) if the queue grows without limit, or (`hello`
+        has no result) if a report, a message or a result of an async handler is written
+        on the thread of the event loop, which all connections share."""
+        server, talking, all_talk = Server("s"), set(), gate("all talk")
+
+        def talks(ctx):
+            for n in range(20):
+                ctx.info("x" * 50000)
+                ctx.report_progress(n)
+            talking.add(ctx.request_id)
+            if len(talking) == 3:  # of which two are async
+                all_talk.set()
 
         @server.tool
         def talk(ctx: Context) -> str:
-            talking.add(ctx.request_id)
-            if len(talking) == 2:
-                both_talk.set()
-            for _ in range(60):
-                ctx.info("x" * 50000)
+            for _ in range(10):
+                talks(ctx)
+            talking.add("the end")
             return "said"
 
-        with mock.patch.multiple(mcp_min, HIGH_WATER_BYTES=1 << 18, MAX_UNREAD_BYTES=(
-                1 << 20)), UnreadWire(server) as client:
-            for sent in "0 initialize", *(
-                    '%d tools/call {"name": "talk"}' % n for n in (1, 2)):
-                client.say(sent)
-            both_talk.wait()
-            play(server, """
-                # this stops no other connection
-                > 1 tools/call {"name": "echo", "arguments": {"text": "still here"}}
-                < 1 {"content": [{"text": "still here"}]}
-                """, era="legacy")
-            client.resume()
-            received = [client.recv() for _ in range(3 + 2 * 60)]
-        self.assertEqual({message.get("id") for message in received}, {None, 0, 1, 2})
-
-    @UNIX
-    def test_a_client_that_does_not_read_holds_up_no_async_handler(self):
-        """Fails (the second client gets no result) if a report, a message or a result
-        is written on the thread of the event loop, which all connections share."""
-        server, full = Server("s"), gate("the pipe is full")
-
         @server.tool
-        async def talk(ctx: Context) -> str:
-            for n in range(20):  # unread, these fill the pipe and the outbox
-                ctx.info("x" * 50000)
-                ctx.report_progress(n)
-            full.set()
+        async def talk_async(ctx: Context) -> str:
+            talks(ctx)
             await ctx.info("the last")  # waits for room
             return "y" * 200000
 
@@ -1407,19 +1371,20 @@ class Test5Connection(unittest.TestCase):
         async def hello() -> str:
             return "hello"
 
-        with mock.patch.object(mcp_min, "HIGH_WATER_BYTES", 1 << 18), (
-                UnreadWire(server)) as deaf:
+        call = '%d tools/call {"name": "%s", "_meta": {"progressToken": %d}}'
+        with mock.patch.multiple(mcp_min, HIGH_WATER_BYTES=1 << 18, MAX_UNREAD_BYTES=(
+                6 << 20)), UnreadWire(server) as deaf:
             deaf.say("0 initialize")
-            for n in range(1, 4):
-                deaf.say('%d tools/call {"name": "talk", "_meta": {"progressToken": 1}}'
-                         % n)
-            full.wait()
+            for n, name in enumerate(("talk_async", "talk_async", "talk_async", "talk")):
+                deaf.say(call % (n + 1, name, n))
+            all_talk.wait()
             play(server, """
                 > 1 tools/call {"name": "hello"}
                 < 1 {"content": [{"text": "hello"}]}
                 """, era="legacy")
+            self.assertNotIn("the end", talking)
             deaf.resume()
-            missing = {0, 1, 2, 3}
+            missing = {*range(5)}
             while missing:
                 missing.discard(deaf.recv().get("id"))
 
@@ -1446,27 +1411,13 @@ class Test5Connection(unittest.TestCase):
             child.ask('1 tools/call {"name": "f"}')
             wait_until(lambda: is_quiet(child.pid), "the standby sleeps")
 
-    def test_a_request_that_comes_while_the_connection_closes_is_not_handled(self):
-        session = mcp_min.ServerSession(
-            zoo(), io.BytesIO(), io.BytesIO(), own_reader=False, threaded=True)
-        connection = session.connection
-
-        def close_before_the_request_is_added(method):
-            connection.close()
-            return True
-
-        with mock.patch.object(session, "handle") as handle, mock.patch.object(
-                session, "is_inline", close_before_the_request_is_added):
-            connection.receive(json.dumps(message("1 ping")).encode())
-        handle.assert_not_called()
-
     # -- results and errors ------------------------------------------------------------
 
     def test_an_unusable_error_or_result_gets_an_error_response(self):
         """Fails (the session ends) if its exception leaves the code that responds."""
         class ErrorWithoutCode(McpError):
-            def __init__(self, what):
-                self.what = what
+            def __init__(self):
+                pass
 
         class BrokenMapping(dict):
             def items(self):
@@ -1476,19 +1427,15 @@ class Test5Connection(unittest.TestCase):
 
         @server.tool
         def error() -> str:
-            raise ErrorWithoutCode("x")
+            raise ErrorWithoutCode
 
         server.tool(name="result")(
             lambda: mcp_min.ToolResult("x", meta=BrokenMapping(a=1)))
-        server.tool(name="data")(lambda: mcp_min.ToolResult("x", Point(1, 2)))
         play(server, """
             > 1 tools/call {"name": "error"}
             < 1 -32603
             > 2 tools/call {"name": "result"}
             < 2 -32603 "The result is not JSON"
-            # a dataclass is usable
-            > 3 tools/call {"name": "data"}
-            < 3 {"structuredContent": {"x": 1, "y": 2}, "content": [{"text": "x"}]}
             """, era="legacy")
 
     def test_answers_notifications_and_the_end_pass_while_every_worker_waits(self):
@@ -1560,31 +1507,24 @@ class Test5Connection(unittest.TestCase):
         server = Server("s")
 
         @server.tool
-        def work(ctx: Context) -> str:
+        def work(ctx: Context):
             ctx.report_progress(0.5, 4, "half way")
             for progress in 1, 1, 0, -1, 2, 2.0, 2.25, float("nan"), 3:
                 ctx.report_progress(progress)
-            return "done"
 
-        script = """
-            > 1 tools/call {"name": "work"}
-            < 1 {"content": "..."}
-            """
+        call = '> 1 tools/call {"name": "work", "_meta": {"progressToken": %s}}\n'
         for token in "0", '""', '"4"':
-            script += """
-            > 2 tools/call {"name": "work", "_meta": {"progressToken": %s}}
-            < notifications/progress {"progressToken": %s, "progress": 0.5, "total": 4,
-                "message": "half way"}
-            """ % (token, token)
-            for progress in 1, 2, 2.25, 3:
-                script += '< notifications/progress {"progress": %s}\n' % progress
-            script += "< 2 {}\n"
+            play(server, call % token + """
+                < notifications/progress {"progressToken": %s, "progress": 0.5,
+                    "total": 4, "message": "half way"}
+                < notifications/progress {"progress": 1}
+                < notifications/progress {"progress": 2}
+                < notifications/progress {"progress": 2.25}
+                < notifications/progress {"progress": 3}
+                < 1 {}
+                """ % token, era=era)
         for token in "true", "1.5", "null", "{}":
-            script += """
-            > 3 tools/call {"name": "work", "_meta": {"progressToken": %s}}
-            < 3 {}
-            """ % token
-        play(server, script, era=era)
+            play(server, call % token + "< 1 {}", era=era)
 
     @clause("2026-07-28/basic/patterns/progress",
             "Progress notifications **MUST** stop after completion")
@@ -1632,8 +1572,8 @@ class Test5Connection(unittest.TestCase):
         server = lab()
 
         @server.tool
-        def copy(ctx: Context) -> list:
-            return list(ctx.track("abc", message="copying"))
+        def copy(ctx: Context):
+            assert list(ctx.track("a", message="copying")) == ["a"]
 
         @server.tool
         def forever(ctx: Context):
@@ -1643,19 +1583,10 @@ class Test5Connection(unittest.TestCase):
             finally:
                 server.cancelled.put(1)
 
-        with wire(server) as client:
-            play(client, "> handshake" if era == "legacy" else "")
-            client.say('1 tools/call {"name": "copy", "_meta": {"progressToken": 1}}',
-                       era)
-            steps = [0]
-            while "id" not in (received := client.recv()):
-                self.assertEqual(received["params"]["total"], 3)
-                self.assertGreater(received["params"]["progress"], steps[-1])
-                steps.append(received["params"]["progress"])
-        text = received["result"]["content"][0]["text"]
-        self.assertEqual(json.loads(text), ["a", "b", "c"])
-        self.assertGreater(len(steps), 1)
         play(server, """
+            > 1 tools/call {"name": "copy", "_meta": {"progressToken": 1}}
+            < notifications/progress {"progress": 1, "total": 1, "message": "copying"}
+            < 1 {"isError": false}
             > 2 tools/call {"name": "forever"}
             ! began
             > notifications/cancelled {"requestId": 2}
@@ -1676,7 +1607,7 @@ class Test5Connection(unittest.TestCase):
             barrier.wait(PATIENCE)
             self.assertEqual({client.recv()["id"] for _ in range(32)}, {*range(32)})
 
-    def test_ten_thousand_requests_need_few_threads(self):
+    def test_thousands_of_requests_need_few_threads(self):
         server, threads, texts = Server("s", max_workers=8), set(), {}
         before = threading.active_count()
 
@@ -1687,13 +1618,13 @@ class Test5Connection(unittest.TestCase):
 
         with wire(server) as client:
             play(client, "> handshake")
-            for first in range(0, 10000, 1000):  # more at once are refused
+            for first in range(0, 4000, 1000):  # more at once are refused
                 client.send(b"".join(
                     line(n, "tools/call", name="count", arguments={"n": n}) + b"\n"
                     for n in range(first, first + 1000)))
                 for response in [client.recv() for _ in range(1000)]:
                     texts[response["id"]] = response["result"]["content"][0]["text"]
-        self.assertEqual(texts, {n: str(n) for n in range(10000)})
+        self.assertEqual(texts, {n: str(n) for n in range(4000)})
         self.assertLess(max(threads) - before, 16)
 
 
@@ -1719,16 +1650,6 @@ class Test5Threads(unittest.TestCase):
 
     # -- the pool ----------------------------------------------------------------------
 
-    def test_an_idle_thread_ends_and_a_later_job_starts_another(self):
-        pool = mcp_min.ThreadPool("short-lived", 1)
-        with mock.patch.object(mcp_min, "IDLE_SECONDS", 0.01):
-            for _ in range(2):
-                ran = gate("the job")
-                pool.submit(ran.set)
-                ran.wait()
-                wait_until(lambda: "short-lived" not in [
-                    thread.name for thread in threading.enumerate()], "it ends")
-
     def test_an_idle_thread_is_woken_for_a_job_but_waits_for_a_guest(self):
         """Fails if a job that is added, or a guest that leaves, wakes no thread; or if
         a thread that is woken exceeds the limit."""
@@ -1748,46 +1669,10 @@ class Test5Threads(unittest.TestCase):
                 waited.wait()
         self.assertEqual(seen, [False] * 50)
 
-    def test_a_job_that_comes_when_its_thread_gives_up_is_run(self):
-        """Fails (a job never runs) if an idle thread does not look once more."""
-        pool, rng = mcp_min.ThreadPool("impatient", 1), random.Random(1)
-        with mock.patch.object(mcp_min, "IDLE_SECONDS", 0.0005), switch_threads_often():
-            for _ in range(300):
-                ran = gate("the job")
-                pool.submit(ran.set)
-                ran.wait()
-                end = time.perf_counter() + rng.uniform(0.0004, 0.0007)
-                while time.perf_counter() < end:
-                    pass
-
-    def test_a_thread_that_waits_for_jobs_sees_what_changed_just_before(self):
-        """Fails (it waits) if it looks only before it takes the lock."""
-        host, looks = mcp_min.CallingThread(), []
-
-        def done():
-            looks.append(1)
-            if len(looks) == 1:
-                host.wake()  # it has become so, but nobody waits yet
-            return len(looks) > 1
-
-        with mock.patch.object(mcp_min, "STEP_SECONDS", 2 * PATIENCE, create=True):
-            self.assertEqual(together(lambda: host.run_until(done)), [None])
-
-    def test_jobs_that_hope_for_one_thread_all_run_when_it_cannot_start(self):
-        """Fails if only the job of the thread that fails to start runs."""
-        ran, pool = [], mcp_min.ThreadPool("p", 1)
-
-        def fail_after_another_job(name, run):
-            pool.submit(lambda: ran.append("other"))
-            return False
-
-        with mock.patch.object(mcp_min, "start_thread", fail_after_another_job):
-            pool.submit(lambda: ran.append("own"))
-        self.assertEqual(sorted(ran), ["other", "own"])
-
     def test_no_job_is_lost_while_some_threads_cannot_be_started(self):
         """Three of ten starts fail, threads end at once, guests come and go.  Fails if
-        one that was not started is counted, or one that ends does not look for jobs."""
+        one that was not started is counted, or one that ends does not look for jobs.
+        Looks inside."""
         rng, start_thread = random.Random(1), mcp_min.start_thread
 
         def start(name, run):
@@ -1805,19 +1690,17 @@ class Test5Threads(unittest.TestCase):
         def job(key):
             running.append(key)
             most.append(len(running))
-            if key[1] % 7 == 0:
-                time.sleep(0.0002)
             running.remove(key)
             ran[key] += 1  # a key of its own for each job
 
         def submit(thread):
-            for n in range(400):
+            for n in range(300):
                 pool.submit(functools.partial(job, (thread, n)), 5)
                 if n % 10 == 0:
                     time.sleep(0.001)  # so that threads become idle, and end
 
         def visit():
-            for n in range(400):
+            for n in range(300):
                 if pool.enter():
                     job(("guest", n))
                     pool.leave()
@@ -1826,7 +1709,7 @@ class Test5Threads(unittest.TestCase):
 
         self.assertEqual(together(*[functools.partial(submit, n) for n in range(4)],
                                   visit), [None] * 5)
-        keys = [*itertools.product([*range(4), "guest"], range(400))]
+        keys = [*itertools.product([*range(4), "guest"], range(300))]
         wait_until(lambda: pool.bytes == 0 and not running, "the last job")
         self.assertEqual(ran, collections.Counter(keys))
         self.assertLessEqual(max(most), limit)
@@ -1911,19 +1794,19 @@ class Test5Threads(unittest.TestCase):
 
     def test_a_server_works_with_few_threads_or_none(self):
         """The kinds of handlers, one by one and at once.  Fails (nothing more comes) if
-        the thread that reads waits for a coroutine whose answer nobody else reads."""
+        the thread that reads waits for a coroutine whose answer nobody else reads.
+        Looks inside."""
         for threaded, count in itertools.product((True, False), range(8)):
+            names = {"mcp_min": mcp_min}
+            exec(textwrap.dedent(self.ALL_KINDS), names)  # noqa: S102
+            names["server"].threaded = threaded
             with self.subTest(threaded=threaded, threads=count), (
-                    at_most_threads(count)):
-                names = {"mcp_min": mcp_min}
-                exec(textwrap.dedent(self.ALL_KINDS), names)  # noqa: S102
-                names["server"].threaded = threaded
-                with wire(names["server"]) as client:
-                    self.use_everything(client)
+                    at_most_threads(count)), wire(names["server"]) as client:
+                self.use_everything(client)
 
     def test_handlers_stay_on_the_serving_thread_that_also_reads(self):
         """No thread can be started at first.  Fails (another thread runs them) if one
-        is started for them later."""
+        is started for them later.  Looks inside."""
         server, threads, tries = Server("s", threaded=False), set(), []
         server.tool(lambda: threads.add(threading.get_ident()), name="f")
 
@@ -1963,15 +1846,18 @@ class Test5Threads(unittest.TestCase):
         with process(self.LIMITED % (2, 2) + self.HOW_MANY) as child:
             if child.recv()["id"] != 2:
                 self.skipTest("the limit is not in force here")
-        for threaded, count in [*((True, n) for n in range(7)), (False, 0), (False, 2)]:
-            code = "%s\n%sserver.run(threaded=%s)" % (
-                self.LIMITED % (count, count), self.ALL_KINDS, threaded)
-            with self.subTest(threaded=threaded, threads=count), process(code) as child:
+
+        def serve(threaded, count):
+            with process("%s\n%sserver.run(threaded=%s)" % (
+                    self.LIMITED % (count, count), self.ALL_KINDS, threaded)) as child:
                 self.use_everything(child)
+
+        run_together(self, serve, [
+            (True, 0), (True, 1), (True, 2), (True, 4), (False, 0), (False, 2)])
 
     def test_a_batch_and_a_standby_without_workers(self):
         """Fails (the ping gets no result) if the standby does not take over from a
-        reader that runs a job which came in a batch."""
+        reader that runs a job which came in a batch.  Looks inside."""
         def start(name, run, start_thread=mcp_min.start_thread):
             return name == "mcp reader" and start_thread(name, run)
 
@@ -1980,14 +1866,15 @@ class Test5Threads(unittest.TestCase):
             play(server, """
                 > handshake 2025-03-26
                 > batch 1 tools/call {"name": "hold", "arguments": {"n": 1}}
-                ! running
+                ! ran
                 < fence
                 ! go
                 < batch 1 {}
-                """, running=lambda: server.ran.get(timeout=PATIENCE), **server.steps)
+                """, **server.steps)
 
     def test_deadlines_hold_after_a_timer_could_not_be_started(self):
-        """Fails (the question never ends) if the thread is tried only once."""
+        """Fails (the question never ends) if the thread is tried only once.  Looks
+        inside."""
         server, starts = Server("s"), []
 
         @server.tool
@@ -2034,11 +1921,9 @@ class Test5Amounts(unittest.TestCase):
         call = '%d tools/call {"name": "hold", "arguments": {"n": 1}}'
         with wire(server) as client:
             play(client, "> handshake")
-            for n in range(1001):
-                client.say(call % n)
+            client.send(b"".join(raw(call % n) for n in range(1001)))
             refused = client.recv()  # the last, unless the thread that read it was slow
             self.assertIn("Over 1000 requests", refused["error"]["message"])
-            client.fence()
             client.say('notifications/cancelled {"requestId": 5}')
             client.say(call % 1001)
             client.fence()
@@ -2076,23 +1961,6 @@ class Test5Amounts(unittest.TestCase):
             > 1 tools/call {"name": "work", "_meta": {"progressToken": "$long"}}
             < 1 {"isError": false}
             """, era="legacy", fits="i" * 65536, long="i" * 65537)
-
-    def test_streams_count_as_requests(self):
-        with mock.patch.object(mcp_min, "MAX_REQUESTS", 3):
-            play(zoo(), """
-                > 1 subscriptions/listen {"notifications": {}}
-                < notifications/subscriptions/acknowledged
-                > 2 subscriptions/listen {"notifications": {}}
-                < notifications/subscriptions/acknowledged
-                > 3 subscriptions/listen {"notifications": {}}
-                < 3 -32603 "Over 3 requests"
-                > notifications/cancelled {"requestId": 1}
-                > 3 subscriptions/listen {"notifications": {}}
-                < notifications/subscriptions/acknowledged
-                > EOF
-                <* 2 {}
-                <* 3 {}
-                """, era="modern")
 
     def test_subscriptions_are_charged_until_they_end(self):
         """Fails (nothing is refused) if a subscription or a stream is free, or (the
@@ -2135,6 +2003,28 @@ class Test5Amounts(unittest.TestCase):
             os.close(client_reads)
             wait_until(lambda: set(threading.enumerate()) <= before, "all threads end")
 
+    def test_one_large_response_is_sent_whatever_may_wait(self):
+        server = Server("s")
+        server.tool(lambda: "x" * 300_000, name="large")
+        with mock.patch.object(mcp_min, "MAX_UNREAD_BYTES", 100_000), (
+                Client(server)) as client:
+            for _ in range(2):
+                self.assertEqual(len(client.call_tool("large").text), 300_000)
+
+    def test_a_stream_of_the_user_that_fails_closes_the_connection(self):
+        """Fails (by hanging) if the response is merely lost."""
+        writer = mock.Mock(spec=["write", "flush"])
+        writer.write.side_effect = RuntimeError("no")
+        reads, writes = os.pipe()
+        with open(writes, "wb", 0) as sender, open(reads, "rb", 0) as reader, (
+                quiet()) as stderr:
+            serving = threading.Thread(target=zoo().serve, args=(reader, writer))
+            serving.start()
+            sender.write(raw('1 modern tools/call {"name": "echo"}'))
+            serving.join(PATIENCE)
+            self.assertFalse(serving.is_alive())
+            wait_until(lambda: "RuntimeError: no" in stderr.getvalue())
+
     def test_an_http_request_closes_the_connection(self):
         """A web page must not call tools.  Fails if the body is still handled."""
         called = []
@@ -2152,18 +2042,14 @@ class Test5Amounts(unittest.TestCase):
         mcp_min.MAX_UNREAD_BYTES = mcp_min.MAX_BACKLOG_BYTES = 1 << 20
         """
     FLOODED_SERVER = SMALL_LIMITS + """
+        import asyncio  # takes 10 MB
         server = Server("s", max_workers=4, drain_seconds=0.01)
-        server.tool(lambda: time.sleep(60), name="sleep")
-        server.tool(lambda: "x" * 1000, name="echo")
+        server.tool(lambda: "x" * 5000, name="echo")
         server.method("notifications/x")(lambda params: time.sleep(60))
 
         @server.tool
         def deaf(text: str):
             time.sleep(60)
-
-        @server.tool
-        def wait(text: str, ctx: Context):
-            ctx.wait(60)
 
         @server.tool
         async def wait_async(text: str, ctx: Context):
@@ -2175,2620 +2061,96 @@ class Test5Amounts(unittest.TestCase):
         handler = lambda *params: time.sleep(60)
         mcp_min.Client(
             (os.fdopen(0, "rb"), os.fdopen(1, "wb", 0)), mode="2025-11-25",
-            elicitation_handler=handler, sampling_handler=handler,
-            log_handler=handler, message_handler=handler).connect()
+            elicitation_handler=handler, log_handler=handler,
+            message_handler=handler).connect()
         time.sleep(60)
         """
     TO_SERVER = "1 initialize 2025-11-25"
     TO_CLIENT = """1 {"protocolVersion": "2025-11-25", "capabilities": {},
         "serverInfo": {"name": "s", "version": "1"}}"""
 
-    def send_flood(self, child, method, params, make_id, cancels=False):
-        """Send a message over and over: 50 MB, or 10,000 messages, but for 3 s at most
-        and only while the process runs.  cancels: cancel each request at once."""
-        pipe, sent, deadline = child.stdin.fileno(), 0, time.monotonic() + 3
-        os.set_blocking(pipe, False)
-        for _ in range(10000):
-            id = {"id": make_id()} if make_id else {}
-            unsent = json.dumps(
-                {"jsonrpc": "2.0", **id, "method": method, "params": params}
-            ).encode() + b"\n"
-            if cancels:
-                unsent += raw('notifications/cancelled {"requestId": %d}' % id["id"])
-            while unsent:
-                if sent > 50e6 or time.monotonic() > deadline:
-                    return
-                select.select([], [pipe], [], 0.1)
-                try:
-                    count = os.write(pipe, unsent)
-                except BlockingIOError:
-                    continue
-                except BrokenPipeError:
-                    return
-                sent, unsent = sent + count, unsent[count:]
+    @staticmethod
+    def flood(method, params, make_id, cancels=False):
+        """A message over and over: 10,000 times or up to 40 MB, ten at a time.
+
+        make_id: returns an id as JSON.  cancels: each request is cancelled at once.
+        """
+        template, sent = '{"jsonrpc":"2.0",%%s"method":"%s","params":%s}\n' % (
+            method, json.dumps(params)), 0
+        cancel = '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{%s}}\n'
+        for _ in range(1000):
+            piece = ""
+            for _ in range(10 if sent < 40e6 else 0):
+                id = '"id":%s,' % make_id() if make_id else ""
+                piece += template % id
+                if cancels:
+                    piece += cancel % id.replace("id", "requestId").strip(",")
+            sent += len(piece)
+            yield piece.encode()
 
     def growth_megabytes(self, code, opening, *flood):
-        """By how much a flood raises the peak memory of a process; 0 if it has ended."""
+        """By how much a flood of 3 s at most raises the peak memory of a process; 0 if
+        it has ended."""
         def peak():
-            with open(f"/proc/{child.pid}/status") as status:
-                found = re.search(r"VmHWM:\s+(\d+)", status.read())
+            status = pathlib.Path(f"/proc/{child.pid}/status").read_text()
+            found = re.search(r"VmHWM:\s+(\d+)", status)
             return int(found[1]) // 1024 if found else 0
 
+        def send():
+            with contextlib.suppress(BrokenPipeError):
+                for piece in self.flood(*flood):
+                    child.stdin.write(piece)
+
         program = process.HEAD + textwrap.dedent(code)
-        with subprocess.Popen([sys.executable, "-I", "-S", "-c", program],
+        with subprocess.Popen([sys.executable, "-I", "-S", "-c", program], bufsize=0,
+                              env={**os.environ, "MALLOC_ARENA_MAX": "1"},
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL) as child:
-            os.write(child.stdin.fileno(), raw(opening))
+            child.stdin.write(raw(opening))
             child.stdout.readline()
-            before = peak()
-            self.send_flood(child, *flood)
+            before, sender = peak(), threading.Thread(target=send)
+            sender.start()
+            sender.join(3)
             after = peak()
             child.kill()
+            sender.join()
             return max(0, after - before)
 
     @unittest.skipUnless(
         sys.platform == "linux" and sys.implementation.name == "cpython",
         "reads /proc; PyPy frees memory later")
     def test_a_flood_of_messages_does_not_fill_the_memory(self):
-        """Each kind of message, from an end that reads nothing.  Fails (with 36 MB
+        """Each kind of message, from an end that reads nothing.  Fails (with 40 MB
         more) if they are kept; for cancelled calls, if charged only until then."""
         big, numbers = "x" * 60000, itertools.count(2)
         question = {"message": big, "requestedSchema": {
             "type": "object", "properties": {"x": {"type": "string"}}}}
-        sampling = {"maxTokens": 1, "messages": [
-            {"role": "user", "content": {"type": "text", "text": big}}]}
-
-        def number():
-            return next(numbers)
-
-        def long_id():
-            return f"{next(numbers)}{big}"
-
-        both = [("ping, long ids", "ping", {}, long_id),
-                ("unknown method", big, {}, number)]
+        number = functools.partial(next, numbers)
         to_server = [
+            ("ping, long ids", "ping", {}, lambda: f'"{number()}{big}"'),
+            ("unknown method", big, {}, number),
             ("tool with a result", "tools/call", {"name": "echo"}, number),
-            ("tool that waits", "tools/call", {"name": "sleep"}, number),
+            ("tool that waits", "tools/call",
+             {"name": "deaf", "arguments": {"text": big}}, number),
             *(("call that is cancelled, tool " + name, "tools/call",
                {"name": name, "arguments": {"text": big}}, number, True)
-              for name in ("deaf", "wait", "wait_async")),
+              for name in ("deaf", "wait_async")),
             ("notification with a handler", "notifications/x", {"x": big}, None),
             ("cancellation", "notifications/cancelled", {"requestId": big}, None)]
         to_client = [
             ("elicitation", "elicitation/create", question, number),
-            ("sampling", "sampling/createMessage", sampling, number),
             ("log message", "notifications/message", {"level": "error", "data": big},
              None),
             ("list change", "notifications/tools/list_changed", {"x": big}, None),
-            ("progress", "notifications/progress", {"progressToken": 1, "progress": 1},
-             None)]
-
-        def check(name, *flood):
-            self.assertLess(self.growth_megabytes(*flood), 24, name)
-
-        run_together(self, check, [
-            *(("to a server: " + name, self.FLOODED_SERVER, self.TO_SERVER, *flood)
-              for name, *flood in both + to_server),
-            *(("to a client: " + name, self.FLOODED_CLIENT, self.TO_CLIENT, *flood)
-              for name, *flood in both + to_client)])
-
-
-# ======================================================================================
-# 7  Revisions: the server's part
-# ======================================================================================
-
-class Test7Handshake(unittest.TestCase):
-    """The revisions in which a session begins with `initialize`."""
-
-    @clause("2025-11-25/basic/lifecycle", "it **MUST** respond with the same version")
-    def test_each_handshake_revision_is_supported(self):
-        for revision in LEGACY:
-            play(zoo(), """
-                > 1 initialize %s
-                < 1 {"protocolVersion": "%s", "serverInfo": {"name": "zoo", "version":
-                    "1"}}
-                # the server does not wait for `initialized`
-                > 2 tools/call {"name": "echo", "arguments": {"text": "hi"}}
-                < 2 {"content": [{"type": "text", "text": "hi"}]}
-                > notifications/initialized
-                > 3 ping
-                <= 3 {}
-                """ % (revision, revision))
-
-    @clause("2025-11-25/basic/lifecycle",
-            "Otherwise, the server **MUST** respond with another protocol version it "
-            "supports. This **SHOULD** be the _latest_ version supported by the "
-            "server.")
-    def test_for_any_other_version_the_server_offers_its_latest(self):
-        for version in "1999-01-01", "9999-99-99", MODERN, "2025-11-25 ", "":
-            play(zoo(), """
-                > 1 initialize 2025-11-25 {"protocolVersion": "$v"}
-                < 1 {"protocolVersion": "2025-11-25"}
-                """, v=version)
-
-    def test_an_invalid_initialize_is_refused_and_may_be_sent_again(self):
-        play(zoo(), """
-            > {"id": 1, "method": "initialize"}
-            < 1 -32602 "protocolVersion"
-            > 3 initialize 2025-11-25 {"protocolVersion": 7}
-            < 3 -32602 "protocolVersion"
-            > 5 initialize 2025-11-25 {"clientInfo": 42}
-            < 5 -32602 "clientInfo"
-            > 6 initialize 2025-11-25 {"capabilities": []}
-            < 6 -32602 "capabilities"
-            # none of these opened a session
-            > 7 tools/list
-            < 7 -32600 "initialize"
-            > 8 initialize 2025-11-25
-            < 8 {"protocolVersion": "2025-11-25"}
-            > 9 tools/list
-            < 9 {"tools": "..."}
-            """)
-
-    def test_a_second_initialize_is_answered_afresh(self):
-        """Calls in flight are still answered."""
-        server = lab()
-        @server.tool
-        def version(ctx: Context):
-            return ctx.protocol_version
-
-        play(server, """
-            > 0 initialize 2024-11-05
-            < 0 {"protocolVersion": "2024-11-05"}
-            > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
-            > 2 initialize 2025-06-18
-            < 2 {"protocolVersion": "2025-06-18"}
-            ! go
-            < 1 {"content": "..."}
-            > 3 tools/call {"name": "version"}
-            < 3 {"content": [{"text": "2025-06-18"}]}
-            """, **server.steps)
-
-    @clause("2025-11-25/basic/lifecycle",
-            "The initialization phase **MUST** be the first interaction between "
-            "client and server.")
-    def test_before_initialize_only_a_ping_gets_a_result(self):
-        play(zoo(), """
-            > 1 ping
-            <= 1 {}
-            > 3 nope
-            < 3 -32600 "initialize"
-            > 4 tools/call {"name": "echo", "arguments": {"text": "x"}}
-            < 4 -32600 "initialize"
-            > 6 tools/list {"_meta": {"progressToken": 1}}
-            < 6 -32600 "initialize"
-            > 7 server/discover
-            < 7 -32602 "@protocolVersion"
-            > 8 server/discover {"_meta": {}}
-            < 8 -32602 "@clientCapabilities"
-            > notifications/initialized
-            > 9 tools/list
-            < 9 -32600 "initialize"
-            """)
-
-    def test_initialize_and_discover_describe_the_server(self):
-        icons = [{"src": "data:,x", "mimeType": "image/png", "sizes": ["any"]}]
-        server = Server("s", version="1.2", title="The S", description="Does s.",
-                        icons=icons, website_url="https://example.com",
-                        instructions="Be kind.",
-                        capabilities={"experimental": {"x": {}}})
-        play(server, """
-            > 1 initialize 2025-11-25
-            <= 1 {"protocolVersion": "2025-11-25", "capabilities": "$capabilities",
-                "serverInfo": "$info", "instructions": "Be kind."}
-            > 2 modern server/discover
-            < 2 {"instructions": "Be kind.", "_meta": {"@serverInfo": "$info"}}
-            """, capabilities={"logging": {}, "experimental": {"x": {}}}, info={
-                "name": "s", "version": "1.2", "title": "The S", "icons": icons,
-                "description": "Does s.", "websiteUrl": "https://example.com"})
-
-    @clause("2025-11-25/basic/lifecycle",
-            "Only use capabilities that were successfully negotiated")
-    def test_capabilities_follow_from_what_is_registered_at_the_time(self):
-        server = Server("s")
-
-        def register():
-            server.add_tool(lambda: None, name="t")
-            server.add_resource("s://{x}", lambda x: x)
-            server.add_prompt(lambda: "p", name="p")
-            server.completion("p", "x")(lambda value: [])
-
-        play(server, """
-            > 1 initialize 2025-11-25
-            < 1 {"capabilities": "$before"}
-            ! register
-            > 2 initialize 2025-11-25
-            < 2 {"capabilities": "$after"}
-            > 3 modern server/discover
-            < 3 {"capabilities": "$after"}
-            """, register=register, before={"logging": {}}, after={
-                "logging": {}, "completions": {}, "tools": {"listChanged": True},
-                "resources": {"listChanged": True, "subscribe": True},
-                "prompts": {"listChanged": True}})
-
-    def test_a_capability_that_is_switched_off_is_neither_declared_nor_served(self):
-        server = Server("s", capabilities={"resources": {"subscribe": False}})
-        server.resource("x://y")(lambda: "")
-        play(server, """
-            > 0 initialize
-            < 0 {"capabilities": {"logging": {}, "resources": "$declared"}}
-            > 1 resources/subscribe {"uri": "x://y"}
-            < 1 -32601
-            ! update
-            < fence
-            > 2 modern subscriptions/listen {"notifications": {
-                "resourceSubscriptions": ["x://y"], "resourcesListChanged": true}}
-            < notifications/subscriptions/acknowledged {"notifications": "$accepted"}
-            > notifications/cancelled {"requestId": 2}
-            """, declared={"listChanged": True},
-             accepted={"resourcesListChanged": True},
-             update=lambda: server.notify_resource_updated("x://y"))
-
-    @clause("2025-11-25/server/utilities/completion",
-            "Method not found: `-32601` (Capability not supported)")
-    @both_eras
-    def test_methods_of_a_capability_that_is_not_declared_are_unknown(self, era):
-        play(Server("empty"), "\n".join("> 1 %s\n< 1 -32601" % call for call in (
-            "tools/list", 'tools/call {"name": "x"}', "resources/list",
-            "resources/templates/list", 'resources/read {"uri": "x://y"}',
-            "prompts/list", 'prompts/get {"name": "x"}',
-            ('completion/complete {"ref": {"type": "ref/prompt", "name": "x"}, '
-             '"argument": {"name": "a", "value": ""}}'),
-            'resources/subscribe {"uri": "x://y"}')), era=era)
-
-    def test_results_of_the_handshake_era_have_no_members_of_the_stateless_era(self):
-        play(zoo(page_size=1), """
-            > 1 tools/list
-            <= 1 {"tools": "...", "nextCursor": "$next"}
-            > 2 tools/list {"cursor": "$next"}
-            <= 2 {"tools": "..."}
-            > 6 resources/read {"uri": "zoo://sign"}
-            <= 6 {"contents": [{"uri": "zoo://sign", "mimeType": "text/plain", "text":
-                "open"}]}
-            > 7 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
-            <= 7 {"messages": [{"role": "user", "content": {"type": "text", "text":
-                "Hello, Ada"}}]}
-            > 8 tools/call {"name": "echo", "arguments": {"text": "x"}}
-            <= 8 {"content": [{"type": "text", "text": "x"}], "isError": false}
-            > 9 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
-                "argument": {"name": "name", "value": "A"}}
-            <= 9 {"completion": {"values": ["Ada", "Alan"], "total": 2, "hasMore":
-                false}}
-            > 11 logging/setLevel {"level": "error"}
-            <= 11 {}
-            """, era="legacy")
-
-
-class Test7Stateless(unittest.TestCase):
-    """The revision in which each request carries all that it needs."""
-
-    @clause("2026-07-28/server/discover", "Servers **MUST** implement it.")
-    @clause("2026-07-28/basic/index",
-            "The `result` **MUST** include a `resultType` field to indicate the type "
-            "of the result.")
-    @clause("2026-07-28/server/utilities/caching", "`ttlMs`")
-    def test_results_have_their_type_and_how_long_they_may_be_cached(self):
-        server = zoo(cache_ttl=1.5, cache_scope="private", page_size=1)
-        cached = ["tools/list", 'tools/list {"cursor": "$next"}', "prompts/list",
-                  "resources/list", "resources/templates/list",
-                  'resources/read {"uri": "zoo://sign"}']
-        play(server, """
-            > 1 tools/list
-            < 1 {"nextCursor": "$next"}
-            """ + "".join("""
-            > 2 %s
-            < 2 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private",
-                "_meta": {"@serverInfo": {"name": "zoo"}}}
-            """ % call for call in cached) + """
-            > 7 server/discover
-            <= 7 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private",
-                "supportedVersions": ["2026-07-28"], "capabilities": "...", "_meta":
-                {"@serverInfo": {"name": "zoo", "version": "1"}}}
-            # other results may not be cached
-            > 8 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
-            <= 8 {"resultType": "complete", "messages": "...", "_meta": "..."}
-            > 9 tools/call {"name": "echo", "arguments": {"text": "x"}}
-            <= 9 {"resultType": "complete", "content": [{"type": "text", "text": "x"}],
-                "isError": false, "_meta": {"@serverInfo": "..."}}
-            > 10 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
-                "argument": {"name": "name", "value": "A"}}
-            <= 10 {"resultType": "complete", "completion": "...", "_meta": "..."}
-            """, era="modern")
-
-    @clause("2026-07-28/basic/versioning",
-            "it **MUST** respond with an [`UnsupportedProtocolVersionError`]")
-    def test_the_error_for_an_unsupported_version_lists_the_supported_versions(self):
-        for version in "2099-01-01", "2025-11-25", "", "2026-07-28 ":
-            play(zoo(), """
-                > 1 modern tools/list {"_meta": {"@protocolVersion": "$v"}}
-                < 1 -32022 {"supported": ["2026-07-28"], "requested": "$v"}
-                > 2 modern server/discover {"_meta": {"@protocolVersion": "$v"}}
-                < 2 -32022 {"supported": ["2026-07-28"], "requested": "$v"}
-                > 3 initialize 2025-11-25
-                < 3 {"protocolVersion": "2025-11-25"}
-                """, v=version)
-
-    @clause("2026-07-28/basic/index",
-            "A request missing any required field is malformed; the server **MUST** "
-            "reject it with JSON-RPC error code `-32602` (Invalid params).")
-    def test_the_error_names_the_invalid_metadata(self):
-        play(zoo(), """
-            > 1 tools/list {"_meta": {"@protocolVersion": "2026-07-28"}}
-            < 1 -32602 "@clientCapabilities"
-            > 2 tools/list {"_meta": {"@clientCapabilities": {}}}
-            < 2 -32602 "@protocolVersion"
-            # clientInfo is optional
-            > 3 tools/list {"_meta": {"@protocolVersion": "2026-07-28",
-                "@clientCapabilities": {}}}
-            < 3 {"resultType": "complete"}
-            """ + "".join("""
-            > 4 modern tools/list {"_meta": {"@%s": %s}}
-            < 4 -32602 "@%s"
-            """ % (key, value, key) for key, value in (
-                ("clientCapabilities", "[]"), ("clientCapabilities", "null"),
-                ("protocolVersion", "7"), ("protocolVersion", "null"),
-                ("clientInfo", "42"), ("logLevel", '"loud"'), ("logLevel", "7"))))
-
-    def test_metadata_that_is_not_an_object_gets_a_response(self):
-        with wire(zoo()) as client:
-            for opening in "", "> handshake":
-                play(client, opening)
-                for meta in "null", "7", '"x"', "[]":
-                    response = client.ask(
-                        '1 tools/call {"name": "echo", "_meta": %s}' % meta)
-                    self.assertEqual(response["id"], 1)
-
-    def test_methods_of_the_other_era_are_unknown(self):
-        methods = ("initialize", "ping", 'logging/setLevel {"level": "info"}',
-                   'resources/subscribe {"uri": "zoo://sign"}',
-                   'resources/unsubscribe {"uri": "zoo://sign"}', "nope", "roots/list")
-        play(zoo(), "".join("""
-            > 1 modern %s
-            < 1 -32601 {"method": "%s"}
-            """ % (method, method.split()[0]) for method in methods) + """
-            > 8 tools/list
-            < 8 -32600 "initialize"
-            """)
-        play(zoo(), """
-            > 1 subscriptions/listen {"notifications": {"toolsListChanged": true}}
-            < 1 -32601
-            > 2 server/discover
-            < 2 -32602 "@protocolVersion"
-            """, era="legacy")
-
-    @clause("2026-07-28/basic/versioning",
-            "A dual-era server **MAY** serve both eras concurrently on the same "
-            "endpoint or process.")
-    @clause("2026-07-28/basic/index",
-            "Servers **MUST NOT** rely on prior requests over the same connection to "
-            "establish context")
-    def test_one_connection_may_carry_requests_of_both_eras(self):
-        server = Server("s")
-
-        @server.tool
-        def describe(ctx: Context) -> dict:
-            return {"version": ctx.protocol_version, "client": ctx.client_info,
-                    "capabilities": sorted(ctx.client_capabilities)}
-
-        play(server, """
-            > 1 modern server/discover
-            < 1 {"supportedVersions": ["2026-07-28"]}
-            > 2 tools/call {"name": "describe"}
-            < 2 -32600 "initialize"
-            > 3 initialize 2025-06-18 {"capabilities": {"roots": {}}}
-            < 3 {"protocolVersion": "2025-06-18"}
-            > 4 modern tools/call {"name": "describe", "_meta":
-                {"@clientInfo": {"name": "another", "version": "2"}}}
-            < 4 {"resultType": "complete", "structuredContent": {"version":
-                "2026-07-28", "client": {"name": "another"}, "capabilities":
-                ["elicitation", "roots", "sampling"]}}
-            > 5 tools/call {"name": "describe"}
-            <= 5 {"content": "...", "isError": false, "structuredContent": {"version":
-                "2025-06-18", "client": {"name": "tester", "version": "1"},
-                "capabilities": ["roots"]}}
-            > 6 modern tools/call {"name": "describe", "_meta":
-                {"@clientCapabilities": {}}}
-            < 6 {"structuredContent": {"capabilities": []}}
-            > 7 ping
-            <= 7 {}
-            """)
-
-    def test_trace_context_reaches_the_handler_unchanged(self):
-        server = Server("s")
-        @server.tool
-        def meta(ctx: Context) -> dict:
-            return ctx.meta
-
-        play(server, """
-            > 1 tools/call {"name": "meta", "_meta": {"traceparent": "00-0af7-b7ad-01",
-                "tracestate": "a=b", "baggage": "k=v", "com.example/x": [1]}}
-            < 1 {"structuredContent": {"traceparent": "00-0af7-b7ad-01", "tracestate":
-                "a=b", "baggage": "k=v", "com.example/x": [1]}}
-            """, era="modern")
-
-    @clause("2026-07-28/basic/transports/stdio",
-            "The server **MUST NOT** write JSON-RPC _requests_ to `stdout`.")
-    def test_the_server_never_writes_a_request(self):
-        """Every message is the response to the call, whatever the client can do."""
-        server = Server("s")
-
-        @server.tool
-        def ask(ctx: Context) -> str:
-            ctx.info("this log was not requested")
-            for ask in (lambda: ctx.elicit("Name?", str), lambda: ctx.sample("Hi"),
-                        lambda: ctx.elicit_url("Go", "https://x.io"), ctx.list_roots):
-                raised(ask)
-            return "done"
-
-        with wire(server) as client:
-            for capabilities in {}, {"roots": {}}, {"sampling": {}}, ALL_CAPABILITIES:
-                response = client.ask(
-                    '1 modern tools/call {"name": "ask", "_meta": {'
-                    '"@clientCapabilities": %s}}' % json.dumps(capabilities))
-                self.assertNotIn("method", response)
-                self.assertEqual(response["id"], 1)
-
-    # -- subscriptions/listen ----------------------------------------------------------
-
-    @clause("2026-07-28/basic/patterns/subscriptions",
-            "The server **MUST** send `notifications/subscriptions/acknowledged` as "
-            "the first message carrying the subscription's ID")
-    @clause("2026-07-28/basic/patterns/subscriptions",
-            "The server **MUST NOT** send notification types the client has not "
-            "explicitly requested.")
-    def test_each_stream_gets_the_notifications_that_it_requested(self):
-        server = zoo()
-        play(server, """
-            > 1 subscriptions/listen {"notifications": {"toolsListChanged": true,
-                "resourceSubscriptions": ["zoo://sign", "zoo://other"]}}
-            < notifications/subscriptions/acknowledged {"_meta": {"@subscriptionId": 1},
-                "notifications": {"toolsListChanged": true, "resourceSubscriptions":
-                ["zoo://sign", "zoo://other"]}}
-            > "1" subscriptions/listen {"notifications": {"promptsListChanged": true,
-                "toolsListChanged": false}}
-            < notifications/subscriptions/acknowledged {"_meta": {"@subscriptionId":
-                "1"}, "notifications": {"promptsListChanged": true}}
-            > 3 subscriptions/listen {"notifications": {}}
-            < notifications/subscriptions/acknowledged {"_meta": {"@subscriptionId": 3}}
-            ! tool
-            < notifications/tools/list_changed {"_meta": {"@subscriptionId": 1}}
-            ! prompt
-            < notifications/prompts/list_changed {"_meta": {"@subscriptionId": "1"}}
-            ! resource
-            < fence
-            ! sign
-            < notifications/resources/updated {"uri": "zoo://sign", "_meta":
-                {"@subscriptionId": 1}}
-            ! third_uri
-            < fence
-            # at the end of input each stream gets its result
-            > EOF
-            <* 1 {}
-            <* "1" {"resultType": "complete", "_meta": {"@subscriptionId": "1"}}
-            <* 3 {"resultType": "complete", "_meta": {"@subscriptionId": 3}}
-            """, era="modern",
-             tool=lambda: server.add_tool(lambda: None, name="late"),
-             prompt=lambda: server.add_prompt(lambda: "x", name="late"),
-             resource=lambda: server.add_resource("zoo://late", lambda: "x"),
-             sign=lambda: server.notify_resource_updated("zoo://sign"),
-             third_uri=lambda: server.notify_resource_updated("zoo://third"))
-
-    def test_a_cancelled_stream_gets_nothing_more_and_its_id_is_free(self):
-        server = zoo(max_workers=1)
-        play(server, """
-            > 1 subscriptions/listen {"notifications": {"toolsListChanged": true}}
-            < notifications/subscriptions/acknowledged
-            > 1 tools/list
-            < 1 -32600
-            # a stream holds no worker
-            > 2 tools/call {"name": "echo", "arguments": {"text": "x"}}
-            < 2 {"isError": false}
-            > notifications/cancelled {"requestId": 1}
-            < fence
-            ! change
-            < fence
-            > 1 tools/list
-            < 1 {"resultType": "complete"}
-            # a stream that opens at the end of input is ended too
-            > 2 subscriptions/listen {"notifications": {"toolsListChanged": true}}
-            > EOF
-            < notifications/subscriptions/acknowledged {}
-            < 2 {"resultType": "complete"}
-            """, era="modern", change=lambda: server.remove_tool("echo"))
-
-    @clause("2026-07-28/basic/patterns/subscriptions",
-            "Notification types the server does not support are omitted.")
-    def test_only_supported_notifications_are_acknowledged(self):
-        server = Server("s")
-        server.add_tool(lambda: None, name="t")
-        received = play(server, """
-            > 1 subscriptions/listen {"notifications": {"toolsListChanged": true,
-                "promptsListChanged": true, "resourcesListChanged": true,
-                "resourceSubscriptions": ["x://y"], "moonPhase": true}}
-            < notifications/subscriptions/acknowledged {"notifications": "$accepted"}
-            > notifications/cancelled {"requestId": 1}
-            """, era="modern")
-        self.assertEqual(received["accepted"], {"toolsListChanged": True})
-
-    def test_an_invalid_filter_of_notifications_is_refused(self):
-        play(zoo(), """
-            > 1 subscriptions/listen
-            < 1 -32602 "notifications"
-            > 3 subscriptions/listen {"notifications": {"toolsListChanged": "yes"}}
-            < 3 -32602 "toolsListChanged"
-            > 5 subscriptions/listen {"notifications": {"resourceSubscriptions": [1]}}
-            < 5 -32602 "resourceSubscriptions"
-            """, era="modern")
-
-    def test_the_end_of_a_connection_removes_its_streams(self):
-        """Fails (the server grows with every client) if only a cancellation does."""
-        server = zoo()
-
-        def serve():
-            reader = io.BytesIO(raw('1 modern subscriptions/listen '
-                                    '{"notifications": {"toolsListChanged": true}}'))
-            server.serve(reader, io.BytesIO())
-            return weakref.ref(reader)
-
-        connection = serve()
-        wait_until(lambda: [gc.collect()] and connection() is None)
-
-    def test_no_notification_comes_before_the_acknowledgement(self):
-        """Tools come and go while streams are opened and cancelled.  Fails if a stream
-        is registered and acknowledged under two locks, or not removed."""
-        server, stop, state = zoo(), threading.Event(), {}
-
-        def change():
-            while not stop.is_set():
-                server.add_tool(lambda: None, name="new")
-                server.remove_tool("new")
-
-        changing = threading.Thread(target=change)
-        with switch_threads_often(), wire(server) as client:
-            changing.start()
-            try:
-                for n in range(100):
-                    client.say('%d modern subscriptions/listen {"notifications": '
-                               '{"toolsListChanged": true}}' % n)
-                    client.say('notifications/cancelled {"requestId": %d}' % n)
-                    client.say('"after %d" ping' % n)
-            finally:
-                stop.set()
-                changing.join()
-            for received in client.hang_up():
-                if "id" in received:   # the ping: from here on the stream is cancelled
-                    state[int(received["id"][6:])] = "cancelled"
-                    continue
-                n = received["params"]["_meta"][KEY + "subscriptionId"]
-                first = received["method"].endswith("acknowledged")
-                self.assertEqual(state.get(n), None if first else "open", received)
-                state[n] = "open"
-        self.assertEqual(state, dict.fromkeys(range(100), "cancelled"))
-
-    # -- notifications of changes ------------------------------------------------------
-
-    def test_changes_before_initialized_are_not_sent(self):
-        server, names = zoo(), iter("ab")
-        play(server, """
-            > 1 initialize 2025-11-25
-            < 1 {}
-            > 2 resources/subscribe {"uri": "zoo://sign"}
-            <= 2 {}
-            ! update
-            < fence
-            > notifications/initialized
-            < fence
-            ! update
-            <* notifications/resources/updated {"uri": "zoo://sign"}
-            <* notifications/tools/list_changed
-            """, update=lambda: (server.add_tool(lambda: None, name=next(names)),
-                                 server.notify_resource_updated("zoo://sign")))
-
-    def test_a_change_of_a_list_is_sent_only_if_that_was_declared(self):
-        declared = {"tools": {"listChanged": True}}
-        for capabilities, expected in (
-                ({}, "fence"), (declared, "notifications/tools/list_changed")):
-            server = Server("s", capabilities=capabilities)
-            play(server, """
-                < fence
-                ! change
-                < %s
-                """ % expected, era="legacy",
-                 change=lambda server=server: server.add_tool(lambda: None, name="t"))
-
-    @clause("2025-11-25/server/resources", "notifications/resources/updated")
-    def test_a_change_is_told_once_to_each_subscriber(self):
-        """A session and streams of one connection, also if each has asked twice."""
-        server = zoo()
-        with wire(server) as other:
-            play(other, "> handshake")
-            play(server, """
-                > handshake
-                > 1 resources/subscribe {"uri": "zoo://sign"}
-                <= 1 {}
-                > 2 resources/subscribe {"uri": "zoo://sign"}
-                <= 2 {}
-                > 3 modern subscriptions/listen {"notifications": {"toolsListChanged":
-                    true, "resourceSubscriptions": ["zoo://sign", "zoo://sign"]}}
-                < notifications/subscriptions/acknowledged {}
-                > 4 modern subscriptions/listen {"notifications":
-                    {"resourceSubscriptions": ["zoo://sign"]}}
-                < notifications/subscriptions/acknowledged {}
-                ! update
-                <* notifications/resources/updated {"_meta": {"@subscriptionId": 3}}
-                <* notifications/resources/updated {"_meta": {"@subscriptionId": 4}}
-                <* notifications/resources/updated {"uri": "zoo://sign"}
-                < fence
-                ! another
-                < fence
-                > notifications/cancelled {"requestId": 3}
-                > 5 resources/unsubscribe {"uri": "zoo://sign"}
-                <= 5 {}
-                > 5 resources/unsubscribe {"uri": "zoo://never"}
-                <= 5 {}
-                ! update
-                < notifications/resources/updated {"_meta": {"@subscriptionId": 4}}
-                < fence
-                # a second handshake ends no subscription
-                > 6 resources/subscribe {"uri": "zoo://sign"}
-                <= 6 {}
-                > handshake
-                > notifications/cancelled {"requestId": 4}
-                < fence
-                ! update
-                < notifications/resources/updated {"uri": "zoo://sign"}
-                > 7 resources/subscribe {}
-                < 7 -32602 "uri"
-                > 7 resources/subscribe {"uri": 7}
-                < 7 -32602 "uri"
-                """, update=lambda: server.notify_resource_updated("zoo://sign"),
-                 another=lambda: server.notify_resource_updated("zoo://another"))
-            other.fence()
-
-    def test_a_change_right_after_the_acknowledgement_is_told(self):
-        """Fails if a stream is acknowledged before it is registered."""
-        server = zoo()
-        with switch_threads_often(), wire(server) as client:
-            for n in range(50):
-                client.ask('%d modern subscriptions/listen {"notifications": '
-                           '{"toolsListChanged": true}}' % n)
-                server.add_tool(lambda: None, name="t%d" % n)
-                received = client.recv()
-                self.assertEqual(received["method"], "notifications/tools/list_changed")
-                client.say('notifications/cancelled {"requestId": %d}' % n)
-                client.fence()
-
-    # -- log messages ------------------------------------------------------------------
-
-    LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert",
-              "emergency")
-
-    def logger(self):
-        """A server whose tool `talk` logs once at every level, and once as `db`."""
-        server = Server("s")
-
-        @server.tool
-        def talk(ctx: Context):
-            for level in self.LEVELS:
-                getattr(ctx, level)("to " + level)
-            ctx.log("error", {"code": 7}, logger_name="db")
-        return server
-
-    def messages_from(self, level):
-        """The transcript lines of the messages of `talk` at this level and above."""
-        levels = self.LEVELS[self.LEVELS.index(level):]
-        lines = ['< notifications/message {"level": "%s", "data": "to %s"}'
-                 % (each, each)
-                 for each in levels]
-        if "error" in levels:
-            lines.append('< notifications/message {"level": "error", "data": '
-                         '{"code": 7}, "logger": "db"}')
-        return "\n".join(lines)
-
-    @clause("2025-11-25/server/utilities/logging",
-            "Invalid log level: `-32602` (Invalid params)")
-    def test_a_session_sets_its_log_level(self):
-        play(self.logger(), """
-            > 1 tools/call {"name": "talk"}
-            %s
-            < 1 {"content": "..."}
-            > 2 logging/setLevel {"level": "alert"}
-            <= 2 {}
-            > 3 tools/call {"name": "talk"}
-            %s
-            < 3 {}
-            > 4 logging/setLevel {"level": "loud"}
-            < 4 -32602 "level"
-            > 5 logging/setLevel {"level": 7}
-            < 5 -32602
-            > 6 logging/setLevel {}
-            < 6 -32602 "level"
-            > 7 logging/setLevel {"level": "debug"}
-            <= 7 {}
-            > 8 tools/call {"name": "talk"}
-            %s
-            < 8 {}
-            """ % tuple(map(self.messages_from, ("info", "alert", "debug"))),
-             era="legacy")
-
-    @clause("2026-07-28/server/utilities/logging",
-            "The server **MUST NOT** emit `notifications/message` for a request that "
-            "does not include this field.")
-    def test_each_stateless_request_sets_its_own_log_level(self):
-        play(self.logger(), """
-            # the level of a session does not apply to stateless requests
-            > handshake
-            > 1 logging/setLevel {"level": "debug"}
-            <= 1 {}
-            > 2 modern tools/call {"name": "talk"}
-            < 2 {"content": "..."}
-            > 3 modern tools/call {"name": "talk", "_meta": {"@logLevel": "alert"}}
-            %s
-            < 3 {}
-            > 4 modern tools/call {"name": "talk"}
-            < 4 {}
-            """ % self.messages_from("alert"))
-
-
-# ======================================================================================
-# 10  Server
-# ======================================================================================
-
-@dataclasses.dataclass
-class Point:
-    x: int
-    y: int
-
-
-class Test10Tools(unittest.TestCase):
-    """tools/list and tools/call."""
-
-    def test_an_exception_becomes_an_error_result(self):
-        """Whatever a tool raises, the server keeps running, and the client gets no
-        traceback."""
-        class Unprintable(Exception):
-            def __str__(self):
-                raise ValueError("no")
-
-        server, exceptions = Server("s"), [
-            ValueError("bad \n value"), SystemExit(3), KeyboardInterrupt(),
-            GeneratorExit(), MemoryError(), RecursionError(), Unprintable(),
-            StopIteration(), Exception("\ud800"), BrokenPipeError()]
-
-        @server.tool
-        def fail(n: int):
-            raise exceptions[n]
-
-        with quiet() as stderr, wire(server) as client:
-            play(client, "> handshake")
-            for n, era in itertools.product(
-                    range(len(exceptions)), ("legacy", "modern")):
-                with self.subTest(exceptions[n].__class__, era=era):
-                    result = client.ask('1 tools/call {"name": "fail", "arguments":'
-                                        ' {"n": %d}}' % n, era)["result"]
-                    self.assertIs(result["isError"], True)
-                    text = result["content"][0]["text"]
-                    self.assertNotRegex(text, "Traceback|test_mcp_min")
-                    client.fence()
-        self.assertRegex(stderr.getvalue(), "(?s)Traceback.*bad")
-
-    @clause("2026-07-28/basic/index", "Implementations of this protocol version "
-            "**MUST NOT** emit these codes")
-    def test_error_codes_are_those_of_the_revision(self):
-        """A handler raises one code, and each era sends the code that its revision
-        defines for the same error."""
-        server, code = Server("s"), queue.Queue()
-
-        @server.resource("menu://{day}")
-        def menu(day: str):
-            raise McpError(code.get(), "closed", {"day": day})
-
-        for raised, legacy, modern in [  # the code raised, and sent in each era
-                (mcp_min.RESOURCE_NOT_FOUND, -32002, -32602), (-32042, -32042, -32603),
-                (-32020, -32020, -32020), (-32055, -32055, -32603),
-                (-32021, -32021, -32021), (-32100, -32100, -32100), (7, 7, 7)]:
-            for era, sent in ("legacy", legacy), ("modern", modern):
-                with self.subTest(raised=raised, era=era):
-                    code.put(raised)
-                    play(server, """
-                        > 1 resources/read {"uri": "menu://monday"}
-                        < 1 %d "closed" {"day": "monday"}
-                        """ % sent, era=era)
-
-    @clause("2025-11-25/server/tools", "is returned as a JSON object")
-    def test_structured_content_that_is_no_object_is_wrapped_for_older_revisions(self):
-        server = Server("s")
-        server.add_tool(lambda: mcp_min.ToolResult("x", [1]), name="bare")
-        server.add_tool(lambda: [1], name="declared", output_schema={"type": "array"})
-        wrapped = {"structuredContent": {"result": [1]}, "_meta": {
-            "fastmcp": {"wrap_result": True}}}
-        for era, bare in ("legacy", wrapped), ("modern", {"structuredContent": [1]}):
-            play(server, """
-                > 1 tools/call {"name": "bare"}
-                < 1 BARE
-                > 2 tools/call {"name": "declared"}
-                < 2 WRAPPED
-                > 3 tools/list
-                < 3 {"tools": [{"name": "bare"}, {"outputSchema": {"type": "object",
-                    "properties": {"result": {"type": "array"}}}}]}
-                """.replace("BARE", json.dumps(bare)).replace(
-                    "WRAPPED", json.dumps(wrapped)), era=era)
-
-    @clause("2025-11-25/server/prompts", "include a valid MIME type")
-    def test_the_mime_type_of_content_is_inferred(self):
-        """From the first bytes of an image; an embedded text is text/plain."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "scan.png")
-            pathlib.Path(path).write_bytes(b"?")
-            for block, mime_type in (
-                    (Image(data=b"\x89PNG..."), "image/png"),
-                    (Image(data=b"\xff\xd8\xff..."), "image/jpeg"),
-                    (Image(data=b"GIF89a"), "image/gif"),
-                    (Image(data=b"RIFF....WEBP"), "image/webp"),
-                    (Image(data=b"?"), "image/png"),
-                    (Image(data=b"GIF8", mime_type="x/y"), "x/y"),
-                    (Image(path=path), "image/png"),
-                    (Image(path=path, format="jpeg"), "image/jpeg"),
-                    (mcp_min.Audio(data=b"RIFF....WAVE"), "audio/wav"),
-                    (EmbeddedResource("x://y", text="a")["resource"], "text/plain"),
-                    (EmbeddedResource("x://y", data=b"a")["resource"],
-                     "application/octet-stream")):
-                self.assertEqual(block["mimeType"], mime_type)
-
-    def test_errors_can_be_masked(self):
-        server = Server("s", mask_errors=True)
-
-        def fail():
-            raise ValueError("the password is swordfish")
-
-        def refuse():
-            raise ToolError("on purpose")
-
-        server.add_tool(fail)
-        server.add_tool(refuse)
-        server.add_tool(lambda: mcp_min.ToolResult("x", meta={"swordfish": {1, 2}}),
-                        name="encode")
-        server.add_prompt(fail)
-        with quiet():
-            names = play(server, """
-                > 1 tools/call {"name": "fail"}
-                < 1 {"isError": true, "content": [{"type": "text", "text": "$text"}]}
-                > 2 tools/call {"name": "refuse"}
-                < 2 {"isError": true, "content": [{"text": "on purpose"}]}
-                > 3 prompts/get {"name": "fail"}
-                < {"id": 3, "error": {"code": -32603, "message": "$message"}}
-                > 4 tools/call {"name": "encode"}
-                < {"id": 4, "error": {"code": -32603, "message": "$unsent"}}
-                """, era="legacy")
-        for sent in names.values():
-            self.assertNotRegex(sent, "swordfish|TypeError|set")
-
-    def test_any_return_value_gets_one_valid_response(self):
-        circular, deep = [], []
-        circular.append(circular)
-        for _ in range(900):
-            deep = [deep]
-        values = [float("nan"), float("inf"), {1, 2}, b"\xff", object(), circular,
-                  10 ** 5000, "\ud800", deep, {1: 2}, {(1, 2): 3}, {"k": {1, 2}},
-                  {"k": b"\0"}, 1 + 2j, Ellipsis, len, int, [float("nan")], range(3),
-                  iter([1]), True, [], {}, "", (1, "x")]
-        server = Server("s")
-
-        @server.tool
-        def give(n: int):
-            return values[n]
-
-        with quiet(), wire(server) as client:
-            play(client, "> handshake")
-            for n, era in itertools.product(range(len(values)), ("legacy", "modern")):
-                with self.subTest(str(type(values[n])), n=n, era=era):
-                    response = client.ask(
-                        '%d tools/call {"name": "give", "arguments": {"n": %d}}'
-                        % (n, n), era)
-                    self.assertEqual(response["id"], n)
-                    if "result" in response:
-                        result = response["result"]
-                        self.assertIsInstance(result["content"], list)
-                        self.assertIsInstance(result.get("structuredContent", {}), dict)
-                    client.fence()
-
-    def test_how_a_return_value_becomes_content(self):
-        server = Server("s")
-        for n, (value, expected) in enumerate([
-                ("plain", {"content": [{"type": "text", "text": "plain"}]}),
-                (None, {"content": []}),
-                ({"a": 1}, {"content": [{"type": "text", "text": '..."a"...'}],
-                            "structuredContent": {"a": 1}}),
-                (Point(1, 2), {"structuredContent": {"x": 1, "y": 2}}),
-                (Text("hi"), {"content": [{"type": "text", "text": "hi"}]}),
-                (Image(data=b"\0\1", mime_type="image/png"), {"content": [
-                    {"type": "image", "data": "AAE=", "mimeType": "image/png"}]}),
-                (ResourceLink("x://y", "y"), {"content": [
-                    {"type": "resource_link", "uri": "x://y", "name": "y"}]}),
-                (EmbeddedResource("x://y", text="z"), {"content": [
-                    {"type": "resource", "resource": {"uri": "x://y", "text": "z"}}]}),
-                ({"type": "text", "text": "only data"}, {
-                    "structuredContent": {"type": "text", "text": "only data"}}),
-                ([Text("a"), {"b": None}, None, "c"], {"content": [
-                    {"text": "a"}, {"text": '{"b": null}'}, {"text": "null"},
-                    {"text": "c"}]})]):
-            server.add_tool(lambda value=value: value, name="give%d" % n,
-                            input_schema={"type": "object"})
-            for era in "legacy", "modern":
-                with self.subTest(value=value, era=era):
-                    play(server, """
-                        > 1 tools/call {"name": "give%d"}
-                        < 1 %s
-                        """ % (n, json.dumps(expected)), era=era)
-
-    def test_any_callable_can_be_decorated(self):
-        class Plane:
-            def fly(self, hours: int):
-                return hours
-
-            land = staticmethod(lambda hours: hours)
-            __call__ = fly
-
-        plane = Plane()
-        for fn, name in ((plane.fly, "fly"), (Plane.__dict__["land"], "land"),
-                         (plane, "Plane"), (functools.partial(plane.fly), "fly")):
-            with self.subTest(fn=fn):
-                server = Server("s")
-                self.assertIs(server.tool(fn, name=name), fn)
-                with Client(server) as client:
-                    self.assertEqual(client.call_tool(name, {"hours": 2}).data, 2)
-        for no_function, decorate in itertools.product(
-                (classmethod(Plane.fly), 3, b"name"), (
-                    server.tool, server.prompt, server.resource, server.method)):
-            with self.subTest(no_function, decorate=decorate), \
-                    self.assertRaises(TypeError):
-                decorate(no_function)
-
-    def test_everything_declared_about_a_tool_is_listed(self):
-        server = Server("s")
-        server.add_tool(
-            lambda **arguments: arguments, name="n", title="T", description="D",
-            annotations={"readOnlyHint": True}, icons=[{"src": "data:,"}],
-            meta={"k": "v"}, output_schema={"type": "object"},
-            input_schema={"type": "object", "properties": {"x": {"type": "string"}}})
-        play(server, """
-            > 1 tools/list
-            <= 1 {"tools": [{"name": "n", "title": "T", "description": "D",
-                "annotations": {"readOnlyHint": true}, "icons": [{"src": "data:,"}],
-                "_meta": {"k": "v"}, "inputSchema": {"type": "object", "properties":
-                {"x": {"type": "string"}}}, "outputSchema": {"type": "object"}}]}
-            """, era="legacy")
-
-
-class Test10Lists(unittest.TestCase):
-    """Pagination, resources, prompts and completion."""
-
-    @both_eras
-    def test_every_list_has_pages(self, era):
-        """A full last page has no cursor."""
-        server = Server("s", page_size=2)
-        for n in range(4):
-            server.add_tool(lambda: None, name="t%d" % n)
-            server.add_prompt(lambda: "", name="p%d" % n)
-            server.add_resource("r://%d" % n, lambda: "")
-            server.add_resource("r://%d/{x}" % n, lambda x: "")
-        for method, kind, key, text in (
-                ("tools/list", "tools", "name", "t%d"),
-                ("prompts/list", "prompts", "name", "p%d"),
-                ("resources/list", "resources", "uri", "r://%d"),
-                ("resources/templates/list", "resourceTemplates", "uriTemplate",
-                 "r://%d/{x}")):
-            with self.subTest(method), wire(server) as client:
-                cursor = play(client, '> 1 %s\n< 1 {"%s": [{"%s": "%s"}, '
-                              '{"%s": "%s"}], "nextCursor": "$next"}' % (
-                                  method, kind, key, text % 0, key, text % 1), era)
-                last = client.ask('2 %s {"cursor": %s}' % (
-                    method, json.dumps(cursor["next"])), era)["result"]
-                self.assertEqual(names(last[kind], key), [text % 2, text % 3])
-                self.assertNotIn("nextCursor", last)
-
-    @clause("2025-11-25/server/utilities/pagination",
-            "Invalid cursors **SHOULD** result in an error with code -32602 (Invalid "
-            "params).")
-    @both_eras
-    def test_an_invalid_cursor_is_an_error(self, era):
-        server = Server("s", page_size=1)
-        for name in "ab":
-            server.add_tool(lambda: None, name=name)
-            server.add_resource("r://" + name, lambda: "")
-        play(server, """
-            > 1 tools/list
-            < 1 {"nextCursor": "$tools"}
-            # a cursor that no list has given, or only another one
-            > 2 resources/list {"cursor": "$tools"}
-            < 2 -32602 "cursor" {"field": "cursor", "issue": "..."}
-            > 3 tools/list {"cursor": "é\\ud800"}
-            < 3 -32602 "cursor"
-            > 4 tools/list {"cursor": ""}
-            < 4 -32602 "cursor"
-            # of an entry that is there no longer, and cannot be called either
-            ! remove
-            <L notifications/tools/list_changed
-            > 5 tools/list {"cursor": "$tools"}
-            < 5 -32602 "cursor"
-            > 6 tools/call {"name": "a"}
-            < 6 -32602 {"name": "a"}
-            """, era=era, remove=lambda: server.remove_tool("a"))
-
-    def test_a_cursor_survives_changes(self):
-        """No entry is doubled or left out, because the cursor is no position; a tool
-        that is added again keeps its place."""
-        server = Server("s", page_size=2)
-        for n in range(6):
-            server.add_tool(lambda: None, name="t%d" % n)
-
-        def change():
-            server.remove_tool("t0")
-            server.remove_tool("t4")
-            for name in "t2", "t6", "t1":
-                server.add_tool(lambda: None, name=name, title="new")
-
-        with quiet():
-            play(server, """
-                > 1 tools/list
-                < 1 {"tools": [{"name": "t0"}, {"name": "t1"}], "nextCursor": "$next"}
-                ! change
-                > 2 tools/list {"cursor": "$next"}
-                < 2 {"tools": [{"name": "t2", "title": "new"}, {"name": "t3"}],
-                    "nextCursor": "$next2"}
-                > 3 tools/list {"cursor": "$next2"}
-                < 3 {"tools": [{"name": "t5"}, {"name": "t6"}]}
-                """, era="modern", change=change)
-
-    @both_eras
-    def test_resources(self, era):
-        server = Server("s")
-        server.resource("r://text", mime_type="text/markdown", title="T", size=5)(
-            lambda: "# hi\n")
-
-        def fails():
-            return 1 / 0
-
-        server.add_resource("r://fails", fails, name=None)
-
-        @server.resource("r://{city}/now")
-        def now(city: str) -> str:
-            return "now in " + city
-
-        with quiet():
-            play(server, """
-                > 1 resources/list
-                < 1 {"resources": [{"uri": "r://text", "mimeType": "text/markdown",
-                    "title": "T", "size": 5}, {"uri": "r://fails", "name": "fails"}]}
-                > 2 resources/templates/list
-                < 2 {"resourceTemplates": [{"uriTemplate": "r://{city}/now", "name":
-                    "now"}]}
-                > 3 resources/read {"uri": "r://text"}
-                < 3 {"contents": [{"uri": "r://text", "mimeType": "text/markdown",
-                    "text": "# hi\\n"}]}
-                > 4 resources/read {"uri": "r://New%20York/now"}
-                < 4 {"contents": [{"uri": "r://New%20York/now", "text": "now in New
-                    York"}]}
-                > 5 resources/read {"uri": "r://nothing"}
-                <L 5 -32002 {"uri": "r://nothing"}
-                <M 5 -32602 {"uri": "r://nothing"}
-                > 6 resources/read {"uri": "r://fails"}
-                < 6 -32603
-                """, era=era)
-
-    def test_what_cannot_work_is_told_when_it_is_made(self):
-        for make, text in (
-                (lambda: Server("s").add_resource("no address", lambda: ""), "scheme"),
-                (lambda: Server("s", state_secret=b"swordfish"), "16 bytes"),
-                (lambda: Message("system", "hi"), "role"),
-                (lambda: Message(None, "hi"), "role"),
-                (lambda: McpError("oops", "no"), "an error code must be an int")):
-            with self.subTest(text), self.assertRaisesRegex(
-                    (ValueError, TypeError), text):
-                make()
-
-    @both_eras
-    def test_prompts(self, era):
-        server = Server("s")
-
-        @server.prompt(title="R")
-        def review(code: str, language: str = "python") -> list:
-            "Review code."
-            return ["Review this " + language, Message("assistant", Text(code)),
-                    {"role": "assistant", "content": "hi"}]
-
-        play(server, """
-            > 1 prompts/list
-            < 1 {"prompts": [{"name": "review", "title": "R", "description": "Review
-                code.", "arguments": [{"name": "code", "required": true}, {"name":
-                "language", "required": false}]}]}
-            > 2 prompts/get {"name": "review", "arguments": {"code": "1+1"}}
-            < 2 {"messages": [
-                {"role": "user", "content": {"text": "Review this python"}},
-                {"role": "assistant", "content": {"type": "text", "text": "1+1"}},
-                {"role": "assistant", "content": {"type": "text", "text": "hi"}}]}
-            """, era=era)
-
-    @clause("2025-11-25/server/utilities/completion", "Maximum 100 items per response")
-    @both_eras
-    def test_completion(self, era):
-        """Of the template that is named, not of one whose URIs match its text."""
-        server = Server("s")
-        server.add_prompt(lambda language: "", name="review")
-        server.resource("r://{city}")(lambda city: "")
-        server.resource("r://{city}-{day}")(lambda city, day: "")
-
-        @server.completion("review", "language")
-        def languages(value: str):
-            return [value + str(n) for n in range(250)]
-
-        @server.completion("r://{city}-{day}", "day")
-        def days(value: str, context: dict):
-            return (context["city"],)
-
-        names = play(server, """
-            > 1 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
-                "argument": {"name": "language", "value": "py"}}
-            < 1 {"completion": {"values": "$values", "total": 250, "hasMore": true}}
-            > 2 completion/complete {"ref": {"type": "ref/resource", "uri":
-                "r://{city}-{day}"}, "argument": {"name": "day", "value": ""},
-                "context": {"arguments": {"city": "Oslo"}}}
-            < 2 {"completion": {"values": ["Oslo"], "total": 1, "hasMore": false}}
-            """, era=era)
-        self.assertEqual(names["values"], ["py%d" % n for n in range(100)])
-
-
-def host_thread(test):
-    """A host's thread, which ends with the test, and its ``run_handler``."""
-    jobs = queue.Queue()
-    thread = threading.Thread(target=lambda: [job() for job in iter(jobs.get, None)])
-    thread.start()
-    test.addCleanup(thread.join)
-    test.addCleanup(jobs.put, None)
-    return thread, jobs.put
-
-
-def serve_one_call(server, **options):
-    """Serve one stateless call of `tool` over finite streams; return its text."""
-    request, written = message('1 modern tools/call {"name": "tool"}'), io.BytesIO()
-    server.serve(io.BytesIO(json.dumps(request).encode() + b"\n"), written, **options)
-    return json.loads(written.getvalue())["result"]["content"][0]["text"]
-
-
-class Test10AsyncHandlers(unittest.TestCase):
-    """`async def` handlers of a server share one event loop."""
-
-    def test_all_calls_to_a_server_run_on_one_event_loop(self):
-        """Those on another connection too.  A server that is served again has a new
-        one."""
-        loops = []
-
-        async def note() -> str:
-            loops.append(asyncio.get_running_loop())
-            return threading.current_thread().name
-
-        first, second = Server("a"), Server("b")
-        for server in first, second:
-            server.tool(note)
-        with Client(first) as client, Client(first) as other, Client(second) as third:
-            for caller in client, client, other, third:
-                self.assertEqual(caller.call_tool("note").text, "mcp event loop")
-        self.assertEqual([loops.index(loop) for loop in loops], [0, 0, 0, 3])
-        self.assertEqual([loop.is_closed() for loop in loops], [True] * 4)
-        with Client(first) as client:
-            client.call_tool("note")
-        self.assertNotIn(loops[-1], loops[:-1])
-
-    def test_a_worker_waits_for_the_coroutine(self):
-        """Fails if a coroutine gives its worker back while it waits, so that more than
-        `max_workers` run at once."""
-        server, running, most = Server("s", max_workers=2), [], []
-        release = gate("release")
-
-        @server.tool
-        async def hold():
-            running.append(1)
-            most.append(len(running))
-            await asyncio.get_running_loop().run_in_executor(None, release.wait)
-            running.pop()
-
-        play(server, """
-            > 1 tools/call {"name": "hold"}
-            > 2 tools/call {"name": "hold"}
-            > 3 tools/call {"name": "hold"}
-            ! two_run
-            < fence
-            ! release
-            <* 1 {"isError": false}
-            <* 2 {"isError": false}
-            <* 3 {"isError": false}
-            """, era="legacy", release=release.set,
-             two_run=lambda: wait_until(lambda: len(most) == 2))
-        self.assertEqual((len(most), max(most)), (3, 2))
-
-    def test_subprocesses_and_timeouts_work_in_a_handler(self):
-        server = Server("s")
-
-        @server.tool
-        async def work() -> str:
-            child = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", "-c", "print(5)",
-                stdout=asyncio.subprocess.PIPE)
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(asyncio.sleep(60), 0.001)
-            return (await child.communicate())[0].decode().strip()
-
-        with Client(server) as client:
-            self.assertEqual(client.call_tool("work").text, "5")
-
-    def test_sys_exit_in_a_coroutine_ends_no_other_handler(self):
-        server = Server("s")
-
-        @server.tool
-        async def leave():
-            async def leave_in_a_task():
-                sys.exit(3)
-            asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-            asyncio.ensure_future(leave_in_a_task())
-            await asyncio.sleep(0.001)
-            sys.exit(4)
-
-        @server.tool
-        async def stay() -> str:
-            return "here"
-
-        with quiet(), Client(server) as client:
-            self.assertIn("SystemExit", client.call_tool(
-                "leave", raise_on_error=False).text)
-            self.assertEqual(client.call_tool("stay").text, "here")
-
-    @both_eras
-    def test_a_handler_that_awaits_an_answer_blocks_no_other(self, era):
-        """Fails (by hanging) if the event loop blocks until the user has answered."""
-        server = Server("s")
-
-        @server.tool
-        async def ask(ctx: Context) -> str:
-            if ctx.protocol_version == MODERN:
-                first = await ctx.elicit("One?", str)
-                second = await ctx.elicit("Two?", int)
-            else:
-                first, second = await asyncio.gather(
-                    ctx.elicit("One?", str, key="one"),
-                    ctx.elicit("Two?", int, key="two"))
-            return f"{first.data} {second.data}"
-
-        @server.tool
-        async def overtake(ctx: Context) -> str:
-            await ctx.wait(0.001)
-            return "overtaken"
-
-        def answer(message, schema, params):
-            if message == "One?":
-                self.assertEqual(other.call_tool("overtake").text, "overtaken")
-            return {"value": {"One?": "x", "Two?": 2}[message]}
-
-        with Client(server, mode=era) as other, Client(
-                server, mode=era, elicitation_handler=answer) as client:
-            self.assertEqual(client.call_tool("ask").text, "x 2")
-
-    def test_notifications_are_sent_whether_or_not_they_are_awaited(self):
-        server, steps, logs = Server("s"), [], []
-
-        @server.tool
-        async def work(ctx: Context):
-            ctx.report_progress(1)
-            await ctx.report_progress(2)
-            ctx.info("one")
-            await ctx.log("info", "two")
-            await ctx.notify("notifications/x")
-            assert not ctx.info("three")
-
-        with Client(server, mode=LATEST, log_handler=lambda p: logs.append(p["data"]),
-                    progress_handler=lambda *step: steps.append(step[0])) as client:
-            client.call_tool("work")
-            wait_until(lambda: len(logs) == 3)
-        self.assertEqual((steps, logs), ([1, 2], ["one", "two", "three"]))
-
-    def test_with_run_handler_coroutines_run_on_the_thread_of_the_host(self):
-        """They run on one event loop, and the lifespan runs on the same one."""
-        host, run_handler = host_thread(self)
-        loops = []
-
-        @contextlib.asynccontextmanager
-        async def lifespan(server):
-            loops.append(asyncio.get_running_loop())
-            yield
-            loops.append(asyncio.get_running_loop())
-
-        server = Server("s", run_handler=run_handler, lifespan=lifespan)
-
-        @server.tool
-        async def where() -> bool:
-            loops.append(asyncio.get_running_loop())
-            await asyncio.sleep(0.001)
-            return threading.current_thread() is host
-
-        with Client(server) as client:
-            calls = [client.submit_tool("where") for _ in range(3)]
-            self.assertEqual([call.result().data for call in calls], [True] * 3)
-        wait_until(lambda: len(loops) == 5)
-        self.assertEqual(len(set(loops)), 1)
-
-
-@unittest.skipUnless(sqlite3, "this Python has no sqlite3")
-class Test10Unthreaded(unittest.TestCase):
-    """`threaded=False`: all handlers run on the thread that serves; under
-    `Client(server)` on the thread that waits for a result."""
-
-    def bank(self):
-        """A server whose handlers all use one sqlite3 connection, which refuses every
-        thread but the one that has opened it."""
-        server = Server("bank", threaded=False)
-        rows, server.heard = sqlite3.connect(":memory:"), []
-        self.addCleanup(rows.close)
-        rows.execute("create table rows (n)")
-
-        @server.tool
-        def add(n: int) -> int:
-            return rows.execute("insert into rows values (?)", [n]).lastrowid
-
-        @server.tool
-        def deposit(ctx: Context) -> int:
-            n = ctx.elicit("How much?", int).data
-            return ctx.once("add", lambda: add(n))
-
-        @server.tool
-        async def deposit_later(ctx: Context) -> int:
-            async def add_later():
-                await asyncio.sleep(0.001)
-                return add(n)
-
-            n = (await ctx.elicit("How much?", int)).data
-            await ctx.read_resource("bank://total")
-            return await ctx.once("add", add_later)
-
-        @server.resource("bank://total")
-        def total() -> str:
-            return str(rows.execute("select sum(n) from rows").fetchone()[0])
-
-        server.prompt(name="report")(lambda: "Report " + total())
-        server.completion("report", "n")(lambda value: [total()])
-        server.method("acme/total")(lambda: total())
-        server.method("notifications/acme")(lambda: server.heard.append(total()))
-        server.middleware(lambda ctx, method, params, call_next: (
-            rows.execute("select 1") and call_next(ctx, method, params)))
-        return server
-
-    @both_eras
-    def test_a_client_of_the_server_needs_nothing_else(self, era):
-        """Fails if one of the handlers runs on another thread, or if `threaded` is not
-        the default of Client(server)."""
-        server = self.bank()
-        with Client(server, mode=era, timeout=PATIENCE,
-                    elicitation_handler=lambda *_: {"value": 3}) as client:
-            self.assertEqual(client.call_tool("add", {"n": 1}).data, 1)
-            self.assertEqual(client.call_tool("deposit").data, 2)
-            self.assertEqual(client.call_tool("deposit_later").data, 3)
-            submitted = client.submit_tool("add", {"n": 4})
-            self.assertEqual(submitted.result(PATIENCE).data, 4)
-            self.assertEqual(client.read_resource("bank://total")[0].text, "11")
-            self.assertEqual(client.get_prompt("report")["messages"][0]["content"],
-                             {"type": "text", "text": "Report 11"})
-            self.assertEqual(client.complete("report", "n", "")["values"], ["11"])
-            client.notify("notifications/acme")
-            self.assertEqual(client.request("acme/total")["result"], "11")
-            self.assertEqual(server.heard, ["11"])
-
-    def test_a_lifespan_is_entered_and_left_on_the_thread_of_the_client(self):
-        opened = []
-
-        def plain(server):
-            with contextlib.closing(sqlite3.connect(":memory:")) as rows:
-                opened.append(rows)
-                yield rows
-                rows.execute("select 1")
-
-        async def awaited(server):
-            for rows in plain(server):
-                await asyncio.sleep(0)
-                yield rows
-                await asyncio.sleep(0)
-
-        for lifespan in plain, awaited:
-            server = Server("s", threaded=False, lifespan=lifespan)
-
-            @server.tool
-            def one(ctx: Context) -> int:
-                return ctx.lifespan_context.execute("select 1").fetchone()[0]
-
-            with self.subTest(lifespan.__name__):
-                with Client(server, timeout=PATIENCE) as client:
-                    self.assertEqual(client.call_tool("one").data, 1)
-                with self.assertRaisesRegex(sqlite3.ProgrammingError, "closed"):
-                    opened.pop().execute("select 1")
-
-    def test_it_is_the_default_of_run(self):
-        """With a connection that the main thread opened before `run`."""
-        with process("""
-                import sqlite3
-                server = Server("s", threaded=False)
-                rows = sqlite3.connect(":memory:")
-
-                @server.tool
-                def one() -> int:
-                    return rows.execute("select 1").fetchone()[0]
-
-                server.run()
-                print(rows.execute("select 2").fetchone()[0], file=sys.stderr)
-                """) as server:
-            play(server, '> 1 modern tools/call {"name": "one"}\n'
-                 '< 1 {"structuredContent": {"result": 1}}\n> EOF')
-            self.assertEqual((server.exit(), server.stderr), (0, "2\n"))
-
-    def test_it_is_the_default_of_serve_which_may_say_otherwise(self):
-        here = threading.current_thread().name
-        for default, given, runs_here in (
-                (False, {}, True), (False, {"threaded": True}, False),
-                (True, {"threaded": False}, True)):
-            server = Server("s", threaded=default)
-            server.add_tool(lambda: threading.current_thread().name, name="tool")
-            self.assertEqual(serve_one_call(server, **given) == here, runs_here)
-
-    @both_eras
-    def test_a_failing_handler_does_not_end_the_client(self, era):
-        server = Server("s", threaded=False)
-        server.tool(lambda: 1 / 0, name="fail")
-        server.tool(lambda: sys.exit(3), name="leave")
-        with quiet(), Client(server, mode=era, timeout=PATIENCE) as client:
-            for tool in "fail", "leave", "fail":
-                self.assertTrue(client.call_tool(tool, raise_on_error=False).is_error)
-            self.assertEqual(len(client.list_tools()), 2)
-
-
-class Test10AsyncSteps(unittest.TestCase):
-    """An `async def` handler awaits steps, resources and answers wherever it runs."""
-
-    def check(self, era, **options):
-        server = Server("s", **options)
-
-        @server.resource("s://x")
-        async def later() -> str:
-            await asyncio.sleep(0)
-            return "later"
-
-        @server.tool
-        async def work(ctx: Context) -> str:
-            async def step():
-                await asyncio.sleep(0)
-                return "step"
-
-            steps = [await ctx.once("async", step),
-                     await ctx.once("def", lambda: "def"),
-                     (await ctx.read_resource("s://x"))[0].text]
-            await ctx.report_progress(1)
-            await ctx.wait(0.001)
-            answer = await ctx.elicit("Sure?", bool, key="q")
-            return " ".join([*steps, str(answer.data)])
-
-        yes = '{"action": "accept", "content": {"value": true}}'
-        play(server, """
-            > 1 tools/call {"name": "work"}
-            < $q elicitation/create {"message": "Sure?"}
-            > $q %s
-            < 1 {"content": [{"text": "step def later True"}]}
-            """ % yes if era == "legacy" else """
-            > 1 tools/call {"name": "work"}
-            < 1 {"resultType": "input_required", "requestState": "$s"}
-            > 2 tools/call {"name": "work", "requestState": "$s", "inputResponses":
-                {"q": %s}}
-            < 2 {"content": [{"text": "step def later True"}]}
-            """ % yes, era=era)
-
-    @both_eras
-    def test_wherever_it_runs(self, era):
-        """Fails (no response) if the thread that awaits wants to run the loop too."""
-        _, run_handler = host_thread(self)
-        for options in {}, {"threaded": False}, {"run_handler": run_handler}:
-            with self.subTest(**options):
-                self.check(era, **options)
-
-    @both_eras
-    def test_without_threads(self, era):
-        """Fails if whatever needs a thread has none to run on."""
-        with mock.patch.object(mcp_min, "start_thread", lambda *_: False):
-            for threaded in True, False:
-                self.check(era, threaded=threaded)
-
-    def test_plain_handlers_of_a_host(self):
-        """One may read a resource, and those of notifications run there too.  Fails (by
-        a timeout) if the thread waits for itself."""
-        host, run_handler = host_thread(self)
-        server, threads = Server("s", run_handler=run_handler), queue.Queue()
-        server.method("notifications/acme")(
-            lambda: threads.put(threading.current_thread()))
-
-        @server.resource("s://x")
-        def x() -> str:
-            return threading.current_thread().name
-
-        @server.tool
-        def read(ctx: Context) -> str:
-            return ctx.read_resource("s://x")[0].text
-
-        with Client(server, timeout=PATIENCE) as client:
-            self.assertEqual(client.call_tool("read").text, host.name)
-            client.notify("notifications/acme")
-            self.assertIs(threads.get(timeout=PATIENCE), host)
-
-
-LIFESPAN_SERVER = textwrap.dedent("""
-    import asyncio, contextlib
-    @contextlib.asynccontextmanager
-    async def lifespan(server):
-        print("enter", flush=True)
-        yield {"loop": asyncio.get_running_loop()}
-        await asyncio.sleep(0.001)
-        print("leave", flush=True)
-    server = Server("s", lifespan=lifespan)
-    @server.tool
-    async def same(ctx: Context) -> bool:
-        return ctx.lifespan_context["loop"] is asyncio.get_running_loop()
-    """)
-
-
-class Test10Decorated(unittest.TestCase):
-    """Tools inside of decorators, and servers with two kinds of connections."""
-
-    def test_a_decorator_may_wait_for_an_async_tool_or_raise(self):
-        """Fails if what `wraps` an `async def` is taken for one, or runs twice."""
-        calls, server = [], Server("s")
-
-        async def tool():
-            return "done"
-
-        @functools.wraps(tool)
-        def wait():
-            return asyncio.run(tool())
-
-        @functools.wraps(tool)
-        def fail():
-            calls.append(1)
-            raise OSError("no luck")
-
-        server.add_tool(wait, name="wait")
-        server.add_tool(fail, name="fail")
-        with Client(server) as client, quiet():
-            self.assertEqual(client.call_tool("wait").text, "done")
-            result = client.call_tool("fail", raise_on_error=False)
-        self.assertEqual((result.text, calls), ("OSError: no luck", [1]))
-
-    def test_an_unthreaded_connection_does_not_change_the_others(self):
-        """Fails if both want to run the one event loop, or if a server that has served
-        without threads stays so."""
-        server = Server("s")
-
-        @server.tool
-        async def tool():
-            await asyncio.sleep(0)
-            return threading.current_thread().name
-
-        for _ in range(2):
-            with Client(server) as client:
-                self.assertEqual(client.call_tool("tool").text, "mcp event loop")
-                self.assertEqual(serve_one_call(server, threaded=False),
-                                 "mcp event loop")
-                self.assertEqual(client.call_tool("tool").text, "mcp event loop")
-            self.assertEqual(serve_one_call(server, threaded=False),
-                             threading.current_thread().name)
-
-
-class Test10Diagnostics(unittest.TestCase):
-    """What a server reports about mistakes, on stderr or in an error message."""
-
-    def test_what_is_registered_twice_is_reported(self):
-        """Fails if a tool and a prompt of one name are told once only."""
-        server = Server("s")
-        with quiet() as stderr:
-            for count in 0, 2:
-                server.add_tool(lambda: None, name="a")
-                server.add_prompt(lambda: "", name="a")
-                self.assertEqual(stderr.getvalue().count("a is already registered"),
-                                 count)
-
-    def line_of(self, text):
-        """Where a report says that the line of this file is."""
-        with open(__file__, encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
-        return "test_mcp_min.py:%d" % (1 + lines.index(text))
-
-    def test_a_handler_that_ignores_its_cancellation_is_reported_once(self):
-        """Where it waits: neither inside of `threading` nor at the line of the handler
-        that led there."""
-        server, started, release = Server("s"), queue.Queue(), threading.Event()
-        self.addCleanup(release.set)
-
-        def wait_for_it():
-            started.put(1)
-            release.wait()  # the line that the report names
-
-        @server.tool
-        def spin():
-            wait_for_it()
-
-        @server.tool
-        async def block():
-            wait_for_it()
-
-        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.05), mock.patch.object(
-                mcp_min, "BLOCKED_SECONDS", 60), (
-                quiet()) as stderr, Client(server) as client:
-            calls = [client.submit_tool(name) for name in ("spin", "spin", "block")]
-            for _ in calls:
-                started.get(timeout=PATIENCE)
-            for call in calls:
-                call.cancel()
-            wait_until(lambda: stderr.getvalue().count("still at") == 3)
-            release.set()
-        reports = stderr.getvalue().splitlines()
-        line = self.line_of("release.wait()  # the line that the report names")
-        self.assertEqual(len(reports), 3)
-        for report in reports:
-            self.assertRegex(report, "(spin|block) was cancelled .*%s$" % line)
-
-    def test_a_coroutine_that_blocks_the_event_loop_is_named_once(self):
-        """While it blocks.  The report on another server is the fence: by then a second
-        one on the first would have come."""
-        first, second, release = Server("s"), Server("t"), threading.Event()
-        self.addCleanup(release.set)
-
-        @first.tool
-        async def block():
-            release.wait()  # the line that blocks
-
-        @second.tool
-        async def fence():
-            release.wait()  # the line of the fence
-
-        def count(text):
-            return stderr.getvalue().count(
-                self.line_of("release.wait()  # the line " + text))
-
-        with mock.patch.object(mcp_min, "BLOCKED_SECONDS", 0.02), quiet() as stderr, (
-                Client(first)) as client, Client(second) as other:
-            calls = [client.submit_tool("block"), client.submit_tool("block")]
-            wait_until(lambda: count("that blocks"))
-            calls.append(other.submit_tool("fence"))
-            wait_until(lambda: count("of the fence"))
-            release.set()
-            for call in calls:
-                call.result(PATIENCE)
-        self.assertEqual((count("that blocks"), count("of the fence")), (1, 1))
-        self.assertIn("blocks the event loop", stderr.getvalue())
-
-    def test_a_traceback_shows_no_frame_of_the_library(self):
-        """An error that a tool reports on purpose has none."""
-        server = Server("s")
-
-        @server.tool
-        def fail(error: str):
-            raise {"bug": ValueError, "told": ToolError}[error]("broken")
-
-        with quiet() as stderr, Client(server) as client:
-            for error in "bug", "told":
-                client.call_tool("fail", {"error": error}, raise_on_error=False)
-        self.assertNotIn('File "' + mcp_min.__file__, stderr.getvalue())
-        self.assertEqual(stderr.getvalue().count("in fail\n"), 1)
-
-    def test_the_error_says_why_a_client_cannot_be_asked(self):
-        server = Server("s")
-
-        @server.tool
-        def ask(ctx: Context) -> str:
-            return str(ctx.elicit("?", str))
-
-        for mode, handler, text in (
-                ("2025-03-26", print, "Revision 2025-03-26 has no elicitation"),
-                ("2025-06-18", None, "did not declare the capability: elicitation")):
-            with Client(server, mode=mode, elicitation_handler=handler) as client:
-                self.assertIn(text, str(raised(client.call_tool, "ask")))
-
-    def test_pydoc_shows_no_addresses(self):
-        import pydoc
-        text = pydoc.plain(pydoc.render_doc(mcp_min))
-        self.assertEqual(re.findall(".* at 0x.*", text), [])
-
-
-class Test10Output(unittest.TestCase):
-    """What the program prints while it serves, and where the messages go."""
-
-    def test_what_a_tool_prints_is_on_stderr_at_once(self):
-        """Without `flush`.  Fails if it stays in a buffer until the server ends."""
-        with process("""
-                server, go = Server("s"), threading.Event()
-
-                @server.tool
-                def talk():
-                    print("printed")
-                    go.wait()
-
-                server.tool(go.set, name="go")
-                server.run()
-                """) as server:
-            server.say('1 tools/call {"name": "talk"}', "modern")
-            wait_until(lambda: server.stderr == "printed\n", "the line")
-            play(server, """
-                > 2 tools/call {"name": "go"}
-                <* 1 {"isError": false}
-                <* 2 {"isError": false}
-                > 3 server/discover
-                < 3 {}
-                > EOF
-                """, era="modern")
-
-    def test_a_program_may_have_moved_stdout_aside(self):
-        """By `dup2`, as programs do that load noisy libraries: messages go to
-        `sys.stdout`, not to descriptor 1, and both are as before at the end."""
-        with process("""
-                moved = os.dup(1)
-                os.dup2(2, 1)
-                sys.stdout = os.fdopen(moved, "w")
-                os.write(1, b"noise 1\\n")
-                server = Server("s")
-
-                @server.tool
-                def talk():
-                    print("printed")
-                    os.write(1, b"noise 2\\n")
-
-                server.run()
-                os.write(1, b"noise 3\\n")
-                print('{"jsonrpc": "2.0", "method": "after"}')
-                sys.stdout.flush()
-                """) as server:
-            response = server.ask('1 tools/call {"name": "talk"}', "modern")
-            self.assertIs(response["result"]["isError"], False)
-            self.assertEqual([end["method"] for end in server.hang_up()], ["after"])
-            self.assertEqual((server.exit(), server.stderr),
-                             (0, "noise 1\nprinted\nnoise 2\nnoise 3\n"))
-
-
-class Test10Lifespan(unittest.TestCase):
-    """The lifespan: a context manager that is open as long as the server runs."""
-
-    @UNIX
-    def test_it_is_left_at_the_end_of_input_and_on_a_signal(self):
-        for end, status in (
-                (lambda server: server.hang_up(), 0),
-                (lambda server: server.child.terminate(), 143),
-                (lambda server: server.child.send_signal(signal.SIGINT), 130)):
-            with self.subTest(status), process(
-                    LIFESPAN_SERVER + "server.run()", "-I") as server:
-                play(server, """
-                    > handshake
-                    > 1 tools/call {"name": "same"}
-                    < 1 {"structuredContent": {"result": true}}
-                    """)
-                end(server)
-                self.assertEqual(server.exit(), status)
-                self.assertEqual(server.stderr.split(), ["enter", "leave"])
-
-    def test_it_may_be_a_plain_context_manager_or_a_generator(self):
-        events = []
-
-        def generator(server):
-            events.append("enter")
-            yield 5
-            events.append("leave")
-
-        async def async_generator(server):
-            events.append("enter")
-            yield 5
-            events.append("leave")
-
-        plain = contextlib.contextmanager(generator)
-        for lifespan in plain, generator, async_generator:
-            server = Server("s", lifespan=lifespan)
-
-            @server.tool
-            def value(ctx: Context) -> int:
-                events.append("call")
-                return ctx.lifespan_context
-
-            with Client(server) as client, Client(server) as other:
-                self.assertEqual(client.call_tool("value").data, 5)
-                self.assertEqual(other.call_tool("value").data, 5)
-            wait_until(lambda: len(events) % 4 == 0)
-        self.assertEqual(events, ["enter", "call", "call", "leave"] * 3)
-
-    def test_an_error_in_it_ends_the_server(self):
-        """So does one that does not end in time."""
-        async def fails_first(server):
-            yield 1 / 0
-
-        async def fails_last(server):
-            yield 0
-            yield 1 / 0
-
-        async def endless(server):
-            yield
-            await asyncio.sleep(600)
-
-        for lifespan, error in ((fails_first, ZeroDivisionError),
-                                (fails_last, ZeroDivisionError),
-                                (endless, TimeoutError)):
-            with self.subTest(lifespan.__name__), mock.patch.object(
-                    mcp_min, "LIFESPAN_SECONDS", 0.01 if lifespan is endless else 10), (
-                    quiet()), self.assertRaises(error):
-                Server("s", lifespan=lifespan).serve(io.BytesIO(), io.BytesIO())
-
-
-class Test10Extras(unittest.TestCase):
-    """Custom methods, middleware, and the thread that runs a handler."""
-
-    @both_eras
-    def test_middleware_wraps_every_handler(self, era):
-        """If it forgets to return, that is an error which names it."""
-        server = zoo()
-        called = []
-
-        @server.middleware
-        def outer(ctx, method, params, call_next):
-            called.append(method)
-            if params.get("name") == "same":
-                raise McpError(-1, "closed")
-            return call_next(ctx, method, params)
-
-        @server.middleware
-        def forgetful(ctx, method, params, call_next):
-            called.append("inner")
-            result = call_next(ctx, method, params)
-            if params.get("name") != "greet":
-                return result
-
-        with quiet():
-            play(server, """
-                > 1 tools/call {"name": "echo", "arguments": {"text": "x"}}
-                < 1 {"content": [{"text": "x"}]}
-                > 2 tools/call {"name": "same", "arguments": {"value": {}}}
-                < 2 -1 "closed"
-                > 3 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
-                < 3 -32603 "forgetful"
-                """, era=era)
-        self.assertEqual(
-            called, ["tools/call", "inner", "tools/call", "prompts/get", "inner"])
-
-    def test_unthreaded_handlers_run_on_the_calling_thread(self):
-        """They run one after the other.  Pings, cancellations, progress and answers
-        are still handled while one runs."""
-        server, threads = Server("s", threaded=False), []
-        release = gate("release")
-
-        @server.tool
-        def hold(ctx: Context):
-            threads.append(threading.current_thread())
-            ctx.report_progress(1)
-            release.wait()
-
-        @server.tool
-        def ask(ctx: Context) -> str:
-            threads.append(threading.current_thread())
-            return ctx.elicit("?", str).data
-
-        with wire(server) as client:
-            play(client, """
-                > 1 tools/call {"name": "hold", "_meta": {"progressToken": "t"}}
-                < notifications/progress {"progressToken": "t"}
-                > 2 tools/call {"name": "ask"}
-                > notifications/cancelled {"requestId": 1}
-                < fence
-                ! release
-                < $q elicitation/create {}
-                < fence
-                > $q {"action": "accept", "content": {"value": "yes"}}
-                < 2 {"content": [{"text": "yes"}]}
-                """, era="legacy", release=release.set)
-            self.assertEqual(threads, [client._serving] * 2)
-
-    def test_every_request_of_a_finite_stream_is_answered(self):
-        """Fails if its end cancels the handlers after `drain_seconds`."""
-        server = Server("s", drain_seconds=0.0)
-        server.tool(lambda: time.sleep(0.05), name="slow")
-        requests = "".join(
-            json.dumps(message(f'{n} tools/call {{"name": "slow"}}', True)) + "\n"
-            for n in range(5)).encode()
-        with tempfile.TemporaryFile() as file:
-            file.write(requests)
-            file.seek(0)
-            for reader in io.BytesIO(requests), file:
-                writer = io.BytesIO()
-                server.serve(reader, writer)
-                self.assertEqual(writer.getvalue().count(b'"isError":false'), 5)
-
-    def test_a_handler_that_run_handler_calls_twice_runs_once(self):
-        server, ran = Server("s", run_handler=lambda job: (job(), job())), []
-        server.tool(lambda: ran.append("once"), name="run")
-        play(server, '> 1 tools/call {"name": "run"}\n< 1 {"content": []}', "legacy")
-        self.assertEqual(ran, ["once"])
-
-    def test_a_wait_without_end_can_be_cancelled(self):
-        server, started, ended = Server("s"), gate("started"), gate("Cancelled")
-
-        @server.tool
-        def wait(ctx: Context):
-            started.set()
-            try:
-                ctx.wait(math.inf)
-            except Cancelled:
-                ended.set()
-
-        play(server, """
-            > 1 tools/call {"name": "wait"}
-            ! started
-            > notifications/cancelled {"requestId": 1}
-            ! ended
-            """, era="legacy", started=started.wait, ended=ended.wait)
-
-    def test_one_server_serves_several_connections(self):
-        server = zoo()
-        with wire(server) as first, wire(server) as second:
-            play(first, "> handshake 2024-11-05")
-            play(second, "> 1 tools/list\n< 1 -32600\n> handshake")
-            server.remove_tool("echo")
-            for client in first, second:
-                play(client, "< notifications/tools/list_changed")
-
-    # -- what a handler can do ---------------------------------------------------------
-
-    @clause("2025-11-25/basic/utilities/ping",
-            "Either the client or server can initiate a ping by sending a `ping` "
-            "request.")
-    def test_a_handler_may_ping_its_client(self):
-        server = Server("s")
-
-        @server.tool
-        def plain(ctx: Context, timeout: float = 10) -> str:
-            try:
-                return str(ctx.ping(timeout=timeout))
-            except RequestTimeout:
-                return "gone"
-
-        @server.tool
-        async def later(ctx: Context) -> str:
-            return str(await ctx.ping())
-
-        for revision in LEGACY:
-            play(server, """
-                > handshake %s
-                > 1 tools/call {"name": "plain"}
-                < $a ping
-                > $a {}
-                < 1 {"content": [{"text": "None"}]}
-                > 2 tools/call {"name": "later"}
-                < $b ping
-                > $b -32601 "no pings here"
-                < 2 -32601 "no pings here"
-                > 3 tools/call {"name": "plain", "arguments": {"timeout": 0.01}}
-                < $c ping
-                < notifications/cancelled {"requestId": "$c"}
-                < 3 {"content": [{"text": "gone"}]}
-                > 4 modern tools/call {"name": "plain"}
-                < 4 -32601
-                """ % revision)
-        with Client(server, mode=LATEST) as client:
-            self.assertEqual(client.call_tool("later").text, "None")
-
-    def test_a_notification_of_ones_own(self):
-        """It gets the parameters, or all of them as `params`, and a Context that can
-        send, but neither ask nor report progress; an error in it harms nothing."""
-        server, received = Server("s"), queue.Queue()
-
-        @server.method("notifications/acme/plain")
-        def plain(x: int, ctx: Context):
-            received.put((x, ctx.request_id, ctx.cancelled, ctx.meta))
-            ctx.report_progress(1)
-            ctx.notify("notifications/acme/echo", {"x": x})
-
-        @server.method("notifications/acme/later")
-        async def later(params: dict):
-            await asyncio.sleep(0)
-            received.put(params)
-
-        @server.method("notifications/acme/fails")
-        def fails(ctx: Context):
-            for ask in functools.partial(ctx.elicit, "?", str), ctx.ping:
-                received.put(type(raised(ask)))
-            raise ValueError("broken")
-
-        for hello in "", "> handshake", "> 1 modern server/discover\n< 1 {}":
-            with self.subTest(hello), quiet() as stderr, wire(server) as client:
-                play(client, hello + """
-                    > notifications/acme/plain {"x": 1}
-                    < notifications/acme/echo {"x": 1}
-                    > notifications/acme/plain {"x": "not a number"}
-                    > notifications/acme/later {"y": [2]}
-                    > notifications/acme/fails
-                    > notifications/acme/later {"y": 3}
-                    > notifications/acme/unknown {}
-                    """)
-                self.assertEqual([received.get(timeout=PATIENCE) for _ in range(5)], [
-                    (1, None, False, {}), {"y": [2]}, McpError, McpError, {"y": 3}])
-            self.assertIn("ValueError: broken", stderr.getvalue())
-
-    def test_notifications_whose_handlers_are_behind_are_dropped(self):
-        """Fails if they fill memory while a handler runs, threaded or not."""
-        def check(threaded):
-            server, heard, go = Server("s", threaded=threaded), [], gate("go")
-
-            @server.method("notifications/acme")
-            def hear(n: int):
-                go.wait()
-                heard.append(n)
-
-            with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000), (
-                    wire(server)) as client:
-                for n in range(50):
-                    client.say('notifications/acme {"n": %d}' % n)
-                client.fence()
-                go.set()
-                wait_until(lambda: len(heard) > 4)  # so there is room again
-                client.say('notifications/acme {"n": 50}')
-                wait_until(lambda: heard[-1] == 50)
-            self.assertEqual(heard[:-1], [*range(len(heard) - 1)])
-            self.assertLess(len(heard), 15)
-
-        for threaded in True, False:
-            check(threaded)
-
-    def test_the_error_for_an_unknown_option_lists_the_known_ones(self):
-        server = Server("s")
-        for register, known in (
-                (server.add_tool, ("name title description annotations input_schema "
-                                   "output_schema icons meta")),
-                (server.add_prompt, "name title description icons meta"),
-                (functools.partial(server.add_resource, "s://x"),
-                 "name title description mime_type size annotations icons meta")):
-            with self.subTest(known), self.assertRaises(TypeError) as caught:
-                register(quiet, labels=1)
-            words = re.findall(r"\w+", str(caught.exception).partition("labels")[2])
-            self.assertLessEqual({*known.split()}, {*words})
-
-
-SIZE = {"type": "object", "required": ["size"],
-        "properties": {"size": {"type": "string", "enum": ["S", "M"]}}}
-
-
-def shop(name="shop", **options):
-    """A server whose handlers ask their client; ``server.done`` lists their effects."""
-    server = Server(name, **options)
-    server.done = []
-
-    @server.tool
-    def order(item: str, ctx: Context, count: int = 1) -> str:
-        ctx.once("bill", lambda: server.done.append("bill") or len(server.done))
-        bill = ctx.once("bill", lambda: server.done.append("another bill"))
-        size = ctx.elicit("Which size?", SIZE, key="size")
-        if size.action != "accept":
-            return "not sold: " + size.action
-        color = ctx.elicit("Which color?", ["red", "blue"], key="color")
-        server.done.append("sold")
-        return "bill %s: %s %s %s" % (bill, size.content["size"], color.data, item)
-
-    @server.tool
-    def survey(ctx: Context) -> dict:
-        return ctx.ask({
-            "roots": {"method": "roots/list", "params": {}},
-            "name": {"method": "elicitation/create", "params": {
-                "mode": "form", "message": "Name?", "requestedSchema": {
-                    "type": "object", "properties": {"name": {"type": "string"}}}}}})
-
-    @server.tool
-    def haiku(ctx: Context) -> str:
-        return ctx.sample("Write one.", max_tokens=20, system_prompt="Be brief.",
-                          key="poem").text
-
-    @server.tool
-    def visit(ctx: Context) -> str:
-        return ctx.elicit_url("Sign in", "https://example.com/login").action
-
-    @server.tool
-    def roots(ctx: Context) -> list:
-        try:
-            return [root["uri"] for root in ctx.list_roots()]
-        except Exception:  # noqa: BLE001 - must not catch what unwinds a handler
-            return ["caught by except Exception"]
-
-    @server.prompt
-    def letter(ctx: Context) -> str:
-        return "Dear " + ctx.elicit("To whom?", str, key="to").data
-
-    server.resource("shop://door")(lambda: "open")
-    return server
-
-
-OBJECT_OF_OBJECTS = {"type": "object", "properties": {"x": {"type": "object"}}}
-RED = '{"color": {"action": "accept", "content": {"value": "red"}}}'
-MEDIUM = '{"size": {"action": "accept", "content": {"size": "M"}}}'
-ORDER = '"name": "order", "arguments": {"item": "hat", "count": 2}'
-
-
-class Test10Questions(unittest.TestCase):
-    """A handler asks its client: by a request in a session, and without a session by an
-    `InputRequiredResult`, after which the handler is replayed."""
-
-    # -- in a session ------------------------------------------------------------------
-
-    @clause("2025-11-25/client/elicitation", "elicitation/create")
-    def test_in_a_session_the_server_asks_by_request(self):
-        server = shop()
-        play(server, """
-            > 1 tools/call {%s}
-            < $a elicitation/create {"message": "Which size?", "requestedSchema":
-                {"type": "object", "properties": {"size": {"type": "string", "enum":
-                ["S", "M"]}}, "required": ["size"]}}
-            < fence
-            > $a {"action": "accept", "content": {"size": "M"}}
-            < $b elicitation/create {"message": "Which color?", "requestedSchema":
-                {"properties": {"value": {"type": "string", "enum": ["red", "blue"]}}}}
-            > $b {"action": "accept", "content": {"value": "red"}}
-            < 1 {"content": [{"text": "bill 1: M red hat"}]}
-            > 2 tools/call {"name": "haiku"}
-            < $c sampling/createMessage {"messages": [{"role": "user", "content":
-                {"type": "text", "text": "Write one."}}], "maxTokens": 20,
-                "systemPrompt": "Be brief."}
-            > $c {"role": "assistant", "content": {"type": "text", "text": "A haiku."},
-                "model": "m"}
-            < 2 {"content": [{"text": "A haiku."}]}
-            > 3 tools/call {"name": "roots"}
-            < $d roots/list
-            > $d {"roots": [{"uri": "file:///a"}, {"uri": "file:///b"}]}
-            < 3 {"structuredContent": {"result": ["file:///a", "file:///b"]}}
-            > 4 tools/call {"name": "visit"}
-            < $e elicitation/create {"mode": "url", "url": "https://example.com/login",
-                "message": "Sign in", "elicitationId": "..."}
-            > $e {"action": "decline"}
-            < 4 {"content": [{"text": "decline"}]}
-            > 5 tools/call {"name": "survey"}
-            <* $h roots/list
-            <* $i elicitation/create {"message": "Name?"}
-            > $i {"action": "accept", "content": {"name": "Ada"}}
-            > $i {"action": "accept", "content": {"name": "Mallory"}}
-            > $h {"roots": []}
-            < 5 {"structuredContent": {"roots": {"roots": []}, "name": {"action":
-                "accept", "content": {"name": "Ada"}}}}
-            """ % ORDER, era="legacy")
-        self.assertEqual(server.done, ["bill", "sold"])
-
-    @clause("2025-11-25/basic/lifecycle",
-            "Implementations **SHOULD** establish timeouts for all sent requests")
-    def test_a_question_without_an_answer_times_out(self):
-        server = Server("s", max_workers=1)
-
-        @server.tool
-        def ask(ctx: Context):
-            for question in (
-                    ctx.list_roots, functools.partial(ctx.sample, "?"),
-                    functools.partial(ctx.elicit, "?", str),
-                    functools.partial(ctx.elicit_url, "?", "https://x.io"),
-                    functools.partial(ctx.ask, {"r": {"method": "roots/list"}})):
-                with self.assertRaisesRegex(RequestTimeout, "no response"):
-                    question(timeout=0.01)
-
-        questions = "".join("""
-            < $%d %s
-            < notifications/cancelled {"requestId": "$%d", "reason": "timed out"}
-            """ % (n, method, n) for n, method in enumerate((
-                "roots/list", "sampling/createMessage", "elicitation/create",
-                "elicitation/create", "roots/list")))
-        play(server, '> 1 tools/call {"name": "ask"}\n%s\n< 1 {"isError": false}'
-             % questions, era="legacy")
-
-    @clause("2026-07-28/client/elicitation",
-            "limited to flat objects with primitive properties only")
-    def test_a_form_is_flat(self):
-        """What a form cannot ask for, and what is no URL, is an error before anything
-        is sent."""
-        @dataclasses.dataclass
-        class Good:
-            name: str
-            age: int = 3
-            day: Optional[datetime.date] = None
-            colors: List[Color] = dataclasses.field(default_factory=list)
-
-        titled = [{"const": "a", "title": "A"}]
-        accepted = [
-            Good, bool, ["a", 1], Literal["a", "b"], OBJECT, datetime.datetime,
-            {"type": "object", "properties": {
-                "one": {"type": "string", "oneOf": titled},
-                "some": {"type": "array", "items": {"anyOf": titled}},
-                "mail": {"type": "string", "format": "email"}}}]
-        rejected = [
-            (User, "home: .*type is object"), (List[str], "value: .*a list without"),
-            (uuid.UUID, "value: .*format is uuid"), (Level, "value: .*not strings"),
-            (Any, "value: .*type is None"), (Optional[Union[int, str]], "value: "),
-            ({"type": "object", "properties": {"x": True}}, "x: .*type is None"),
-            ({"type": "string"}, "object"), ({"type": "object"}, "properties"),
-            ([], "no choices")]
-        server, asked = Server("s"), []
-
-        @server.tool
-        def ask(ctx: Context):
-            for schema in accepted:
-                self.assertEqual(ctx.elicit("?", schema).action, "decline")
-            for schema, error in rejected:
-                with self.assertRaisesRegex(ValueError, error):
-                    ctx.elicit("?", schema)
-            for form in {"type": "string"}, OBJECT_OF_OBJECTS:
-                with self.assertRaisesRegex(ValueError, "object"):
-                    ctx.ask({"q": {"method": "elicitation/create", "params": {
-                        "message": "?", "requestedSchema": form}}})
-            with self.assertRaisesRegex(ValueError, "not a URL: 'no address'"):
-                ctx.elicit_url("?", "no address")
-
-        with quiet(), Client(server, mode=LATEST, elicitation_handler=(
-                lambda *question: asked.append(question))) as client:
-            client.call_tool("ask")
-        self.assertEqual(len(asked), len(accepted))
-
-    def test_errors_declining_and_cancelling_reach_the_handler(self):
-        play(shop(), """
-            > 1 tools/call {%(order)s}
-            < $a elicitation/create {}
-            > $a -32042 "go away"
-            < 1 -32042 "go away"
-            > 2 tools/call {"name": "roots"}
-            < $b roots/list
-            > $b -1 "no"
-            < 2 {"structuredContent": {"result": ["caught by except Exception"]}}
-            > 3 tools/call {%(order)s}
-            < $c elicitation/create {}
-            > $c {"action": "decline"}
-            < 3 {"content": [{"text": "not sold: decline"}]}
-            > 4 tools/call {%(order)s}
-            < $d elicitation/create {}
-            > $d {"action": "cancel"}
-            < 4 {"content": [{"text": "not sold: cancel"}]}
-            """ % {"order": ORDER}, era="legacy")
-
-    @clause("2025-11-25/basic/lifecycle",
-            "Only use capabilities that were successfully negotiated")
-    def test_a_client_is_asked_only_what_it_declared(self):
-        server = shop()
-        play(server, """
-            > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {}}}
-            < 0 {}
-            > notifications/initialized
-            > 1 tools/call {"name": "haiku"}
-            < {"id": 1, "error": {"message": "...sampling..."}}
-            > 2 tools/call {"name": "roots"}
-            < 2 {"structuredContent": {"result": ["caught by except Exception"]}}
-            > 3 tools/call {"name": "visit"}
-            < {"id": 3, "error": {"message": "...elicitation..."}}
-            > 4 prompts/get {"name": "letter"}
-            < $a elicitation/create {"message": "To whom?"}
-            > $a {"action": "accept", "content": {"value": "Ada"}}
-            < 4 {}
-            """)
-
-    def test_cancelling_a_request_releases_the_handler_that_waits_for_its_client(self):
-        server, released = Server("s", max_workers=1), gate("the handler was released")
-
-        @server.tool
-        def ask(ctx: Context):
-            try:
-                ctx.elicit("Well?", str)
-            finally:
-                released.set()
-
-        play(server, """
-            > 1 tools/call {"name": "ask"}
-            < $q elicitation/create {}
-            > notifications/cancelled {"requestId": 1}
-            < notifications/cancelled {"requestId": "$q"}
-            ! released
-            > 2 tools/call {"name": "ask"}
-            < $r elicitation/create {}
-            > $q {"action": "decline"}
-            > $r {"action": "decline"}
-            < 2 {"isError": false}
-            """, era="legacy", released=released.wait)
-
-    def test_a_question_to_a_client_that_has_hung_up_fails_at_once(self):
-        """The final result of a stream shows that the end of input has been read."""
-        server, release = Server("s", drain_seconds=60), gate("release")
-
-        @server.tool
-        def ask(ctx: Context):
-            release.wait()
-            ctx.elicit("Well?", str)
-
-        with quiet():
-            play(server, """
-                > 1 modern subscriptions/listen {"notifications": {}}
-                < notifications/subscriptions/acknowledged {}
-                > 2 tools/call {"name": "ask"}
-                < fence
-                > EOF
-                < 1 {"resultType": "complete"}
-                ! release
-                < 2 {"isError": true}
-                """, era="legacy", release=release.set)
-
-    # -- without a session -------------------------------------------------------------
-
-    @clause("2026-07-28/basic/patterns/mrtr",
-            "Servers **MAY** respond to any [supported client "
-            "request](#supported-requests) with an `InputRequiredResult`.")
-    def test_without_a_session_the_handler_is_replayed(self):
-        server = shop()
-        play(server, """
-            > 1 tools/call {%(order)s}
-            <= 1 {"resultType": "input_required", "requestState": "$one",
-                "inputRequests": {"size": {"method": "elicitation/create", "params":
-                {"message": "Which size?", "requestedSchema": {"type":
-                "object", "properties": {"size": {"type": "string", "enum": ["S",
-                "M"]}}, "required": ["size"]}}}}, "_meta": "..."}
-            > 2 tools/call {%(order)s, "requestState": "$one", "inputResponses":
-                %(medium)s}
-            < 2 {"resultType": "input_required", "requestState": "$two",
-                "inputRequests": {"color": {"method": "elicitation/create"}}}
-            > 3 tools/call {%(order)s, "requestState": "$two", "inputResponses":
-                %(red)s}
-            < 3 {"resultType": "complete", "content": [{"text": "bill 1: M red hat"}]}
-            """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
-        self.assertEqual(server.done, ["bill", "sold"])
-
-    def test_each_kind_of_question_without_a_session(self):
-        """Without a key, a question gets one."""
-        for tool, key, question, answer, text in (
-                ("roots", "...", {"method": "roots/list"},
-                 {"roots": [{"uri": "file:///a"}]}, "...file:///a..."),
-                ("visit", "...", {"method": "elicitation/create", "params": {
-                    "mode": "url"}}, {"action": "accept"}, "accept"),
-                ("haiku", "poem", {"method": "sampling/createMessage", "params": {
-                    "maxTokens": 20, "systemPrompt": "Be brief."}},
-                 {"role": "assistant", "content": Text("A haiku."), "model": "m"},
-                 "A haiku.")):
-            with self.subTest(tool), wire(shop()) as client:
-                response = client.ask('1 tools/call {"name": "%s"}' % tool, "modern")
-                result = response["result"]
-                (found, request), = result["inputRequests"].items()
-                self.assertTrue(matches([key, question], [found, request], {}))
-                play(client, """
-                    > 2 tools/call {"name": "$tool", "requestState": "$state",
-                        "inputResponses": "$answers"}
-                    < 2 {"resultType": "complete", "content": [{"text": "%s"}]}
-                    """ % text, era="modern", tool=tool,
-                     state=result["requestState"], answers={found: answer})
-
-    def test_of_several_questions_only_the_unanswered_one_is_asked_again(self):
-        names = play(shop(), """
-            > 1 tools/call {"name": "survey"}
-            < 1 {"requestState": "$s", "inputRequests": {"roots": "...", "name": "..."}}
-            > 2 tools/call {"name": "survey", "requestState": "$s", "inputResponses":
-                {"roots": {"roots": []}}}
-            < 2 {"requestState": "$s2", "inputRequests": "$again"}
-            > 3 tools/call {"name": "survey", "requestState": "$s2", "inputResponses":
-                {"name": {"action": "accept", "content": {"name": "Ada"}}}}
-            < 3 {"structuredContent": {"roots": {"roots": []}, "name": "..."}}
-            """, era="modern")
-        self.assertEqual(list(names["again"]), ["name"])
-
-    @clause("2026-07-28/basic/patterns/mrtr",
-            "the server **SHOULD** ignore any information it does not recognize or "
-            "need.")
-    @clause("2026-07-28/basic/patterns/mrtr",
-            "the server **SHOULD** respond with a new `InputRequiredResult` "
-            "requesting the missing information again")
-    def test_answers_that_are_missing_or_come_too_early(self):
-        """Those without a state are taken, as the official suite sends them; some, or
-        all."""
-        play(shop(), """
-            > 1 tools/call {%(order)s, "inputResponses": null}
-            < 1 {"resultType": "input_required", "requestState": "$s"}
-            > 2 tools/call {%(order)s, "requestState": "$s"}
-            < 2 {"resultType": "input_required", "inputRequests": {"size": "..."}}
-            > 3 tools/call {%(order)s, "requestState": "$s", "inputResponses": {}}
-            < 3 {"resultType": "input_required", "inputRequests": {"size": "..."}}
-            > 4 tools/call {%(order)s, "inputResponses": %(medium)s}
-            < 4 {"resultType": "input_required", "inputRequests": {"color": "..."},
-                "requestState": "$s4"}
-            > 5 tools/call {%(order)s, "requestState": "$s4", "inputResponses": %(red)s}
-            < 5 {"content": [{"text": "bill 2: M red hat"}]}
-            > 6 tools/call {%(order)s, "requestState": null, "inputResponses": {"size":
-                {"action": "accept", "content": {"size": "S"}}, "color": {"action":
-                "accept", "content": {"value": "blue"}}, "zip": 7}}
-            < 6 {"content": [{"text": "bill 4: S blue hat"}]}
-            """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
-
-    def test_an_invalid_answer_fails_the_request(self):
-        """With the field and the issue; the state accepts a valid answer later."""
-        for invalid, field in (
-                ('{"action": "accept", "content": {"size": "XXL"}}', "size"),
-                ('{"action": "accept"}', "size"), ('{"action": "maybe"}', "action"),
-                ('{}', "action"), ('7', "size"), ('"M"', "size"), ('["M"]', "size"),
-                ('{"action": "accept", "content": [1]}', "size")):
-            with self.subTest(invalid):
-                play(shop(), ("""
-                    > 1 tools/call {ORDER}
-                    < 1 {"resultType": "input_required", "requestState": "$state"}
-                    """ + self.RETRY + """
-                    < 2 -32602 "size" {"field": "%s", "issue": "..."}
-                    """ + self.RETRY + """
-                    < 2 {"inputRequests": {"color": "..."}}
-                    """).replace("ORDER", ORDER) % (
-                        ORDER, '{"size": %s}' % invalid, field, ORDER, MEDIUM),
-                     era="modern")
-
-    def test_an_invalid_answer_in_a_session(self):
-        """It is not asked again; a handler may catch the error.  Several questions are
-        checked like single ones."""
-        server, wrong = shop(), '{"action": "accept", "content": {"name": 7}}'
-
-        @server.tool
-        def careful(ctx: Context) -> str:
-            try:
-                return ctx.elicit("Name?", OBJECT).action
-            except McpError as error:
-                return error.data["field"]
-
-        play(server, """
-            > 1 tools/call {"name": "careful"}
-            < $a elicitation/create {"message": "Name?"}
-            > $a WRONG
-            < 1 {"content": [{"text": "name"}]}
-            > 2 tools/call {"name": "survey"}
-            <* $h roots/list
-            <* $i elicitation/create {"message": "Name?"}
-            > $h {"roots": []}
-            > $i WRONG
-            < 2 -32602 {"field": "name", "issue": "..."}
-            > 3 modern tools/call {"name": "survey", "inputResponses": {"name": WRONG}}
-            < 3 -32602 {"field": "name", "issue": "..."}
-            """.replace("WRONG", wrong), era="legacy")
-
-    def test_an_accepted_form_without_content_is_an_empty_one(self):
-        """Missing content, or null."""
-        server = Server("s")
-
-        @server.tool
-        def ask(ctx: Context) -> str:
-            return str(ctx.elicit("Note?", {"type": "object", "properties": {
-                "note": {"type": "string"}}}, key="q").content)
-
-        for answer in '{"action": "accept"}', '{"action": "accept", "content": null}':
-            play(server, """
-                > 1 tools/call {"name": "ask"}
-                < $q elicitation/create {}
-                > $q ANSWER
-                < 1 {"content": [{"text": "{}"}]}
-                > 2 modern tools/call {"name": "ask", "inputResponses": {"q": ANSWER}}
-                < 2 {"content": [{"text": "{}"}]}
-                """.replace("ANSWER", answer), era="legacy")
-
-    @clause("2026-07-28/basic/index",
-            "the server **MUST** return a [`MissingRequiredClientCapabilityError`]")
-    @clause("2026-07-28/basic/patterns/mrtr",
-            "Servers **MUST NOT** send an `inputRequests` that the client has not "
-            "declared support for in its capabilities.")
-    def test_a_request_must_declare_the_capability_to_answer(self):
-        """Capabilities of another request or of the session do not count."""
-        with wire(shop()) as client:
-            for hello, (request, declared, outcome) in itertools.product((
-                    "> 0 modern tools/call {\"name\": \"haiku\"}\n< 0 {}",
-                    "> handshake"), (
-                    ('tools/call {"name": "haiku"', {}, '{"sampling": {}}'),
-                    ('tools/call {"name": "roots"', {"sampling": {}}, '{"roots": {}}'),
-                    ('prompts/get {"name": "letter"', {"elicitation": {"url": {}}},
-                     '{"elicitation": {"form": {}}}'),
-                    ('tools/call {"name": "visit"', {"elicitation": {}},
-                     '{"elicitation": {"url": {}}}'),
-                    ('prompts/get {"name": "letter"', {"elicitation": {}}, None))):
-                with self.subTest(request, hello=hello):
-                    play(client, """
-                        %s
-                        > 1 modern %s, "_meta":
-                            {"io.modelcontextprotocol/clientCapabilities": %s}}
-                        < 1 %s
-                        """ % (hello, request, json.dumps(declared), (
-                            '-32021 {"requiredCapabilities": %s}' % outcome if outcome
-                            else '{"resultType": "input_required"}')))
-
-    # -- the signed state --------------------------------------------------------------
-
-    RETRY = '> 2 tools/call {%s, "requestState": "$state", "inputResponses": %s}\n'
-
-    def state(self, client):
-        """The state that the server sends with the first question of an order."""
-        return client.ask("1 modern tools/call {%s}" % ORDER)["result"]["requestState"]
-
-    @clause("2026-07-28/basic/patterns/mrtr",
-            "**MUST** reject state that fails verification.")
-    def test_altered_state_is_rejected_before_the_handler_runs(self):
-        server = shop()
-        with wire(server) as client:
-            state = self.state(client)
-            server.done.clear()
-            step = max(1, len(state) // 40)
-            forged = [state[:at] + chr(ord(state[at]) ^ 1) + state[at + 1:]
-                      for at in range(0, len(state), step)]
-            forged += [state[:cut] for cut in range(0, len(state), step)]
-            forged += [state + "A", state + "=", state + " ", " " + state, state * 2,
-                       "é", "\ud800", "null", "{}", "x" * 100000, state.swapcase(),
-                       state[::-1], state[:-1] + chr(ord(state[-1]) + 1)]
-            for altered in forged:
-                play(client, self.RETRY % (ORDER, MEDIUM) + '< 2 -32602 "requestState"',
-                     era="modern", state=altered)
-            self.assertEqual(server.done, [])
-
-    def test_state_is_valid_only_for_the_request_that_it_came_from(self):
-        """The order of the keys does not matter, and the state may be used again."""
-        server = shop()
-        server.add_tool(lambda item, count: server.done.append("other"), name="other")
-        with wire(server) as client:
-            state = self.state(client)
-            server.done.clear()
-            for method, params in (
-                    ("tools/call", ORDER.replace("hat", "cap")),
-                    ("tools/call", ORDER.replace("2", '"2"')),
-                    ("tools/call", ORDER.replace(', "count": 2', "")),
-                    ("tools/call", ORDER.replace("order", "other")),
-                    ("tools/call", '"name": "order"'), ("prompts/get", ORDER),
-                    ("prompts/get", '"name": "letter"'),
-                    ("resources/read", '"uri": "shop://door"')):
-                with self.subTest(params):
-                    retry = self.RETRY.replace("tools/call", method) % (params, MEDIUM)
-                    play(client, retry + "< 2 -32602", era="modern", state=state)
-            self.assertEqual(server.done, [])
-            for _ in range(2):
-                play(client, """
-                    > 3 tools/call {"arguments": {"count": 2, "item": "hat"},
-                        "inputResponses": %s, "requestState": "$state", "name": "order"}
-                    < 3 {"resultType": "input_required", "inputRequests": {"color":
-                        "..."}}
-                    """ % MEDIUM, era="modern", state=state)
-
-    @clause("2026-07-28/basic/patterns/mrtr",
-            "a short expiry (TTL), rejecting state presented after it lapses")
-    def test_state_expires_after_fifteen_minutes(self):
-        retry = self.RETRY % (ORDER, MEDIUM)
-        with wire(shop()) as client:
-            state, now = self.state(client), time.time
-            with mock.patch.object(time, "time", lambda: now() + 14 * 60):
-                play(client, retry + '< 2 {"resultType": "input_required"}',
-                     era="modern", state=state)
-            with mock.patch.object(time, "time", lambda: now() + 16 * 60):
-                play(client, retry + '< 2 -32602 "requestState"',
-                     era="modern", state=state)
-
-    @clause("2026-07-28/basic/patterns/mrtr",
-            "the server processing the retry does not need any information beyond "
-            "what is directly present in the retry request.")
-    def test_any_server_with_the_same_secret_accepts_the_state(self):
-        """And the same name."""
-        first, second, other, stranger = [shop(name, state_secret=secret * 32)
-            for name, secret in (("shop", b"k"), ("shop", b"k"), ("bank", b"k"),
-                                 ("shop", b"x"))]
-        answer_size = self.RETRY % (ORDER, MEDIUM)
-        with wire(first) as client:
-            state = self.state(client)
-        for server in other, stranger:
-            play(server, answer_size + '< 2 -32602 "requestState"', "modern",
-                 state=state)
-        state = play(second, answer_size + '< 2 {"requestState": "$next"}', "modern",
-                     state=state)["next"]
-        play(first, self.RETRY % (ORDER, RED) + '< 2 {"content": [{"text": '
-             '"bill 1: M red hat"}]}', "modern", state=state)
-        self.assertEqual([server.done for server in (first, second, other, stranger)],
-                         [["bill", "sold"], [], [], []])
-
-    def test_a_session_ignores_request_state(self):
-        play(shop(), """
-            > 1 tools/call {%s, "requestState": "forged", "inputResponses": %s}
-            < $q elicitation/create {"message": "Which size?"}
-            > $q {"action": "decline"}
-            < 1 {}
-            """ % (ORDER, MEDIUM), era="legacy")
+            ("progress", "notifications/progress",
+             {"progressToken": 1, "progress": 1, "message": big}, None)]
+
+        for kind, code, opening, floods in (
+                ("server", self.FLOODED_SERVER, self.TO_SERVER, to_server),
+                ("client", self.FLOODED_CLIENT, self.TO_CLIENT, to_client)):
+            for name, *flood in floods:
+                with self.subTest(name, to=kind):
+                    self.assertLess(self.growth_megabytes(code, opening, *flood), 26)
 
 
 # ======================================================================================
@@ -4850,7 +2212,7 @@ class Test6Stdio(unittest.TestCase):
                 @server.tool
                 def hold() -> str:
                     return os.read(%d, 4).decode()
-                """ % read_end), pass_fds=[read_end]) as server:
+                """ % read_end, drain_seconds=PATIENCE), pass_fds=[read_end]) as server:
             server.say('1 modern tools/call {"name": "hold"}')
             server.send(json.dumps(message("2 ping")).encode())   # without a newline
             play(server, """
@@ -4866,7 +2228,7 @@ class Test6Stdio(unittest.TestCase):
     def test_no_response_is_lost_at_the_end_of_input(self):
         """All handlers return at once, while the input ends.  Fails if the thread that
         closes the connection does not write what was queued while another wrote."""
-        server, meeting = Server("s"), threading.Barrier(6)
+        server, meeting = Server("s", drain_seconds=PATIENCE), threading.Barrier(6)
 
         @server.tool
         def meet(n: int) -> str:
@@ -4875,10 +2237,9 @@ class Test6Stdio(unittest.TestCase):
 
         for _ in range(40):
             with wire(server) as client:
-                play(client, "> handshake")
                 for n in range(6):
-                    client.say('%d tools/call {"name": "meet", "arguments": {"n": %d}}'
-                               % (n, n))
+                    client.say('%d modern tools/call {"name": "meet", "arguments": '
+                               '{"n": %d}}' % (n, n))
                 self.assertEqual({response["id"] for response in client.hang_up()},
                                  set(range(6)))
 
@@ -4938,9 +2299,8 @@ class Test6Stdio(unittest.TestCase):
     @clause("2026-07-28/basic/patterns/subscriptions", "it **SHOULD** respond to the "
             "original `subscriptions/listen` request with a completion result")
     def test_a_signal_ends_open_streams_with_their_final_result(self):
-        for number in signal.SIGINT, signal.SIGTERM:
+        def end_by(number):
             with process("Server('s', capabilities={'tools': {}}).run()") as server:
-                end = functools.partial(server.child.send_signal, number)
                 play(server, """
                     > 1 modern subscriptions/listen {"notifications": {
                         "toolsListChanged": true}}
@@ -4949,8 +2309,10 @@ class Test6Stdio(unittest.TestCase):
                     < 1 {"resultType": "complete", "_meta": {
                         "io.modelcontextprotocol/subscriptionId": 1}}
                     > EOF
-                    """, end=end)
+                    """, end=lambda: server.child.send_signal(number))
                 self.assertEqual(server.exit(), 128 + number)
+
+        run_together(self, end_by, [[signal.SIGINT], [signal.SIGTERM]])
 
     @unittest.skipUnless(hasattr(os, "openpty"), "no terminals here")
     def test_ctrl_c_on_a_terminal(self):
@@ -4969,22 +2331,23 @@ class Test6Stdio(unittest.TestCase):
 
     @UNIX
     def test_a_signal_ends_an_unthreaded_server_inside_a_handler(self):
-        code = program("""
-            @server.tool
-            def hang():
-                try:
-                    print("begun", flush=True)
-                    time.sleep(60)
-                except Exception:
-                    pass
-            """, "server.run(threaded=False)")
-        for number, status in (signal.SIGINT, 130), (signal.SIGTERM, 143):
-            with self.subTest(number), process(code) as server:
+        def end_by(number, status):
+            with process(program("""
+                    @server.tool
+                    def hang():
+                        try:
+                            print("begun", flush=True)
+                            time.sleep(60)
+                        except Exception:
+                            pass
+                    """, "server.run(threaded=False)")) as server:
                 server.say('1 modern tools/call {"name": "hang"}')
-                wait_until(lambda server=server: "begun" in server.stderr)
+                wait_until(lambda: "begun" in server.stderr)
                 server.child.send_signal(number)
                 self.assertEqual(server.exit(), status)
                 self.assertNotIn("Traceback", server.stderr)
+
+        run_together(self, end_by, [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 
     @UNIX
     def test_a_server_ends_when_its_parent_is_killed(self):
@@ -5179,16 +2542,12 @@ class Test6Stdio(unittest.TestCase):
     def test_run_and_serve_need_no_sys_stdin_stdout_or_stderr(self):
         def serve(run):
             with process(program("""
-                    @server.tool
-                    def fail():
-                        raise ValueError("x")
-
                     for name in "stdin", "stdout", "stderr":
                         setattr(sys, name, None)
                         setattr(sys, "__%s__" % name, None)
                     """, run)) as server:
                 play(server, CALL_ADD + """
-                    > 2 modern tools/call {"name": "fail"}
+                    > 2 modern tools/call {"name": "nap", "arguments": {"seconds": -1}}
                     < 2 {"isError": true}
                     """)
                 server.hang_up()
@@ -5227,23 +2586,11 @@ class Test6Stdio(unittest.TestCase):
                     "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
             ("-W error", {}), ("-X dev", {}), ("-O -O -B", {})])
 
-    def test_importing_has_no_side_effect(self):
-        with process("""
-        import signal
-        assert threading.active_count() == 1
-        assert "logging" not in sys.modules and "asyncio" not in sys.modules
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-        Server("idle").add_tool(lambda: None, name="t")
-        assert threading.active_count() == 1
-        """) as server:
-            self.ended(server)
-
     # -- memory, the trace, tracebacks -------------------------------------------------
 
     @UNIX
     def test_a_line_that_is_too_long_takes_no_memory(self):
-        """100 MB in one line, of which 1 MB is allowed."""
+        """50 MB in one line, of which 1 MB is allowed."""
         with process(program("""
                 import resource
 
@@ -5256,9 +2603,7 @@ class Test6Stdio(unittest.TestCase):
                 return int(response["result"]["content"][0]["text"])
 
             before = peak()
-            for _ in range(100):
-                server.send(b"x" * (1 << 20))
-            server.send(b"\n")
+            server.send(*[b"x" * (1 << 20)] * 50, b"\n")
             play(server, "< null -32801")
             unit = 1 if sys.platform == "darwin" else 1 << 10
             self.assertLess((peak() - before) * unit, 20 << 20)
@@ -5310,177 +2655,3647 @@ class Test6Stdio(unittest.TestCase):
 
 
 # ======================================================================================
-# The fuzzer, and the sentences that tests quote from the specification
+# 7  Revisions: the server's part
 # ======================================================================================
 
-class TestFuzz(unittest.TestCase):
-    """Valid sessions with random changes.
+class Test7Handshake(unittest.TestCase):
+    """The revisions in which a session begins with `initialize`."""
 
-    The server must keep running, write only valid lines, answer each readable id
-    exactly once, and answer the ping at the end.
-    """
+    @clause("2025-11-25/basic/lifecycle", "it **MUST** respond with the same version")
+    def test_each_handshake_revision_is_supported(self):
+        for revision in LEGACY:
+            play(zoo(), """
+                > 1 initialize %s
+                < 1 {"protocolVersion": "%s", "serverInfo": {"name": "zoo", "version":
+                    "1"}}
+                # the server does not wait for `initialized`
+                > 2 tools/call {"name": "echo", "arguments": {"text": "hi"}}
+                < 2 {"content": [{"type": "text", "text": "hi"}]}
+                > notifications/initialized
+                > 3 ping
+                <= 3 {}
+                """ % (revision, revision))
 
-    STRINGS = ("", "x", "é\u2028\ud800", "\0", "a" * 3000, "1", "2026-07-28",
-               "2025-03-26", "tools/call", "notifications/cancelled", "../../etc")
-    VALUES = (None, True, False, 0, 1, -1, 1.0, 1.5, 10 ** 30, 1e308, [], {}, [[]],
-              {"": None}, [None] * 50)
-    MESSAGES = (
-        "0 initialize 2025-11-25", "1 initialize 2025-03-26",
-        "notifications/initialized", "2 ping", "3 tools/list",
-        '4 tools/list {"cursor": "x"}',
-        '5 tools/call {"name": "echo", "arguments": {"text": "hi"}}',
-        '6 tools/call {"name": "same", "arguments": {"value": {"a": [1, {"b": []}]}}}',
-        '7 tools/call {"name": "work", "_meta": {"progressToken": "t"}}',
-        '8 tools/call {"name": "ask", "inputResponses": {"k": {"action": "accept"}}}',
-        '9 prompts/get {"name": "greet", "arguments": {"name": "x"}}',
-        "10 prompts/list",
-        '11 resources/read {"uri": "zoo://sign"}', "12 resources/list",
-        "13 resources/templates/list", '14 resources/subscribe {"uri": "zoo://sign"}',
-        '15 resources/unsubscribe {"uri": "zoo://sign"}',
-        '16 logging/setLevel {"level": "debug"}',
-        ('17 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"}, '
-         '"argument": {"name": "name", "value": "A"}, "context": {"arguments": {}}}'),
-        'notifications/cancelled {"requestId": 7}', '$/cancelRequest {"id": 8}',
-        'notifications/progress {"progressToken": 1, "progress": 1}',
-        "notifications/roots/list_changed", "18 server/discover",
-        ('19 subscriptions/listen {"notifications": {"toolsListChanged": true, '
-         '"resourceSubscriptions": ["zoo://sign"]}}'), "20 change", "21 nope")
+    @clause("2025-11-25/basic/lifecycle",
+            "Otherwise, the server **MUST** respond with another protocol version it "
+            "supports. This **SHOULD** be the _latest_ version supported by the "
+            "server.")
+    def test_for_any_other_version_the_server_offers_its_latest(self):
+        for version in "1999-01-01", "9999-99-99", MODERN, "2025-11-25 ", "":
+            play(zoo(), """
+                > 1 initialize 2025-11-25 {"protocolVersion": "$v"}
+                < 1 {"protocolVersion": "2025-11-25"}
+                """, v=version)
 
-    def server(self):
-        server = zoo(max_workers=4, max_message_bytes=1 << 16)
+    def test_an_invalid_initialize_is_refused_and_may_be_sent_again(self):
+        play(zoo(), """
+            > {"id": 1, "method": "initialize"}
+            < 1 -32602 "protocolVersion"
+            > 3 initialize 2025-11-25 {"protocolVersion": 7}
+            < 3 -32602 "protocolVersion"
+            > 5 initialize 2025-11-25 {"clientInfo": 42}
+            < 5 -32602 "clientInfo"
+            > 6 initialize 2025-11-25 {"capabilities": []}
+            < 6 -32602 "capabilities"
+            # none of these opened a session
+            > 7 tools/list
+            < 7 -32600 "initialize"
+            > 8 initialize 2025-11-25
+            < 8 {"protocolVersion": "2025-11-25"}
+            > 9 tools/list
+            < 9 {"tools": "..."}
+            """)
+
+    def test_a_second_initialize_is_answered_afresh(self):
+        """Calls in flight are still answered."""
+        server = lab()
+        @server.tool
+        def version(ctx: Context):
+            return ctx.protocol_version
+
+        play(server, """
+            > 0 initialize 2024-11-05
+            < 0 {"protocolVersion": "2024-11-05"}
+            > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
+            > 2 initialize 2025-06-18
+            < 2 {"protocolVersion": "2025-06-18"}
+            ! go
+            < 1 {"content": "..."}
+            > 3 tools/call {"name": "version"}
+            < 3 {"content": [{"text": "2025-06-18"}]}
+            """, **server.steps)
+
+    @clause("2025-11-25/basic/lifecycle",
+            "The initialization phase **MUST** be the first interaction between "
+            "client and server.")
+    def test_before_initialize_only_a_ping_gets_a_result(self):
+        play(zoo(), """
+            > 1 ping
+            <= 1 {}
+            > 3 nope
+            < 3 -32600 "initialize"
+            > 4 tools/call {"name": "echo", "arguments": {"text": "x"}}
+            < 4 -32600 "initialize"
+            > 6 tools/list {"_meta": {"progressToken": 1}}
+            < 6 -32600 "initialize"
+            > 7 server/discover
+            < 7 -32602 "@protocolVersion"
+            > 8 server/discover {"_meta": {}}
+            < 8 -32602 "@clientCapabilities"
+            > notifications/initialized
+            > 9 tools/list
+            < 9 -32600 "initialize"
+            """)
+
+    def test_initialize_and_discover_describe_the_server(self):
+        icons = [{"src": "data:,x", "mimeType": "image/png", "sizes": ["any"]}]
+        server = Server("s", version="1.2", title="The S", description="Does s.",
+                        icons=icons, website_url="https://example.com",
+                        instructions="Be kind.",
+                        capabilities={"experimental": {"x": {}}})
+        play(server, """
+            > 1 initialize 2025-11-25
+            <= 1 {"protocolVersion": "2025-11-25", "capabilities": "$capabilities",
+                "serverInfo": "$info", "instructions": "Be kind."}
+            > 2 modern server/discover
+            < 2 {"instructions": "Be kind.", "_meta": {"@serverInfo": "$info"}}
+            """, capabilities={"logging": {}, "experimental": {"x": {}}}, info={
+                "name": "s", "version": "1.2", "title": "The S", "icons": icons,
+                "description": "Does s.", "websiteUrl": "https://example.com"})
+
+    def test_capabilities_follow_from_what_is_registered_at_the_time(self):
+        server = Server("s")
+
+        def register():
+            server.add_tool(lambda: None, name="t")
+            server.add_resource("s://{x}", lambda x: x)
+            server.add_prompt(lambda: "p", name="p")
+            server.completion("p", "x")(lambda value: [])
+
+        play(server, """
+            > 1 initialize 2025-11-25
+            < 1 {"capabilities": "$before"}
+            ! register
+            > 2 initialize 2025-11-25
+            < 2 {"capabilities": "$after"}
+            > 3 modern server/discover
+            < 3 {"capabilities": "$after"}
+            """, register=register, before={"logging": {}}, after={
+                "logging": {}, "completions": {}, "tools": {"listChanged": True},
+                "resources": {"listChanged": True, "subscribe": True},
+                "prompts": {"listChanged": True}})
+
+    @clause("2026-07-28/basic/patterns/subscriptions",
+            "Notification types the server does not support are omitted.")
+    def test_a_capability_that_is_switched_off_is_neither_declared_nor_served(self):
+        """As a whole or in part."""
+        server = Server("s", capabilities={
+            "logging": False, "resources": {"subscribe": False}})
+        server.resource("x://y")(lambda: "")
+        play(server, """
+            > 0 initialize
+            <= 0 {"capabilities": {"resources": "$declared"}, "protocolVersion": "...",
+                "serverInfo": "..."}
+            > 1 resources/subscribe {"uri": "x://y"}
+            < 1 -32601
+            > 3 logging/setLevel {"level": "info"}
+            < 3 -32601
+            ! update
+            < fence
+            > 2 modern subscriptions/listen {"notifications": {"moonPhase": true,
+                "promptsListChanged": true, "resourcesListChanged": true,
+                "resourceSubscriptions": ["x://y"]}}
+            < notifications/subscriptions/acknowledged {"notifications": "$accepted"}
+            > notifications/cancelled {"requestId": 2}
+            """, declared={"listChanged": True},
+             accepted={"resourcesListChanged": True},
+             update=lambda: server.notify_resource_updated("x://y"))
+
+    @clause("2025-11-25/server/utilities/completion",
+            "Method not found: `-32601` (Capability not supported)")
+    @both_eras
+    def test_methods_of_a_capability_that_is_not_declared_are_unknown(self, era):
+        play(Server("empty"), "\n".join("> 1 %s\n< 1 -32601" % call for call in (
+            "tools/list", 'tools/call {"name": "x"}', "resources/list",
+            "resources/templates/list", 'resources/read {"uri": "x://y"}',
+            "prompts/list", 'prompts/get {"name": "x"}',
+            ('completion/complete {"ref": {"type": "ref/prompt", "name": "x"}, '
+             '"argument": {"name": "a", "value": ""}}'),
+            'resources/subscribe {"uri": "x://y"}')), era=era)
+
+    def test_results_of_the_handshake_era_have_no_members_of_the_stateless_era(self):
+        play(zoo(page_size=1), """
+            > 1 tools/list
+            <= 1 {"tools": "...", "nextCursor": "$next"}
+            > 2 tools/list {"cursor": "$next"}
+            <= 2 {"tools": "..."}
+            > 6 resources/read {"uri": "zoo://sign"}
+            <= 6 {"contents": [{"uri": "zoo://sign", "mimeType": "text/plain", "text":
+                "open"}]}
+            > 7 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
+            <= 7 {"messages": [{"role": "user", "content": {"type": "text", "text":
+                "Hello, Ada"}}]}
+            > 8 tools/call {"name": "echo", "arguments": {"text": "x"}}
+            <= 8 {"content": [{"type": "text", "text": "x"}], "isError": false}
+            > 9 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
+                "argument": {"name": "name", "value": "A"}}
+            <= 9 {"completion": {"values": ["Ada", "Alan"], "total": 2, "hasMore":
+                false}}
+            > 11 logging/setLevel {"level": "error"}
+            <= 11 {}
+            """, era="legacy")
+
+
+class Test7Stateless(unittest.TestCase):
+    """The revision in which each request carries all that it needs."""
+
+    @clause("2026-07-28/server/discover", "Servers **MUST** implement it.")
+    @clause("2026-07-28/basic/index",
+            "The `result` **MUST** include a `resultType` field to indicate the type "
+            "of the result.")
+    @clause("2026-07-28/server/utilities/caching", "`ttlMs`")
+    def test_results_have_their_type_and_how_long_they_may_be_cached(self):
+        server = zoo(cache_ttl=1.5, cache_scope="private", page_size=1)
+        cached = ["tools/list", 'tools/list {"cursor": "$next"}', "prompts/list",
+                  "resources/list", "resources/templates/list",
+                  'resources/read {"uri": "zoo://sign"}']
+        play(server, """
+            > 1 tools/list
+            < 1 {"nextCursor": "$next"}
+            """ + "".join("""
+            > 2 %s
+            < 2 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private",
+                "_meta": {"@serverInfo": {"name": "zoo"}}}
+            """ % call for call in cached) + """
+            > 7 server/discover
+            <= 7 {"resultType": "complete", "ttlMs": 1500, "cacheScope": "private",
+                "supportedVersions": ["2026-07-28"], "capabilities": "...", "_meta":
+                {"@serverInfo": {"name": "zoo", "version": "1"}}}
+            # other results may not be cached
+            > 8 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
+            <= 8 {"resultType": "complete", "messages": "...", "_meta": "..."}
+            > 9 tools/call {"name": "echo", "arguments": {"text": "x"}}
+            <= 9 {"resultType": "complete", "content": [{"type": "text", "text": "x"}],
+                "isError": false, "_meta": {"@serverInfo": "..."}}
+            > 10 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
+                "argument": {"name": "name", "value": "A"}}
+            <= 10 {"resultType": "complete", "completion": "...", "_meta": "..."}
+            """, era="modern")
+
+    @clause("2026-07-28/basic/versioning",
+            "it **MUST** respond with an [`UnsupportedProtocolVersionError`]")
+    def test_the_error_for_an_unsupported_version_lists_the_supported_versions(self):
+        for version in "2099-01-01", "2025-11-25", "", "2026-07-28 ":
+            play(zoo(), """
+                > 1 modern tools/list {"_meta": {"@protocolVersion": "$v"}}
+                < 1 -32022 {"supported": ["2026-07-28"], "requested": "$v"}
+                > 2 modern server/discover {"_meta": {"@protocolVersion": "$v"}}
+                < 2 -32022 {"supported": ["2026-07-28"], "requested": "$v"}
+                > 3 initialize 2025-11-25
+                < 3 {"protocolVersion": "2025-11-25"}
+                """, v=version)
+
+    @clause("2026-07-28/basic/index",
+            "A request missing any required field is malformed; the server **MUST** "
+            "reject it with JSON-RPC error code `-32602` (Invalid params).")
+    def test_the_error_names_the_invalid_metadata(self):
+        play(zoo(), """
+            > 1 tools/list {"_meta": {"@protocolVersion": "2026-07-28"}}
+            < 1 -32602 "@clientCapabilities"
+            > 2 tools/list {"_meta": {"@clientCapabilities": {}}}
+            < 2 -32602 "@protocolVersion"
+            # clientInfo is optional
+            > 3 tools/list {"_meta": {"@protocolVersion": "2026-07-28",
+                "@clientCapabilities": {}}}
+            < 3 {"resultType": "complete"}
+            """ + "".join("""
+            > 4 modern tools/list {"_meta": {"@%s": %s}}
+            < 4 -32602 "@%s"
+            """ % (key, value, key) for key, value in (
+                ("clientCapabilities", "[]"), ("clientCapabilities", "null"),
+                ("protocolVersion", "7"), ("protocolVersion", "null"),
+                ("clientInfo", "42"), ("logLevel", '"loud"'), ("logLevel", "7"))))
+
+    def test_metadata_that_is_not_an_object_gets_a_response(self):
+        with wire(zoo()) as client:
+            for opening in "", "> handshake":
+                play(client, opening)
+                for meta in "null", "7", '"x"', "[]":
+                    response = client.ask(
+                        '1 tools/call {"name": "echo", "_meta": %s}' % meta)
+                    self.assertEqual(response["id"], 1)
+
+    def test_methods_of_the_other_era_are_unknown(self):
+        methods = ("initialize", "ping", 'logging/setLevel {"level": "info"}',
+                   'resources/subscribe {"uri": "zoo://sign"}',
+                   'resources/unsubscribe {"uri": "zoo://sign"}', "nope", "roots/list")
+        play(zoo(), "".join("""
+            > 1 modern %s
+            < 1 -32601 {"method": "%s"}
+            """ % (method, method.split()[0]) for method in methods) + """
+            > 8 tools/list
+            < 8 -32600 "initialize"
+            """)
+        play(zoo(), """
+            > 1 subscriptions/listen {"notifications": {"toolsListChanged": true}}
+            < 1 -32601
+            > 2 server/discover
+            < 2 -32602 "@protocolVersion"
+            """, era="legacy")
+
+    @clause("2026-07-28/basic/versioning",
+            "A dual-era server **MAY** serve both eras concurrently on the same "
+            "endpoint or process.")
+    @clause("2026-07-28/basic/index",
+            "Servers **MUST NOT** rely on prior requests over the same connection to "
+            "establish context")
+    def test_one_connection_may_carry_requests_of_both_eras(self):
+        server = Server("s")
 
         @server.tool
-        def work(ctx: Context) -> int:
-            ctx.info("working")
-            for item in ctx.track(range(3)):
-                ctx.report_progress(item + 0.5)
-                ctx.wait(0.0001)
-            return 3
+        def describe(ctx: Context) -> dict:
+            return {"version": ctx.protocol_version, "client": ctx.client_info,
+                    "capabilities": sorted(ctx.client_capabilities), "meta": ctx.meta}
+
+        play(server, """
+            > 1 modern server/discover
+            < 1 {"supportedVersions": ["2026-07-28"]}
+            > 2 tools/call {"name": "describe"}
+            < 2 -32600 "initialize"
+            > 3 initialize 2025-06-18 {"capabilities": {"roots": {}}}
+            < 3 {"protocolVersion": "2025-06-18"}
+            > 4 modern tools/call {"name": "describe", "_meta":
+                {"@clientInfo": {"name": "another", "version": "2"}}}
+            < 4 {"resultType": "complete", "structuredContent": {"version":
+                "2026-07-28", "client": {"name": "another"}, "capabilities":
+                ["elicitation", "roots", "sampling"]}}
+            > 5 tools/call {"name": "describe", "_meta": {"traceparent": "00-0af7-01",
+                "com.example/x": [1]}}
+            <= 5 {"content": "...", "isError": false, "structuredContent": {"version":
+                "2025-06-18", "client": {"name": "tester", "version": "1"},
+                "capabilities": ["roots"], "meta": {"traceparent": "00-0af7-01",
+                "com.example/x": [1]}}}
+            > 6 modern tools/call {"name": "describe", "_meta":
+                {"@clientCapabilities": {}}}
+            < 6 {"structuredContent": {"capabilities": []}}
+            > 7 ping
+            <= 7 {}
+            """)
+
+    # -- subscriptions/listen ----------------------------------------------------------
+
+    @clause("2026-07-28/basic/patterns/subscriptions",
+            "The server **MUST** send `notifications/subscriptions/acknowledged` as "
+            "the first message carrying the subscription's ID")
+    @clause("2026-07-28/basic/patterns/subscriptions",
+            "The server **MUST NOT** send notification types the client has not "
+            "explicitly requested.")
+    def test_each_stream_gets_the_notifications_that_it_requested(self):
+        server = zoo()
+        play(server, """
+            > 1 subscriptions/listen {"notifications": {"toolsListChanged": true,
+                "resourceSubscriptions": ["zoo://sign", "zoo://other"]}}
+            < notifications/subscriptions/acknowledged {"_meta": {"@subscriptionId": 1},
+                "notifications": {"toolsListChanged": true, "resourceSubscriptions":
+                ["zoo://sign", "zoo://other"]}}
+            > "1" subscriptions/listen {"notifications": {"promptsListChanged": true,
+                "toolsListChanged": false}}
+            < notifications/subscriptions/acknowledged {"_meta": {"@subscriptionId":
+                "1"}, "notifications": {"promptsListChanged": true}}
+            > 3 subscriptions/listen {"notifications": {}}
+            < notifications/subscriptions/acknowledged {"_meta": {"@subscriptionId": 3}}
+            ! tool
+            < notifications/tools/list_changed {"_meta": {"@subscriptionId": 1}}
+            ! prompt
+            < notifications/prompts/list_changed {"_meta": {"@subscriptionId": "1"}}
+            ! resource
+            < fence
+            ! sign
+            < notifications/resources/updated {"uri": "zoo://sign", "_meta":
+                {"@subscriptionId": 1}}
+            ! third_uri
+            < fence
+            # at the end of input each stream gets its result
+            > EOF
+            <* 1 {}
+            <* "1" {"resultType": "complete", "_meta": {"@subscriptionId": "1"}}
+            <* 3 {"resultType": "complete", "_meta": {"@subscriptionId": 3}}
+            """, era="modern",
+             tool=lambda: server.add_tool(lambda: None, name="late"),
+             prompt=lambda: server.add_prompt(lambda: "x", name="late"),
+             resource=lambda: server.add_resource("zoo://late", lambda: "x"),
+             sign=lambda: server.notify_resource_updated("zoo://sign"),
+             third_uri=lambda: server.notify_resource_updated("zoo://third"))
+
+    def test_a_cancelled_stream_gets_nothing_more_and_its_id_is_free(self):
+        server = zoo(max_workers=1)
+        play(server, """
+            > 1 subscriptions/listen {"notifications": {"toolsListChanged": true}}
+            < notifications/subscriptions/acknowledged
+            > 1 tools/list
+            < 1 -32600
+            # a stream holds no worker
+            > 2 tools/call {"name": "echo", "arguments": {"text": "x"}}
+            < 2 {"isError": false}
+            > notifications/cancelled {"requestId": 1}
+            < fence
+            ! change
+            < fence
+            > 1 tools/list
+            < 1 {"resultType": "complete"}
+            # a stream that opens at the end of input is ended too
+            > 2 subscriptions/listen {"notifications": {"toolsListChanged": true}}
+            > EOF
+            < notifications/subscriptions/acknowledged {}
+            < 2 {"resultType": "complete"}
+            """, era="modern", change=lambda: server.remove_tool("echo"))
+
+    def test_an_invalid_filter_of_notifications_is_refused(self):
+        play(zoo(), """
+            > 1 subscriptions/listen
+            < 1 -32602 "notifications"
+            > 3 subscriptions/listen {"notifications": {"toolsListChanged": "yes"}}
+            < 3 -32602 "toolsListChanged"
+            > 5 subscriptions/listen {"notifications": {"resourceSubscriptions": [1]}}
+            < 5 -32602 "resourceSubscriptions"
+            """, era="modern")
+
+    def test_the_end_of_a_connection_removes_its_streams(self):
+        """Fails (the server grows with every client) if only a cancellation does."""
+        server = zoo()
+
+        def serve():
+            writer = io.BytesIO()
+            server.serve(io.BytesIO(raw(
+                '1 modern subscriptions/listen {"notifications": {}}')), writer)
+            return weakref.ref(writer)
+
+        written = serve()
+        wait_until(lambda: [gc.collect()] and written() is None)
+
+    def test_no_notification_comes_before_the_acknowledgement(self):
+        """Tools come and go while streams are opened and cancelled.  Fails if a stream
+        is registered and acknowledged under two locks, or not removed."""
+        server, stop, state = zoo(), threading.Event(), {}
+
+        def change():
+            while not stop.is_set():
+                server.add_tool(lambda: None, name="new")
+                server.remove_tool("new")
+
+        changing = threading.Thread(target=change)
+        with switch_threads_often(), wire(server) as client:
+            changing.start()
+            try:
+                for n in range(100):
+                    client.say('%d modern subscriptions/listen {"notifications": '
+                               '{"toolsListChanged": true}}' % n)
+                    client.say('notifications/cancelled {"requestId": %d}' % n)
+                    client.say('"after %d" ping' % n)
+            finally:
+                stop.set()
+                changing.join()
+            for received in client.hang_up():
+                if "id" in received:   # the ping: from here on the stream is cancelled
+                    state[int(received["id"][6:])] = "cancelled"
+                    continue
+                n = received["params"]["_meta"][KEY + "subscriptionId"]
+                first = received["method"].endswith("acknowledged")
+                self.assertEqual(state.get(n), None if first else "open", received)
+                state[n] = "open"
+        self.assertEqual(state, dict.fromkeys(range(100), "cancelled"))
+
+    # -- notifications of changes ------------------------------------------------------
+
+    def test_changes_before_initialized_are_not_sent(self):
+        server, names = zoo(), iter("ab")
+        play(server, """
+            > 1 initialize 2025-11-25
+            < 1 {}
+            > 2 resources/subscribe {"uri": "zoo://sign"}
+            <= 2 {}
+            ! update
+            < fence
+            > notifications/initialized
+            < fence
+            ! update
+            <* notifications/resources/updated {"uri": "zoo://sign"}
+            <* notifications/tools/list_changed
+            """, update=lambda: (server.add_tool(lambda: None, name=next(names)),
+                                 server.notify_resource_updated("zoo://sign")))
+
+    def test_a_change_of_a_list_is_sent_only_if_that_was_declared(self):
+        declared = {"tools": {"listChanged": True}}
+        for capabilities, expected in (
+                ({}, "fence"), (declared, "notifications/tools/list_changed")):
+            server = Server("s", capabilities=capabilities)
+            play(server, """
+                < fence
+                ! change
+                < %s
+                """ % expected, era="legacy",
+                 change=lambda server=server: server.add_tool(lambda: None, name="t"))
+
+    @clause("2025-11-25/server/resources", "notifications/resources/updated")
+    def test_a_change_is_told_once_to_each_subscriber(self):
+        """A session and streams of one connection, also if each has asked twice."""
+        server = zoo()
+        with wire(server) as other:
+            play(other, "> handshake")
+            play(server, """
+                > handshake
+                > 1 resources/subscribe {"uri": "zoo://sign"}
+                <= 1 {}
+                > 2 resources/subscribe {"uri": "zoo://sign"}
+                <= 2 {}
+                > 3 modern subscriptions/listen {"notifications": {"toolsListChanged":
+                    true, "resourceSubscriptions": ["zoo://sign", "zoo://sign"]}}
+                < notifications/subscriptions/acknowledged {}
+                > 4 modern subscriptions/listen {"notifications":
+                    {"resourceSubscriptions": ["zoo://sign"]}}
+                < notifications/subscriptions/acknowledged {}
+                ! update
+                <* notifications/resources/updated {"_meta": {"@subscriptionId": 3}}
+                <* notifications/resources/updated {"_meta": {"@subscriptionId": 4}}
+                <* notifications/resources/updated {"uri": "zoo://sign"}
+                < fence
+                ! another
+                < fence
+                > notifications/cancelled {"requestId": 3}
+                > 5 resources/unsubscribe {"uri": "zoo://sign"}
+                <= 5 {}
+                > 5 resources/unsubscribe {"uri": "zoo://never"}
+                <= 5 {}
+                ! update
+                < notifications/resources/updated {"_meta": {"@subscriptionId": 4}}
+                < fence
+                # a second handshake ends no subscription
+                > 6 resources/subscribe {"uri": "zoo://sign"}
+                <= 6 {}
+                > handshake
+                > notifications/cancelled {"requestId": 4}
+                < fence
+                ! update
+                < notifications/resources/updated {"uri": "zoo://sign"}
+                > 7 resources/subscribe {}
+                < 7 -32602 "uri"
+                > 7 resources/subscribe {"uri": 7}
+                < 7 -32602 "uri"
+                """, update=lambda: server.notify_resource_updated("zoo://sign"),
+                 another=lambda: server.notify_resource_updated("zoo://another"))
+            other.fence()
+
+    def test_a_change_right_after_the_acknowledgement_is_told(self):
+        """Fails if a stream is acknowledged before it is registered."""
+        server = zoo()
+        with switch_threads_often(), wire(server) as client:
+            for n in range(50):
+                client.ask('%d modern subscriptions/listen {"notifications": '
+                           '{"toolsListChanged": true}}' % n)
+                server.add_tool(lambda: None, name="t%d" % n)
+                received = client.recv()
+                self.assertEqual(received["method"], "notifications/tools/list_changed")
+                client.say('notifications/cancelled {"requestId": %d}' % n)
+                client.fence()
+
+    # -- log messages ------------------------------------------------------------------
+
+    def logger(self):
+        """A server whose tool `talk` logs at three levels, and once as `db`."""
+        server = Server("s")
+
+        @server.tool
+        def talk(ctx: Context):
+            ctx.debug("low")
+            ctx.info("middle")
+            ctx.log("error", {"code": 7}, logger_name="db")
+            ctx.emergency("high")
+        return server
+
+    LOGGED = tuple(  # what `talk` sends
+        "< notifications/message {%s}\n" % params for params in (
+            '"level": "debug", "data": "low"', '"level": "info", "data": "middle"',
+            '"level": "error", "data": {"code": 7}, "logger": "db"',
+            '"level": "emergency", "data": "high"'))
+
+    @clause("2025-11-25/server/utilities/logging",
+            "Invalid log level: `-32602` (Invalid params)")
+    def test_a_session_sets_its_log_level(self):
+        play(self.logger(), """
+            > 1 tools/call {"name": "talk"}
+            %s
+            < 1 {"content": "..."}
+            > 2 logging/setLevel {"level": "alert"}
+            <= 2 {}
+            > 3 tools/call {"name": "talk"}
+            %s
+            < 3 {}
+            > 5 logging/setLevel {"level": 7}
+            < 5 -32602 "level"
+            > 7 logging/setLevel {"level": "debug"}
+            <= 7 {}
+            > 8 tools/call {"name": "talk"}
+            %s
+            < 8 {}
+            """ % ("".join(self.LOGGED[1:]), self.LOGGED[3], "".join(self.LOGGED)),
+             era="legacy")
+
+    @clause("2026-07-28/server/utilities/logging",
+            "The server **MUST NOT** emit `notifications/message` for a request that "
+            "does not include this field.")
+    def test_each_stateless_request_sets_its_own_log_level(self):
+        play(self.logger(), """
+            # the level of a session does not apply to stateless requests
+            > handshake
+            > 1 logging/setLevel {"level": "debug"}
+            <= 1 {}
+            > 2 modern tools/call {"name": "talk"}
+            < 2 {"content": "..."}
+            > 3 modern tools/call {"name": "talk", "_meta": {"@logLevel": "alert"}}
+            %s
+            < 3 {}
+            > 4 modern tools/call {"name": "talk"}
+            < 4 {}
+            """ % self.LOGGED[3])
+
+
+# ======================================================================================
+# 8, 9  Content and schema
+# ======================================================================================
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@dataclasses.dataclass
+class Address:
+    street: str
+    zip: Optional[str] = None
+
+
+@dataclasses.dataclass
+class User:
+    name: Annotated[str, "Full name"]
+    home: Address
+    tags: List[str] = dataclasses.field(default_factory=list)
+    born: Optional[datetime.date] = None
+    color: Color = Color.RED
+    greeting: str = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        if not self.name:
+            raise ValueError("a user has a name")
+        self.greeting = "Hi " + self.name
+
+
+@dataclasses.dataclass
+class Tree:
+    leaf: int
+    below: "List[Tree]"
+
+
+@dataclasses.dataclass
+class Spot:
+    x: int
+    y: int = 0
+
+
+class Movie(TypedDict):
+    title: str
+    year: Annotated[int, {"minimum": 1888}]
+
+
+class Partial(TypedDict, total=False):
+    stars: int
+
+
+UserId = NewType("UserId", int)
+NO_DEFAULT = object()
+
+# The schemas of some of these types
+CLOSED = {"additionalProperties": False}
+INTEGERS = {"type": "array", "items": {"type": "integer"}}
+OPTIONAL_INTEGER = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+COLOR = {"type": "string", "enum": ["red", "blue"]}
+ADDRESS = {"type": "object", "properties": {
+    "street": {"type": "string"}, "zip": {"type": "string"}},
+    "required": ["street"], **CLOSED}
+
+
+def spot_schema(**keywords):
+    return {"type": "object", "properties": {"x": {"type": "integer"}, "y": {
+        "type": "integer", "default": 0}}, "required": ["x"], **CLOSED, **keywords}
+
+
+# (hint, schema, [(JSON, the argument of the handler)], [(JSON, the problem)])
+HINTS = [
+    (str, {"type": "string"}, [("5", "5"), ("", "")],
+     [(5, "x: expected string, got 5"), (None, "x: expected string, got null")]),
+    (int, {"type": "integer"}, [(5, 5), (5.0, 5), ("5", 5), ("-7", -7)],
+     [(" 5", 'x: expected integer, got " 5"'),
+      ("5.0", 'x: expected integer, got "5.0"'),
+      (5.5, "x: expected integer, got 5.5"), (True, "x: expected integer, got true"),
+      ("1_0", 'x: expected integer, got "1_0"'),
+      ("007", 'x: expected integer, got "007"'),
+      ("null", 'x: expected integer, got "null"')]),
+    (float, {"type": "number"}, [(5, 5.0), (5.5, 5.5), ("5.5", 5.5), ("5", 5.0)],
+     [("soon", 'x: expected number, got "soon"'),
+      ("NaN", 'x: expected number, got "NaN"'),
+      (10 ** 400, "x: int too large to convert to float")]),
+    (bool, {"type": "boolean"}, [(True, True), ("true", True), ("false", False)],
+     [(1, "x: expected boolean, got 1"), ("yes", 'x: expected boolean, got "yes"'),
+      ("True", 'x: expected boolean, got "True"')]),
+    (None, {"type": "null"}, [(None, None)], [(0, "x: expected null, got 0")]),
+    (Any, {}, [("5", "5"), (None, None), ([1], [1])], []),
+    (object, {}, [({"a": 1}, {"a": 1})], []),
+    (list, {"type": "array", "items": {}}, [([1, "a"], [1, "a"]), ("[1]", [1])],
+     [("x", 'x: expected array, got "x"'), ({}, "x: expected array, got an object")]),
+    (List[int], INTEGERS, [([1, "2", 3.0], [1, 2, 3]), ('["1"]', [1])],
+     [([1, "a"], 'x[1]: expected integer, got "a"')]),
+    (Sequence[str], {"type": "array", "items": {"type": "string"}}, [(["1"], ["1"])],
+     [([1], "x[0]: expected string, got 1")]),
+    (Iterable[bool], {"type": "array", "items": {"type": "boolean"}},
+     [(["true"], [True])], []),
+    (dict, {"type": "object"}, [({"a": 1}, {"a": 1}), ('{"a": 1}', {"a": 1})],
+     [([], "x: expected object, got an array")]),
+    (Dict[str, float], {"type": "object", "additionalProperties": {"type": "number"}},
+     [({"a": 1, "b": "2"}, {"a": 1.0, "b": 2.0})],
+     [({"a": "z"}, 'x.a: expected number, got "z"')]),
+    (Mapping[str, Any], {"type": "object"}, [({"a": None}, {"a": None})], []),
+    (tuple, {"type": "array", "items": {}}, [([1, "a"], (1, "a"))], []),
+    (set, {"type": "array", "items": {}, "uniqueItems": True}, [([1], {1})], []),
+    (Sequence, {"type": "array", "items": {}}, [([1], [1])], []),
+    (Tuple[int, str], {"type": "array", "prefixItems": [
+        {"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2},
+     [([1, "a"], (1, "a")), (["1", "a"], (1, "a"))],
+     [([1], "x: expected at least 2 items, got 1"),
+      ([1, 2], "x[1]: expected string, got 2")]),
+    (Tuple[int, ...], INTEGERS, [([1, 2], (1, 2))], []),
+    (Set[int], {**INTEGERS, "uniqueItems": True},
+     [([1, 2], {1, 2})], [([1, 1.0], "x: expected items that differ, got an array")]),
+    (FrozenSet[str], {"type": "array", "items": {"type": "string"},
+     "uniqueItems": True},
+     [(["a"], frozenset("a"))], []),
+    (Optional[int], OPTIONAL_INTEGER,
+     [(5, 5), (None, None), ("5", 5)],
+     [("a", 'x: expected integer or null, got "a"'),
+      ("null", 'x: expected integer or null, got "null"')]),
+    (Union[int, str], {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+     [(5, 5), ("5", "5")], [([], "x: expected integer or string, got an array")]),
+    (Union[datetime.date, str], {"anyOf": [
+        {"type": "string", "format": "date"}, {"type": "string"}]},
+     [("2024-05-06", datetime.date(2024, 5, 6)), ("soon", "soon")], []),
+    (Union[Spot, Address], {"anyOf": [spot_schema(), ADDRESS]},
+     [({"x": 1}, Spot(1)), ({"street": "a", "zip": None}, Address("a"))],
+     [({"x": "a"}, 'x.x: expected integer, got "a"'),
+      (5, "x: expected object, got 5")]),
+    (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}, [("a", "a")],
+     [("c", 'x: expected one of "a", "b", got "c"')]),
+    (Literal[1, 2], {"type": "integer", "enum": [1, 2]}, [(1, 1), ("2", 2), (1.0, 1)],
+     [(True, "x: expected integer, got true"), (3, "x: expected one of 1, 2, got 3")]),
+    (Literal[1, "a", None], {"enum": [1, "a", None]}, [(None, None), (1, 1)],
+     [(True, 'x: expected one of 1, "a", null, got true')]),
+    (Color, COLOR, [("red", Color.RED)],
+     [("RED", 'x: expected one of "red", "blue", got "RED"')]),
+    (Level, {"type": "integer", "enum": [1, 2]}, [(2, Level.HIGH), ("1", Level.LOW)],
+     []),
+    (Optional[Color], {"anyOf": [COLOR, {"type": "null"}]}, [("red", Color.RED)],
+     [("x", 'x: expected one of "red", "blue" or null, got "x"')]),
+    (Movie, {"type": "object", "properties": {
+        "title": {"type": "string"}, "year": {"type": "integer", "minimum": 1888}},
+        "required": ["title", "year"], **CLOSED},
+     [({"title": "M", "year": "1931"}, {"title": "M", "year": 1931})],
+     [({"title": "M", "year": 7}, "x.year: expected at least 1888, got 7"),
+      ({"title": "M"}, "x.year: missing (required)"),
+      ({"title": "M", "year": 1931, "yaer": 1},
+       "x.yaer: unknown; known are: title, year")]),
+    (Partial, {"type": "object", "properties": {"stars": {"type": "integer"}},
+     **CLOSED},
+     [({}, {}), ({"stars": 5}, {"stars": 5})], []),
+    (Spot, spot_schema(), [({"x": 1}, Spot(1)), ({"x": "1", "y": 2.0}, Spot(1, 2))],
+     [([1, 2], "x: expected object, got an array")]),
+    (Address, ADDRESS,
+     [({"street": "a"}, Address("a")), ({"street": "a", "zip": None}, Address("a"))],
+     [({"street": None}, "x.street: expected string, got null")]),
+    (User, {"type": "object", "properties": {
+        "name": {"type": "string", "description": "Full name"},
+        "home": ADDRESS, "tags": {"type": "array", "items": {"type": "string"}},
+        "born": {"type": "string", "format": "date"},
+        "color": {**COLOR, "default": "red"}},
+        "required": ["name", "home"], **CLOSED},
+     [({"name": "Al", "home": {"street": "a"}, "born": "2000-01-02", "color": "blue"},
+       User("Al", Address("a"), [], datetime.date(2000, 1, 2), Color.BLUE))],
+     [({"name": "", "home": {"street": "a"}}, "x: a user has a name"),
+      ({"name": "Al", "home": {"street": 5}}, "x.home.street: expected string, got 5"),
+      ({"name": "Al", "home": {"street": "a"}, "born": "soon"},
+       'x.born: expected date, got "soon"')]),
+    (UserId, {"type": "integer"}, [(5, 5)], []),
+    (Annotated[int, "How many", {"minimum": 1}],
+     {"type": "integer", "description": "How many", "minimum": 1}, [(1, 1), ("2", 2)],
+     [(0, "x: expected at least 1, got 0")]),
+    (List[Annotated[str, {"pattern": "^a$"}]],
+     {"type": "array", "items": {"type": "string", "pattern": "^a$"}}, [(["a"], ["a"])],
+     [(["a\n"], 'x[0]: expected text like "^a$", got "a\\n"')]),
+    (Annotated[Optional[Annotated[int, "inner"]], "outer"],
+     {"anyOf": [{"type": "integer", "description": "inner"}, {"type": "null"}],
+      "description": "outer"}, [(None, None)], []),
+    (datetime.datetime, {"type": "string", "format": "date-time"},
+     [("2024-05-06T07:08:09Z", datetime.datetime(
+         2024, 5, 6, 7, 8, 9, tzinfo=datetime.timezone.utc)),
+      ("2024-05-06T07:08:09.5", datetime.datetime(2024, 5, 6, 7, 8, 9, 500000))],
+     [("noon", 'x: expected date-time, got "noon"')]),
+    (datetime.date, {"type": "string", "format": "date"},
+     [("2024-05-06", datetime.date(2024, 5, 6))],
+     [("2024-13-01", 'x: expected date, got "2024-13-01"'),
+      (5, "x: expected string, got 5")]),
+    (datetime.time, {"type": "string", "format": "time"},
+     [("07:08", datetime.time(7, 8))], [("25:00", 'x: expected time, got "25:00"')]),
+    (uuid.UUID, {"type": "string", "format": "uuid"},
+     [("12345678-1234-5678-1234-567812345678",
+       uuid.UUID("12345678-1234-5678-1234-567812345678"))],
+     [("x", 'x: expected uuid, got "x"')]),
+    (pathlib.Path, {"type": "string", "format": "path"},
+     [("a/b", pathlib.Path("a/b"))], []),
+    (decimal.Decimal, {"type": ["string", "number"], "format": "decimal"},
+     [("0.10", decimal.Decimal("0.10")), (0.1, decimal.Decimal("0.1"))],
+     [("x", 'x: expected decimal, got "x"'),
+      (None, "x: expected string or number, got null")]),
+    (bytes, {"type": "string", "contentEncoding": "base64"},
+     [("aGk=", b"hi"), ("", b"")],
+     [("aGk", 'x: expected base64, got "aGk"'),
+      ("!!!!", 'x: expected base64, got "!!!!"')]),
+]
+
+
+def function(hint, default=NO_DEFAULT):
+    """A function with one parameter x of that hint."""
+    def handler(x):
+        return x
+    handler.__annotations__ = {"x": hint}
+    handler.__defaults__ = None if default is NO_DEFAULT else (default,)
+    return handler
+
+
+def parameter_schema(hint, *default):
+    """The schema of one parameter with that hint."""
+    return Signature(function(hint, *default)).schema["properties"]["x"]
+
+
+class Test8Content(unittest.TestCase):
+    def test_what_is_assigned_to_a_field_is_sent(self):
+        """Middleware assigns."""
+        result = mcp_min.ToolResult("x")
+        result.structured_content = {"a": 1}
+        self.assertEqual(result["structuredContent"], {"a": 1})
+        self.assertEqual(result.data, {"a": 1})
+        message = mcp_min.Message("hello")
+        message.role, message.content.text = "assistant", "bye"
+        self.assertEqual(message, mcp_min.Message("bye", "assistant"))
+
+    def test_fields_that_were_not_received_are_none(self):
+        sampled = mcp_min.Sampled.of({"content": {"type": "text", "text": "x"}})
+        result = mcp_min.ToolResult.of({"content": [sampled["content"]]})
+        self.assertIsNone(sampled.stopReason)
+        self.assertIsNone(sampled.content.annotations)
+        self.assertIsNone(result.content[0].annotations)
+        with self.assertRaises(AttributeError):
+            sampled.colour  # noqa: B018
+
+    def test_fields_that_are_none_are_left_out_and_unknown_ones_refused(self):
+        link = mcp_min.ResourceLink("a:b", "n", mime_type=None, meta={"x": 1})
+        self.assertEqual(link, {"type": "resource_link", "uri": "a:b", "name": "n",
+                                "_meta": {"x": 1}})
+        with self.assertRaisesRegex(TypeError, "ResourceLink has no field colour"):
+            mcp_min.ResourceLink("a:b", "n", colour="red")
+
+    def test_the_type_of_an_image_is_guessed_from_its_first_bytes(self):
+        for data, mime_type in (
+                (b"\xff\xd8\xff.", "image/jpeg"), (b"GIF89a", "image/gif"),
+                (b"RIFF....WEBP", "image/webp"), (b"?", "image/png")):
+            self.assertEqual(mcp_min.Image(data).mime_type, mime_type)
+
+    def test_a_message_needs_content_and_one_of_two_roles(self):
+        self.assertRaises(TypeError, mcp_min.Message, "user", None)
+        self.assertRaises(TypeError, mcp_min.Message, "user", "x", colour="red")
+        self.assertRaises(ValueError, mcp_min.Message, "robot", "x")
+
+
+class Test9TypeHints(unittest.TestCase):
+    """A hint becomes a JSON Schema, and a JSON argument becomes a Python object."""
+
+    def test_each_hint_has_its_schema_and_converts_arguments(self):
+        for hint, schema, accepted, refused in HINTS:
+            signature = Signature(function(hint))
+            with self.subTest(hint=hint):
+                self.assertEqual(signature.schema, {
+                    "type": "object", "properties": {"x": schema}, "required": ["x"],
+                    "additionalProperties": False})
+                json.dumps(signature.schema)
+            for argument, expected in accepted:
+                with self.subTest(hint=hint, argument=argument):
+                    value = signature.bind({"x": argument})["x"]
+                    self.assertEqual((value, type(value)), (expected, type(expected)))
+            for argument, problem in refused:
+                with self.subTest(hint=hint, argument=argument):
+                    with self.assertRaises(ValidationError) as caught:
+                        signature.bind({"x": argument})
+                    self.assertEqual("; ".join(sorted(caught.exception.problems)),
+                                     problem)
+
+    def test_strict_binding_converts_no_text(self):
+        for hint, argument in (int, "5"), (bool, "true"), (List[int], ["5"]):
+            with self.subTest(hint=hint), self.assertRaises(ValidationError):
+                Signature(function(hint)).bind({"x": argument}, strict=True)
+        self.assertEqual(Signature(function(int)).bind({"x": 5.0}, True), {"x": 5})
+
+    def test_the_schema_has_the_default_if_it_can_be_written_as_json(self):
+        rows = [
+            (int, 3, {"type": "integer", "default": 3}),
+            (Color, Color.BLUE, {**COLOR, "default": "blue"}),
+            (Spot, Spot(1), spot_schema(default={"x": 1, "y": 0})),
+            (Any, object(), {}),
+            (float, math.inf, {"type": "number"}),
+            (Optional[int], None, {"type": "integer"}),
+            (Optional[int], 5, {**OPTIONAL_INTEGER, "default": 5}),
+            (str, None, {"type": "string"}),
+            (Annotated[Optional[int], "n"], None,
+             {"type": "integer", "description": "n"}),
+            (Optional[Union[int, str]], None,
+             {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        ]
+        for hint, default, schema in rows:
+            with self.subTest(hint=hint, default=default):
+                self.assertEqual(Signature(function(hint, default)).schema, {
+                    "type": "object", "properties": {"x": schema}, **CLOSED})
+
+    def test_null_means_absent_only_if_the_default_is_none(self):
+        optional = Signature(function(Optional[int], None))
+        for strict in (False, True):
+            self.assertEqual(optional.bind({"x": None}, strict), {"x": None})
+        self.assertEqual(Signature(function(Any, None)).bind({"x": None}), {"x": None})
+        with self.assertRaises(ValidationError):
+            Signature(function(int, 3)).bind({"x": None})
+
+    def test_a_parameter_without_a_schema_is_refused_by_name(self):
+        def by_position(x, /): ...
+        def with_args(*args): ...
+        def with_kwargs(**kwargs): ...
+        local = dataclasses.make_dataclass("Local", [("z", complex)])
+        rows = [
+            (function(complex),
+             "handler(): parameter x: complex cannot be described"),
+            (function(Tree), "parameter x: below: Tree is recursive"),
+            (function(local), "parameter x: z: complex cannot be described"),
+            (function(Dict[int, str]),
+             "parameter x: the keys of a JSON object are str"),
+            (function(typing.TypeVar("T")), "parameter x: ~T cannot be described"),
+            (function("Nowhere"),
+             "parameter x: 'Nowhere': name 'Nowhere' is not defined"),
+            (with_args, "parameter args: arguments have names: no /, *args"),
+            (with_kwargs, "parameter kwargs: arguments have names"),
+            (dict, "no signature found"),
+            (by_position, "parameter x: arguments have names: no /")]
+        for fn, message in rows:
+            with self.subTest(message), self.assertRaises(TypeError) as caught:
+                Signature(fn, Context)
+            self.assertIn(message, str(caught.exception))
+        with self.assertRaisesRegex(TypeError, "x: minimum: expected number, got"):
+            Signature(function(Annotated[int, {"minimum": "1"}]))
+
+    @unittest.skipIf(sys.version_info < (3, 11), "Required is of Python 3.11")
+    def test_keys_may_be_marked_as_required_or_not(self):
+        book = TypedDict("book", {"title": typing.Required[str],
+                                  "year": typing.NotRequired["int"]}, total=False)
+        self.assertEqual(parameter_schema(book), {"type": "object", "properties": {
+            "title": {"type": "string"}, "year": {"type": "integer"}},
+            "required": ["title"], **CLOSED})
+
+    @unittest.skipIf(sys.version_info < (3, 12), "`type X = …` is of Python 3.12")
+    def test_a_type_alias_has_the_schema_of_its_hint_and_must_not_be_recursive(self):
+        names = {}
+        # by exec, because older versions of Python have no such statement
+        exec("type Ids = list[int]\ntype Nest = list[Nest] | int", names)  # noqa: S102
+        self.assertEqual(parameter_schema(names["Ids"]), INTEGERS)
+        with self.assertRaisesRegex(TypeError, "x: Nest is recursive"):
+            Signature(function(names["Nest"]))
+
+    def test_annotations_may_be_strings(self):
+        rows = [("int", {"type": "integer"}), ("list[int]", INTEGERS),
+                ("int | None", OPTIONAL_INTEGER), ("Optional['int']", OPTIONAL_INTEGER),
+                ("list[Color | None]", {"type": "array", "items": {"anyOf": [
+                    COLOR, {"type": "null"}]}}),
+                ("Annotated[int, 'How many', {'minimum': 1}]",
+                 {"type": "integer", "description": "How many", "minimum": 1}),
+                ("'Color'", COLOR),
+                (Optional["Spot"], {"anyOf": [spot_schema(), {"type": "null"}]}),
+                ("Literal['a|b']", {"type": "string", "enum": ["a|b"]})]
+        for hint, schema in rows:
+            with self.subTest(hint):
+                if sys.version_info < (3, 10) and " | " in str(hint):
+                    with self.assertRaisesRegex(TypeError, "parameter x: .* \\|: "):
+                        parameter_schema(hint)
+                else:
+                    self.assertEqual(parameter_schema(hint), schema)
+
+    def test_the_schema_of_a_result_describes_what_jsonable_returns(self):
+        """A result that is no object is wrapped into one; some hints have no schema."""
+        address = {"type": "object", "properties": {
+            "street": {"type": "string"},
+            "zip": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+            "required": ["street"]}
+        rows = [(dict, {"type": "object"}), (Address, address), (Dict[str, int], {
+            "type": "object", "additionalProperties": {"type": "integer"}})]
+        rows += [(hint, {
+            "type": "object", "properties": {"result": schema}, "required": ["result"],
+            "x-fastmcp-wrap-result": True}) for hint, schema in (
+                (int, {"type": "integer"}), (Color, COLOR),
+                (List[Address], {"type": "array", "items": address}),
+                (Optional[int], OPTIONAL_INTEGER))]
+        rows += [(hint, None) for hint in (str, None, Any, object, complex, Tree,
+                                           Annotated[str, "a note"], Dict[int, str])]
+        for hint, schema in rows:
+            with self.subTest(hint=hint):
+                self.assertEqual(output_schema_of(hint), schema)
+
+    def test_an_object_is_wrapped_if_its_schema_is(self):
+        """For a client the schema that it has listed says so, as well as `_meta`."""
+        def find() -> Optional[Dict[str, int]]:
+            return {"a": 1}
+
+        server = Server("s")
+        server.add_tool(find)
+        with Client(server) as client:
+            client.list_tools()
+            result = client.call_tool("find")
+            self.assertEqual(result.structured_content, {"result": {"a": 1}})
+            del result["_meta"]
+            self.assertEqual(result.data, {"a": 1})
+
+    def test_an_unknown_return_type_means_no_output_schema(self):
+        def fn(n: "Optional[int]" = None) -> "pandas.DataFrame": ...  # noqa: F821
+        self.assertIsNone(output_schema_of(Signature(fn).returns))
+
+    def test_a_dataclass_as_a_result_fits_its_schema(self):
+        user = User("Al", Address("a"), ["t"], datetime.date(2000, 1, 2))
+        schema = output_schema_of(User)
+        self.assertEqual(validate(to_json_data(user), schema), [])
+        self.assertIn("greeting", schema["properties"])
+
+
+class Test9Signature(unittest.TestCase):
+    """A signature binds the arguments of a request to the parameters of a handler."""
+
+    def test_a_problem_names_the_argument_and_the_path_into_it(self):
+        def forecast(city: str, days: int = 3, user: Optional[User] = None): ...
+        bind = Signature(forecast).bind
+        rows = [({}, ["city: missing (required)"]),
+                ({"city": "Oslo", "days": "soon"},
+                 ['days: expected integer, got "soon"']),
+                ({"citty": "Oslo"}, ["city: missing (required)",
+                                     "citty: unknown; known are: city, days, user"]),
+                ({"city": "", "a\nb": 1},
+                 ["a b: unknown; known are: city, days, user"]),
+                ({"city": "secret" * 50, "days": []}, [
+                    "days: expected integer, got an array"]),
+                ({"city": "a", "user": {"name": "Al", "home": {"street": "a"},
+                                        "tags": ["a", 2]}},
+                 ["user.tags[1]: expected string, got 2"])]
+        for arguments, problems in rows:
+            with self.subTest(arguments), self.assertRaises(ValidationError) as caught:
+                bind(arguments)
+            self.assertEqual(caught.exception.problems, problems)
+
+    def test_what_is_long_is_cut_and_of_many_only_the_first_are_listed(self):
+        with self.assertRaises(ValidationError) as caught:
+            Signature(function(List[int])).bind({"x": ["y" * 1000] * 1000})
+        problems = caught.exception.problems
+        self.assertEqual((len(problems), problems[-1]), (21, "… and 980 more"))
+        self.assertLess(max(map(len, problems)), 100)
+        rows = [({"enum": [*range(5000)]}, "expected one of 0, 1, 2"),
+                ({"properties": {f"{n}": True for n in range(5000)},
+                  "additionalProperties": False}, "known are: 0, 1, 2")]
+        for schema, start in rows:
+            (problem,) = validate({"z": 1}, schema)
+            self.assertIn(start, problem)
+            self.assertIn("99, … and 4900 more", problem)
+
+    def test_any_callable_can_be_a_handler(self):
+        class Tool:
+            def method(self, a: int, b: str = "x"):
+                "A method."
+                return a, b
+            @classmethod
+            def klass(cls, a: int, b: str = "x"): return a, b
+            @staticmethod
+            def static(a: int, b: str = "x"): return a, b
+            def __call__(self, a: int, b: str = "x"): return a, b
+        def keyword(*, a: int, b: str = "x"): return a, b
+        @functools.wraps(keyword)
+        def wrapper(*args, **kwargs): return keyword(*args, **kwargs)
+        def three(c, a: int, b: str = "x"): return a, b
+        for fn in (Tool().method, Tool.klass, Tool.static, Tool.__dict__["static"],
+                   Tool(), keyword, wrapper, functools.partial(three, 1)):
+            with self.subTest(fn=fn):
+                signature = Signature(fn)
+                self.assertEqual([*signature.schema["properties"]], ["a", "b"])
+                self.assertEqual(signature.schema["required"], ["a"])
+                self.assertEqual(signature.fn(**signature.bind({"a": "1"})), (1, "x"))
+                self.assertEqual(signature.fn(**signature.bind({"a": 1, "b": "y"})),
+                                 (1, "y"))
+        self.assertEqual(Signature(Tool().method).description, "A method.")
+
+    def test_an_object_that_answers_every_attribute_is_no_handler(self):
+        """Fails, by endless recursion, if each attribute is followed."""
+        for thing in AnswersAll(), mock.Mock():
+            self.assertRaises(TypeError, Server("s").add_tool, thing, name="t")
+
+    def test_the_signature_attribute_is_seen(self):
+        def tool(**arguments): return arguments
+        tool.__signature__ = inspect.Signature([inspect.Parameter(
+            "n", inspect.Parameter.KEYWORD_ONLY, annotation="int", default=1)],
+            return_annotation="Dict[str, int]")
+        signature = Signature(tool)
+        self.assertEqual(signature.schema["properties"],
+                         {"n": {"type": "integer", "default": 1}})
+        self.assertEqual(signature.returns, Dict[str, int])
+        self.assertEqual(signature.fn(**signature.bind({"n": "5"})), {"n": 5})
+
+    def test_names_that_look_like_a_mistake_are_told_when_decorated(self):
+        class Tools:
+            def tool(self, n: int): ...
+        def short(ctx, n: int): ...
+        def long(context): ...
+        def data(context: str): ...
+        rows = [(short, "short(): did you mean `ctx: Context`?"),
+                (long, "long(): did you mean `context: Context`?"),
+                (Tools.tool, "tool(): did you mean a method of an object"),
+                (Tools().tool, ""), (data, "")]
+        for fn, text in rows:
+            with self.subTest(text), quiet() as stderr:
+                Server("s").add_tool(fn)
+                self.assertIn(text, stderr.getvalue())
+                self.assertEqual(bool(stderr.getvalue()), bool(text))
+
+    def test_the_context_parameter_is_recognized_by_its_annotation(self):
+        for hint in (Context, Optional[Context], "Context", "Optional[Context]",
+                     Annotated[Context, "the context"]):
+            def fn(a: int, ctx, b: int = 1): return a, ctx, b
+            fn.__annotations__["ctx"] = hint
+            with self.subTest(hint=hint):
+                signature = Signature(fn, Context)
+                self.assertEqual(signature.context, "ctx")
+                self.assertEqual([*signature.schema["properties"]], ["a", "b"])
+                with self.assertRaises(ValidationError):
+                    signature.bind({"a": 1, "ctx": 1})
+        self.assertFalse(Signature(function(int), Context).context)
+
+    def test_a_given_schema_validates_and_the_hints_convert(self):
+        schema = {"type": "object", "properties": {"when": {"$ref": "#/$defs/day"}},
+                  "$defs": {"day": {"type": "string", "minLength": 10}}}
+        def fn(when: datetime.date, **more): return when, more
+        signature = Signature(fn, schema=schema)
+        self.assertIs(signature.schema, schema)
+        self.assertEqual(signature.bind({"when": "2024-05-06", "zz": 1}),
+                         {"when": datetime.date(2024, 5, 6), "zz": 1})
+        with self.assertRaisesRegex(ValidationError, "when: expected at least 10 char"):
+            signature.bind({"when": "now"})
+        with self.assertRaisesRegex(ValidationError, "when: missing"):
+            signature.bind({})
+        with self.assertRaisesRegex(ValidationError, "zz: unknown; known are: x"):
+            Signature(function(int), schema={"type": "object"}).bind({"x": 1, "zz": 1})
+        with self.assertRaises(SchemaError):
+            Server("s").add_tool(function(int), input_schema={
+                "type": "object", "$ref": "https://example.com/x"})
+
+    def test_conversions_by_several_schemas_are_combined(self):
+        """Fails if one branch of anyOf, allOf or oneOf discards what another converted.
+        """
+        def fn(**arguments): ...
+        either = {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
+        b = {"properties": {"b": {"type": "integer"}}}
+        rows = [(either, {"a": "1"}, {"a": 1}),
+                ({"allOf": [b]}, {"a": "1", "b": "2"}, {"a": 1, "b": 2}),
+                ({"oneOf": [b]}, {"a": "1", "b": "2"}, {"a": 1, "b": 2})]
+        for keywords, arguments, bound in rows:
+            schema = {"type": "object", "properties": {"a": {"type": "integer"}},
+                      **keywords}
+            with self.subTest(keywords):
+                self.assertEqual(Signature(fn, schema=schema).bind(arguments), bound)
+        dated = {"anyOf": [{"required": ["name"]}, {"required": ["born"]}]}
+        user = {"name": "Al", "home": {"street": "a"}, "born": "2000-01-02"}
+        bound = Signature(function(Annotated[User, dated])).bind({"x": user})
+        self.assertEqual(bound["x"].born, datetime.date(2000, 1, 2))
+
+    def test_arguments_that_cost_too_much_are_invalid(self):
+        with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
+                ValidationError, "over 1,000 steps"):
+            Signature(function(List[int])).bind({"x": [1] * 30_000})
+        pattern = Annotated[str, {"pattern": "^a"}]  # its time may grow with the square
+        with self.assertRaisesRegex(ValidationError, "no pattern is tried on over"):
+            Signature(function(pattern)).bind({"x": "a" * 20_001})
+
+    def test_binding_returns_a_new_dict(self):
+        """Fails if `bind` returns the arguments of the request: the server adds the
+        context to the bound arguments, and a question keeps the request for later."""
+        for hint in int, Any, Literal[1]:
+            arguments = {"x": 1}
+            self.assertIsNot(Signature(function(hint)).bind(arguments), arguments)
+
+    def test_descriptions_come_from_the_docstring_or_else_from_annotated(self):
+        def fn(a: int, b: Annotated[str, "B."], c: Annotated[str, "The c."], d: int):
+            """Do a thing.
+
+            More of it: yes.
+
+            Args:
+                a (int, optional): The a,
+                    continued.
+                b: The b: really.
+                d: One of
+                    the following:
+                    - 1: the first,
+                      of all
+                    10. the last
+
+            Returns:
+                int: A number.
+            """
+        signature = Signature(fn)
+        self.assertEqual([schema.get("description") for schema in
+                          signature.schema["properties"].values()], [
+            "The a, continued.", "The b: really.", "The c.",
+            "One of the following:\n- 1: the first, of all\n10. the last"])
+        self.assertEqual(signature.description.split("\n\n"), [
+            "Do a thing.", "More of it: yes.", "Returns:\n    int: A number."])
+        def plain(a: int):
+            """Args are not described here."""
+        self.assertEqual(Signature(plain).description, "Args are not described here.")
+        self.assertEqual(Signature(function(int)).description, "")
+
+
+# (value, schema, problems)
+PROBLEMS = [
+    (5, {"type": "string"}, ["expected string, got 5"]),
+    ("a" * 100, {"type": "integer"}, ['expected integer, got "' + "a" * 58 + "…"]),
+    ({"a": [0, {"b": None}]}, {"properties": {"a": {"items": {"properties": {
+        "b": {"type": "string"}}}}}}, ["a[1].b: expected string, got null"]),
+    ({"a": 1}, {"required": ["b", "c"]},
+     ["b: missing (required)", "c: missing (required)"]),
+    ({"a": 1}, {"dependentRequired": {"a": ["b"]}}, ["b: missing (required with a)"]),
+    ({"citty": 1}, {"properties": {"city": True}, "additionalProperties": False},
+     ["citty: unknown; known are: city"]),
+    ({"a": 1}, {"unevaluatedProperties": False}, ["a: unknown; known are: none"]),
+    ({"a": 1}, {"properties": {"a": False}}, ["a: not allowed"]),
+    ([1], {"items": False}, ["[0]: not allowed"]),
+    (1, False, ["not allowed"]),
+    (5, {"maximum": 4}, ["expected at most 4, got 5"]),
+    (5, {"exclusiveMaximum": 5}, ["expected less than 5, got 5"]),
+    ("abc", {"maxLength": 2}, ["expected at most 2 characters, got 3"]),
+    ([{"a": 1}, {"a": 2}], {"uniqueItems": True}, []),
+    ([{"a": 1}, {"a": 1.0}], {"uniqueItems": True},
+     ["expected items that differ, got an array"]),
+    (0.35, {"multipleOf": 0.1}, ["expected a multiple of 0.1, got 0.35"]),
+    ("b", {"pattern": "^a$"}, ['expected text like "^a$", got "b"']),
+    (2, {"enum": [1, "a"]}, ['expected one of 1, "a", got 2']),
+    (2, {"const": 1}, ["expected 1, got 2"]),
+    ([1, 1], {"uniqueItems": True}, ["expected items that differ, got an array"]),
+    ([1], {"contains": {"type": "string"}},
+     ["expected 1 to 1 items that match `contains`, got 0"]),
+    (1.5, {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+     ["expected integer or null, got 1.5"]),
+    (1.5, {"anyOf": [{"type": "string"}, {"maximum": 1}]},
+     ["expected string or at most 1, got 1.5"]),
+    (1, {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+     ["expected one alternative to fit, got 2"]),
+    (1, {"not": {"type": "integer"}}, ["not allowed"]),
+    ({"bad key!": 1}, {"propertyNames": {"pattern": "^[a-z]+$"}},
+     ['bad key!: expected text like "^[a-z]+$", got "bad key!"']),
+    (True, {"enum": [1]}, ["expected 1, got true"]),
+    ([True], {"const": [1]}, ["expected [1], got an array"]),
+    ({}, {"enum": [{"a": 1}, [2]]}, ['expected one of {"a": 1}, [2], got an object']),
+    ("soon", {"format": "date"}, []),
+    (1.0, {"type": "integer"}, []),
+    (1e308, {"multipleOf": 1e-9}, []),
+    (0.3, {"multipleOf": 0.1}, []),
+    (19.99, {"multipleOf": 0.01}, []),
+    (float("inf"), {"type": "number"}, ["expected number, got Infinity"]),
+    (2 ** 61, {"enum": [2.0 ** 61]}, []),
+    ([2 ** 61, 2 ** 61 - 1], {"uniqueItems": True}, []),
+    ("a\n", {"pattern": "a$"}, ['expected text like "a$", got "a\\n"']),
+    ("\u0665", {"pattern": r"^\d$"},
+     [r'expected text like "^\\d$", got "' + "\u0665" + '"']),
+    ({"a/b": {"~": {"%": 1}}}, {"$ref": "#/$defs/a~1b/x~0y/%25", "$defs": {
+        "a/b": {"x~y": {"%": {"type": "object"}}}}}, []),
+    ([1, "a"], {"$schema": "http://json-schema.org/draft-07/schema#",
+                "items": [{"type": "string"}], "additionalItems": False},
+     ["[0]: expected string, got 1", "[1]: not allowed"]),
+    ({"b": 1}, {"properties": {
+        "a": {"items": [{"type": "string"}]}, "b": {"$ref": "#/properties/a/items/0"}}},
+     ["b: expected string, got 1"]),
+    (5, {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/x",
+         "type": "string", "definitions": {"x": {"minimum": 6}}},
+     ["expected at least 6, got 5"]),
+    (5, {"$ref": "#/definitions/x", "type": "string", "definitions": {"x": {}}},
+     ["expected string, got 5"]),
+    (5, {"$id": "http://x/y#", "$ref": "#/$defs/x", "$defs": {"x": {"minimum": 6}}},
+     ["expected at least 6, got 5"]),
+    ({"a": -1}, {"$ref": "https://json-schema.org/draft/2020-12/schema"}, []),
+    ({"minItems": -1}, {"$ref": "https://json-schema.org/draft/2020-12/schema"},
+     ["minItems: expected at least 0, got -1"]),
+    ({"a": 1}, {"$schema": "http://json-schema.org/draft-07/schema", "definitions": {
+        "x": {"$id": "#here", "required": ["z"]}},
+        "allOf": [{"$ref": "#here"}]},
+     ["z: missing (required)"]),
+]
+
+# (schema, a part of the message)
+UNUSABLE_SCHEMAS = [
+    (5, "expected object or boolean, got 5"), ("x", "expected object or boolean"),
+    ([], "expected object or boolean"), (None, "expected object or boolean"),
+    ({"type": "strng"}, 'type[0]: expected one of "null", '),
+    ({"type": ["string", 5]}, "type[1]: expected one of"),
+    ({"properties": []}, "properties: expected object, got an array"),
+    ({"properties": {"a": {"minimum": "1"}}},
+     'properties.a.minimum: expected number, got "1"'),
+    ({"maxLength": -1}, "maxLength: expected at least 0, got -1"),
+    ({"required": "a"}, 'required: expected array, got "a"'),
+    ({"allOf": [5]}, "allOf[0]: expected object or boolean, got 5"),
+    ({"multipleOf": 0}, "multipleOf: expected more than 0, got 0"),
+    ({"$schema": "http://json-schema.org/draft-04/schema#"},
+     "$schema: expected a known dialect"),
+    ({"$ref": "https://example.com/schema"},
+     "is not in the document, and nothing is fetched"),
+    ({"properties": {"a": {"$ref": "#/$defs/none"}}},
+     '"#/$defs/none" is not in the document'),
+    ({"$ref": "http://[bad"}, "is not in the document"),
+    ({"$id": "http://x/y", "$defs": {"a": {"$id": "http://[bad"}}}, "a bad URI"),
+    ({"$ref": "#/a/b", "a": 1}, "is not in the document"),
+    ({"$dynamicRef": "#none"}, "is not in the document"),
+    ({"$ref": "#"}, "a $ref loop?"),
+    ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
+                                     "b": {"$ref": "#/$defs/a"}}}, "a $ref loop?"),
+    ({"pattern": "("}, 'pattern "("'),
+    ({"patternProperties": {"[": True}}, 'pattern "["'),
+    ({"pattern": r"[\p{L}]"}, "bad escape"),
+    ({"multipleOf": float("inf")}, "not JSON"), ({"default": {1}}, "not JSON"),
+    ({"$ref": "#/required/0", "required": ["a"]},
+     'expected object or boolean, got "a"'),
+    ({"$ref": "#/x", "x": {"multipleOf": 0}},
+     "multipleOf: expected more than 0, got 0"),
+    ({"$ref": "#/x/0", "x": [{"$ref": "#/x/1"}, {"minimum": "a"}]},
+     'minimum: expected number, got "a"'),
+]
+
+
+class Test9Validator(unittest.TestCase):
+    """`validate` returns the problems of a value, and refuses an unusable schema."""
+
+    def test_the_outermost_dynamic_anchor_counts(self):
+        """JSON Schema 2020-12, core 8.2.3.2; a plain anchor is found like any other."""
+        inner = {"$id": "inner", "$dynamicRef": "#item",
+                 "$defs": {"default": {"$dynamicAnchor": "item", "type": "integer"}}}
+        outer = {"$id": "https://x.io/outer", "$ref": "inner", "$defs": {
+            "inner": inner, "override": {"$dynamicAnchor": "item", "type": "string"}}}
+        plain = {"$dynamicRef": "#item", "$defs": {
+            "one": {"$anchor": "item", "type": "string"}}}
+        for schema, value, problems in (
+                (inner, 5, []), (inner, "a", ["expected integer, got \"a\""]),
+                (outer, "a", []), (outer, 5, ["expected string, got 5"]),
+                (plain, "a", []), (plain, 5, ["expected string, got 5"])):
+            self.assertEqual(mcp_min.validate(value, schema), problems)
+
+    def test_names_match_the_patterns_of_a_foreign_schema_or_none_of_them(self):
+        """Patterns of the peer are not run: a name is refused only if its value fits
+        neither what the patterns ask for nor what is asked for all others."""
+        patterns = {"patternProperties": {"^a": {"type": "string"}}}
+        rows = [
+            ({"unevaluatedProperties": False}, {"b": 1}, []),
+            ({"additionalProperties": False}, {"b": "x"}, []),
+            ({"additionalProperties": False}, {"b": 1}, ["b: not allowed"]),
+            ({"additionalProperties": {"type": "null"}}, {"b": "x", "c": None}, []),
+            ({"additionalProperties": {"type": "null"}}, {"b": 1},
+             ["b: expected string or null, got 1"]),
+            ({"dependentRequired": {"b": ["c"]}}, {"b": "x"},
+             ["c: missing (required with b)"]),
+            ({"properties": {"b": {"$ref": "#/patternProperties/^a"}}}, {"b": 1},
+             ["b: expected string, got 1"]),
+            ({"dependentSchemas": {"b": {"maxProperties": 0}}}, {"b": "x"},
+             ["expected at most 0 properties, got 1"])]
+        for keywords, value, problems in rows:
+            with self.subTest(keywords, value=value):
+                self.assertEqual(mcp_min.Validator(
+                    {**patterns, **keywords}, foreign=True).problems(value), problems)
+        self.assertEqual(mcp_min.Validator(
+            {"pattern": "("}, foreign=True).problems("x"), [])
+
+    def test_a_definition_may_have_the_name_of_a_keyword(self):
+        for name in "default", "enum", "properties", "$ref":
+            named = {"$anchor": "it", "type": "integer"}
+            schema = {"$ref": "#it", "$defs": {name: named}}
+            self.assertEqual(validate("a", schema), ['expected integer, got "a"'])
+
+    @clause("2025-11-25/basic/index",
+            "Clients and servers **MUST** validate schemas according to their declared "
+            "or default dialect.")
+    def test_each_problem_is_one_readable_line(self):
+        for value, schema, problems in PROBLEMS:
+            with self.subTest(value=value, schema=schema):
+                self.assertEqual(validate(value, schema), problems)
+
+    @clause("2025-11-25/basic/index",
+            "They **MUST** handle unsupported dialects gracefully by returning an "
+            "appropriate error indicating the dialect is not supported.")
+    def test_an_unusable_schema_is_refused_whatever_the_value_is(self):
+        for schema, message in UNUSABLE_SCHEMAS:
+            with self.subTest(schema=schema), self.assertRaises(SchemaError) as caught:
+                validate({}, schema)
+            self.assertIn(message, str(caught.exception))
+
+    def test_the_work_for_a_hostile_schema_is_bounded(self):
+        deep = {}
+        for _ in range(100_000):
+            deep = {"not": deep}
+        doubling = {"$defs": {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2}
+                              for n in range(60)}, "$ref": "#/$defs/a0"}
+        doubling["$defs"]["a60"] = {"type": "string"}
+        # The real limit allows about a second of work.
+        with mock.patch.object(mcp_min, "MAX_STEPS", 5000):
+            for schema in (deep, doubling, {"allOf": [{"$ref": "#"}] * 1000}):
+                with self.assertRaises(SchemaError):
+                    validate(5, schema)
+        while deep:  # so that the interpreter does not free it by recursion
+            deep = deep.pop("not")
+
+    # Schemas of some kilobytes, for which every look at a large value is work.
+    HOSTILE = (
+        ({"allOf": [{"enum": [n]} for n in range(5000)]}, [*range(50_000)]),
+        ({"items": {"const": [*range(100_000)]}}, [0] * 100_000),
+        ({"items": {"const": [*range(100_000)]}}, [[0] * 1000] * 1000),
+        ({"allOf": [{"type": "integer"}] * 5000}, "[" + "1," * 500_000 + "1]"),
+        ({"allOf": [{"pattern": "x$"}] * 5000}, "a" * 20_000),
+        ({"allOf": [{"$ref": "https://json-schema.org/draft/2020-12/schema"}] * 5000},
+         {"enum": [*range(50_000)]}),
+        ({"allOf": [{"uniqueItems": True}] * 5000}, [*range(50_000)]))
+
+    def test_the_work_is_bounded_by_the_size_of_what_is_looked_at(self):
+        """Fails, by minutes, if a value is compared or parsed without being charged."""
+        strictly = mcp_min.validate
+        def leniently(value, schema):
+            return mcp_min.Validator(schema).coerce(value, strict=False)
+        for number, (schema, value) in enumerate(self.HOSTILE):
+            for apply in strictly, leniently:
+                started = time.process_time()
+                with self.subTest(number), mock.patch.object(
+                        mcp_min, "MAX_STEPS", 50_000):
+                    with contextlib.suppress(SchemaError, ValidationError):
+                        self.assertTrue(apply(value, schema))
+                    self.assertLess(time.process_time() - started, PATIENCE)
+
+    def test_too_much_work_is_an_error_wherever_a_schema_is_applied(self):
+        """`validate`, the arguments of a tool, and the client.  Looks inside."""
+        schema = {"type": "object", "properties": {
+            "x": {"type": "array", "allOf": [{"uniqueItems": True}] * 50}}}
+        value = {"x": [*range(1000)]}
+        server = Server("s")
+        server.add_tool(lambda x=None: "ok", name="given", input_schema=schema)
+        server.add_tool(lambda: value, name="result")
+        with Client(server) as client, mock.patch.object(mcp_min, "MAX_STEPS", 1000):
+            self.assertIn("over 1,000 steps", client.call_tool(
+                "given", value, raise_on_error=False).text)
+            client._outputs["result"] = mcp_min.OutputSchema(schema, foreign=True)
+            with self.assertWarnsRegex(RuntimeWarning, "over 1,000 steps"):
+                client.call_tool("result")
+            with self.assertRaisesRegex(SchemaError, "over 1,000 steps"):
+                validate(value, schema)
+
+    def test_a_recursive_schema_is_applied_down_to_a_bounded_depth(self):
+        schema = {"type": "array", "items": {"$ref": "#"}}
+        value = []
+        for _ in range(80):
+            value = [value]
+        self.assertEqual(validate(value, schema), [])
+        for _ in range(400):
+            value = [value]
+        with self.assertRaisesRegex(SchemaError, "nests too deeply"):
+            validate(value, schema)
+
+    def test_flat_arguments_are_checked_as_others_are(self):
+        """They match at a look at their types, or are applied keyword by keyword."""
+        def tool(a: str, b: int = 1): ...
+        bind = Signature(tool).bind
+        self.assertEqual(bind({"a": "x", "b": 2}), {"a": "x", "b": 2})
+        self.assertEqual(bind({"a": "x"}), {"a": "x"})
+        for arguments, problem in (
+                ({"b": 2}, "a: missing"), ({"a": "", "c": 1}, "c: unknown"),
+                ({"a": "", "b": True}, "b: expected integer")):
+            with self.assertRaisesRegex(ValidationError, problem):
+                bind(arguments)
+        flat = {"properties": {"a": {"type": "string"}}, "additionalProperties": True}
+        for schema in ({**flat, "type": "object", "required": ["a", "b"]},
+                       {**flat, "type": "array"}):
+            with self.subTest(schema), self.assertRaises(ValidationError):
+                mcp_min.Validator(schema).coerce({"a": "x"})
+
+    def test_the_official_suite_of_json_schema(self):
+        root = os.environ.get("JSON_SCHEMA_SUITE")
+        if not root:
+            self.skipTest("JSON_SCHEMA_SUITE does not name tests/draft2020-12")
+        # tests that fetch schemas, or need a vocabulary of their own
+        excluded = ("refRemote.json", "metaschema-no-validation",
+                    "metaschema-optional-voc", "detached-dynamicref", '"tree.json"',
+                    '"extendible-dynamic-ref.json"')
+        passed, failed = 0, []
+        for path in sorted(pathlib.Path(root).glob("*.json")):
+            for group in json.loads(path.read_text("utf-8")):
+                text = path.name + json.dumps(group)
+                if any(name in text for name in excluded):
+                    continue
+                for case in group["tests"]:
+                    if (validate(case["data"], group["schema"]) == []) == case["valid"]:
+                        passed += 1
+                    else:
+                        failed.append((path.stem, group["description"]))
+        self.assertGreater(passed, 1200)
+        self.assertEqual(failed, [])
+
+
+class AnswersAll:
+    """It answers every attribute, as a Mock does, and those that Mock does not."""
+
+    def __getattr__(self, name):
+        return AnswersAll()
+
+    __str__ = lambda self: "AnswersAll"
+
+
+class Test9Pydantic(unittest.TestCase):
+    """What pydantic describes and validates, where it is installed."""
+
+    def setUp(self):
+        try:
+            import pydantic
+        except ImportError:
+            missing(self, "the package pydantic")
+        self.pydantic = pydantic
+
+    def test_urls_are_uris(self):
+        for cls in (self.pydantic.AnyUrl, self.pydantic.HttpUrl):
+            schema = parameter_schema(cls)
+            self.assertEqual((schema["type"], schema["format"]), ("string", "uri"))
+            url = Signature(function(cls)).bind({"x": "https://a.b/c"})["x"]
+            self.assertEqual((url.host, to_json_data(url)), ("a.b", "https://a.b/c"))
+            with self.assertRaises(ValidationError):
+                Signature(function(cls)).bind({"x": "no URL"})
+
+    def test_models_are_arguments_results_and_forms(self):
+        """Their definitions are inline.  A property may have the name of a keyword."""
+        def check(note):
+            if note == "bad":
+                raise ValueError("not this")
+            return note
+
+        note = Annotated[Optional[str], self.pydantic.AfterValidator(check)]
+        pizza_class = self.pydantic.create_model(
+            "Pizza", __doc__="Of any pizza.", enum=(Color, ...), title=(note, None))
+
+        async def order(pizza, many, ctx: Context):
+            """Order.
+
+            Args:
+                pizza: The first.
+            """
+            wish = await ctx.elicit("?", pizza_class)
+            assert type(many[0]) is type(pizza) is type(wish.data) is pizza_class
+            return pizza_class(enum=pizza.enum, title=wish.data.title)
+
+        def answer(message, schema, params):
+            self.assertEqual(schema["properties"]["title"], {"type": "string"})
+            return {"enum": "blue", "title": "hot"}
+
+        order.__annotations__.update(
+            {"pizza": pizza_class, "many": List[pizza_class], "return": pizza_class})
+        server = Server("s")
+        server.tool(order)
+        with Client(server, elicitation_handler=answer) as client:
+            [tool] = client.list_tools()
+            schema = tool["inputSchema"]["properties"]
+            inline = {"type": "object", "description": "Of any pizza.", "properties": {
+                "enum": COLOR, "title": {"default": None, "anyOf": [
+                    {"type": "string"}, {"type": "null"}]}}, "required": ["enum"]}
+            self.assertEqual(schema["many"], {"type": "array", "items": inline})
+            self.assertEqual(schema["pizza"], {**inline, "description": "The first."})
+            self.assertEqual(tool["outputSchema"]["properties"], inline["properties"])
+            arguments = {"pizza": {"enum": "red"}, "many": [{"enum": "blue"}]}
+            self.assertEqual(client.call_tool("order", arguments).data,
+                             {"enum": "red", "title": "hot"})
+            for pizza, text in (({"enum": "XL"}, "pizza.enum: expected one of"),
+                                ({"enum": "red", "title": "bad"}, "title: .*not this")):
+                result = client.call_tool("order", {**arguments, "pizza": pizza},
+                                          raise_on_error=False)
+                self.assertRegex(result.text, text)
+
+    def test_a_model_of_one_text_is_constructed(self):
+        """Fails if its schema, a plain string, is taken for one without constructor."""
+        tag = self.pydantic.RootModel[str]
+        self.assertEqual(Signature(function(tag)).bind({"x": "y"})["x"].root, "y")
+
+    def test_the_definitions_of_a_recursive_model_are_at_the_root(self):
+        """As the official SDK lists them."""
+        node = self.pydantic.create_model("Node", n=(int, ...))
+        tree = type("Tree", (node,), {"__annotations__": {"below": "list[Tree]"},
+                                      "below": [], "__module__": __name__})
+        tree.model_rebuild(_types_namespace={"Tree": tree})
+        signature = Signature(function(Optional[tree], None))
+        self.assertIn("Tree", signature.schema["$defs"])
+        made = signature.bind({"x": {"n": "1", "below": [{"n": 2}]}})["x"]
+        self.assertEqual((made.n, made.below[0].n), (1, 2))
+        with self.assertRaisesRegex(ValidationError, r"x.below\[0\].n: expected int"):
+            signature.bind({"x": {"n": 1, "below": [{"n": []}]}})
+        schema = output_schema_of(List[tree])
+        self.assertIn("Tree", schema["$defs"])
+        self.assertEqual(validate({"result": to_json_data([made])}, schema), [])
+
+    def test_fields_describe_and_constrain(self):
+        field = self.pydantic.Field
+
+        def find(text, tags, none, even=3, limit=field(  # noqa: B008
+                default=10, ge=1, le=50, description="How many"),
+                among=field(default_factory=lambda: [1]),  # noqa: B008
+                factor=field(gt=0, json_schema_extra={"x": 1})): ...  # noqa: B008
+        find.__annotations__ = {
+            "text": Annotated[str, field(
+                description="What", min_length=2, pattern="^a")],
+            "tags": Annotated[list, field(max_length=1, examples=[["x"]]), "Tags"],
+            "even": Annotated[int, self.pydantic.AfterValidator(lambda n: n * 2)],
+            "none": Annotated[Optional[str], field(default=None, description="D."),
+                              self.pydantic.AfterValidator(lambda text: text + "!")],
+            "limit": int, "among": List[int], "factor": float}
+        signature = Signature(find)
+        self.assertEqual(signature.schema["required"], ["text", "tags", "factor"])
+        self.assertEqual(signature.schema["properties"], {
+            "text": {"type": "string", "description": "What", "minLength": 2,
+                     "pattern": "^a"},
+            "tags": {"type": "array", "items": {}, "maxItems": 1, "examples": [["x"]],
+                     "description": "Tags"},
+            "even": {"type": "integer", "default": 3},
+            "none": {"type": "string", "description": "D."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 50,
+                      "description": "How many", "default": 10},
+            "among": {"type": "array", "items": {"type": "integer"}},
+            "factor": {"type": "number", "exclusiveMinimum": 0, "x": 1}})
+        arguments = {"text": "ab", "tags": [], "factor": 2}
+        self.assertEqual(signature.bind({**arguments, "even": "2"}), {
+            **arguments, "even": 4, "none": None, "limit": 10, "among": [1]})
+        self.assertEqual(signature.bind({**arguments, "none": "a"})["none"], "a!")
+        with self.assertRaisesRegex(ValidationError, "limit: expected at most 50, got"):
+            signature.bind({**arguments, "limit": 99})
+
+
+class Plain:
+    """It is no dataclass, but has hints."""
+
+    a: int
+    missing: str
+    a, _private = 1, 2
+
+
+class Test9Jsonable(unittest.TestCase):
+    """`jsonable` turns the result of a handler into what JSON can hold."""
+
+    def test_each_value_has_one_json_form(self):
+        rows = [
+            (None, None), (True, True), ("\ud800", "\ud800"), (1.5, 1.5),
+            (Color.RED, "red"), (Level.HIGH, 2), ([1, (2, "a")], [1, [2, "a"]]),
+            ({1}, [1]), (Spot(1), {"x": 1, "y": 0}),
+            (Address("a"), {"street": "a", "zip": None}),
+            (b"hi", "aGk="), (datetime.date(2024, 5, 6), "2024-05-06"),
+            (datetime.datetime(2024, 5, 6, 7), "2024-05-06T07:00:00"),
+            (datetime.time(7, 8), "07:08:00"), (decimal.Decimal("0.10"), "0.10"),
+            (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+            (pathlib.PurePosixPath("a/b"), "a/b"),
+            ({None: "b", True: "c", 1.5: "f"}, {"true": "c", "null": "b", "1.5": "f"}),
+            (range(2), [0, 1]), (iter("ab"), ["a", "b"]), ({"a": 1}.values(), [1]),
+            (collections.deque([1]), [1]), (types.MappingProxyType({"a": 1}), {"a": 1}),
+            ([math.nan, -math.inf, {"a": math.inf}], [None, None, {"a": None}]),
+            (datetime.timedelta(1), "1 day, 0:00:00"), (ValueError("no"), "no"),
+            ([complex(1)], ["(1+0j)"]), (Address, str(Address)),
+            ({(1, 2): 3}, "{(1, 2): 3}"), (AnswersAll(), "AnswersAll"),
+            (Plain(), {"a": 1}),
+            (type("Array", (), {"tolist": lambda _: [1, [2.5]]})(), [1, [2.5]]),
+        ]
+        for value, form in rows:
+            with self.subTest(form=form):
+                self.assertEqual(to_json_data(value), form)
+                json.dumps(to_json_data(value), allow_nan=False)
+
+    def test_what_cannot_be_written_is_refused(self):
+        cycle = []
+        cycle.append(cycle)
+        deep = []
+        for _ in range(100_000):
+            deep = [deep]
+        for name, value in (("a cycle", cycle), ("deep nesting", deep),
+                            ("a huge integer", [10 ** 5000])):
+            with self.subTest(name), self.assertRaises(ValueError):
+                to_json_data(value)
+        while deep:  # so that the interpreter does not free it by recursion
+            deep = deep.pop()
+
+    def test_strictly_only_what_has_a_json_form_is_converted(self):
+        """So are options when they are registered, and the results of steps."""
+        self.assertEqual(to_json_data({"a": Color.RED, "b": {1}}, strict=True),
+                         {"a": "red", "b": [1]})
+        for value, error in ((object(), TypeError), ({"a": complex(1)}, TypeError),
+                             ({(1, 2): 3}, TypeError), ([math.nan], ValueError)):
+            with self.subTest(value=value), self.assertRaises(error):
+                to_json_data(value, strict=True)
+
+    def test_a_result_without_a_json_form_is_text_and_no_failed_call(self):
+        server = Server("s")
+        server.tool(lambda: object, name="thing")
+        server.tool(lambda: {"a": math.nan, "b": (n for n in (1, 2))}, name="data")
+        with Client(server) as client:
+            self.assertIn(str(object), client.call_tool("thing").text)
+            self.assertEqual(client.call_tool("data").data, {"a": None, "b": [1, 2]})
+
+    def test_a_result_that_does_not_fit_its_hint_is_shown(self):
+        def count() -> int:
+            return "Error: there is no such file" + "!" * 1000
+
+        def rows() -> List[int]:
+            return {"error": "no table"}
+
+        def data() -> dict:
+            return ["Error: no object"]
+
+        server = Server("s")
+        server.add_tool(count)
+        server.add_tool(rows)
+        server.add_tool(data)
+        with quiet(), Client(server) as client:
+            for name, text in (("count", "Error: there is no such file!!!"),
+                               ("rows", '{"error": "no table"}'),
+                               ("data", '["Error: no object"]')):
+                result = client.call_tool(name, raise_on_error=False)
+                self.assertTrue(result.is_error)
+                self.assertIn(text, result.text)
+                self.assertLess(len(result.text), 700)
+
+
+# (template, uri, variables or None)
+URIS = [
+    ("config://app", "config://app", {}), ("config://app", "config://appp", None),
+    ("a.b://x", "aXb://x", None), ("w://{city}/now", "w://Oslo/now", {"city": "Oslo"}),
+    ("w://{city}/now", "w://S%C3%A3o%20Paulo/now", {"city": "São Paulo"}),
+    ("w://{city}", "w://a/b", None), ("w://{city}", "w://", None),
+    ("w://{city}", "w://a%2Fb", None), ("w://{city}", "w://a%5cb", None),
+    ("w://{city}", "w://..", None), ("w://{city}", "w://%2e%2E", None),
+    ("w://{city}", "w://.", None),
+    ("w://{city}", "w://..a", {"city": "..a"}), ("w://{city}", "w://a?b", None),
+    ("w://{a}-{b}", "w://1-2", {"a": "1", "b": "2"}),
+    ("w://{a}-{b}.md", "w://1-2.md-3.md", {"a": "1", "b": "2.md-3"}),
+    ("w://{+a}-{b}", "w://1-2/3-4", {"a": "1-2/3", "b": "4"}),
+    ("f:///{+path}", "f:///a/b%20c.txt", {"path": "a/b c.txt"}),
+    ("f:///{+path}", "f:///a/../b", None), ("f:///{+path}", "f:///a/%2e%2e/b", None),
+    ("f:///{+path}", "f:///a%2f..", None), ("f:///{+path}", "f:///a\\..\\b", None),
+    ("f:///{+path}", "f:///a/..b", {"path": "a/..b"}),
+    ("f:///a/{+path}", "f:///a/%2E%2E%2Fb", None),
+    ("d://x{?a,b}", "d://x?b=2&a=1", {"a": "1", "b": "2"}),
+    ("d://x{?a,b}", "d://x", {}), ("d://x{?a,b}", "d://x?b=a%2Fb", {"b": "a/b"}),
+    ("d://x{?a}", "d://x?c=1", None), ("d://x{?a}", "d://x?a=1&a=2", {"a": "2"}),
+    ("d://{x}{?q}", "d://a?q=b%26c", {"x": "a", "q": "b&c"}),
+    ("d://x{?a}", "d://x?a=../b", None),
+    ("d://x{?a}", "d://x?a=/etc", None), ("d://x{?a}", "d://x?a=", {"a": ""}),
+    ("f:///{+p}", "f:////etc/passwd", None),
+    ("f:///{+p}", "f:///%2Fetc", None), ("f:///{+p}", "f:///C:%5CWindows", None),
+    ("f:///{+p}", "f:///a%00.txt", None), ("w://{a}", "w://a%00", None),
+    ("w://{a}", "w://12:30", {"a": "12:30"}), ("f:///{p*}", "f:///a/b", {"p": "a/b"}),
+    ("f:///{p*}.{e}", "f:///a.b/c.d", {"p": "a.b/c", "e": "d"}),
+    ("f:///{p*}", "f:///../b", None), ("w://{a}", "w://" + "a" * 4000, None),
+    ("f:///{+p}{?v}", "f:///a/b?v=1", {"p": "a/b", "v": "1"}),
+    ("w://{a}-{+b}.{c}", "w://1-2-3/4.5.6", {"a": "1", "b": "2-3/4.5", "c": "6"}),
+    ("w://{a}-{+b}.{c}", "w://1-.6", None), ("w://{a}-{b}", "w://-2", None),
+    *[(template, f"w://{text}", None) for template in ("w://{a}", "w://{+a}", "w:{?a}")
+      for text in ("C:evil", "%43:evil", "..%20", ".. .", "...", "a::$DATA")],
+    *[("w:{?a}", f"w:?a={text}", None) for text in ("C:evil", "..%20", "a::$DATA")],
+    ("f:///{+a}", "f:///a/..%20/b", None), ("f:///{+a}", "f:///a\\.. /b", None),
+    ("d://x", "d://x\n", None), ("d://{x}", "d://%zz", {"x": "%zz"}),
+]
+
+
+class Test9UriTemplate(unittest.TestCase):
+    """A template (a part of RFC 6570) finds the variables of a URI."""
+
+    def test_a_uri_matches_with_its_variables_or_not_at_all(self):
+        for template, uri, variables in URIS:
+            with self.subTest(template=template, uri=uri):
+                self.assertEqual(UriTemplate(template).match(uri), variables)
+
+    def test_the_time_to_match_does_not_grow_with_the_number_of_variables(self):
+        """Fails if the variables do not match atomically: then each of these takes ten
+        seconds of processor time.  (`match` refuses a URI of over 4,000 characters.)"""
+        uri = "w://" + "-," * 1500 + "/"
+        for template in ("w://{y}-{m}-{d}", "w://{y}-{+m}-{d}", "w://{+y}-{m},{d}#"):
+            started = time.process_time()
+            with self.subTest(template):
+                self.assertIsNone(UriTemplate(template).match(uri))
+                self.assertLess(time.process_time() - started, PATIENCE / 5)
+
+    def test_a_template_knows_its_names_and_how_much_of_it_is_literal(self):
+        """The server prefers the template with the most literal text."""
+        general = UriTemplate("w://{city}/{when}")
+        special = UriTemplate("w://{city}/now")
+        self.assertEqual((general.names, special.names), (["city", "when"], ["city"]))
+        self.assertGreater(special.literal, general.literal)
+
+    def test_a_malformed_or_unsupported_template_is_refused(self):
+        for text in ("a{", "a}", "{}", "{a", "{a}}", "{{a}}", "{a:3}", "{!a}", "{a b}",
+                     "{1a}", "{a}/{a}", "{a,}", "{a,a}", "{ä}", "{#a}", "{.a}",
+                     "{;a}",
+                     "{a}{b}", "{a,b}", "{/a}", "{&a}", "{+a}/{+b}", "{a*}/{+b}",
+                     "{?a}{?b}", "{?a}/x", "x{?a}{&b}{&c}"):
+            with self.subTest(text), self.assertRaises(ValueError):
+                UriTemplate(text)
+
+
+class Test9Imports(unittest.TestCase):
+    def test_what_is_slow_to_import_is_imported_when_it_is_needed(self):
+        program = f"""
+import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(mcp_min.__file__))!r})
+import {mcp_min.__name__} as m
+costly = {{"typing", "inspect", "dataclasses", "decimal", "base64", "urllib.parse"}}
+print(*sorted(costly & sys.modules.keys()))
+def tool(a: str, b: int = 3, c: list[int] = [], d: dict = {{}}) -> list[str]:
+    "Args:\\n  a: b"
+s = m.Signature(tool)
+s.schema, s.bind({{"a": "x", "c": ["1"]}}), m.output_schema_of(s.returns)
+print(*sorted(costly & sys.modules.keys()))
+"""
+        run = subprocess.run([sys.executable, "-I", "-S", "-c", program], text=True,
+                             capture_output=True, timeout=20)
+        self.assertEqual((run.stdout, run.stderr), (
+            "typing\ninspect typing\n", ""))
+
+
+# ======================================================================================
+# 10  Server
+# ======================================================================================
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Test10Tools(unittest.TestCase):
+    """tools/list and tools/call."""
+
+    def test_an_exception_becomes_an_error_result(self):
+        """Whatever a tool raises, the server keeps running, and the client gets no
+        traceback."""
+        class Unprintable(Exception):
+            def __str__(self):
+                raise ValueError("no")
+
+        server, exceptions = Server("s"), [
+            ValueError("bad \n value"), SystemExit(3), KeyboardInterrupt(),
+            GeneratorExit(), MemoryError(), RecursionError(), Unprintable(),
+            StopIteration(), Exception("\ud800"), BrokenPipeError()]
+
+        @server.tool
+        def fail(n: int):
+            raise exceptions[n]
+
+        with quiet() as stderr, wire(server) as client:
+            play(client, "> handshake")
+            for n, era in itertools.product(
+                    range(len(exceptions)), ("legacy", "modern")):
+                with self.subTest(exceptions[n].__class__, era=era):
+                    result = client.ask('1 tools/call {"name": "fail", "arguments":'
+                                        ' {"n": %d}}' % n, era)["result"]
+                    self.assertIs(result["isError"], True)
+                    text = result["content"][0]["text"]
+                    self.assertNotRegex(text, "Traceback|test_mcp_min")
+                    client.fence()
+        self.assertRegex(stderr.getvalue(), "(?s)Traceback.*bad")
+
+    @clause("2026-07-28/basic/index", "Implementations of this protocol version "
+            "**MUST NOT** emit these codes")
+    def test_error_codes_are_those_of_the_revision(self):
+        """A handler raises one code, and each era sends the code that its revision
+        defines for the same error."""
+        server, code = Server("s"), queue.Queue()
+
+        @server.resource("menu://{day}")
+        def menu(day: str):
+            raise McpError(code.get(), "closed", {"day": day})
+
+        for raised, legacy, modern in [  # the code raised, and sent in each era
+                (mcp_min.RESOURCE_NOT_FOUND, -32002, -32602), (-32042, -32042, -32603),
+                (-32020, -32020, -32020), (-32055, -32055, -32603),
+                (-32021, -32021, -32021), (-32100, -32100, -32100), (7, 7, 7)]:
+            for era, sent in ("legacy", legacy), ("modern", modern):
+                with self.subTest(raised=raised, era=era):
+                    code.put(raised)
+                    play(server, """
+                        > 1 resources/read {"uri": "menu://monday"}
+                        < 1 %d "closed" {"day": "monday"}
+                        """ % sent, era=era)
+
+    @clause("2025-11-25/server/tools", "is returned as a JSON object")
+    def test_structured_content_that_is_no_object_is_wrapped_for_older_revisions(self):
+        server = Server("s")
+        server.add_tool(lambda: mcp_min.ToolResult("x", [1]), name="bare")
+        server.add_tool(lambda: [1], name="declared", output_schema={"type": "array"})
+        wrapped = {"structuredContent": {"result": [1]}, "_meta": {
+            "fastmcp": {"wrap_result": True}}}
+        for era, bare in ("legacy", wrapped), ("modern", {"structuredContent": [1]}):
+            play(server, """
+                > 1 tools/call {"name": "bare"}
+                < 1 BARE
+                > 2 tools/call {"name": "declared"}
+                < 2 WRAPPED
+                > 3 tools/list
+                < 3 {"tools": [{"name": "bare"}, {"outputSchema": {"type": "object",
+                    "properties": {"result": {"type": "array"}}}}]}
+                """.replace("BARE", json.dumps(bare)).replace(
+                    "WRAPPED", json.dumps(wrapped)), era=era)
+
+    @clause("2025-11-25/server/prompts", "include a valid MIME type")
+    def test_the_mime_type_of_content_is_inferred(self):
+        """From the path or the format; an embedded text is text/plain."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "scan.png")
+            pathlib.Path(path).write_bytes(b"?")
+            for block, mime_type in (
+                    (Image(data=b"GIF8", mime_type="x/y"), "x/y"),
+                    (Image(path=path), "image/png"),
+                    (Image(path=path, format="jpeg"), "image/jpeg"),
+                    (mcp_min.Audio(data=b"RIFF....WAVE"), "audio/wav"),
+                    (EmbeddedResource("x://y", text="a")["resource"], "text/plain"),
+                    (EmbeddedResource("x://y", data=b"a")["resource"],
+                     "application/octet-stream")):
+                self.assertEqual(block["mimeType"], mime_type)
+
+    def test_errors_can_be_masked(self):
+        server = Server("s", mask_errors=True)
+
+        def fail():
+            raise ValueError("the password is swordfish")
+
+        def refuse():
+            raise ToolError("on purpose")
+
+        server.add_tool(fail)
+        server.add_tool(refuse)
+        server.add_tool(lambda: mcp_min.ToolResult("x", meta={"swordfish": {1, 2}}),
+                        name="encode")
+        server.add_prompt(fail)
+        with quiet():
+            names = play(server, """
+                > 1 tools/call {"name": "fail"}
+                < 1 {"isError": true, "content": [{"type": "text", "text": "$text"}]}
+                > 2 tools/call {"name": "refuse"}
+                < 2 {"isError": true, "content": [{"text": "on purpose"}]}
+                > 3 prompts/get {"name": "fail"}
+                < {"id": 3, "error": {"code": -32603, "message": "$message"}}
+                > 4 tools/call {"name": "encode"}
+                < {"id": 4, "error": {"code": -32603, "message": "$unsent"}}
+                """, era="legacy")
+        for sent in names.values():
+            self.assertNotRegex(sent, "swordfish|TypeError|set")
+
+    def test_any_return_value_gets_one_valid_response(self):
+        circular, deep = [], []
+        circular.append(circular)
+        for _ in range(900):
+            deep = [deep]
+        values = [float("nan"), {1, 2}, b"\xff", object(), circular, 10 ** 5000,
+                  "\ud800", deep, {(1, 2): 3}, {"k": b"\0"}, 1 + 2j, len, int,
+                  iter([1]), [], "", (1, "x")]
+        server = Server("s")
+
+        @server.tool
+        def give(n: int):
+            return values[n]
+
+        with quiet(), wire(server) as client:
+            play(client, "> handshake")
+            for n, era in itertools.product(range(len(values)), ("legacy", "modern")):
+                with self.subTest(str(type(values[n])), n=n, era=era):
+                    response = client.ask(
+                        '%d tools/call {"name": "give", "arguments": {"n": %d}}'
+                        % (n, n), era)
+                    self.assertEqual(response["id"], n)
+                    if "result" in response:
+                        result = response["result"]
+                        self.assertIsInstance(result["content"], list)
+                        self.assertIsInstance(result.get("structuredContent", {}), dict)
+                    client.fence()
+
+    def test_how_a_return_value_becomes_content(self):
+        server = Server("s")
+        for n, (value, expected) in enumerate([
+                ("plain", {"content": [{"type": "text", "text": "plain"}]}),
+                (None, {"content": []}),
+                ({"a": 1}, {"content": [{"type": "text", "text": '..."a"...'}],
+                            "structuredContent": {"a": 1}}),
+                (Point(1, 2), {"structuredContent": {"x": 1, "y": 2}}),
+                (Text("hi"), {"content": [{"type": "text", "text": "hi"}]}),
+                (Image(data=b"\0\1", mime_type="image/png"), {"content": [
+                    {"type": "image", "data": "AAE=", "mimeType": "image/png"}]}),
+                (ResourceLink("x://y", "y"), {"content": [
+                    {"type": "resource_link", "uri": "x://y", "name": "y"}]}),
+                (EmbeddedResource("x://y", text="z"), {"content": [
+                    {"type": "resource", "resource": {"uri": "x://y", "text": "z"}}]}),
+                ({"type": "text", "text": "only data"}, {
+                    "structuredContent": {"type": "text", "text": "only data"}}),
+                ([Text("a"), {"b": None}, None, "c"], {"content": [
+                    {"text": "a"}, {"text": '{"b": null}'}, {"text": "null"},
+                    {"text": "c"}]})]):
+            server.add_tool(lambda value=value: value, name="give%d" % n,
+                            input_schema={"type": "object"})
+            for era in "legacy", "modern":
+                with self.subTest(value=value, era=era):
+                    play(server, """
+                        > 1 tools/call {"name": "give%d"}
+                        < 1 %s
+                        """ % (n, json.dumps(expected)), era=era)
+
+    def test_any_callable_can_be_decorated(self):
+        """Its name is that of the function, or of the class of an object."""
+        class Plane:
+            def fly(self, hours: int):
+                return hours
+
+            @staticmethod
+            def land(hours: int):
+                return hours
+
+            def __call__(self, hours: int):
+                return hours
+
+        server, plane = Server("s"), Plane()
+        for fn in plane.fly, Plane.__dict__["land"], functools.partial(plane):
+            self.assertIs(server.tool(fn), fn)
+        with Client(server) as client:
+            for name in "fly", "land", "Plane":
+                self.assertEqual(client.call_tool(name, {"hours": 2}).data, 2)
+        for no_function, decorate in itertools.product(
+                (classmethod(Plane.fly), 3, b"name"), (
+                    server.tool, server.prompt, server.resource, server.method)):
+            with self.subTest(no_function, decorate=decorate), \
+                    self.assertRaises(TypeError):
+                decorate(no_function)
+
+    def test_everything_declared_about_a_tool_is_listed(self):
+        server = Server("s")
+        server.add_tool(
+            lambda **arguments: arguments, name="n", title="T", description="D",
+            annotations={"readOnlyHint": True}, icons=[{"src": "data:,"}],
+            meta={"k": "v"}, output_schema={"type": "object"},
+            input_schema={"type": "object", "properties": {"x": {"type": "string"}}})
+        play(server, """
+            > 1 tools/list
+            <= 1 {"tools": [{"name": "n", "title": "T", "description": "D",
+                "annotations": {"readOnlyHint": true}, "icons": [{"src": "data:,"}],
+                "_meta": {"k": "v"}, "inputSchema": {"type": "object", "properties":
+                {"x": {"type": "string"}}}, "outputSchema": {"type": "object"}}]}
+            """, era="legacy")
+
+
+class Test10Lists(unittest.TestCase):
+    """Pagination, resources, prompts and completion."""
+
+    @both_eras
+    def test_every_list_has_pages(self, era):
+        """A full last page has no cursor."""
+        server = Server("s", page_size=2)
+        for n in range(4):
+            server.add_tool(lambda: None, name="t%d" % n)
+            server.add_prompt(lambda: "", name="p%d" % n)
+            server.add_resource("r://%d" % n, lambda: "")
+            server.add_resource("r://%d/{x}" % n, lambda x: "")
+        for method, kind, key, text in (
+                ("tools/list", "tools", "name", "t%d"),
+                ("prompts/list", "prompts", "name", "p%d"),
+                ("resources/list", "resources", "uri", "r://%d"),
+                ("resources/templates/list", "resourceTemplates", "uriTemplate",
+                 "r://%d/{x}")):
+            with self.subTest(method), wire(server) as client:
+                cursor = play(client, '> 1 %s\n< 1 {"%s": [{"%s": "%s"}, '
+                              '{"%s": "%s"}], "nextCursor": "$next"}' % (
+                                  method, kind, key, text % 0, key, text % 1), era)
+                last = client.ask('2 %s {"cursor": %s}' % (
+                    method, json.dumps(cursor["next"])), era)["result"]
+                self.assertEqual(names(last[kind], key), [text % 2, text % 3])
+                self.assertNotIn("nextCursor", last)
+
+    @clause("2025-11-25/server/utilities/pagination",
+            "Invalid cursors **SHOULD** result in an error with code -32602 (Invalid "
+            "params).")
+    @both_eras
+    def test_an_invalid_cursor_is_an_error(self, era):
+        server = Server("s", page_size=1)
+        for name in "ab":
+            server.add_tool(lambda: None, name=name)
+            server.add_resource("r://" + name, lambda: "")
+        play(server, """
+            > 1 tools/list
+            < 1 {"nextCursor": "$tools"}
+            # a cursor that no list has given, or only another one
+            > 2 resources/list {"cursor": "$tools"}
+            < 2 -32602 "cursor" {"field": "cursor", "issue": "..."}
+            > 3 tools/list {"cursor": "é\\ud800"}
+            < 3 -32602 "cursor"
+            > 4 tools/list {"cursor": ""}
+            < 4 -32602 "cursor"
+            # of an entry that is there no longer, and cannot be called either
+            ! remove
+            <L notifications/tools/list_changed
+            > 5 tools/list {"cursor": "$tools"}
+            < 5 -32602 "cursor"
+            > 6 tools/call {"name": "a"}
+            < 6 -32602 {"name": "a"}
+            """, era=era, remove=lambda: server.remove_tool("a"))
+
+    def test_a_cursor_survives_changes(self):
+        """No entry is doubled or left out, because the cursor is no position; a tool
+        that is added again keeps its place, which is reported, once for each kind."""
+        server = Server("s", page_size=2)
+        for n in range(6):
+            server.add_tool(lambda: None, name="t%d" % n)
+
+        def change():
+            server.remove_tool("t0")
+            server.remove_tool("t4")
+            for name in "t2", "t6", "t1":
+                server.add_tool(lambda: None, name=name, title="new")
+            server.add_prompt(lambda: "", name="t2")
+
+        with quiet() as stderr:
+            play(server, """
+                > 1 tools/list
+                < 1 {"tools": [{"name": "t0"}, {"name": "t1"}], "nextCursor": "$next"}
+                ! change
+                > 2 tools/list {"cursor": "$next"}
+                < 2 {"tools": [{"name": "t2", "title": "new"}, {"name": "t3"}],
+                    "nextCursor": "$next2"}
+                > 3 tools/list {"cursor": "$next2"}
+                < 3 {"tools": [{"name": "t5"}, {"name": "t6"}]}
+                """, era="modern", change=change)
+        self.assertEqual(re.findall("(..) is already registered", stderr.getvalue()),
+                         ["t2", "t1"])
+
+    @both_eras
+    def test_resources(self, era):
+        server = Server("s")
+        server.resource("r://text", mime_type="text/markdown", title="T", size=5)(
+            lambda: "# hi\n")
+
+        def fails():
+            return 1 / 0
+
+        server.add_resource("r://fails", fails, name=None)
+
+        @server.resource("r://{city}/now")
+        def now(city: str) -> str:
+            return "now in " + city
+
+        with quiet():
+            play(server, """
+                > 1 resources/list
+                < 1 {"resources": [{"uri": "r://text", "mimeType": "text/markdown",
+                    "title": "T", "size": 5}, {"uri": "r://fails", "name": "fails"}]}
+                > 2 resources/templates/list
+                < 2 {"resourceTemplates": [{"uriTemplate": "r://{city}/now", "name":
+                    "now"}]}
+                > 3 resources/read {"uri": "r://text"}
+                < 3 {"contents": [{"uri": "r://text", "mimeType": "text/markdown",
+                    "text": "# hi\\n"}]}
+                > 4 resources/read {"uri": "r://New%20York/now"}
+                < 4 {"contents": [{"uri": "r://New%20York/now", "text": "now in New
+                    York"}]}
+                > 5 resources/read {"uri": "r://nothing"}
+                <L 5 -32002 {"uri": "r://nothing"}
+                <M 5 -32602 {"uri": "r://nothing"}
+                > 6 resources/read {"uri": "r://fails"}
+                < 6 -32603
+                """, era=era)
+
+    def test_what_cannot_work_is_told_when_it_is_made(self):
+        for make, text in (
+                (lambda: Server("s").add_resource("no address", lambda: ""), "scheme"),
+                (lambda: Server("s", state_secret=b"swordfish"), "16 bytes"),
+                (lambda: Message("system", "hi"), "role"),
+                (lambda: Message(None, "hi"), "role"),
+                (lambda: McpError("oops", "no"), "an error code must be an int")):
+            with self.subTest(text), self.assertRaisesRegex(
+                    (ValueError, TypeError), text):
+                make()
+
+    @both_eras
+    def test_prompts(self, era):
+        server = Server("s")
+
+        @server.prompt(title="R")
+        def review(code: str, language: str = "python") -> list:
+            "Review code."
+            return ["Review this " + language, Message("assistant", Text(code)),
+                    {"role": "assistant", "content": "hi"}]
+
+        play(server, """
+            > 1 prompts/list
+            < 1 {"prompts": [{"name": "review", "title": "R", "description": "Review
+                code.", "arguments": [{"name": "code", "required": true}, {"name":
+                "language", "required": false}]}]}
+            > 2 prompts/get {"name": "review", "arguments": {"code": "1+1"}}
+            < 2 {"messages": [
+                {"role": "user", "content": {"text": "Review this python"}},
+                {"role": "assistant", "content": {"type": "text", "text": "1+1"}},
+                {"role": "assistant", "content": {"type": "text", "text": "hi"}}]}
+            """, era=era)
+
+    @clause("2025-11-25/server/utilities/completion", "Maximum 100 items per response")
+    @both_eras
+    def test_completion(self, era):
+        """Of the template that is named, not of one whose URIs match its text."""
+        server = Server("s")
+        server.add_prompt(lambda language: "", name="review")
+        server.resource("r://{city}")(lambda city: "")
+        server.resource("r://{city}-{day}")(lambda city, day: "")
+
+        @server.completion("review", "language")
+        def languages(value: str):
+            return [value + str(n) for n in range(250)]
+
+        @server.completion("review", "author")
+        def authors(value):
+            return {"values": ["Ada"], "total": 50, "hasMore": True}
+
+        @server.completion("r://{city}-{day}", "day")
+        def days(value: str, context: dict):
+            return (context["city"],)
+
+        names = play(server, """
+            > 1 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
+                "argument": {"name": "language", "value": "py"}}
+            < 1 {"completion": {"values": "$values", "total": 250, "hasMore": true}}
+            > 2 completion/complete {"ref": {"type": "ref/resource", "uri":
+                "r://{city}-{day}"}, "argument": {"name": "day", "value": ""},
+                "context": {"arguments": {"city": "Oslo"}}}
+            < 2 {"completion": {"values": ["Oslo"], "total": 1, "hasMore": false}}
+            > 3 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
+                "argument": {"name": "author", "value": ""}}
+            < 3 {"completion": {"values": ["Ada"], "total": 50, "hasMore": true}}
+            > 4 completion/complete {"ref": {"type": "review", "name": "review"},
+                "argument": {"name": "author", "value": ""}}
+            < 4 -32602 "ref.type"
+            """, era=era)
+        self.assertEqual(names["values"], ["py%d" % n for n in range(100)])
+
+
+def host_thread(test):
+    """A host's thread, which ends with the test, and its ``run_handler``."""
+    jobs = queue.Queue()
+    thread = threading.Thread(target=lambda: [job() for job in iter(jobs.get, None)])
+    thread.start()
+    test.addCleanup(thread.join)
+    test.addCleanup(jobs.put, None)
+    return thread, jobs.put
+
+
+def serve_one_call(server, **options):
+    """Serve one stateless call of `tool` over finite streams; return its text."""
+    request, written = message('1 modern tools/call {"name": "tool"}'), io.BytesIO()
+    server.serve(io.BytesIO(json.dumps(request).encode() + b"\n"), written, **options)
+    return json.loads(written.getvalue())["result"]["content"][0]["text"]
+
+
+class Test10AsyncHandlers(unittest.TestCase):
+    """`async def` handlers of a server share one event loop."""
+
+    def test_all_calls_to_a_server_run_on_one_event_loop(self):
+        """Those on another connection too.  A server that is served again has a new
+        one."""
+        loops = []
+
+        async def note() -> str:
+            loops.append(asyncio.get_running_loop())
+            return threading.current_thread().name
+
+        first, second = Server("a"), Server("b")
+        for server in first, second:
+            server.tool(note)
+        with Client(first) as client, Client(first) as other, Client(second) as third:
+            for caller in client, client, other, third:
+                self.assertEqual(caller.call_tool("note").text, "mcp event loop")
+        self.assertEqual([loops.index(loop) for loop in loops], [0, 0, 0, 3])
+        self.assertEqual([loop.is_closed() for loop in loops], [True] * 4)
+        with Client(first) as client:
+            client.call_tool("note")
+        self.assertNotIn(loops[-1], loops[:-1])
+
+    def test_a_worker_waits_for_the_coroutine(self):
+        """Fails if a coroutine gives its worker back while it waits, so that more than
+        `max_workers` run at once."""
+        server, running, most = Server("s", max_workers=2), [], []
+        release = gate("release")
+
+        @server.tool
+        async def hold():
+            running.append(1)
+            most.append(len(running))
+            await asyncio.get_running_loop().run_in_executor(None, release.wait)
+            running.pop()
+
+        play(server, """
+            > 1 tools/call {"name": "hold"}
+            > 2 tools/call {"name": "hold"}
+            > 3 tools/call {"name": "hold"}
+            ! two_run
+            < fence
+            ! release
+            <* 1 {"isError": false}
+            <* 2 {"isError": false}
+            <* 3 {"isError": false}
+            """, era="legacy", release=release.set,
+             two_run=lambda: wait_until(lambda: len(most) == 2))
+        self.assertEqual((len(most), max(most)), (3, 2))
+
+    def test_subprocesses_and_timeouts_work_in_a_handler(self):
+        server = Server("s")
+
+        @server.tool
+        async def work() -> str:
+            child = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", "-c", "print(5)",
+                stdout=asyncio.subprocess.PIPE)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.sleep(60), 0.001)
+            return (await child.communicate())[0].decode().strip()
+
+        with Client(server) as client:
+            self.assertEqual(client.call_tool("work").text, "5")
+
+    def test_sys_exit_in_a_coroutine_ends_no_other_handler(self):
+        server = Server("s")
+
+        @server.tool
+        async def leave():
+            async def leave_in_a_task():
+                sys.exit(3)
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+            asyncio.ensure_future(leave_in_a_task())
+            await asyncio.sleep(0.001)
+            sys.exit(4)
+
+        @server.tool
+        async def stay() -> str:
+            return "here"
+
+        with quiet(), Client(server) as client:
+            self.assertIn("SystemExit", client.call_tool(
+                "leave", raise_on_error=False).text)
+            self.assertEqual(client.call_tool("stay").text, "here")
+
+    @both_eras
+    def test_a_handler_that_awaits_an_answer_blocks_no_other(self, era):
+        """Fails (by hanging) if the event loop blocks until the user has answered."""
+        server = Server("s")
+
+        @server.tool
+        async def ask(ctx: Context) -> str:
+            if ctx.protocol_version == MODERN:
+                first = await ctx.elicit("One?", str)
+                second = await ctx.elicit("Two?", int)
+            else:
+                first, second = await asyncio.gather(
+                    ctx.elicit("One?", str, key="one"),
+                    ctx.elicit("Two?", int, key="two"))
+            return f"{first.data} {second.data}"
+
+        @server.tool
+        async def overtake(ctx: Context) -> str:
+            await ctx.wait(0.001)
+            return "overtaken"
+
+        def answer(message, schema, params):
+            if message == "One?":
+                self.assertEqual(other.call_tool("overtake").text, "overtaken")
+            return {"value": {"One?": "x", "Two?": 2}[message]}
+
+        with Client(server, mode=era) as other, Client(
+                server, mode=era, elicitation_handler=answer) as client:
+            self.assertEqual(client.call_tool("ask").text, "x 2")
+
+    @unittest.skipUnless(hasattr(asyncio, "TaskGroup"), "before Python 3.11")
+    def test_a_task_group_may_ask(self):
+        """Fails (an internal error) if only a bare Unwind is known."""
+        server = Server("s")
+
+        @server.tool
+        async def ask(ctx: Context) -> str:
+            async with asyncio.TaskGroup() as group:
+                answer = group.create_task(ctx.elicit("?", str))
+            return answer.result().data
+
+        with Client(server, elicitation_handler=lambda *_: {"value": "x"}) as client:
+            self.assertEqual(client.call_tool("ask").text, "x")
+
+    def test_notifications_are_sent_whether_or_not_they_are_awaited(self):
+        server, steps, logs = Server("s"), [], []
+
+        @server.tool
+        async def work(ctx: Context):
+            ctx.report_progress(1)
+            await ctx.report_progress(2)
+            ctx.info("one")
+            await ctx.log("info", "two")
+            await ctx.notify("notifications/x")
+            ctx.info("three")
+
+        with Client(server, mode=LATEST, log_handler=lambda p: logs.append(p["data"]),
+                    progress_handler=lambda *step: steps.append(step[0])) as client:
+            client.call_tool("work")
+            wait_until(lambda: len(logs) == 3)
+        self.assertEqual((steps, logs), ([1, 2], ["one", "two", "three"]))
+
+
+@unittest.skipUnless(sqlite3, "this Python has no sqlite3")
+class Test10Unthreaded(unittest.TestCase):
+    """`threaded=False`: all handlers run on the thread that serves; under
+    `Client(server)` on the thread that waits for a result."""
+
+    def bank(self):
+        """A server whose handlers all use one sqlite3 connection, which refuses every
+        thread but the one that has opened it."""
+        server = Server("bank", threaded=False)
+        rows, server.heard = sqlite3.connect(":memory:"), []
+        self.addCleanup(rows.close)
+        rows.execute("create table rows (n)")
+
+        @server.tool
+        def add(n: int) -> int:
+            return rows.execute("insert into rows values (?)", [n]).lastrowid
+
+        @server.tool
+        def deposit(ctx: Context) -> int:
+            n = ctx.elicit("How much?", int).data
+            return ctx.once("add", lambda: add(n))
+
+        @server.tool
+        async def deposit_later(ctx: Context) -> int:
+            async def add_later():
+                await asyncio.sleep(0.001)
+                return add(n)
+
+            n = (await ctx.elicit("How much?", int)).data
+            await ctx.read_resource("bank://total")
+            return await ctx.once("add", add_later)
+
+        @server.resource("bank://total")
+        def total() -> str:
+            return str(rows.execute("select sum(n) from rows").fetchone()[0])
+
+        server.prompt(name="report")(lambda: "Report " + total())
+        server.completion("report", "n")(lambda value: [total()])
+        server.method("acme/total")(lambda: total())
+        server.method("notifications/acme")(lambda: server.heard.append(total()))
+        server.middleware(lambda ctx, method, params, call_next: (
+            rows.execute("select 1") and call_next(ctx, method, params)))
+        return server
+
+    @both_eras
+    def test_a_client_of_the_server_needs_nothing_else(self, era):
+        """Fails if one of the handlers runs on another thread, or if `threaded` is not
+        the default of Client(server)."""
+        server = self.bank()
+        with Client(server, mode=era, timeout=PATIENCE,
+                    elicitation_handler=lambda *_: {"value": 3}) as client:
+            self.assertEqual(client.call_tool("add", {"n": 1}).data, 1)
+            self.assertEqual(client.call_tool("deposit").data, 2)
+            self.assertEqual(client.call_tool("deposit_later").data, 3)
+            submitted = client.submit_tool("add", {"n": 4})
+            self.assertEqual(submitted.result(PATIENCE).data, 4)
+            self.assertEqual(client.read_resource("bank://total")[0].text, "11")
+            self.assertEqual(client.get_prompt("report")["messages"][0]["content"],
+                             {"type": "text", "text": "Report 11"})
+            self.assertEqual(client.complete("report", "n", "")["values"], ["11"])
+            client.notify("notifications/acme")
+            self.assertEqual(client.request("acme/total")["result"], "11")
+            self.assertEqual(server.heard, ["11"])
+
+    def test_a_lifespan_is_entered_and_left_on_the_thread_of_the_client(self):
+        opened = []
+
+        def plain(server):
+            with contextlib.closing(sqlite3.connect(":memory:")) as rows:
+                opened.append(rows)
+                yield rows
+                rows.execute("select 1")
+
+        async def awaited(server):
+            for rows in plain(server):
+                await asyncio.sleep(0)
+                yield rows
+                await asyncio.sleep(0)
+
+        for manager, lifespan in ((contextlib.contextmanager, plain),
+                                  (contextlib.asynccontextmanager, awaited)):
+            server = Server("s", threaded=False, lifespan=manager(lifespan))
+
+            @server.tool
+            def one(ctx: Context) -> int:
+                return ctx.lifespan_context.execute("select 1").fetchone()[0]
+
+            with self.subTest(lifespan.__name__):
+                with Client(server, timeout=PATIENCE) as client:
+                    self.assertEqual(client.call_tool("one").data, 1)
+                with self.assertRaisesRegex(sqlite3.ProgrammingError, "closed"):
+                    opened.pop().execute("select 1")
+
+    def test_it_is_the_default_of_serve_which_may_say_otherwise(self):
+        here = threading.current_thread().name
+        for default, given, runs_here in (
+                (False, {}, True), (False, {"threaded": True}, False),
+                (True, {"threaded": False}, True)):
+            server = Server("s", threaded=default)
+            server.add_tool(lambda: threading.current_thread().name, name="tool")
+            self.assertEqual(serve_one_call(server, **given) == here, runs_here)
+
+    @both_eras
+    def test_a_failing_handler_does_not_end_the_client(self, era):
+        server = Server("s", threaded=False)
+        server.tool(lambda: 1 / 0, name="fail")
+        server.tool(lambda: sys.exit(3), name="leave")
+        with quiet(), Client(server, mode=era, timeout=PATIENCE) as client:
+            for tool in "fail", "leave", "fail":
+                self.assertTrue(client.call_tool(tool, raise_on_error=False).is_error)
+            self.assertEqual(len(client.list_tools()), 2)
+
+
+class Test10AsyncSteps(unittest.TestCase):
+    """An `async def` handler awaits steps, resources and answers wherever it runs."""
+
+    def check(self, era, **options):
+        server = Server("s", **options)
+
+        @server.resource("s://x")
+        async def later() -> str:
+            await asyncio.sleep(0)
+            return "later"
+
+        server.resource("s://y")(lambda: "now")
+
+        @server.tool
+        async def work(ctx: Context) -> str:
+            async def step():
+                await asyncio.sleep(0)
+                return "step"
+
+            steps = [await ctx.once("async", step),
+                     await ctx.once("def", lambda: "def"),
+                     (await ctx.read_resource("s://x"))[0].text,
+                     (await ctx.read_resource("s://y"))[0].text]
+            await ctx.report_progress(1)
+            await ctx.wait(0.001)
+            answer = await ctx.elicit("Sure?", bool, key="q")
+            return " ".join([*steps, str(answer.data)])
+
+        yes = '{"action": "accept", "content": {"value": true}}'
+        play(server, """
+            > 1 tools/call {"name": "work"}
+            < $q elicitation/create {"message": "Sure?"}
+            > $q %s
+            < 1 {"content": [{"text": "step def later now True"}]}
+            """ % yes if era == "legacy" else """
+            > 1 tools/call {"name": "work"}
+            < 1 {"resultType": "input_required", "requestState": "$s"}
+            > 2 tools/call {"name": "work", "requestState": "$s", "inputResponses":
+                {"q": %s}}
+            < 2 {"content": [{"text": "step def later now True"}]}
+            """ % yes, era=era)
+
+    @both_eras
+    def test_wherever_it_runs(self, era):
+        """Fails (no response) if the thread that awaits wants to run the loop too."""
+        _, run_handler = host_thread(self)
+        for options in {}, {"threaded": False}, {"run_handler": run_handler}:
+            with self.subTest(**options):
+                self.check(era, **options)
+
+    @both_eras
+    def test_without_threads(self, era):
+        """Fails if whatever needs a thread has none to run on.  Looks inside."""
+        with mock.patch.object(mcp_min, "start_thread", lambda *_: False):
+            for threaded in True, False:
+                self.check(era, threaded=threaded)
+
+    def test_all_handlers_of_a_host_run_on_its_thread(self):
+        """Coroutines and the lifespan on one event loop there; a plain one may read a
+        resource.  Fails (by a timeout) if the thread waits for itself."""
+        host, run_handler = host_thread(self)
+        loops, threads = [], queue.Queue()
+
+        @contextlib.asynccontextmanager
+        async def lifespan(server):
+            loops.append(asyncio.get_running_loop())
+            yield
+            loops.append(asyncio.get_running_loop())
+
+        server = Server("s", run_handler=run_handler, lifespan=lifespan)
+        server.resource("s://x")(lambda: threading.current_thread().name)
+        server.method("notifications/acme")(
+            lambda: threads.put(threading.current_thread()))
+
+        @server.tool
+        def read(ctx: Context) -> str:
+            return ctx.read_resource("s://x")[0].text
+
+        @server.tool
+        async def where() -> str:
+            loops.append(asyncio.get_running_loop())
+            await asyncio.sleep(0.001)
+            return threading.current_thread().name
+
+        with Client(server, timeout=PATIENCE) as client:
+            calls = [client.submit_tool(name) for name in ("read", "where", "where")]
+            for call in calls:
+                self.assertEqual(call.result().text, host.name)
+            client.notify("notifications/acme")
+            self.assertIs(threads.get(timeout=PATIENCE), host)
+        wait_until(lambda: len(loops) == 4 and loops[0].is_closed())
+        self.assertEqual(len(set(loops)), 1)
+
+
+LIFESPAN_SERVER = textwrap.dedent("""
+    import asyncio, contextlib
+    @contextlib.asynccontextmanager
+    async def lifespan(server):
+        print("enter", flush=True)
+        yield {"loop": asyncio.get_running_loop()}
+        await asyncio.sleep(0.001)
+        print("leave", flush=True)
+    server = Server("s", lifespan=lifespan)
+    @server.tool
+    async def same(ctx: Context) -> bool:
+        return ctx.lifespan_context["loop"] is asyncio.get_running_loop()
+    """)
+
+
+class Test10Decorated(unittest.TestCase):
+    """Tools inside of decorators, and servers with two kinds of connections."""
+
+    def test_a_decorator_may_wait_for_an_async_tool_or_raise(self):
+        """Fails if what `wraps` an `async def` is taken for one, or runs twice."""
+        calls, server = [], Server("s")
+
+        async def tool():
+            return "done"
+
+        @functools.wraps(tool)
+        def wait():
+            return asyncio.run(tool())
+
+        @functools.wraps(tool)
+        def fail():
+            calls.append(1)
+            raise OSError("no luck")
+
+        server.add_tool(wait, name="wait")
+        server.add_tool(fail, name="fail")
+        with Client(server) as client, quiet():
+            self.assertEqual(client.call_tool("wait").text, "done")
+            result = client.call_tool("fail", raise_on_error=False)
+        self.assertEqual((result.text, calls), ("OSError: no luck", [1]))
+
+    def test_an_unthreaded_connection_does_not_change_the_others(self):
+        """Fails if both want to run the one event loop, or if a server that has served
+        without threads stays so."""
+        server = Server("s")
+
+        @server.tool
+        async def tool():
+            await asyncio.sleep(0)
+            return threading.current_thread().name
+
+        for _ in range(2):
+            with Client(server) as client:
+                self.assertEqual(client.call_tool("tool").text, "mcp event loop")
+                self.assertEqual(serve_one_call(server, threaded=False),
+                                 "mcp event loop")
+                self.assertEqual(client.call_tool("tool").text, "mcp event loop")
+            self.assertEqual(serve_one_call(server, threaded=False),
+                             threading.current_thread().name)
+
+
+class Test10Diagnostics(unittest.TestCase):
+    """What a server reports about mistakes, on stderr or in an error message."""
+
+    def line_of(self, text):
+        """Where a report says that the line of this file is."""
+        with open(__file__, encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+        return "test_mcp_min.py:%d" % (1 + lines.index(text))
+
+    def test_a_handler_that_ignores_its_cancellation_is_reported_once(self):
+        """Where it waits: neither inside of `threading` nor at the line of the handler
+        that led there."""
+        server, started, release = Server("s"), queue.Queue(), threading.Event()
+        self.addCleanup(release.set)
+
+        def wait_for_it():
+            started.put(1)
+            release.wait()  # the line that the report names
+
+        @server.tool
+        def spin():
+            wait_for_it()
+
+        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.5), (
+                quiet()) as stderr, Client(server) as client:
+            calls = [client.submit_tool("spin") for _ in range(2)]
+            for _ in calls:
+                started.get(timeout=PATIENCE)
+            for call in calls:
+                call.cancel()
+            wait_until(lambda: stderr.getvalue().count("still at") == 2)
+            release.set()
+        reports = stderr.getvalue().splitlines()
+        line = self.line_of("release.wait()  # the line that the report names")
+        self.assertEqual(len(reports), 2)
+        for report in reports:
+            self.assertRegex(report, "spin was cancelled .*%s$" % line)
+
+    def test_a_coroutine_that_blocks_the_event_loop_is_named_once(self):
+        """While it blocks.  The report on another server is the fence: by then a second
+        one on the first would have come."""
+        first, second, release = Server("s"), Server("t"), threading.Event()
+        self.addCleanup(release.set)
+
+        @first.tool
+        async def block():
+            release.wait()  # the line that blocks
+
+        @second.tool
+        async def fence():
+            release.wait()  # the line of the fence
+
+        def count(text):
+            return stderr.getvalue().count(
+                self.line_of("release.wait()  # the line " + text))
+
+        with mock.patch.object(mcp_min, "BLOCKED_SECONDS", 0.3), quiet() as stderr, (
+                Client(first)) as client, Client(second) as other:
+            calls = [client.submit_tool("block"), client.submit_tool("block")]
+            wait_until(lambda: count("that blocks"))
+            calls.append(other.submit_tool("fence"))
+            wait_until(lambda: count("of the fence"))
+            release.set()
+            for call in calls:
+                call.result(PATIENCE)
+        self.assertEqual((count("that blocks"), count("of the fence")), (1, 1))
+        self.assertIn("blocks the event loop", stderr.getvalue())
+
+    def test_a_traceback_shows_no_frame_of_the_library(self):
+        """An error that a tool reports on purpose has none."""
+        server = Server("s")
+
+        @server.tool
+        def fail(error: str):
+            raise {"bug": ValueError, "told": ToolError}[error]("broken")
+
+        with quiet() as stderr, Client(server) as client:
+            for error in "bug", "told":
+                client.call_tool("fail", {"error": error}, raise_on_error=False)
+        self.assertNotIn('File "' + mcp_min.__file__, stderr.getvalue())
+        self.assertEqual(stderr.getvalue().count("in fail\n"), 1)
+
+    def test_pydoc_shows_no_addresses(self):
+        import pydoc
+        text = pydoc.plain(pydoc.render_doc(mcp_min))
+        self.assertEqual(re.findall(".* at 0x.*", text), [])
+
+
+class Test10Output(unittest.TestCase):
+    """What the program prints while it serves, and where the messages go."""
+
+    def test_what_a_tool_prints_is_on_stderr_at_once(self):
+        """Without `flush`.  Fails if it stays in a buffer until the server ends."""
+        with process("""
+                server, go = Server("s"), threading.Event()
+
+                @server.tool
+                def talk():
+                    print("printed")
+                    go.wait()
+
+                server.tool(go.set, name="go")
+                server.run()
+                """) as server:
+            server.say('1 tools/call {"name": "talk"}', "modern")
+            wait_until(lambda: server.stderr == "printed\n", "the line")
+            play(server, """
+                > 2 tools/call {"name": "go"}
+                <* 1 {"isError": false}
+                <* 2 {"isError": false}
+                > 3 server/discover
+                < 3 {}
+                > EOF
+                """, era="modern")
+
+    def test_a_program_may_have_moved_stdout_aside(self):
+        """By `dup2`, as programs do that load noisy libraries: messages go to
+        `sys.stdout`, not to descriptor 1, and both are as before at the end."""
+        with process("""
+                moved = os.dup(1)
+                os.dup2(2, 1)
+                sys.stdout = os.fdopen(moved, "w")
+                os.write(1, b"noise 1\\n")
+                server = Server("s")
+
+                @server.tool
+                def talk():
+                    print("printed")
+                    os.write(1, b"noise 2\\n")
+
+                server.run()
+                os.write(1, b"noise 3\\n")
+                print('{"jsonrpc": "2.0", "method": "after"}')
+                sys.stdout.flush()
+                """) as server:
+            response = server.ask('1 tools/call {"name": "talk"}', "modern")
+            self.assertIs(response["result"]["isError"], False)
+            self.assertEqual([end["method"] for end in server.hang_up()], ["after"])
+            self.assertEqual((server.exit(), server.stderr),
+                             (0, "noise 1\nprinted\nnoise 2\nnoise 3\n"))
+
+
+class Test10Lifespan(unittest.TestCase):
+    """The lifespan: a context manager that is open as long as the server runs."""
+
+    @UNIX
+    def test_it_is_left_at_the_end_of_input_and_on_a_signal(self):
+        for end, status in (
+                (lambda server: server.hang_up(), 0),
+                (lambda server: server.child.terminate(), 143),
+                (lambda server: server.child.send_signal(signal.SIGINT), 130)):
+            with self.subTest(status), process(
+                    LIFESPAN_SERVER + "server.run()", "-I") as server:
+                play(server, """
+                    > handshake
+                    > 1 tools/call {"name": "same"}
+                    < 1 {"structuredContent": {"result": true}}
+                    """)
+                end(server)
+                self.assertEqual(server.exit(), status)
+                self.assertEqual(server.stderr.split(), ["enter", "leave"])
+
+    def test_it_is_entered_once_for_all_connections(self):
+        events = []
+
+        @contextlib.contextmanager
+        def lifespan(server):
+            events.append("enter")
+            yield 5
+            events.append("leave")
+
+        server = Server("s", lifespan=lifespan)
+
+        @server.tool
+        def value(ctx: Context) -> int:
+            events.append("call")
+            return ctx.lifespan_context
+
+        with Client(server) as client, Client(server) as other:
+            self.assertEqual(client.call_tool("value").data, 5)
+            self.assertEqual(other.call_tool("value").data, 5)
+        wait_until(lambda: events == ["enter", "call", "call", "leave"])
+
+    def test_an_error_in_it_ends_the_server(self):
+        """So does one that does not end in time."""
+        @contextlib.asynccontextmanager
+        async def fails_first(server):
+            yield 1 / 0
+
+        @contextlib.asynccontextmanager
+        async def fails_last(server):
+            yield 0
+            await asyncio.sleep(1 / 0)
+
+        @contextlib.asynccontextmanager
+        async def endless(server):
+            yield
+            await asyncio.sleep(600)
+
+        for lifespan, error in ((fails_first, ZeroDivisionError),
+                                (fails_last, ZeroDivisionError),
+                                (endless, asyncio.TimeoutError)):
+            with self.subTest(lifespan.__name__), mock.patch.object(
+                    mcp_min, "LIFESPAN_SECONDS", 0.01 if lifespan is endless else 10), (
+                    quiet()), self.assertRaises(error):
+                Server("s", lifespan=lifespan).serve(io.BytesIO(), io.BytesIO())
+
+
+class Test10Extras(unittest.TestCase):
+    """Custom methods, middleware, and the thread that runs a handler."""
+
+    @both_eras
+    def test_middleware_wraps_every_handler(self, era):
+        """If it forgets to return, that is an error which names it."""
+        server = zoo()
+        called = []
+
+        @server.middleware
+        def outer(ctx, method, params, call_next):
+            called.append(method)
+            if params.get("name") == "same":
+                raise McpError(-1, "closed")
+            return call_next(ctx, method, params)
+
+        @server.middleware
+        def forgetful(ctx, method, params, call_next):
+            called.append("inner")
+            result = call_next(ctx, method, params)
+            if params.get("name") != "greet":
+                return result
+
+        with quiet():
+            play(server, """
+                > 1 tools/call {"name": "echo", "arguments": {"text": "x"}}
+                < 1 {"content": [{"text": "x"}]}
+                > 2 tools/call {"name": "same", "arguments": {"value": {}}}
+                < 2 -1 "closed"
+                > 3 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
+                < 3 -32603 "forgetful"
+                """, era=era)
+        self.assertEqual(
+            called, ["tools/call", "inner", "tools/call", "prompts/get", "inner"])
+
+    def test_what_middleware_does_to_a_result_does_not_last(self):
+        server = Server("s")
+        server.add_tool(lambda: 1, name="one")
+
+        @server.middleware
+        def decorate(ctx, method, params, call_next):
+            result = call_next(ctx, method, params)
+            for tool in result.get("tools", ()):
+                tool["description"] = tool.get("description", "") + "!"
+            if "_meta" in result:
+                result["_meta"]["count"] = result["_meta"].get("count", 0) + 1
+            return result
+
+        with Client(server, mode="legacy") as client:
+            for _ in range(2):
+                self.assertEqual(client.list_tools()[0]["description"], "!")
+                self.assertEqual(client.call_tool("one").meta["count"], 1)
+
+    def test_unthreaded_handlers_run_on_the_calling_thread(self):
+        """One after the other; pings, cancellations and answers are read meanwhile."""
+        server, threads = Server("s", threaded=False), []
+        started, release = gate("started"), gate("release")
+
+        @server.tool
+        def hold(ctx: Context):
+            threads.append(threading.current_thread())
+            started.set()
+            release.wait()
 
         @server.tool
         def ask(ctx: Context) -> str:
-            return ctx.elicit("Well?", str, key="k").action
+            threads.append(threading.current_thread())
+            return ctx.elicit("?", str).data
 
-        @server.method("change")
-        def change(params: dict):
-            server.add_tool(lambda: None, name="blink")
-            server.remove_tool("blink")
-            server.notify_resource_updated("zoo://sign")
-            return {}
-        return server
+        with wire(server) as client:
+            play(client, """
+                > 1 tools/call {"name": "hold"}
+                > 2 tools/call {"name": "ask"}
+                ! started
+                > notifications/cancelled {"requestId": 1}
+                < fence
+                ! release
+                < $q elicitation/create {}
+                < fence
+                > $q {"action": "accept", "content": {"value": "yes"}}
+                < 2 {"content": [{"text": "yes"}]}
+                """, era="legacy", started=started.wait, release=release.set)
+            self.assertEqual(threads, [client._serving] * 2)
 
-    def mutated(self, value, rng):
-        """A copy of ``value`` with about one thing changed."""
-        if rng.random() < 0.12:
-            return rng.choice((self.STRINGS, self.VALUES)[rng.random() < 0.5])
-        if isinstance(value, dict):
-            copy = {key: self.mutated(item, rng) if rng.random() < 0.5 else item
-                    for key, item in value.items()}
-            if copy and rng.random() < 0.1:
-                del copy[rng.choice(list(copy))]
-            if rng.random() < 0.1:
-                key = rng.choice(["id", "method", "result", "error", "params", "_meta",
-                                  KEY + "logLevel", "cursor", "requestState", ""])
-                copy[key] = rng.choice(self.VALUES)
-            return copy
-        if isinstance(value, list):
-            return [self.mutated(item, rng) for item in value]
-        return value
+    def test_every_request_of_a_finite_stream_is_answered(self):
+        """Fails if its end cancels the handlers after `drain_seconds`."""
+        server = Server("s", drain_seconds=0.0)
+        server.tool(lambda: time.sleep(0.05), name="slow")
+        requests = "".join(
+            json.dumps(message(f'{n} tools/call {{"name": "slow"}}', True)) + "\n"
+            for n in range(5)).encode()
+        with tempfile.TemporaryFile() as file:
+            file.write(requests)
+            file.seek(0)
+            for reader in io.BytesIO(requests), file:
+                writer = io.BytesIO()
+                server.serve(reader, writer)
+                self.assertEqual(writer.getvalue().count(b'"isError":false'), 5)
 
-    def lines(self, rng):
-        """One session as lines of bytes."""
-        for _ in range(rng.randrange(5, 60)):
-            made = message(rng.choice(self.MESSAGES), modern=rng.random() < 0.4)
-            if "id" in made and rng.random() < 0.8:
-                made["id"] = rng.choice((rng.randrange(30), str(rng.randrange(30))))
-            while rng.random() < 0.5:
-                made = self.mutated(made, rng)
-            if rng.random() < 0.05:
-                made = [made] * rng.randrange(4)
-            sent = json.dumps(made, ensure_ascii=rng.random() < 0.7).encode(
-                "utf-8", "surrogatepass")
-            for _ in range(rng.choice((0, 0, 0, 0, 0, 1, 2))):
-                at = rng.randrange(len(sent) + 1)
-                inserted = rng.choice((b"", b"\xff", b"\0", b"{", b"}", b'"', b"\\",
-                                       b"[" * 300, b"NaN", b"\r", b",", b"7", b" "))
-                sent = sent[:at] + inserted + sent[at + rng.randrange(3):]
-            yield sent.replace(b"\n", b" ") + b"\n"
+    def test_a_handler_that_run_handler_calls_twice_runs_once(self):
+        server, ran = Server("s", run_handler=lambda job: (job(), job())), []
+        server.tool(lambda: ran.append("once"), name="run")
+        play(server, '> 1 tools/call {"name": "run"}\n< 1 {"content": []}', "legacy")
+        self.assertEqual(ran, ["once"])
 
-    def responses_to(self, sent):
-        """(id, certain) of each response to this line; it may be missing if uncertain."""
+    def test_a_wait_without_end_can_be_cancelled(self):
+        server, waiting, ended = Server("s"), gate("waiting"), gate("Cancelled")
+
+        @server.tool
+        def wait(ctx: Context):
+            waiting.set()
+            try:
+                ctx.wait(math.inf)
+            except Cancelled:
+                ended.set()
+
+        play(server, """
+            > 1 tools/call {"name": "wait"}
+            ! waiting
+            > notifications/cancelled {"requestId": 1}
+            ! ended
+            """, era="legacy", waiting=waiting.wait, ended=ended.wait)
+
+    # -- what a handler can do ---------------------------------------------------------
+
+    @clause("2025-11-25/basic/utilities/ping",
+            "Either the client or server can initiate a ping by sending a `ping` "
+            "request.")
+    def test_a_handler_may_ping_its_client(self):
+        server = Server("s")
+
+        @server.tool
+        def plain(ctx: Context, timeout: float = 10) -> str:
+            try:
+                return str(ctx.ping(timeout=timeout))
+            except RequestTimeout:
+                return "gone"
+
+        @server.tool
+        async def later(ctx: Context) -> str:
+            return str(await ctx.ping())
+
+        play(server, """
+            > handshake 2024-11-05
+            > 1 tools/call {"name": "plain"}
+            < $a ping
+            > $a {}
+            < 1 {"content": [{"text": "None"}]}
+            > 2 tools/call {"name": "later"}
+            < $b ping
+            > $b -32601 "no pings here"
+            < 2 -32601 "no pings here"
+            > 3 tools/call {"name": "plain", "arguments": {"timeout": 0.01}}
+            < $c ping
+            < notifications/cancelled {"requestId": "$c"}
+            < 3 {"content": [{"text": "gone"}]}
+            > 4 modern tools/call {"name": "plain"}
+            < 4 -32601
+            """)
+
+    def test_a_notification_of_ones_own(self):
+        """It gets the parameters, or all of them as `params`, and a Context that can
+        send, but neither ask nor report progress; an error in it harms nothing."""
+        server, received = Server("s"), queue.Queue()
+
+        @server.method("notifications/acme/plain")
+        def plain(x: int, ctx: Context):
+            received.put((x, ctx.request_id, ctx.cancelled, ctx.meta))
+            ctx.report_progress(1)
+            ctx.notify("notifications/acme/echo", {"x": x})
+
+        @server.method("notifications/acme/later")
+        async def later(params: dict):
+            await asyncio.sleep(0)
+            received.put(params)
+
+        @server.method("notifications/acme/fails")
+        def fails(ctx: Context):
+            for ask in functools.partial(ctx.elicit, "?", str), ctx.ping:
+                received.put(type(raised(ask)))
+            raise ValueError("broken")
+
+        for hello in "", "> handshake", "> 1 modern server/discover\n< 1 {}":
+            with self.subTest(hello), quiet() as stderr, wire(server) as client:
+                play(client, hello + """
+                    > notifications/acme/plain {"x": 1}
+                    < notifications/acme/echo {"x": 1}
+                    > notifications/acme/plain {"x": "not a number"}
+                    > notifications/acme/later {"y": [2]}
+                    > notifications/acme/fails
+                    > notifications/acme/later {"y": 3}
+                    > notifications/acme/unknown {}
+                    """)
+                self.assertEqual([received.get(timeout=PATIENCE) for _ in range(5)], [
+                    (1, None, False, {}), {"y": [2]}, McpError, McpError, {"y": 3}])
+            self.assertIn("ValueError: broken", stderr.getvalue())
+
+    def test_notifications_whose_handlers_are_behind_are_dropped(self):
+        """Fails if they fill memory while a handler runs, threaded or not."""
+        def check(threaded):
+            server, heard, go = Server("s", threaded=threaded), [], gate("go")
+
+            @server.method("notifications/acme")
+            def hear(n: int):
+                go.wait()
+                heard.append(n)
+
+            with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000), (
+                    wire(server)) as client:
+                for n in range(50):
+                    client.say('notifications/acme {"n": %d}' % n)
+                client.fence()
+                go.set()
+                wait_until(lambda: len(heard) > 4)  # so there is room again
+                client.say('notifications/acme {"n": 50}')
+                wait_until(lambda: heard[-1] == 50)
+            self.assertEqual(heard, sorted({*heard}))
+            self.assertLess(len(heard), 15)
+
+        for threaded in True, False:
+            check(threaded)
+
+    def test_the_error_for_an_unknown_option_lists_the_known_ones(self):
+        server = Server("s")
+        for register, known in (
+                (server.add_tool, "title annotations input_schema output_schema"),
+                (server.add_prompt, "name title description icons meta"),
+                (functools.partial(server.add_resource, "s://x"), "mime_type size")):
+            text = str(raised(register, quiet, labels=1)).partition("labels")[2]
+            self.assertLessEqual({*known.split()}, {*re.findall(r"\w+", text)})
+
+
+SIZE = {"type": "object", "required": ["size"],
+        "properties": {"size": {"type": "string", "enum": ["S", "M"]}}}
+
+
+def shop(name="shop", **options):
+    """A server whose handlers ask their client; ``server.done`` lists their effects."""
+    server = Server(name, **options)
+    server.done = []
+
+    @server.tool
+    def order(item: str, ctx: Context, count: int = 1) -> str:
+        ctx.once("bill", lambda: server.done.append("bill") or len(server.done))
+        bill = ctx.once("bill", lambda: server.done.append("another bill"))
+        size = ctx.elicit("Which size?", SIZE, key="size")
+        if size.action != "accept":
+            return "not sold: " + size.action
+        color = ctx.elicit("Which color?", ["red", "blue"], key="color")
+        server.done.append("sold")
+        return "bill %s: %s %s %s" % (bill, size.content["size"], color.data, item)
+
+    @server.tool
+    def survey(ctx: Context) -> dict:
+        return ctx.ask({
+            "roots": {"method": "roots/list", "params": {}},
+            "name": {"method": "elicitation/create", "params": {
+                "mode": "form", "message": "Name?", "requestedSchema": {
+                    "type": "object", "properties": {"name": {"type": "string"}}}}}})
+
+    @server.tool
+    def haiku(ctx: Context) -> str:
+        return ctx.sample("Write one.", max_tokens=20, system_prompt="Be brief.",
+                          key="poem").text
+
+    @server.tool
+    def visit(ctx: Context) -> str:
+        return ctx.elicit_url("Sign in", "https://example.com/login").action
+
+    @server.tool
+    def roots(ctx: Context) -> list:
         try:
-            parsed = json.loads(sent.decode("utf-8"), parse_constant=int)
-        except (ValueError, RecursionError):
-            # A line that is too long or too deep is answered with an id at its start.
-            start = re.match(rb'\s*{\s*"jsonrpc"\s*:\s*"2.0"\s*,\s*"id"\s*:\s*'
-                             rb'("[^"]*"|[^,]*),', sent)
-            with contextlib.suppress(ValueError):
-                yield json.loads(start[1]) if start else None, False
-            return
-        small = len(sent) < 1 << 16 and sent.count(b"[") + sent.count(b"{") < 200
-        for item in parsed if isinstance(parsed, list) else [parsed]:
-            if not isinstance(item, dict):
-                continue
-            response = "method" not in item and ("result" in item or "error" in item)
-            yield item.get("id"), small and item is parsed and not response
-            params = item.get("params")
-            if "ancel" in str(item.get("method")) and isinstance(params, dict):
-                yield from ((cancelled, False) for cancelled in params.values())
+            return [root["uri"] for root in ctx.list_roots()]
+        except Exception:  # noqa: BLE001 - must not catch what unwinds a handler
+            return ["caught by except Exception"]
 
-    def test_mutated_sessions(self):
-        seed = int(os.environ.get("MCP_MIN_SEED") or time.time_ns() % 10 ** 9)
-        end = time.monotonic() + float(os.environ.get("MCP_MIN_FUZZ") or 0.4)
-        rng, sent, sessions = random.Random(seed), 0, 0
+    @server.prompt
+    def letter(ctx: Context) -> str:
+        return "Dear " + ctx.elicit("To whom?", str, key="to").data
+
+    server.resource("shop://door")(lambda: "open")
+    return server
+
+
+OBJECT_OF_OBJECTS = {"type": "object", "properties": {"x": {"type": "object"}}}
+RED = '{"color": {"action": "accept", "content": {"value": "red"}}}'
+MEDIUM = '{"size": {"action": "accept", "content": {"size": "M"}}}'
+ORDER = '"name": "order", "arguments": {"item": "hat", "count": 2}'
+
+
+class Test10Questions(unittest.TestCase):
+    """A handler asks its client: by a request in a session, and without a session by an
+    `InputRequiredResult`, after which the handler is replayed."""
+
+    # -- in a session ------------------------------------------------------------------
+
+    @clause("2025-11-25/client/elicitation", "elicitation/create")
+    def test_in_a_session_the_server_asks_by_request(self):
+        server = shop()
+        play(server, """
+            > 1 tools/call {%s}
+            < $a elicitation/create {"message": "Which size?", "requestedSchema":
+                {"type": "object", "properties": {"size": {"type": "string", "enum":
+                ["S", "M"]}}, "required": ["size"]}}
+            < fence
+            > $a {"action": "accept", "content": {"size": "M"}}
+            < $b elicitation/create {"message": "Which color?", "requestedSchema":
+                {"properties": {"value": {"type": "string", "enum": ["red", "blue"]}}}}
+            > $b {"action": "accept", "content": {"value": "red"}}
+            < 1 {"content": [{"text": "bill 1: M red hat"}]}
+            > 4 tools/call {"name": "visit"}
+            < $e elicitation/create {"mode": "url", "url": "https://example.com/login",
+                "message": "Sign in", "elicitationId": "..."}
+            > $e {"action": "decline"}
+            < 4 {"content": [{"text": "decline"}]}
+            > 5 tools/call {"name": "survey"}
+            <* $h roots/list
+            <* $i elicitation/create {"message": "Name?"}
+            > $i {"action": "accept", "content": {"name": "Ada"}}
+            > $i {"action": "accept", "content": {"name": "Mallory"}}
+            > $h {"roots": []}
+            < 5 {"structuredContent": {"roots": {"roots": []}, "name": {"action":
+                "accept", "content": {"name": "Ada"}}}}
+            """ % ORDER, era="legacy")
+        self.assertEqual(server.done, ["bill", "sold"])
+
+    @clause("2025-11-25/basic/lifecycle",
+            "Implementations **SHOULD** establish timeouts for all sent requests")
+    def test_a_question_without_an_answer_times_out(self):
+        server = Server("s", max_workers=1)
+
+        @server.tool
+        def ask(ctx: Context):
+            for question in (
+                    ctx.list_roots, functools.partial(ctx.sample, "?"),
+                    functools.partial(ctx.elicit, "?", str),
+                    functools.partial(ctx.elicit_url, "?", "https://x.io"),
+                    functools.partial(ctx.ask, {"r": {"method": "roots/list"}})):
+                with self.assertRaisesRegex(RequestTimeout, "no response"):
+                    question(timeout=0.01)
+
+        questions = "".join("""
+            < $%d %s
+            < notifications/cancelled {"requestId": "$%d", "reason": "timed out"}
+            """ % (n, method, n) for n, method in enumerate((
+                "roots/list", "sampling/createMessage", "elicitation/create",
+                "elicitation/create", "roots/list")))
+        play(server, '> 1 tools/call {"name": "ask"}\n%s\n< 1 {"isError": false}'
+             % questions, era="legacy")
+
+    @clause("2026-07-28/client/elicitation",
+            "limited to flat objects with primitive properties only")
+    def test_a_form_is_flat(self):
+        """What a form cannot ask for, and what is no URL, is an error before anything
+        is sent."""
+        @dataclasses.dataclass
+        class Good:
+            name: str
+            age: int = 3
+            day: Optional[datetime.date] = None
+            colors: List[Color] = dataclasses.field(default_factory=list)
+
+        titled = [{"const": "a", "title": "A"}]
+        accepted = [
+            Good, bool, ["a", 1], Literal["a", "b"], OBJECT, datetime.datetime,
+            {"type": "object", "properties": {
+                "one": {"type": "string", "oneOf": titled},
+                "some": {"type": "array", "items": {"anyOf": titled}},
+                "mail": {"type": "string", "format": "email"}}}]
+        rejected = [
+            (User, "home: "), (List[str], "value: "), (uuid.UUID, "value: "),
+            (Level, "value: "), (Any, "value: "),
+            (Optional[Union[int, str]], "value: "),
+            ({"type": "object", "properties": {"x": True}}, "x: "),
+            ({"type": "string"}, "object"), ({"type": "object"}, "properties")]
+        server, asked = Server("s"), []
+
+        @server.tool
+        def ask(ctx: Context):
+            for schema in accepted:
+                self.assertEqual(ctx.elicit("?", schema).action, "decline")
+            for schema, error in rejected:
+                with self.assertRaisesRegex(ValueError, error):
+                    ctx.elicit("?", schema)
+            for form in {"type": "string"}, OBJECT_OF_OBJECTS:
+                with self.assertRaisesRegex(ValueError, "object"):
+                    ctx.ask({"q": {"method": "elicitation/create", "params": {
+                        "message": "?", "requestedSchema": form}}})
+            with self.assertRaisesRegex(ValueError, "not a URL: 'no address'"):
+                ctx.elicit_url("?", "no address")
+
+        with quiet(), Client(server, mode=LATEST, elicitation_handler=(
+                lambda *question: asked.append(question))) as client:
+            client.call_tool("ask")
+        self.assertEqual(len(asked), len(accepted))
+
+    def test_errors_declining_and_cancelling_reach_the_handler(self):
+        play(shop(), """
+            > 1 tools/call {%(order)s}
+            < $a elicitation/create {}
+            > $a -32042 "go away"
+            < 1 -32042 "go away"
+            > 2 tools/call {"name": "roots"}
+            < $b roots/list
+            > $b -1 "no"
+            < 2 {"structuredContent": {"result": ["caught by except Exception"]}}
+            > 4 tools/call {%(order)s}
+            < $d elicitation/create {}
+            > $d {"action": "cancel"}
+            < 4 {"content": [{"text": "not sold: cancel"}]}
+            """ % {"order": ORDER}, era="legacy")
+
+    @clause("2025-11-25/basic/lifecycle",
+            "Only use capabilities that were successfully negotiated")
+    def test_a_client_is_asked_only_what_it_declared(self):
+        server = shop()
+        play(server, """
+            > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {}}}
+            < 0 {}
+            > notifications/initialized
+            > 1 tools/call {"name": "haiku"}
+            < 1 -32600 "did not declare, or revision 2025-06-18 does not have: sampling"
+            > 2 tools/call {"name": "roots"}
+            < 2 {"structuredContent": {"result": ["caught by except Exception"]}}
+            > 3 tools/call {"name": "visit"}
+            < 3 -32600 "elicitation"
+            > 4 prompts/get {"name": "letter"}
+            < $a elicitation/create {"message": "To whom?"}
+            > $a {"action": "accept", "content": {"value": "Ada"}}
+            < 4 {}
+            # a revision without elicitation
+            > handshake 2025-03-26
+            > 5 prompts/get {"name": "letter"}
+            < 5 -32600 "elicitation"
+            """)
+
+    def test_cancelling_a_request_releases_the_handler_that_waits_for_its_client(self):
+        server, released = Server("s", max_workers=1), gate("the handler was released")
+
+        @server.tool
+        def ask(ctx: Context):
+            try:
+                ctx.elicit("Well?", str)
+            finally:
+                released.set()
+
+        play(server, """
+            > 1 tools/call {"name": "ask"}
+            < $q elicitation/create {}
+            > notifications/cancelled {"requestId": 1}
+            < notifications/cancelled {"requestId": "$q"}
+            ! released
+            > 2 tools/call {"name": "ask"}
+            < $r elicitation/create {}
+            > $q {"action": "decline"}
+            > $r {"action": "decline"}
+            < 2 {"isError": false}
+            """, era="legacy", released=released.wait)
+
+    def test_a_question_to_a_client_that_has_hung_up_fails_at_once(self):
+        """The final result of a stream shows that the end of input has been read."""
+        server, release = Server("s", drain_seconds=60), gate("release")
+
+        @server.tool
+        def ask(ctx: Context):
+            release.wait()
+            ctx.elicit("Well?", str)
+
         with quiet():
-            while time.monotonic() < end:
-                lines = list(self.lines(random.Random(rng.randrange(10 ** 9))))
-                try:
-                    self.run_session(lines)
-                except BaseException:
-                    text = b"".join(lines).decode("utf-8", "backslashreplace")
-                    sys.__stderr__.write("\nMCP_MIN_SEED=%d, session %d:\n%s\n" % (
-                        seed, sessions, text))
-                    raise
-                sent, sessions = sent + len(lines), sessions + 1
-        print("fuzz: seed %d, %d messages in %d sessions, no violation" % (
-            seed, sent, sessions))
+            play(server, """
+                > 1 modern subscriptions/listen {"notifications": {}}
+                < notifications/subscriptions/acknowledged {}
+                > 2 tools/call {"name": "ask"}
+                < fence
+                > EOF
+                < 1 {"resultType": "complete"}
+                ! release
+                < 2 {"isError": true}
+                """, era="legacy", release=release.set)
 
-    def run_session(self, lines):
-        """Send the lines, and compare the ids of the responses with those expected."""
-        expected, received = collections.Counter(), collections.Counter()
-        uncertain = set()
+    # -- without a session -------------------------------------------------------------
 
-        def key(id):
-            id = int(id) if isinstance(id, float) and id.is_integer() else id
-            valid = isinstance(id, (int, str)) and not isinstance(id, bool)
-            return (type(id), id) if valid else None
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "Servers **MAY** respond to any [supported client "
+            "request](#supported-requests) with an `InputRequiredResult`.")
+    def test_without_a_session_the_handler_is_replayed(self):
+        server = shop()
+        play(server, """
+            > 1 tools/call {%(order)s}
+            <= 1 {"resultType": "input_required", "requestState": "$one",
+                "inputRequests": {"size": {"method": "elicitation/create", "params":
+                {"message": "Which size?", "requestedSchema": {"type":
+                "object", "properties": {"size": {"type": "string", "enum": ["S",
+                "M"]}}, "required": ["size"]}}}}, "_meta": "..."}
+            > 2 tools/call {%(order)s, "requestState": "$one", "inputResponses":
+                %(medium)s}
+            < 2 {"resultType": "input_required", "requestState": "$two",
+                "inputRequests": {"color": {"method": "elicitation/create"}}}
+            > 3 tools/call {%(order)s, "requestState": "$two", "inputResponses":
+                %(red)s}
+            < 3 {"resultType": "complete", "content": [{"text": "bill 1: M red hat"}]}
+            """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
+        self.assertEqual(server.done, ["bill", "sold"])
 
-        for id, certain in itertools.chain.from_iterable(map(self.responses_to, lines)):
-            expected[key(id)] += 1
-            if not certain:
-                uncertain.add(key(id))
-        with wire(self.server()) as client:
-            client.send(*lines, b"\n", raw('"the fence" ping'))
-            for got in client.hang_up():
-                received.update(key(item["id"]) for item in (
-                    got if isinstance(got, list) else [got]) if "method" not in item)
-        expected[str, "the fence"] = 1
-        for id in {*received, *expected} - {None}:
-            if id in uncertain:
-                self.assertLessEqual(received[id], expected[id], id)
-            else:
-                self.assertEqual(received[id], expected[id], id)
+    @clause("2026-07-28/basic/transports/stdio",
+            "The server **MUST NOT** write JSON-RPC _requests_ to `stdout`.")
+    def test_each_kind_of_question_without_a_session(self):
+        """Without a key, a question gets one."""
+        for tool, key, question, answer, text in (
+                ("roots", "...", {"method": "roots/list"},
+                 {"roots": [{"uri": "file:///a"}]}, "...file:///a..."),
+                ("visit", "...", {"method": "elicitation/create", "params": {
+                    "mode": "url"}}, {"action": "accept"}, "accept"),
+                ("haiku", "poem", {"method": "sampling/createMessage", "params": {
+                    "maxTokens": 20, "systemPrompt": "Be brief."}},
+                 {"role": "assistant", "content": Text("A haiku."), "model": "m"},
+                 "A haiku.")):
+            with self.subTest(tool), wire(shop()) as client:
+                response = client.ask('1 tools/call {"name": "%s"}' % tool, "modern")
+                result = response["result"]
+                (found, request), = result["inputRequests"].items()
+                self.assertTrue(matches([key, question], [found, request], {}))
+                play(client, """
+                    > 2 tools/call {"name": "$tool", "requestState": "$state",
+                        "inputResponses": "$answers"}
+                    < 2 {"resultType": "complete", "content": [{"text": "%s"}]}
+                    """ % text, era="modern", tool=tool,
+                     state=result["requestState"], answers={found: answer})
 
+    def test_of_several_questions_only_the_unanswered_one_is_asked_again(self):
+        names = play(shop(), """
+            > 1 tools/call {"name": "survey"}
+            < 1 {"requestState": "$s", "inputRequests": {"roots": "...", "name": "..."}}
+            > 2 tools/call {"name": "survey", "requestState": "$s", "inputResponses":
+                {"roots": {"roots": []}}}
+            < 2 {"requestState": "$s2", "inputRequests": "$again"}
+            > 3 tools/call {"name": "survey", "requestState": "$s2", "inputResponses":
+                {"name": {"action": "accept", "content": {"name": "Ada"}}}}
+            < 3 {"structuredContent": {"roots": {"roots": []}, "name": "..."}}
+            """, era="modern")
+        self.assertEqual(list(names["again"]), ["name"])
 
-class TestClauses(unittest.TestCase):
-    """The sentences given to `clause`."""
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "the server **SHOULD** ignore any information it does not recognize or "
+            "need.")
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "the server **SHOULD** respond with a new `InputRequiredResult` "
+            "requesting the missing information again")
+    def test_answers_that_are_missing_or_come_too_early(self):
+        """Those without a state are taken, as the official suite sends them; some, or
+        all."""
+        play(shop(), """
+            > 1 tools/call {%(order)s, "inputResponses": null}
+            < 1 {"resultType": "input_required", "requestState": "$s"}
+            > 2 tools/call {%(order)s, "requestState": "$s"}
+            < 2 {"resultType": "input_required", "inputRequests": {"size": "..."}}
+            > 3 tools/call {%(order)s, "requestState": "$s", "inputResponses": {}}
+            < 3 {"resultType": "input_required", "inputRequests": {"size": "..."}}
+            > 4 tools/call {%(order)s, "inputResponses": %(medium)s}
+            < 4 {"resultType": "input_required", "inputRequests": {"color": "..."},
+                "requestState": "$s4"}
+            > 5 tools/call {%(order)s, "requestState": "$s4", "inputResponses": %(red)s}
+            < 5 {"content": [{"text": "bill 2: M red hat"}]}
+            > 6 tools/call {%(order)s, "requestState": null, "inputResponses": {"size":
+                {"action": "accept", "content": {"size": "S"}}, "color": {"action":
+                "accept", "content": {"value": "blue"}}, "zip": 7}}
+            < 6 {"content": [{"text": "bill 4: S blue hat"}]}
+            """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
 
-    @unittest.skipUnless(os.environ.get("MCP_SPEC"), "MCP_SPEC is not set")
-    def test_every_quoted_clause_stands_in_the_specification(self):
-        for page, quote in CLAUSES:
-            path = os.path.join(os.environ["MCP_SPEC"], page + ".mdx")
-            with self.subTest(page), open(path, encoding="utf-8") as text:
-                self.assertIn(quote, " ".join(text.read().split()))
+    def test_an_invalid_answer_fails_the_request(self):
+        """With the field and the issue; the state accepts a valid answer later."""
+        for invalid, field in (
+                ('{"action": "accept", "content": {"size": "XXL"}}', "size"),
+                ('{"action": "accept"}', "size"), ('{"action": "maybe"}', "action"),
+                ('{}', "action"), ('7', "size"), ('"M"', "size"), ('["M"]', "size"),
+                ('{"action": "accept", "content": [1]}', "size")):
+            with self.subTest(invalid):
+                play(shop(), ("""
+                    > 1 tools/call {ORDER}
+                    < 1 {"resultType": "input_required", "requestState": "$state"}
+                    """ + self.RETRY + """
+                    < 2 -32602 "size" {"field": "%s", "issue": "..."}
+                    """ + self.RETRY + """
+                    < 2 {"inputRequests": {"color": "..."}}
+                    """).replace("ORDER", ORDER) % (
+                        ORDER, '{"size": %s}' % invalid, field, ORDER, MEDIUM),
+                     era="modern")
+
+    def test_an_invalid_answer_in_a_session(self):
+        """It is not asked again; a handler may catch the error.  Several questions are
+        checked like single ones."""
+        server, wrong = shop(), '{"action": "accept", "content": {"name": 7}}'
+
+        @server.tool
+        def careful(ctx: Context) -> str:
+            try:
+                return ctx.elicit("Name?", OBJECT).action
+            except McpError as error:
+                return error.data["field"]
+
+        play(server, """
+            > 1 tools/call {"name": "careful"}
+            < $a elicitation/create {"message": "Name?"}
+            > $a WRONG
+            < 1 {"content": [{"text": "name"}]}
+            > 2 tools/call {"name": "survey"}
+            <* $h roots/list
+            <* $i elicitation/create {"message": "Name?"}
+            > $h {"roots": []}
+            > $i WRONG
+            < 2 -32602 {"field": "name", "issue": "..."}
+            > 3 modern tools/call {"name": "survey", "inputResponses": {"name": WRONG}}
+            < 3 -32602 {"field": "name", "issue": "..."}
+            # answers and state are of no account here
+            > 4 tools/call {"name": "careful", "requestState": "forged",
+                "inputResponses": {"elicitation/create-1": {"action": "accept"}}}
+            < $b elicitation/create {}
+            > $b {"action": "decline"}
+            < 4 {"content": [{"text": "decline"}]}
+            """.replace("WRONG", wrong), era="legacy")
+
+    def test_an_accepted_form_without_content_is_an_empty_one(self):
+        """Missing content, or null."""
+        server, form = Server("s"), {"type": "object", "properties": {
+            "note": {"type": "string"}}}
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            return str(ctx.elicit("Note?", form, key="q").content)
+
+        for answer in '{"action": "accept"}', '{"action": "accept", "content": null}':
+            play(server, """
+                > 2 tools/call {"name": "ask", "inputResponses": {"q": %s}}
+                < 2 {"content": [{"text": "{}"}]}
+                """ % answer, era="modern")
+
+    @clause("2026-07-28/basic/index",
+            "the server **MUST** return a [`MissingRequiredClientCapabilityError`]")
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "Servers **MUST NOT** send an `inputRequests` that the client has not "
+            "declared support for in its capabilities.")
+    def test_a_request_must_declare_the_capability_to_answer(self):
+        """Capabilities of another request or of the session do not count."""
+        with wire(shop()) as client:
+            for hello, (request, declared, outcome) in itertools.product((
+                    "> 0 modern tools/call {\"name\": \"haiku\"}\n< 0 {}",
+                    "> handshake"), (
+                    ('tools/call {"name": "haiku"', {}, '{"sampling": {}}'),
+                    ('tools/call {"name": "roots"', {"sampling": {}}, '{"roots": {}}'),
+                    ('prompts/get {"name": "letter"', {"elicitation": {"url": {}}},
+                     '{"elicitation": {"form": {}}}'),
+                    ('tools/call {"name": "visit"', {"elicitation": {}},
+                     '{"elicitation": {"url": {}}}'),
+                    ('prompts/get {"name": "letter"', {"elicitation": {}}, None))):
+                with self.subTest(request, hello=hello):
+                    play(client, """
+                        %s
+                        > 1 modern %s, "_meta":
+                            {"io.modelcontextprotocol/clientCapabilities": %s}}
+                        < 1 %s
+                        """ % (hello, request, json.dumps(declared), (
+                            '-32021 {"requiredCapabilities": %s}' % outcome if outcome
+                            else '{"resultType": "input_required"}')))
+
+    # -- the signed state --------------------------------------------------------------
+
+    RETRY = '> 2 tools/call {%s, "requestState": "$state", "inputResponses": %s}\n'
+
+    def state(self, client):
+        """The state that the server sends with the first question of an order."""
+        return client.ask("1 modern tools/call {%s}" % ORDER)["result"]["requestState"]
+
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "**MUST** reject state that fails verification.")
+    def test_altered_state_is_rejected_before_the_handler_runs(self):
+        server = shop()
+        with wire(server) as client:
+            state = self.state(client)
+            server.done.clear()
+            step = max(1, len(state) // 40)
+            forged = [state[:at] + chr(ord(state[at]) ^ 1) + state[at + 1:]
+                      for at in range(0, len(state), step)]
+            forged += [state[:cut] for cut in range(0, len(state), step)]
+            forged += [state + "A", state + "=", state + " ", " " + state, state * 2,
+                       "é", "\ud800", "null", "{}", "x" * 100000, state.swapcase(),
+                       state[::-1], state[:-1] + chr(ord(state[-1]) + 1)]
+            for altered in forged:
+                play(client, self.RETRY % (ORDER, MEDIUM) + '< 2 -32602 "requestState"',
+                     era="modern", state=altered)
+            self.assertEqual(server.done, [])
+
+    def test_state_is_valid_only_for_the_request_that_it_came_from(self):
+        """The order of the keys does not matter, and the state may be used again."""
+        server = shop()
+        server.add_tool(lambda item, count: server.done.append("other"), name="other")
+        with wire(server) as client:
+            state = self.state(client)
+            server.done.clear()
+            for method, params in (
+                    ("tools/call", ORDER.replace("hat", "cap")),
+                    ("tools/call", ORDER.replace("2", '"2"')),
+                    ("tools/call", ORDER.replace(', "count": 2', "")),
+                    ("tools/call", ORDER.replace("order", "other")),
+                    ("tools/call", '"name": "order"'), ("prompts/get", ORDER),
+                    ("prompts/get", '"name": "letter"'),
+                    ("resources/read", '"uri": "shop://door"')):
+                with self.subTest(params):
+                    retry = self.RETRY.replace("tools/call", method) % (params, MEDIUM)
+                    play(client, retry + "< 2 -32602", era="modern", state=state)
+            self.assertEqual(server.done, [])
+            for _ in range(2):
+                play(client, """
+                    > 3 tools/call {"arguments": {"count": 2, "item": "hat"},
+                        "inputResponses": %s, "requestState": "$state", "name": "order"}
+                    < 3 {"resultType": "input_required", "inputRequests": {"color":
+                        "..."}}
+                    """ % MEDIUM, era="modern", state=state)
+
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "a short expiry (TTL), rejecting state presented after it lapses")
+    def test_state_expires_after_fifteen_minutes(self):
+        """Looks inside."""
+        retry = self.RETRY % (ORDER, MEDIUM)
+        with wire(shop()) as client:
+            state, now = self.state(client), time.time
+            with mock.patch.object(time, "time", lambda: now() + 14 * 60):
+                play(client, retry + '< 2 {"resultType": "input_required"}',
+                     era="modern", state=state)
+            with mock.patch.object(time, "time", lambda: now() + 16 * 60):
+                play(client, retry + '< 2 -32602 "requestState"',
+                     era="modern", state=state)
+
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "the server processing the retry does not need any information beyond "
+            "what is directly present in the retry request.")
+    def test_any_server_with_the_same_secret_accepts_the_state(self):
+        """And the same name."""
+        first, second, other, stranger = [shop(name, state_secret=secret * 32)
+            for name, secret in (("shop", b"k"), ("shop", b"k"), ("bank", b"k"),
+                                 ("shop", b"x"))]
+        answer_size = self.RETRY % (ORDER, MEDIUM)
+        with wire(first) as client:
+            state = self.state(client)
+        for server in other, stranger:
+            play(server, answer_size + '< 2 -32602 "requestState"', "modern",
+                 state=state)
+        state = play(second, answer_size + '< 2 {"requestState": "$next"}', "modern",
+                     state=state)["next"]
+        play(first, self.RETRY % (ORDER, RED) + '< 2 {"content": [{"text": '
+             '"bill 1: M red hat"}]}', "modern", state=state)
+        self.assertEqual([server.done for server in (first, second, other, stranger)],
+                         [["bill", "sold"], [], [], []])
 
 
 # ======================================================================================
@@ -5548,7 +6363,8 @@ RULES = {"discover": "error(-32601)", "initialize": "legacy()", "call": "text('o
          "say": "repeat(params['lines'])", "fence": "result(fence=True)",
          "ask": "asked = id; send(id='s1', **params['request'])",
          "answer": "if asked: send(id=asked, result={'answer': message}); asked = None",
-         "pid": "result(pid=os.getpid())", "listen": "", "start": "", "end": ""}
+         "pid": "result(pid=os.getpid())", "env": "result(env=dict(os.environ))",
+         "listen": "", "start": "", "end": ""}
 RULES.update(rules)
 note("+")
 exec(RULES["start"], globals())
@@ -5593,6 +6409,12 @@ class FakeServers:
         self.addCleanup(client.close)
         return client.connect()
 
+    def fails(self, expected, job, *arguments, **options):
+        """Check that ``job(…)`` raises an ``expected`` error, and return that."""
+        with self.assertRaises(expected) as caught:
+            job(*arguments, **options)
+        return caught.exception
+
     def fence(self, client):
         """Check that the session still works."""
         self.assertEqual(client.request("fake/fence")["fence"], True)
@@ -5635,70 +6457,32 @@ def gone(pid):
 
 
 def quick_probe(seconds):
-    """A client waits ``seconds`` for the response to its probe, instead of 5."""
+    """A client waits ``seconds`` for the response to its probe, instead of 20."""
     return mock.patch.object(mcp_min, "PROBE_SECONDS", seconds)
 
 
-def short_patience():
-    """Each step of ending a process takes at most 0.15 s, instead of 2."""
-    return mock.patch.object(mcp_min.Process, "PATIENCE", 0.15)
+def short_patience(seconds=0.15):
+    """Each step of ending a process takes at most this long, instead of 20 s."""
+    return mock.patch.object(mcp_min.Process, "PATIENCE", seconds)
 
 
 class Relay:
-    """Connects one client with several servers, and records every line.
+    """Two streams of a client that ``server`` serves.  `lines` has every line that
+    crosses them, as (">" or "<", bytes)."""
 
-    The lines of the client go to the ``servers`` in turn.  `lines` has every line as
-    (">" or "<", bytes), and `streams` are the two streams of the client.
-    """
-
-    def __init__(self, *servers):
-        self.lines, self._lock, self._threads = [], threading.Lock(), []
-        reader, self._to_client = self._pipe()
-        self._from_client, writer = self._pipe()
-        self.streams, self._to_servers = (reader, writer), []
-        for server in servers:
-            (reader, to_server), (from_server, writer) = self._pipe(), self._pipe()
-            self._to_servers.append(to_server)
-            self._spawn(self._serve, server, reader, writer)
-            self._spawn(self._forward_to_client, from_server)
-        self._spawn(self._forward_to_servers)
-
-    @staticmethod
-    def _pipe():
-        reader, writer = os.pipe()
-        return os.fdopen(reader, "rb"), os.fdopen(writer, "wb")
-
-    def _spawn(self, job, *args):
-        self._threads.append(threading.Thread(target=job, args=args, daemon=True))
-        self._threads[-1].start()
+    def __init__(self, server):
+        (reader, to_server), (from_server, writer) = os.pipe(), os.pipe()
+        self.lines = []
+        self.streams = (Recorded(os.fdopen(from_server, "rb"), self.lines),
+                        Recorded(os.fdopen(to_server, "wb"), self.lines))
+        self._thread = threading.Thread(target=self._serve, daemon=True, args=(
+            server, os.fdopen(reader, "rb"), os.fdopen(writer, "wb")))
+        self._thread.start()
 
     @staticmethod
     def _serve(server, reader, writer):
         with reader, contextlib.suppress(OSError), writer:
             server.serve(reader, writer)
-
-    def _forward_to_client(self, lines):
-        with lines:
-            for line in lines:
-                with self._lock, contextlib.suppress(OSError, ValueError):
-                    self.lines.append(("<", line))
-                    self._to_client.write(line)
-                    self._to_client.flush()
-
-    def _forward_to_servers(self):
-        for number, line in enumerate(self._from_client):
-            with self._lock:
-                self.lines.append((">", line))
-            stream = self._to_servers[number % len(self._to_servers)]
-            stream.write(line)
-            stream.flush()
-        for stream in self._to_servers:
-            stream.close()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(PATIENCE)
-        with contextlib.suppress(OSError):
-            self._to_client.close()
 
     def __enter__(self):
         return self
@@ -5707,23 +6491,26 @@ class Relay:
         for stream in reversed(self.streams):
             with contextlib.suppress(OSError):
                 stream.close()
-        for thread in self._threads:
-            thread.join(PATIENCE)
-        self._from_client.close()
+        self._thread.join(PATIENCE)
 
 
-OUR_SERVER = """
-import sys; sys.path.insert(0, %r)
-import os
-from mcp_min import Server
-server = Server("ours")
+class Recorded:
+    """A stream of a client that notes each line it reads or writes."""
 
-@server.tool
-def env(key: str) -> dict:
-    return {"value": os.environ.get(key)}
+    def __init__(self, stream, lines):
+        self.stream, self.lines = stream, lines
+        self.fileno, self.flush, self.close = stream.fileno, stream.flush, stream.close
 
-server.run()
-"""
+    def read1(self, size):
+        line = self.stream.readline()
+        if line:
+            self.lines.append(("<", line))
+        return line
+
+    def write(self, data):
+        self.lines.extend((">", line) for line in bytes(data).splitlines(True))
+        return self.stream.write(data)
+
 
 OBJECT = {"type": "object", "properties": {"name": {"type": "string"}},
           "required": ["name"]}
@@ -5745,13 +6532,8 @@ def everything(**options):
         "Forecast for a city."
         return {"city": city, "days": days}
 
-    @server.tool
-    def shout(text: str) -> str:
-        return text.upper()
-
-    @server.tool
-    def nothing():
-        return None
+    server.add_tool(lambda text: text.upper(), name="shout")
+    server.add_tool(lambda: None, name="nothing")
 
     @server.tool
     def mixed():
@@ -5959,44 +6741,26 @@ class Test11Client(unittest.TestCase):
         self.addCleanup(self.session.__exit__)
         self.client = self.session.client
 
-    def test_a_list_is_read_to_its_last_page(self):
-        server = Server("pages", page_size=2)
-        for number in range(5):
-            server.add_tool(lambda: "", name=f"t{number}")
-            server.add_prompt(lambda: "", name=f"t{number}")
-            server.resource(f"t{number}:x", name=f"t{number}")(lambda: "")
-            server.resource(f"t{number}:{{x}}", name=f"t{number}")(lambda x: "")
-        with Client(server) as client:
-            for list_all in (client.list_tools, client.list_prompts,
-                             client.list_resources, client.list_resource_templates):
-                self.assertEqual(names(list_all()), ["t0", "t1", "t2", "t3", "t4"])
-
-    def test_a_cursor_that_repeats_ends_the_list_with_an_error(self):
-        page = "result(nextCursor=%s, tools=[{'name': 't', 'inputSchema': {}}])"
-        for cursor in ("'again'", "'x' if params.get('cursor') == 'y' else 'y'"):
-            with self.subTest(cursor), Client(fake(list=page % cursor)) as client:
-                self.assertIsInstance(raised(client.list_tools), McpError)
-                self.assertEqual(client.call_tool("f").text, "ok")
-
-    def test_data_and_text_of_every_form_of_result(self):
-        blocks = [
+    @both_eras
+    def test_data_and_text_of_every_form_of_result(self, era):
+        oslo = {"city": "Oslo", "days": 3}
+        with Session(era) as session:
+            for tool, arguments, data, text, structured in (
+                    ("add", {"a": 1}, 3, "3", {"result": 3}),
+                    ("forecast", {"city": "Oslo"}, oslo, json.dumps(oslo), oslo),
+                    ("shout", {"text": "hi"}, "HI", "HI", None),
+                    ("nothing", None, "", "", None), ("mixed", {}, "a", "a", None)):
+                result = session.client.call_tool(tool, arguments)
+                with self.subTest(tool):
+                    self.assertEqual(
+                        (result.data, result.text, result.structured_content,
+                         result.is_error), (data, text, structured, False))
+        self.assertEqual(result.content, [
             {"type": "text", "text": "a"},
             {"type": "image", "data": "iVBORw==", "mimeType": "image/png"},
             {"type": "resource_link", "uri": "note://x", "name": "x"},
             {"type": "resource", "resource": {
-                "uri": "note://y", "mimeType": "text/plain", "text": "y"}}]
-        oslo = {"city": "Oslo", "days": 3}
-        for tool, arguments, data, text, structured in (
-                ("add", {"a": 1}, 3, "3", {"result": 3}),
-                ("forecast", {"city": "Oslo"}, oslo, json.dumps(oslo), oslo),
-                ("shout", {"text": "hi"}, "HI", "HI", None),
-                ("nothing", None, "", "", None), ("mixed", {}, "a", "a", None)):
-            result = self.client.call_tool(tool, arguments)
-            with self.subTest(tool):
-                self.assertEqual((result.data, result.text, result.structured_content),
-                                 (data, text, structured))
-                self.assertIs(result.is_error, False)
-        self.assertEqual(result.content, blocks)
+                "uri": "note://y", "mimeType": "text/plain", "text": "y"}}])
 
     def test_an_error_result_raises_tool_error_by_default(self):
         with self.assertRaisesRegex(ToolError, "out of luck"):
@@ -6009,8 +6773,7 @@ class Test11Client(unittest.TestCase):
 
     def test_submit_tool_returns_a_future(self):
         calls = [self.client.submit_tool("add", {"a": a, "b": 0}) for a in range(20)]
-        done, not_done = concurrent.futures.wait(calls, PATIENCE)
-        self.assertEqual((len(done), not_done), (20, set()))
+        self.assertFalse(concurrent.futures.wait(calls, PATIENCE).not_done)
         self.assertEqual([call.result().data for call in calls], list(range(20)))
         self.assertFalse(calls[0].cancel())
         called_back = []
@@ -6018,14 +6781,6 @@ class Test11Client(unittest.TestCase):
         self.assertEqual(called_back, calls[:1])
         call = self.client.submit_tool("unlucky")
         self.assertIsInstance(call.exception(PATIENCE), ToolError)
-
-    def test_a_cancelled_call_counts_as_done(self):
-        call, ended = self.client.submit_tool("hang"), gate("the callback")
-        call.add_done_callback(lambda call: ended.set())
-        self.assertTrue(call.cancel())
-        ended.wait()
-        self.assertEqual(concurrent.futures.wait([call], PATIENCE).done, {call})
-        self.assertRaises(concurrent.futures.CancelledError, call.result, PATIENCE)
 
     def test_the_reference_of_a_completion_is_a_name_a_dict_or_a_uri_template(self):
         values = self.client.complete("review", "language", "p")["values"]
@@ -6036,16 +6791,6 @@ class Test11Client(unittest.TestCase):
         result = self.client.complete("note://{name}", "name", "n")
         self.assertEqual((len(result["values"]), result["total"], result["hasMore"]),
                          (100, 150, True))
-
-    def test_custom_requests_and_notifications(self):
-        call = self.client.submit("acme/echo", {"word": "y"})
-        self.assertEqual(call.result(PATIENCE)["echo"], "y")
-        received = []
-        self.session.server.method("notifications/acme")(
-            lambda params: received.append(params["n"]))
-        for n in range(3):
-            self.client.notify("notifications/acme", {"n": n})
-        wait_until(lambda: received == [0, 1, 2])
 
     def test_callbacks_run_in_order_on_one_thread_and_may_call_the_client(self):
         """Also where that reports progress, to the handler of the client."""
@@ -6067,11 +6812,11 @@ class Test11Client(unittest.TestCase):
 
         with quiet() as stderr, Client(
                 self.session.server, progress_handler=broken, log_handler=broken,
-                message_handler=broken, log_level="info") as client:
+                log_level="info") as client:
             self.assertEqual(client.call_tool("count", {"n": 2}).text, "counted")
             client.call_tool("tell", {"levels": ["info"]})
             self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
-            wait_until(lambda: "broken callback" in stderr.getvalue())
+            wait_until(lambda: stderr.getvalue().count("broken callback\n") == 3)
 
     def test_a_capability_is_declared_exactly_when_its_handler_is_given(self):
         extra = {"sampling": {"tools": {}}, "extensions": {"x/y": {}}}
@@ -6097,58 +6842,58 @@ class Test11Client(unittest.TestCase):
         form = {"elicitation_handler": lambda *question: forms.append(question) or {}}
         url = {"url_handler": lambda message, url, params: urls.append(url) or True}
 
-        def ask(options, modes):
+        def connect(options, modes):
             with Client(fake(), mode="legacy", **options) as client:
                 seen = client.request("fake/seen")["seen"]
                 self.assertEqual(seen[0]["params"]["capabilities"],
                                  {"elicitation": modes})
                 for mode in "form", "url", "voice":
-                    answer = client.request("fake/ask", {"request": {
-                        "method": "elicitation/create", "params": {
-                            "mode": mode, "message": "?", "url": "https://x.io"}}},
-                        )["answer"]
+                    answer = ask(client, "elicitation/create", mode=mode, message="?",
+                                 url="https://x.io")
                     if mode in modes:
                         self.assertEqual(answer["result"], {"action": "accept"})
                     else:
                         self.assertEqual(answer["error"]["code"], -32602)
 
-        run_together(self, ask, [(form, {"form": {}}), (url, {"url": {}}),
-                                 ({**form, **url}, {"form": {}, "url": {}})])
+        run_together(self, connect, [(form, {"form": {}}), (url, {"url": {}}),
+                                     ({**form, **url}, {"form": {}, "url": {}})])
         self.assertEqual((len(forms), urls), (2, ["https://x.io"] * 2))
 
     def test_a_url_is_accepted_only_if_its_handler_returns_true(self):
-        for value, action in ((True, "accept"), (False, "decline"), (None, "decline"),
-                              ("yes", "decline"), (Elicited("cancel"), "cancel")):
-            for mode in "legacy", "modern":
-                with self.subTest(value=value, mode=mode), Client(
-                        everything()[0], mode=mode,
-                        url_handler=lambda *a, value=value: value) as client:
-                    self.assertEqual(client.call_tool("visit").text, action)
+        values = []
+        for mode in "legacy", "modern":
+            with Client(everything()[0], mode=mode,
+                        url_handler=lambda *_: values[-1]) as client:
+                for value, action in (
+                        (True, "accept"), (False, "decline"), (None, "decline"),
+                        ("yes", "decline"), (Elicited("cancel"), "cancel")):
+                    with self.subTest(value=value, mode=mode):
+                        values.append(value)
+                        self.assertEqual(client.call_tool("visit").text, action)
 
     @clause("2026-07-28/client/elicitation",
             "Clients **SHOULD** validate all responses against the provided schema")
-    def test_content_that_is_invalid_for_the_form_is_not_sent(self):
-        for mode in ("legacy", "modern"):
-            with self.subTest(mode), quiet() as stderr, Session(mode) as session:
-                session.name = {"name": 7}
-                with self.assertRaises((McpError, ToolError)):
-                    session.client.call_tool("pay", {"amount": 1})
-                self.assertIn("name: expected string, got 7", stderr.getvalue())
-                self.assertEqual(session.effects, [])
+    @both_eras
+    def test_content_that_is_invalid_for_the_form_is_not_sent(self, era):
+        with quiet() as stderr, Session(era) as session:
+            session.name = {"name": 7}
+            error = raised(session.client.call_tool, "pay", {"amount": 1})
+            self.assertIsInstance(error, (McpError, ToolError))
+            self.assertIn("name: expected string, got 7", stderr.getvalue())
+            self.assertEqual(session.effects, [])
 
     def test_a_sampling_handler_returns_text_a_result_or_none(self):
-        result = {"role": "assistant", "model": "m", "stopReason": "endTurn",
-                  "content": {"type": "text", "text": "a poem"}}
-        for mode, value in itertools.product(("legacy", "modern"),
-                                             ("a poem", result, None)):
-            with self.subTest(mode, value=value), Client(
+        values, result = [], {
+            "role": "assistant", "model": "m", "stopReason": "endTurn",
+            "content": {"type": "text", "text": "a poem"}}
+        for mode in "legacy", "modern":
+            with self.subTest(mode), Client(
                     everything()[0], mode=mode,
-                    sampling_handler=lambda *_, value=value: value) as client:
-                if value:
-                    self.assertEqual(client.call_tool("recite").text, "a poem")
-                else:
-                    error = raised(client.call_tool, "recite")
-                    self.assertEqual((type(error), error.code), (McpError, -1))
+                    sampling_handler=lambda *_: values.pop()) as client:
+                values.extend([None, "a poem", result])
+                self.assertEqual(client.call_tool("recite").text, "a poem")
+                self.assertEqual(client.call_tool("recite").text, "a poem")
+                self.assertEqual(raised(client.call_tool, "recite").code, -1)
 
     def test_a_root_is_a_path_or_a_file_uri(self):
         for root in "http://x/", {"uri": "ftp://y"}, {}:
@@ -6168,30 +6913,24 @@ class Test11Client(unittest.TestCase):
             answer = ctx.elicit("?", schema) if schema else ctx.elicit("?")
             return [answer.action, answer.data if schema else None]
 
-        for kind, value, outcome in (
-                ("form", None, ["decline", None]),
-                ("form", Elicited("cancel", None), ["cancel", None]),
-                ("form", Elicited("accept", {"name": "B"}), ["accept", {"name": "B"}]),
-                ("bool", False, ["accept", False]),
-                ("choice", {"value": "2"}, ["accept", 2]), ("", True, ["accept", None]),
-                ("", False, ["decline", None]), ("", None, ["decline", None]),
-                ("", {}, ["accept", None]),
-                ("", {"action": "cancel"}, ["cancel", None])):
-            for mode in "legacy", "modern":
-                with self.subTest(kind, mode=mode, value=value), Client(
-                        server, mode=mode,
-                        elicitation_handler=lambda *_, value=value: value) as client:
-                    self.assertEqual(client.call_tool("ask", {"kind": kind}).data,
-                                     outcome)
-
-    def test_set_roots_changes_the_answer_to_the_next_question(self):
-        for mode in ("legacy", "modern"):
-            with self.subTest(mode), Session(mode) as session:
-                self.assertEqual(session.client.call_tool("where").data,
-                                 [{"uri": "file:///a", "name": "a"}])
-                session.client.set_roots([{"uri": "file:///b"}])
-                self.assertEqual(session.client.call_tool("where").data,
-                                 [{"uri": "file:///b"}])
+        values = []
+        for mode in "legacy", "modern":
+            with Client(server, mode=mode,
+                        elicitation_handler=lambda *_: values[-1]) as client:
+                for kind, value, outcome in (
+                        ("form", None, ["decline", None]),
+                        ("form", Elicited("cancel", None), ["cancel", None]),
+                        ("form", Elicited("accept", {"name": "B"}),
+                         ["accept", {"name": "B"}]),
+                        ("bool", False, ["accept", False]),
+                        ("choice", {"value": "2"}, ["accept", 2]),
+                        ("", True, ["accept", None]), ("", False, ["decline", None]),
+                        ("", None, ["decline", None]), ("", {}, ["accept", None]),
+                        ("", {"action": "cancel"}, ["cancel", None])):
+                    with self.subTest(kind, mode=mode, value=value):
+                        values.append(value)
+                        result = client.call_tool("ask", {"kind": kind})
+                        self.assertEqual(result.data, outcome)
 
     def test_calls_after_close_raise_connection_closed(self):
         client = Client(everything()[0])
@@ -6213,18 +6952,18 @@ class Test11Client(unittest.TestCase):
 
     def test_the_timeout_is_suspended_while_the_user_is_asked(self):
         def think(*question):
-            time.sleep(0.7)  # longer than the timeout of the call
-            return {"value": "yes"}
+            time.sleep(2.2)  # longer than the timeout of the call
+            return {"value": True}
 
         server = Server("s")
 
         @server.tool
         def ask(ctx: Context) -> str:
-            return ctx.elicit("Well?", str).data
+            return str(ctx.elicit("Well?", bool).data)
 
         def call(mode):
             with Client(server, mode=mode, elicitation_handler=think) as client:
-                self.assertEqual(client.call_tool("ask", timeout=0.5).text, "yes")
+                self.assertEqual(client.call_tool("ask", timeout=2).text, "True")
 
         run_together(self, call, [["legacy"], ["modern"]])
 
@@ -6234,24 +6973,25 @@ class Test11Client(unittest.TestCase):
         def menu(day: str):
             return day
 
-        for register, error in [
-                (lambda: server.tool(menu, labels={"a"}), TypeError),
-                (lambda: server.tool(menu, meta={"a": object()}), TypeError),
-                (lambda: server.tool(menu, input_schema={}), ValueError),
-                (lambda: server.tool(menu, name="no spaces"), ValueError),
-                (lambda: server.resource(menu), TypeError),
-                (lambda: server.resource("menu://{week}")(menu), TypeError),
-                (lambda: server.method("tools/list"), TypeError),
-                *[(functools.partial(Server, "s", **options), ValueError)
-                  for options in ({"page_size": 0}, {"drain_seconds": -1},
-                                  {"cache_scope": "everybody"})],
-                (lambda: Server("s", capabilities={"tasks": True}), TypeError)]:
-            with self.subTest(error), self.assertRaises(error):
-                register()
+        for error, register, *arguments in [
+                (TypeError, server.tool, menu, {"labels": {"a"}}),
+                (TypeError, server.tool, menu, {"meta": {"a": object()}}),
+                (ValueError, server.tool, menu, {"input_schema": {}}),
+                (ValueError, server.tool, menu, {"name": "no spaces"}),
+                (TypeError, server.resource, menu, {}),
+                (TypeError, server.resource("menu://{week}"), menu, {}),
+                (TypeError, server.method, "tools/list", {}),
+                (ValueError, Server, "s", {"page_size": 0}),
+                (ValueError, Server, "s", {"drain_seconds": -1}),
+                (ValueError, Server, "s", {"cache_scope": "everybody"}),
+                (TypeError, Server, "s", {"capabilities": {"tasks": True}})]:
+            with self.subTest(arguments), self.assertRaises(error):
+                register(arguments[0], **arguments[1])
         with Client(server) as client:
             self.assertEqual(client.server_capabilities, {"logging": {}})
 
-    def test_a_handler_may_change_its_arguments_before_it_asks(self):
+    @both_eras
+    def test_a_handler_may_change_its_arguments_before_it_asks(self, era):
         """Fails if the state is bound to the arguments that the handler has changed,
         and not to those that were received."""
         server = Server("s")
@@ -6259,14 +6999,11 @@ class Test11Client(unittest.TestCase):
         @server.tool
         def buy(items: List[str], ctx: Context) -> str:
             items.sort()
-            return " ".join([*items, ctx.elicit("Well?", str).data])
+            return " ".join([*items, str(ctx.elicit("Well?", bool).data)])
 
-        for mode in "legacy", "modern":
-            with self.subTest(mode), Client(
-                    server, mode=mode,
-                    elicitation_handler=lambda *question: {"value": "yes"}) as client:
-                result = client.call_tool("buy", {"items": ["b", "a"]})
-                self.assertEqual(result.text, "a b yes")
+        with Session(era, server) as session:
+            self.assertEqual(session.client.call_tool("buy", {
+                "items": ["b", "a"]}).text, "a b True")
 
     def test_a_completion_function_can_ask_the_user_only_in_the_legacy_era(self):
         server = Server("s")
@@ -6274,14 +7011,14 @@ class Test11Client(unittest.TestCase):
 
         @server.completion("p", "word")
         def complete_word(value: str, ctx: Context):
-            return [ctx.elicit("Well?", str).data]
+            return [str(ctx.elicit("Well?", bool).data)]
 
-        accept = {"elicitation_handler": lambda *question: {"value": "yes"}}
-        with Client(server, mode="legacy", **accept) as client:
-            self.assertEqual(client.complete("p", "word", "")["values"], ["yes"])
-        with Client(server, mode="modern", **accept) as client, self.assertRaisesRegex(
+        with Session("legacy", server) as session:
+            self.assertEqual(session.client.complete("p", "word", "")["values"],
+                             ["True"])
+        with Session("modern", server) as session, self.assertRaisesRegex(
                 McpError, "completion/complete cannot ask"):
-            client.complete("p", "word", "")
+            session.client.complete("p", "word", "")
 
     def test_what_a_client_cannot_connect_to_is_refused(self):
         client_end, server_end = socket.socketpair()
@@ -6299,9 +7036,8 @@ class Test11Client(unittest.TestCase):
         client_end, server_end = socket.socketpair()
 
         def serve():
-            with server_end, server_end.makefile("rb") as reader, \
-                    server_end.makefile("wb") as writer:
-                everything()[0].serve(reader, writer)
+            with server_end, server_end.makefile("rwb") as stream:
+                everything()[0].serve(stream, stream)
 
         def connect():
             with client_end, Client((client_end.makefile("rb"),
@@ -6316,28 +7052,24 @@ class Test11Client(unittest.TestCase):
         class Pipe(io.RawIOBase):
             def __init__(self):
                 self.chunks = queue.SimpleQueue()
+                self.read = lambda size: self.chunks.get()
 
             def write(self, data):
                 if data:
                     self.chunks.put(bytes(data))
                 return len(data)
 
-            def read(self, size=-1):
-                return self.chunks.get()
-
             def close(self):
                 self.chunks.put(b"")
                 super().close()
 
-        for mode in "legacy", "modern":
-            requests, responses = Pipe(), Pipe()
-            serving = threading.Thread(target=everything()[0].serve,
-                                       args=(requests, responses), daemon=True)
-            serving.start()
-            with self.subTest(mode), Client((responses, requests), mode=mode) as client:
-                for _ in range(20):
-                    self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
-                responses.close()
+        requests, responses = Pipe(), Pipe()
+        threading.Thread(target=everything()[0].serve, daemon=True,
+                         args=(requests, responses)).start()
+        with Client((responses, requests)) as client:
+            for _ in range(20):
+                self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
+            responses.close()
 
     def test_close_in_a_callback_does_not_deadlock(self):
         closed = gate("close() in a callback")
@@ -6350,6 +7082,2848 @@ class Test11Client(unittest.TestCase):
                        progress_handler=on_progress)
         self.assertIsInstance(error, (ConnectionClosed, type(None)))
         closed.wait()
+
+
+# ======================================================================================
+# 11  Client: servers that misbehave
+# ======================================================================================
+
+OK = '{"jsonrpc":"2.0","id":$id,"result":{"ok":true}}'
+NOTIFICATION = '{"jsonrpc":"2.0","method":"notifications/%s"%s}'
+ERROR_WITHOUT_ID = (
+    '{"jsonrpc":"2.0",%s"error":{"code":-32700,"message":"cannot parse that"}}')
+PROGRESS = NOTIFICATION % ("progress", ',"params":{"progressToken":%s,"progress":%s}')
+
+
+def say(client, *lines, **options):
+    """Have the fake server answer with exactly these lines."""
+    return client.request("fake/say", {"lines": lines}, **options)
+
+
+def ask(client, method, **params):
+    """Have the fake server send this request; return the client's response."""
+    return client.request("fake/ask", {"request": {
+        "method": method, "params": params}})["answer"]
+
+
+IGNORED_LINES = [  # lines that a client ignores when they come before a response
+    ("a banner", "Welcome to my server v1.0!"), ("a blank line", " \t\r"),
+    ("invalid UTF-8", '{"jsonrpc":"2.0","id":$id,"result":{"x":"\xff\xfe"}}'),
+    ("NaN", '{"jsonrpc":"2.0","id":$id,"result":{"x":NaN}}'),
+    ("100,000 open brackets", "[" * 100000),
+    ("100,000 nested arrays", "[" * 100000 + "]" * 100000),
+    ("an integer of 5,000 digits", OK.replace("true", "9" * 5000)),
+    ("half a message", '{"jsonrpc":"2.0","id":$id,"resu'),
+    ("two messages on a line", OK + OK.replace("true", "false")),
+    ("a number", "7"), ("an empty object", "{}"), ("an empty batch", "[]"),
+    ("a response with an unknown id", '{"jsonrpc":"2.0","id":987654,"result":{}}'),
+    *[("a response with the id " + id,
+       '{"jsonrpc":"2.0","id":%s,"result":{"ok":false}}' % id)
+      for id in ('"0$id"', "$id.5", '" $id "', "true", "[$id]")],
+    ("an error with an id of null", ERROR_WITHOUT_ID % '"id":null,'),
+    ("an error without an id", ERROR_WITHOUT_ID % ""),
+    ("progress with an unknown token", PROGRESS % ('"unknown"', 1)),
+    ("progress with a token of true", PROGRESS % ("true", 1)),
+    ("progress with an object as token", PROGRESS % ("{}", 1)),
+    ("progress that is text", PROGRESS % ("$token", '"lots"')),
+    *[("params of %s: %s" % (name, params),
+       NOTIFICATION % (name, ',"params":%s' % params if params else ""))
+      for name, params in (
+          ("progress", ""), ("progress", "[1]"), ("x", ""), ("message", ""),
+          ("tools/list_changed", "7"), ("resources/updated", "{}"),
+          ("cancelled", ""), ("cancelled", '{"requestId":"x"}'),
+          ("cancelled", '{"requestId":$id}'), ("subscriptions/acknowledged", "{}"))],
+]
+
+MALFORMED = [  # members of a response with a known id: only that request fails
+    '"result":{},"error":{"code":1,"message":""}', '"x":0', '"result":[]',
+    '"result":null', '"error":"x"', '"error":null',
+    *['"error":{%s"message":"no disk left"}' % code
+      for code in ('"code":"1",', '"code":1.5,', "")]]
+
+INPUT = '{"jsonrpc":"2.0","id":$id,"result":{"resultType":"input_required"%s}}'
+QUESTION = (
+    ',"inputRequests":{"q":{"method":"elicitation/create","params":{"mode":"form",'
+    '"message":"name?","requestedSchema":{"type":"object","properties":{}}}}}')
+DONE = ('{"jsonrpc":"2.0","id":$id,"result":{"resultType":"complete",'
+        '"content":[{"type":"text","text":"done"}]}}')
+
+ACKNOWLEDGE = """
+send(method="notifications/subscriptions/acknowledged", params={
+    "_meta": {"io.modelcontextprotocol/subscriptionId": id},
+    "notifications": params["notifications"]})
+"""
+UPDATE = """
+def update(uri, stream):
+    send(method="notifications/resources/updated", params={"uri": uri, "_meta": {
+        "io.modelcontextprotocol/subscriptionId": stream}})
+"""
+ACCEPT = {"elicitation_handler": lambda message, schema, params: {}}
+MODERN_FAKE = {"discover": "modern()", "call": "again(params['arguments']['rounds'])"}
+LISTENING = {"discover": "modern(tools={'listChanged': True})", "listen": ACKNOWLEDGE}
+
+ROUNDS = [  # (label, a result of the server for each round of one call, the text of
+    # the final result, the text of an error, or McpError)
+    ("no resultType", [DONE.replace('"resultType":"complete",', "")], "done"),
+    ("complete", [DONE], "done"),
+    ("a number as resultType", [DONE.replace('"complete"', "7")], McpError),
+    ("neither inputRequests nor requestState", [INPUT % ""], McpError),
+    ("a list as inputRequests", [INPUT % ',"inputRequests":[]'], McpError),
+    ("a number as requestState", [INPUT % ',"requestState":7'], McpError),
+    ("two rounds", [INPUT % QUESTION, INPUT % (QUESTION + ',"requestState":"s"'), DONE],
+     "done"),
+    ("state only", [INPUT % ',"requestState":"s"', DONE], "done"),
+    ("a question in every round", [INPUT % QUESTION], McpError),
+    ("an unknown question",
+     [INPUT % QUESTION.replace("elicitation/create", "acme/ask"), DONE], McpError),
+    ("a question without a handler", [INPUT % (',"inputRequests":{"q":{"method":'
+     '"sampling/createMessage","params":{"messages":[],"maxTokens":1}}}'), DONE],
+     McpError),
+    ("a number as question", [INPUT % ',"inputRequests":{"q":7}', DONE], McpError),
+    ("an error after a question",
+     [INPUT % QUESTION,
+      '{"jsonrpc":"2.0","id":$id,"error":{"code":-32602,"message":"refused"}}'],
+     "refused"),
+]
+
+
+class Test11Faults(FakeServers, unittest.TestCase):
+    """The client and servers that send invalid messages, or none at all."""
+
+    def methods(self, client):
+        """The last words of the methods that the server got after the handshake."""
+        methods = [message["method"].rpartition("/")[2]
+                   for message in self.seen(client) if "method" in message]
+        return methods[methods.index("discover") + 1:-1]
+
+    def filters(self, client):
+        """What the client wants to hear of, for each stream that it opened."""
+        return [message["params"]["notifications"] for message in self.seen(client)
+                if message["method"] == "subscriptions/listen"]
+
+    def cancelled(self, client):
+        """The methods of the requests that the client has cancelled."""
+        received = self.seen(client)
+        requests = {message["id"]: message["method"] for message in received
+                    if "id" in message}
+        return [requests[message["params"]["requestId"]] for message in received
+                if message["method"] == "notifications/cancelled"]
+
+    def slow_user(self):
+        """An elicitation_handler that waits, its questions, and what releases it."""
+        asked, release = [], gate("the release")
+        self.addCleanup(release.set)
+
+        def answer(message, schema, params):
+            asked.append(message)
+            release.wait()
+            return {}
+
+        return {"elicitation_handler": answer}, asked, release
+
+    # -- lines and responses
+
+    def test_invalid_and_unexpected_lines_before_a_response_are_ignored(self):
+        steps = []
+        for version, rules in ((LATEST, {}), (MODERN, MODERN_FAKE)):
+            client = self.fake({
+                "message_handler": str, "log_handler": str, "stderr": None,
+                "progress_handler": lambda *step: steps.append(step)}, **rules)
+            self.assertEqual(client.protocol_version, version)
+            for label, line in IGNORED_LINES:
+                with self.subTest(label, version=version):
+                    self.assertIs(say(client, line, OK)["ok"], True)
+            self.fence(client)
+        self.assertEqual(steps, [])
+
+    def test_notifications_during_the_handshake_do_not_disturb_it(self):
+        notify = "".join(f"say({NOTIFICATION % (name, '')!r}); " for name in (
+            "message", "tools/list_changed", "resources/updated", "x"))
+        options = {"message_handler": str, "log_level": "info"}
+        for rules in (
+                {"discover": notify + "error(-32601)", "initialized": notify,
+                 "initialize": notify + "legacy(logging={})",
+                 "setLevel": notify + "result()"},
+                {**LISTENING, "discover": notify + LISTENING["discover"]}):
+            self.fence(self.fake(options, **rules))
+
+    def test_a_malformed_response_fails_only_its_own_call(self):
+        """The message of an error without a usable code is kept."""
+        for rules in ({}, MODERN_FAKE):
+            client = self.fake(**rules)
+            for members in MALFORMED:
+                with self.subTest(members):
+                    error = raised(
+                        say, client, '{"jsonrpc":"2.0","id":$id,%s}' % members)
+                    self.assertEqual(error.code, -32603)
+                    if "disk" in members:
+                        self.assertIn("no disk left", str(error))
+            self.fence(client)
+
+    def test_a_response_that_is_too_long_or_too_deep_fails_its_call(self):
+        start = '{"jsonrpc":"2.0","id":%d,"result":{"x":'
+        client = self.fake(
+            call=f"say({start!r} % id + '[' * 300 + ']' * 300 + '}}}}')",
+            read=f"say({start!r} % id + '\"' + 'x' * (16 << 20) + '\"}}}}')")
+        self.assertEqual(raised(client.call_tool, "f").code, -32700)
+        self.assertEqual(raised(client.read_resource, "x://y").code, -32801)
+        self.fence(client)
+
+    def test_a_second_response_to_the_same_request_is_ignored(self):
+        """The first has a decimal string as id, or an error of null beside a result."""
+        client = self.fake()
+        for first in OK, OK.replace("$id", '"$id"'), OK[:-1] + ',"error":null}':
+            for second in OK.replace("true", "false"), '{"jsonrpc":"2.0","id":$id}':
+                self.assertIs(say(client, first, second)["ok"], True)
+                self.fence(client)
+
+    def test_a_capability_that_is_true_is_declared(self):
+        client = self.fake(initialize="legacy(tools=True, prompts=False)")
+        self.assertEqual(client.list_tools(), [])
+        self.assertEqual(raised(client.list_prompts).code, -32601)
+
+    def test_call_tool_returns_no_result_of_an_extension(self):
+        client = self.fake({"capabilities": {"extensions": {"acme/tasks": {}}}},
+                           **MODERN_FAKE)
+        rounds = [INPUT.replace("input_required", "task") % ""]
+        self.assertEqual(raised(client.call_tool, "f", {"rounds": rounds}).code, -32603)
+
+    def test_a_result_without_a_required_field_is_an_mcp_error(self):
+        client = self.fake(read="result(contents={})", complete="result()",
+                           list="result(tools=[1])")
+        for method, *arguments in ((client.read_resource, "note://x"),
+                                   (client.complete, "p", "word", "x"),
+                                   (client.list_tools,)):
+            error = raised(method, *arguments)
+            self.assertEqual(error.code, -32603)
+            self.assertIn("Malformed response", str(error))
+
+    def test_results_of_other_implementations(self):
+        client = self.fake(call="result(**params['arguments']['result'])")
+        wrapped = {"content": [], "structuredContent": {"result": 1}}
+        for result, data, is_error in (
+                ({}, "", False), ({"content": [{"type": "odd"}]}, "", False),
+                ({"content": [Text("x")], "isError": True}, "x", True),
+                (wrapped, {"result": 1}, False),
+                ({**wrapped, "_meta": {"fastmcp": {"wrap_result": True}}}, 1, False)):
+            received = client.call_tool("f", {"result": result}, raise_on_error=False)
+            with self.subTest(result=result):
+                self.assertEqual((received.data, received.is_error), (data, is_error))
+
+    @clause("2025-03-26/basic/index", "**MUST** support receiving JSON-RPC batches")
+    def test_a_client_of_2025_03_26_accepts_batches(self):
+        ping = '{"jsonrpc":"2.0","id":"s1","method":"ping"}'
+        received = queue.Queue()
+        client = self.fake({"message_handler": received.put},
+                           initialize="legacy('2025-03-26')")
+        batch = "[%s,%s,7,%s]" % (NOTIFICATION % ("x", ""), ping, OK)
+        self.assertIs(say(client, batch)["ok"], True)
+        self.assertEqual(received.get(timeout=PATIENCE)["method"], "notifications/x")
+        self.assertEqual([message for message in self.seen(client)
+                          if isinstance(message, list)],
+                         [[{"jsonrpc": "2.0", "id": "s1", "result": {}}]])
+
+    def test_notifications_without_the_usual_prefix_are_understood(self):
+        notifications, steps = [], []
+        client = self.fake({"message_handler": notifications.append,
+                            "progress_handler": lambda *step: steps.append(step)})
+        step = PROGRESS % ("$token", 1)
+        for line in ('{"jsonrpc":"2.0","method":"tools/list_changed"}',
+                     step.replace("notifications/", ""),
+                     step.replace("notifications/", "$/")):
+            say(client, line, OK)
+        self.assertEqual(wait_until(lambda: notifications)[0]["method"],
+                         "notifications/tools/list_changed")
+        wait_until(lambda: len(steps) == 2)
+
+    # -- lists, capabilities, settings
+
+    def test_a_cursor_that_repeats_ends_the_list_with_an_error(self):
+        page = "result(nextCursor=%s, tools=[{'name': 't', 'inputSchema': {}}])"
+        for cursor in "'again'", "'x' if params.get('cursor') == 'y' else 'y'":
+            client = self.fake(list=page % cursor)
+            self.fails(McpError, client.list_tools)
+            self.fence(client)
+
+    @clause("2026-07-28/server/utilities/caching", "the client **SHOULD** discard all "
+            "cached pages and re-fetch from the beginning")
+    def test_a_list_whose_cursor_has_expired_is_read_again_once(self):
+        """And only if a cursor was sent."""
+        page = ("tries += 1; cursor = params.get('cursor'); "
+                "error(-32602, 'Invalid cursor') if cursor and tries < %d else result("
+                "tools=[{'name': 't'}], **({} if cursor else {'nextCursor': 'c'}))")
+        client = self.fake(start="tries = 0", list=page % 4)
+        self.assertEqual(names(client.list_tools()), ["t", "t"])
+        for rule, requests in (page % 99, 4), ("error(-32602)", 1):
+            client = self.fake(start="tries = 0", list=rule)
+            self.assertEqual(raised(client.list_tools).code, -32602)
+            self.assertEqual(self.methods(client).count("list"), requests)
+
+    def test_the_number_of_entries_and_pages_of_a_list_is_limited(self):
+        for size in 20, 0:
+            client = self.fake(start=f"n = 0; size = {size}", list="""n += 1; result(
+                tools=[{"name": f"t{n}-{i}"} for i in range(size)], nextCursor=str(n))
+                """)
+            with mock.patch.object(mcp_min, "MAX_ENTRIES", 100):
+                self.assertIn("do not end", str(raised(client.list_tools)))
+
+    def test_results_are_not_cached(self):
+        """Another process may change the list before its `ttlMs` has passed."""
+        client = self.fake(discover="modern()", list="result(resultType='complete', "
+                           "tools=[], ttlMs=60000, cacheScope='public')")
+        client.list_tools()
+        client.list_tools()
+        self.assertEqual(self.methods(client), ["list", "list"])
+
+    @clause("2025-11-25/basic/lifecycle",
+            "Only use capabilities that were successfully negotiated")
+    def test_a_request_that_needs_a_missing_capability_is_not_sent(self):
+        for rules in ({"initialize": "OFFERED.clear(); legacy()"},
+                      {"discover": "OFFERED.clear(); modern()"}):
+            client = self.fake(**rules)
+            before = self.methods(client)
+            for name, *arguments in (
+                    ["list_prompts"], ["get_prompt", "x"], ["read_resource", "x://y"],
+                    ["subscribe", "x://y"], ["complete", "p", "a", "v"],
+                    ["set_logging_level", "info"], ["call_tool", "f"]):
+                with self.subTest(name, rules=rules):
+                    error = raised(getattr(client, name), *arguments)
+                    self.assertEqual(error.code, -32601)
+            self.assertEqual(self.methods(client), [*before, "seen"])
+
+    def test_completion_before_2025_03_26_needs_no_capability(self):
+        """In 2024-11-05 a server cannot declare completions."""
+        client = self.fake(initialize="OFFERED.clear(); legacy('2024-11-05')",
+                           complete="result(completion={'values': ['x']})")
+        self.assertEqual(client.complete("p", "a", "v")["values"], ["x"])
+
+    def test_every_request_has_a_timeout_and_a_progress_token_of_its_own(self):
+        client = self.fake(
+            list="", read="", get="", complete="", unsubscribe="", ping="", setLevel="",
+            subscribe="'/x' in params['uri'] and result()",
+            initialize="legacy(logging={}, prompts={})")
+        client.subscribe("x://x")
+        for name, *arguments in (
+                ["list_tools"], ["list_prompts"], ["list_resources"], ["ping"],
+                ["list_resource_templates"], ["read_resource", "x://y"],
+                ["get_prompt", "p"], ["complete", "p", "a", "v"],
+                ["subscribe", "x://y"], ["unsubscribe", "x://x"],
+                ["set_logging_level", "info"]):
+            with self.subTest(name):
+                self.fails(RequestTimeout, getattr(client, name), *arguments,
+                           timeout=0.01)
+        requests = [message["params"]["_meta"]["progressToken"]
+                    for message in self.seen(client)[3:] if "id" in message]
+        self.assertEqual(len({*requests}), 13)
+
+    def test_a_change_of_the_roots_is_announced_to_a_legacy_server_only(self):
+        for rules, announced in ({}, True), (MODERN_FAKE, False):
+            client = self.fake({"roots": ["file:///a"]}, **rules)
+            client.set_roots(["file:///b"])
+            self.assertEqual("notifications/roots/list_changed" in names(
+                self.seen(client), "method"), announced)
+
+    def test_the_log_level_is_set_only_if_the_server_offers_logging(self):
+        for capabilities, expected in (("", 0), ("logging={}", 1)):
+            client = self.fake({"log_level": "info"}, setLevel="result()",
+                               initialize=f"legacy({capabilities})")
+            self.assertEqual(self.methods(client).count("setLevel"), expected)
+
+    # -- input required
+
+    def test_a_call_whose_results_require_input(self):
+        client = self.fake(ACCEPT, **MODERN_FAKE)
+        with mock.patch.object(mcp_min, "EMPTY_ROUND_SECONDS", 0.01):
+            for label, rounds, expected in ROUNDS:
+                with self.subTest(label):
+                    call = functools.partial(client.call_tool, "f", {"rounds": rounds})
+                    if expected == "done":
+                        self.assertEqual(call().text, "done")
+                    else:
+                        error = self.fails(McpError, call)
+                        self.assertIn("" if expected is McpError else expected,
+                                      str(error))
+                    self.fence(client)
+
+    def test_request_state_is_returned_unchanged_under_a_new_id(self):
+        state = "\\u00e9 \\ud83d\\ude00 \\\"x\\\" \\\\ "
+        client = self.fake(ACCEPT, **MODERN_FAKE)
+        rounds = [INPUT % (QUESTION + f',"requestState":"{state}"'),
+                  INPUT % QUESTION, DONE]
+        client.call_tool("f", {"rounds": rounds})
+        client.call_tool("f", {"rounds": [DONE]})
+        calls = [message for message in self.seen(client)
+                 if message["method"] == "tools/call"]
+        self.assertEqual(len({call["id"] for call in calls}), 4)
+        more = [{key: call["params"][key] for key in ("inputResponses", "requestState")
+                 if key in call["params"]} for call in calls]
+        accepted = {"inputResponses": {"q": {"action": "accept", "content": {}}}}
+        self.assertEqual(more, [
+            {}, {**accepted, "requestState": json.loads(f'"{state}"')}, accepted, {}])
+        self.assertEqual([call["params"]["arguments"] for call in calls[:3]],
+                         [{"rounds": rounds}] * 3)
+
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "the client **MAY** retry the original request immediately")
+    def test_input_required_without_a_question_is_retried_with_growing_pauses(self):
+        state = INPUT % ',"requestState":"s"'
+        with mock.patch.object(mcp_min, "EMPTY_ROUND_SECONDS", 0.01):
+            client = self.fake(ACCEPT, **MODERN_FAKE)
+            rounds = [state] * 3 + [INPUT % QUESTION] + [state] * 2 + [DONE]
+            self.assertEqual(client.call_tool("f", {"rounds": rounds}).text, "done")
+            self.fails(RequestTimeout, client.call_tool, "f", {"rounds": [state]},
+                       timeout=1)
+        # After pauses of 0.01, 0.02, 0.03 and 0.04 s, all take 0.05 s: 22 in a second.
+        self.assertIn(len(self.methods(client)[7:]), range(2, 24))
+
+    def test_a_call_cancelled_between_two_rounds_is_not_sent_again(self):
+        """The second call waits as long as the first would, so its second round comes
+        later."""
+        rounds = {"rounds": [INPUT % ',"requestState":"s"', DONE]}
+        client = self.fake(**MODERN_FAKE)
+        first = client.submit_tool("f", rounds)
+        wait_until(lambda: "call" in self.methods(client))
+        self.assertTrue(first.cancel())
+        self.assertEqual(client.call_tool("f", rounds).text, "done")
+        self.assertEqual(self.methods(client).count("call"), 3)
+
+    def test_a_call_cancelled_while_it_is_sent_again_is_cancelled_on_the_server(self):
+        calls = []
+
+        class Arguments(dict):
+            """Cancels the call while the request of its second round is encoded."""
+
+            def items(self):
+                for call in calls:
+                    call.cancel()
+                return super().items()
+
+        options, _, release = self.slow_user()
+        client = self.fake(options, **MODERN_FAKE)
+        calls.append(client.submit_tool("f", Arguments(rounds=[INPUT % QUESTION, ""])))
+        release.set()
+        wait_until(lambda: "cancelled" in self.methods(client))
+        self.assertTrue(calls[0].cancelled())
+        sent = [message for message in self.seen(client)
+                if message["method"].endswith(("/call", "/cancelled"))]
+        self.assertEqual(names(sent, "method"), [
+            "tools/call", "tools/call", "notifications/cancelled"])
+        self.assertEqual(sent[2]["params"]["requestId"], sent[1]["id"])
+
+    def test_a_call_that_waits_for_its_user_ends_after_max_timeout(self):
+        def wait(rules, submits):
+            options, _, _ = self.slow_user()
+            client = self.fake({**options, "max_timeout": 0.3}, **rules)
+            call = "f", {"rounds": [INPUT % QUESTION, DONE]}
+            if submits:
+                self.fails(RequestTimeout, client.submit_tool(*call).result, PATIENCE)
+            else:
+                self.fails(RequestTimeout, client.call_tool, *call)
+
+        asks = "send(id='s1', method='elicitation/create', params={})"
+        run_together(self, wait, [*itertools.product(({"call": asks}, MODERN_FAKE),
+                                                     (False, True))])
+
+    def test_a_call_that_has_ended_no_longer_asks_the_user(self):
+        options, asked, release = self.slow_user()
+        client = self.fake(options, **MODERN_FAKE)
+
+        def call(name):
+            return client.submit_tool("f", {"rounds": [
+                INPUT % QUESTION.replace("name?", name), DONE]})
+
+        calls = [call("name?") for _ in range(8)]
+        wait_until(lambda: len(asked) == 8)
+        ninth, tenth = call("ninth?"), call("tenth?")
+        wait_until(lambda: self.methods(client).count("call") == 10)
+        self.assertTrue(ninth.cancel())
+        release.set()
+        for waiting in (*calls, tenth):
+            self.assertEqual(waiting.result(PATIENCE).text, "done")
+        self.assertEqual(asked[8:], ["tenth?"])
+
+    # -- requests of the server
+
+    def test_responses_to_the_requests_of_a_legacy_server(self):
+        client = self.fake()
+        for method in ("ping", "acme/ask", "sampling/createMessage",
+                       "elicitation/create", "roots/list", "tools/list"):
+            with self.subTest(method):
+                response = ask(client, method, messages=[])
+                self.assertEqual(response["id"], "s1")
+                if method == "ping":
+                    self.assertEqual(response["result"], {})
+                else:
+                    self.assertEqual(response["error"]["code"], -32601)
+
+    def test_requests_of_a_modern_server_get_no_response(self):
+        client = self.fake({"sampling_handler": lambda *a: "x"}, **MODERN_FAKE)
+        for method in ("ping", "sampling/createMessage", "roots/list", "acme/ask"):
+            say(client, json.dumps({"jsonrpc": "2.0", "id": "s1", "method": method,
+                                    "params": {"messages": [], "maxTokens": 1}}), OK)
+        self.fence(client)
+        self.assertTrue(all("method" in message for message in self.seen(client)))
+
+    def test_an_exception_of_a_handler_is_an_error_response(self):
+        """McpError as it is; the text of any other is logged, and never sent in a
+        session."""
+        class Mute(Exception):
+            def __str__(self):
+                raise ValueError("no text")
+
+        failed = {"code": -32603, "message": "The client failed to answer"}
+        for error, expected in (
+                (McpError(-1, "rejected"), {"code": -1, "message": "rejected"}),
+                (RuntimeError("key sk-SECRET"), failed), (Mute(), failed)):
+            options = {"elicitation_handler": mock.Mock(side_effect=error)}
+            with self.subTest(error=type(error)), quiet() as stderr:
+                answer = ask(self.fake(options), "elicitation/create", message="?",
+                             requestedSchema=OBJECT)
+                self.assertEqual(answer["error"], expected)
+                self.assertEqual("SECRET" in stderr.getvalue(),
+                                 isinstance(error, RuntimeError))
+                call = self.fake(options, **MODERN_FAKE).submit_tool(
+                    "f", {"rounds": [INPUT % QUESTION, ""]})
+                self.assertEqual(raised(call.result, PATIENCE).code, expected["code"])
+
+    def test_only_a_question_to_the_user_suspends_the_timeout(self):
+        """Fails (by hanging) if any other request of the server suspends it."""
+        def call(method, options):
+            client = self.fake(options, call=(
+                f"[(time.sleep(0.02), send(id='p', method={method!r}))"
+                "for _ in range(200)]; text('late')"))
+            self.fails(RequestTimeout, client.call_tool, "f", timeout=0.2)
+            client.close()
+
+        with short_patience():
+            run_together(self, call, [("ping", {}), ("roots/list", {"roots": ["/"]})])
+
+    def test_questions_beyond_eight_wait_for_their_turn(self):
+        options, asked, release = self.slow_user()
+        client = self.fake(options, call="""
+[send(id=f"q{n}", method="elicitation/create", params={"message": "?",
+    "requestedSchema": {"type": "object", "properties": {}}}) for n in range(20)]
+text("done")""")
+        client.call_tool("f")
+        wait_until(lambda: len(asked) == 8)
+        self.assertEqual((ask(client, "ping")["result"], len(asked)), ({}, 8))
+        release.set()
+        accepted = {"action": "accept", "content": {}}
+        wait_until(lambda: {f"q{n}" for n in range(20)} == {
+            message["id"] for message in self.seen(client)
+            if message.get("result") == accepted})
+
+    def test_a_question_that_is_refused_is_answered(self):
+        """Fails (by hanging) if the server waits for an answer in vain."""
+        options, _asked, release = self.slow_user()
+        client = self.fake(options, call="""
+[send(id=f"q{n}", method="elicitation/create", params={"message": "?",
+    "requestedSchema": {"type": "object", "properties": {}}}) for n in range(20)]
+text("done")""")
+        with mock.patch.object(mcp_min, "MAX_REQUESTS", 9):
+            client.call_tool("f")
+            wait_until(lambda: {f"q{n}" for n in range(9, 20)} == {
+                message["id"] for message in self.seen(client)
+                if message.get("error", {}).get("code") == -32603})
+        release.set()
+
+    # -- results that do not fit, callbacks that are slow
+
+    def test_a_result_that_does_not_fit_its_output_schema_keeps_its_content(self):
+        tool = {"name": "f", "inputSchema": {"type": "object"},
+                "outputSchema": {"type": "object", "required": ["x"]}}
+        client = self.fake(list=f"result(tools=[{tool!r}])",
+                           call="result(content=[Text], **params['arguments'])",
+                           start="Text = {'type': 'text', 'text': 'done'}")
+        client.list_tools()
+        for structured in {}, {"structuredContent": {"y": 1}}:
+            with self.assertWarnsRegex(RuntimeWarning, "tool f: .* output schema"):
+                self.assertEqual(client.call_tool("f", structured).text, "done")
+
+    def test_the_schema_of_a_result_costs_no_more_than_it_may(self):
+        """Without limits these never end.  The patterns of a server are not run."""
+        bomb = {str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2 * (n < 99)}
+                for n in range(100)}
+        tools = [{"name": name, "inputSchema": {"type": "object"},
+                  "outputSchema": {"type": "object", **schema}} for name, schema in (
+            ("pattern", {"properties": {"x": {"pattern": "^(a+)+$"}}}),
+            ("name", {"patternProperties": {"^(a+)+$": False}}),
+            ("bomb", {"$ref": "#/$defs/0", "$defs": bomb}))]
+        client = self.fake(list=f"result(tools={tools!r})", call=(
+            "a = 'a' * 40 + '!'; result(content=[], structuredContent={'x': a, a: 1})"))
+        client.list_tools()
+        with warnings.catch_warnings(), \
+                mock.patch.object(mcp_min, "MAX_STEPS", 5_000):
+            warnings.simplefilter("ignore")
+            for name in names(tools):
+                self.assertTrue(client.call_tool(name).structured_content)
+
+    def test_waiting_callbacks_are_limited_by_their_size(self):
+        received, release = [], gate("the release")
+        self.addCleanup(release.set)
+        client = self.fake(
+            {"log_handler": lambda params: (release.wait(), received.append(params))},
+            call="""[send(method="notifications/message", params={
+                "level": "info", "data": "x" * 100000})
+                for _ in range(50)]; text("")""")
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 1 << 20):
+            client.call_tool("f")
+            release.set()
+            wait_until(lambda: len(received) >= 10)
+            client.close()
+        self.assertLess(len(received), 15)
+
+    def test_a_flood_neither_delays_nor_drops_a_response(self):
+        """The result of the call waits behind its progress, which is being handled."""
+        reported, release = gate("the first progress"), gate("the release")
+        notification = NOTIFICATION % ("x", "")
+
+        def on_progress(*step):
+            reported.set()
+            release.wait()
+
+        client = self.fake(
+            {"message_handler": lambda notification: None},
+            call=f"repeat([{PROGRESS % ('$token', 1)!r}]); text('ok'); "
+                 f"say(({notification!r} + chr(10)) * 5000 + {notification!r})")
+        call = client.submit_tool("f", progress_handler=on_progress)
+        reported.wait()
+        self.fence(client)  # now the whole flood has been read
+        release.set()
+        self.assertEqual(call.result(PATIENCE).text, "ok")
+
+    def test_progress_of_a_finished_call_is_dropped(self):
+        step = PROGRESS % ("$token", "%s")
+        client, steps = self.fake(call="repeat(params['arguments']['lines'])"), []
+        for lines in ([step % 1, step % 2, DONE, step % 3], [step % 1, DONE]):
+            client.call_tool("f", {"lines": lines},
+                             progress_handler=lambda *step: steps.append(step))
+        wait_until(lambda: len(steps) == 3)
+        self.assertEqual([progress for progress, _, _ in steps], [1, 2, 1])
+
+    # -- timeouts
+
+    def test_a_timeout_names_the_request_and_cancels_it(self):
+        """It quotes what the server has written to stderr, and an error without id."""
+        client = self.fake({"stderr": None}, call=(
+            f"err('news'); say({ERROR_WITHOUT_ID % ''!r})"))
+        error = self.fails(RequestTimeout, client.call_tool, "spin", timeout=1.5)
+        for text in ("tools/call spin: no response or progress within 1.5 s", "news",
+                     "cannot parse that"):
+            self.assertIn(text, str(error))
+        self.assertEqual(self.cancelled(client), ["tools/call"])
+
+    def test_progress_that_increases_extends_a_timeout_up_to_max_timeout(self):
+        def call(progress, options, timeout, ends):
+            client = self.fake(options, call=(
+                "[(time.sleep(0.3), send(method='notifications/progress', params={"
+                f"'progressToken': token, 'progress': {progress}}}))"
+                "for n in range(6)]; text('slow')"))
+            if ends:
+                self.fails(RequestTimeout, client.call_tool, "f", timeout=timeout)
+            else:
+                self.assertEqual(client.call_tool("f", timeout=timeout).text, "slow")
+
+        run_together(self, call, [
+            ("n", {}, 1.6, False), ("1", {}, 1.2, True),
+            ("n", {"max_timeout": 0.5}, 1.6, True)])
+
+    def test_an_unfinished_line_does_not_delay_a_timeout(self):
+        client = self.fake(call="os.write(1, b'Loading... ')")
+        with short_patience():
+            self.fails(RequestTimeout, client.call_tool, "f", timeout=0.1)
+            client.close()
+
+    def test_a_full_pipe_that_cannot_be_polled_does_not_delay_a_timeout(self):
+        """A pipe cannot be polled on Windows.  Fails, by blocking in `write`, if a
+        thread that must not wait writes to it.  Looks inside."""
+        with mock.patch.object(mcp_min, "make_poll", lambda stream, event, otherwise:
+                               lambda seconds: otherwise):
+            client = self.fake(call="time.sleep(600)")
+            for _ in range(30):
+                self.fails(RequestTimeout, client.call_tool, "f", {"x": "x" * 4000},
+                           timeout=0.005)
+            with short_patience():
+                client.close()
+
+    def test_a_server_that_does_not_read_delays_no_timeout(self):
+        release = Story(self)
+        client = self.fake(deaf="result(); [time.sleep(0.01) for _ in range(1000)"
+                                f" if not os.path.getsize({release.path!r})]")
+        client.request("fake/deaf")
+        big = {"blob": "x" * 1_000_000}
+        errors = together(*[lambda: client.request("fake/fence", big, timeout=0.1)] * 2,
+                          *[lambda: client.request("fake/fence", timeout=0.1)] * 2)
+        self.assertEqual([type(error) for error in errors], [RequestTimeout] * 4)
+        with open(release.path, "w") as file:
+            file.write("read on")
+        self.fence(client)
+
+    def test_close_while_the_server_does_not_read(self):
+        client = self.fake(deaf="result(); time.sleep(60)")
+        client.request("fake/deaf")
+        call = client.submit("fake/fence", {"blob": "x" * 1_000_000})
+        with short_patience():
+            self.assertEqual(together(client.close), [None])
+        self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
+
+    # -- subscriptions
+
+    def test_a_stream_is_opened_only_if_something_is_wanted(self):
+        for options, discover, filters in (
+                ({"log_handler": print}, LISTENING["discover"], []),
+                ({"message_handler": print}, "modern()", []),
+                ({"message_handler": print}, LISTENING["discover"],
+                 [{"toolsListChanged": True}])):
+            client = self.fake(options, discover=discover, listen=ACKNOWLEDGE)
+            with self.subTest(options=options, discover=discover):
+                self.assertEqual(self.filters(client), filters)
+
+    def test_one_stream_carries_all_subscriptions_to_a_modern_server(self):
+        client = self.fake(discover="modern()", listen=ACKNOWLEDGE)
+        client.subscribe("note://x")
+        client.subscribe("note://y")
+        client.unsubscribe("note://x")
+        client.unsubscribe("note://y")
+        client.unsubscribe("note://y")
+        self.assertEqual(self.filters(client), [{"resourceSubscriptions": uris} for uris
+            in (["note://x"], ["note://x", "note://y"], ["note://y"])])
+        self.assertEqual(self.cancelled(client), ["subscriptions/listen"] * 3)
+        self.assertEqual([method for method in self.methods(client)
+                          if method != "seen"], [
+            "listen", "listen", "cancelled", "listen", "cancelled", "cancelled"])
+
+    def test_updates_are_neither_doubled_nor_lost_while_a_stream_is_replaced(self):
+        received = queue.Queue()
+        client = self.fake(
+            {"message_handler": lambda message: received.put(message["params"]["uri"])},
+            discover="modern()", start=UPDATE + "streams = [0]",
+            listen="streams.append(id); "
+                   "[update('note://before', stream) for stream in streams[-2:]]"
+                   + ACKNOWLEDGE +
+                   "[update('note://after', stream) for stream in streams[-2:]]",
+            update="update('note://end', streams[-1]); result()")
+        for uri, updates in ("note://x", ["after"]), ("note://y", ["before", "after"]):
+            client.subscribe(uri)
+            client.request("fake/update")
+            self.assertEqual([received.get(timeout=PATIENCE) for _ in [*updates, 0]],
+                             [f"note://{name}" for name in (*updates, "end")])
+
+    @clause("2026-07-28/basic/patterns/subscriptions",
+            "clients **MUST** use this field to "
+            "correlate notifications with their originating subscription")
+    def test_updates_that_belong_to_no_open_subscription_are_dropped(self):
+        received = queue.Queue()
+        client = self.fake(
+            {"message_handler": received.put}, discover="modern()", start=UPDATE,
+            listen=ACKNOWLEDGE + "stream = id",
+            say="update('note://unknown', 999); update('note://text', '1'); "
+                "update('note://open', stream); result()")
+        client.subscribe("note://open", timeout=1.5)
+        time.sleep(1.6)  # its timeout ends with the acknowledgement
+        client.request("fake/say")
+        self.assertEqual(received.get(timeout=PATIENCE)["params"]["uri"], "note://open")
+        client.unsubscribe("note://open")
+        client.request("fake/say")
+        self.fence(client)
+        self.assertTrue(received.empty())
+
+    def test_a_cancellation_that_comes_too_late_is_no_end_of_a_subscription(self):
+        received = []
+        for discover in "error(-32601)", "modern()":
+            client = self.fake({"message_handler": received.append}, discover=discover)
+            say(client, NOTIFICATION % ("cancelled", ',"params":{"requestId":"s1"}'),
+                NOTIFICATION % ("fence", ""), OK)
+            wait_until(lambda: received)
+            self.assertEqual(received.pop(0)["method"], "notifications/fence")
+
+    @clause("2026-07-28/basic/patterns/cancellation",
+            "A server **MUST** send `notifications/cancelled`")
+    @clause("2026-07-28/basic/patterns/subscriptions", "A client that receives this "
+            "response knows the subscription closed cleanly")
+    def test_the_end_of_a_subscription_is_reported_to_the_message_handler(self):
+        def end(rule):
+            received, wanted = queue.Queue(), [
+                {"resourceSubscriptions": [uri]} for uri in ("note://x", "note://y")]
+            client = self.fake(
+                {"message_handler": received.put}, discover="modern()",
+                listen=ACKNOWLEDGE + "stream = id", end=rule + "; result()")
+            client.subscribe("note://x")
+            client.request("fake/end")
+            notification = received.get(timeout=PATIENCE)
+            self.assertEqual(notification["method"], "notifications/cancelled")
+            self.assertEqual(notification["params"]["notifications"], wanted[0])
+            client.subscribe("note://y")
+            client.unsubscribe("note://x")
+            self.assertEqual(self.filters(client), wanted)
+            self.assertEqual(self.cancelled(client), [])
+
+        run_together(self, end, [
+            ["send(id=stream, result={'resultType': 'complete'})"],
+            ["send(method='notifications/cancelled', params={'requestId': stream})"],
+            ["send(id=stream, error={'code': -32603, 'message': 'no more'})"]])
+
+    def test_the_death_of_the_server_is_reported_to_the_message_handler(self):
+        def end(rules, uri, dies):
+            received, ended = queue.Queue(), {"toolsListChanged": True}
+            client = self.fake(
+                {"message_handler": received.put}, call="die(5)", **rules)
+            if uri:
+                client.subscribe(uri)
+                ended["resourceSubscriptions"] = [uri]
+            if dies:
+                self.fails(ConnectionClosed, client.call_tool, "f")
+                notification = received.get(timeout=PATIENCE)
+                self.assertEqual(notification["method"], "notifications/cancelled")
+                self.assertEqual(notification["params"]["notifications"], ended)
+            client.close()
+            self.assertTrue(received.empty())
+
+        legacy = {"initialize": "legacy(tools={'listChanged': True})",
+                  "subscribe": "result()"}
+        run_together(self, end, [
+            (legacy, "note://x", True), (legacy, None, True), (legacy, None, False),
+            (LISTENING, "note://x", True), (LISTENING, None, True),
+            (LISTENING, "note://x", False)])
+
+    def test_a_server_may_have_one_stream_at_a_time(self):
+        """It ends the first when a second one comes.  Fails if this counts as the end
+        of the subscriptions, which the second stream goes on with."""
+        received = queue.Queue()
+        end = "send(id=stream, result={'resultType': 'complete'})"
+        client = self.fake(
+            {"message_handler": received.put}, discover="modern()", start="stream = 0",
+            listen=f"stream and {end}; stream = id" + ACKNOWLEDGE,
+            end=end + "; result()")
+        client.subscribe("note://x")
+        client.subscribe("note://y")
+        client.request("fake/end")
+        self.assertEqual(received.get(timeout=PATIENCE)["params"]["notifications"],
+                         {"resourceSubscriptions": ["note://x", "note://y"]})
+
+    def test_a_subscription_that_the_server_refuses_is_an_error(self):
+        """A modern server also refuses by an acknowledgement that does not name it; a
+        missing one is no refusal."""
+        def subscribe(rules, error=McpError):
+            client = self.fake(**rules)
+            timeout = 0.3 if error is RequestTimeout else PATIENCE
+            self.fails(error, client.subscribe, "note://x", timeout=timeout)
+            self.assertEqual(self.cancelled(client), [
+                "subscriptions/listen"] * (error is RequestTimeout))
+
+        others = [ACKNOWLEDGE.replace('params["notifications"]', notifications)
+                  for notifications in ("{}", "{'resourceSubscriptions': 5}",
+                                        "{'resourceSubscriptions': 'note://x'}")]
+        run_together(self, subscribe, [
+            [{"subscribe": "error(-32601)"}],
+            [{"discover": "modern()", "listen": ""}, RequestTimeout],
+            *[[{"discover": "modern()", "listen": listen}]
+              for listen in ("error(-32601)", *others)]])
+
+    # -- diagnoses, and what is different on Windows
+
+    def test_a_connection_error_quotes_the_output_that_is_no_message(self):
+        """With its control characters escaped."""
+        for write in "say('\\x1b[2Jhalf a li')", "os.write(1, b'\\x1b[2Jhalf a li')":
+            client = self.fake({"stderr": None},
+                               call=f"err('\\x1b[31mred'); {write}; die(3)")
+            error = self.fails(ConnectionClosed, client.call_tool, "f")
+            self.assertRegex(str(error), "(?s)red.*half a li|half a li.*red")
+            self.assertNotIn("\x1b", str(error))
+            self.assertEqual(error.exit_code, 3)
+
+    def test_a_server_that_exits_at_once_raises_a_single_exception(self):
+        """If the server wrote nothing, the error says what may be missing."""
+        for code, text in (("import sys; sys.exit('no!')", "no!"),
+                           ("pass", "did it call server.run()?")):
+            client = Client([sys.executable, "-I", "-S", "-c", code], stderr=None)
+            error = raised(client.connect)
+            shown = "".join(traceback.format_exception(type(error), error, None))
+            self.assertEqual(shown.count(text), 1)
+
+    def test_a_wait_in_steps_returns_the_result(self):
+        """On Windows no signal interrupts a wait, so a client waits in steps.  Looks
+        inside."""
+        future = concurrent.futures.Future()
+        threading.Timer(0.01, future.set_result, [5]).start()
+        with mock.patch.object(mcp_min.os, "name", "nt"):
+            self.assertEqual(mcp_min.wait_for(future), 5)
+
+    def test_windows_line_ends_of_stderr_become_newlines(self):
+        received = []
+        client = self.fake({"stderr": received.append}, call="err('one\\r'); die(1)")
+        self.assertEqual(raised(client.call_tool, "f").stderr, "one\n")
+        wait_until(lambda: received)
+        self.assertEqual(received, ["one\n"])
+
+    def test_arguments_that_a_windows_shell_would_interpret_are_refused(self):
+        """Looks inside."""
+        with mock.patch("shutil.which", lambda name, path: name + ".cmd"):
+            self.assertEqual(mcp_min.windows_argv([pathlib.Path("x"), b"a"], {}),
+                             ["x.cmd", "a"])
+            for argv in (["x", b"a&b"], ["R&D\\x", "a"]):
+                self.assertRaises(ValueError, mcp_min.windows_argv, argv, {})
+
+
+# ======================================================================================
+# 7, 11  Which era a server speaks
+# ======================================================================================
+
+# A row of PROBES is: label, the rule of the server for `server/discover`, its rule for
+# `initialize`, the expected story, the expected revision (None: either).  The story has
+# a "+" for each start of the server and a word for each message; a call is made at the
+# end, and "call" must stand there once (a regular expression).  Where connecting fails
+# there is no story, and a tuple of texts of the error instead of the revision.
+HANDSHAKE = r"\+ discover initialize initialized call"
+RESTART = r"\+ discover \+ initialize initialized call"
+SILENT = "silent = True; "  # marks a rule that answers the probe late, or never
+LATER = SILENT + "asked = id"
+ANSWER_LATE = "id, mine = asked, id; modern(); id = mine; "
+PROBES = [
+    *[(rule, rule, "legacy()", HANDSHAKE, LATEST) for rule in (
+        "error(-32601)", "error(-32602, data='')", "error(0)", SILENT,
+        SILENT + "id = None; error(-32600)", "send(id=id, error='no')", "result()",
+        "modern('2025-11-25')", "result(supportedVersions='2026-07-28')",
+        "result(resultType='odd', supportedVersions=['2026-07-28'])",
+        "error(-32022, supported=['2025-11-25'])")],
+    *[(rule, rule, "error(-32022)", r"\+ discover call", MODERN) for rule in (
+        "modern()", "modern('2026-07-28', '2025-11-25')",
+        "modern('2099-01-01', '2026-07-28')")],
+    ("exit on the probe", "die(1)", "legacy()", RESTART, LATEST),
+    ("stdout closed on the probe", "os.close(1); time.sleep(0.05); die(0)", "legacy()",
+     RESTART, LATEST),
+    *[(rule, rule, "die(1) if probes else legacy()",
+       r"\+ discover initialize \+ initialize initialized call", LATEST)
+      for rule in (SILENT + "probes = 1", "probes = 1; error(-32602)")],
+    ("error -32022 naming a legacy and the modern version",
+     "error(-32022, supported=['2025-11-25', '2026-07-28'])", "legacy()",
+     r"\+ (discover )+call", MODERN),
+    ("a future version only", "modern('2099-01-01')", "legacy()", None,
+     ("2099-01-01", MODERN)),
+    ("error -32022 without data", "error(-32022)", "legacy()", None, (MODERN,)),
+    ("error -32021", "error(-32021, 'you need roots')", "legacy()", None,
+     ("need roots",)),
+    ("error -32022 naming another version, though initialize would be accepted",
+     "error(-32022, supported=['2099-01-01'])", "legacy()", None,
+     ("2099-01-01", MODERN)),
+    ("a late DiscoverResult, then error 0", LATER, ANSWER_LATE + "error(0)",
+     r"\+ discover initialize call", MODERN),
+    ("a late DiscoverResult, then error -32022", LATER,
+     ANSWER_LATE + "error(-32022, supported=['2026-07-28'])",
+     r"\+ discover initialize call", MODERN),
+    ("a late DiscoverResult, then a good handshake", LATER,
+     ANSWER_LATE + "legacy()",
+     r"\+ discover initialize (initialized )?call", None),
+    ("silence, then error -32022 to initialize",
+     SILENT + "probes += 1; modern() if probes > 1 else None",
+     "error(-32022, supported=['2026-07-28'])",
+     r"\+ discover initialize (discover )?call", MODERN),
+    ("an older version", "error(-32601)", "legacy('2024-11-05')", HANDSHAKE,
+     "2024-11-05"),
+    ("an unknown version", "error(-32601)", "legacy('1999-01-01')", None,
+     ("1999-01-01", LATEST)),
+    ("initialize refused", "error(-32601)", "error(-32602, 'no such client')", None,
+     ("no such client",)),
+    ("a banner before every response", "say('hello'); error(-32601)",
+     "say('hello'); legacy()", HANDSHAKE, LATEST),
+]
+
+PINNED = [  # the same, with the mode in place of the label
+    ("legacy", "modern()", "legacy()", r"\+ initialize initialized call", LATEST),
+    *[(asked, "modern()", f"legacy({selected})", r"\+ initialize initialized call",
+       agreed) for asked, selected, agreed in (
+        *[(version, "params['protocolVersion']", version) for version in LEGACY],
+        ("2024-11-05", "'2025-11-25'", "2025-11-25"))],
+    *[(mode, "modern()", "legacy('1999-01-01')", None, ("1999-01-01", LATEST))
+      for mode in ("legacy", "2025-06-18")],
+    ("modern", "modern()", "legacy()", r"\+ (discover )?call", MODERN),
+    ("modern", "error(-32601, 'no such thing')", "legacy()", None,
+     ("no such thing", MODERN, 'mode="auto"')),
+    ("modern", "error(-32022, supported=['2025-11-25'])", "legacy()", None,
+     ("2025-11-25", MODERN)),
+    ("modern", "time.sleep(0.1); modern()", "legacy()", r"\+ (discover )?call", MODERN),
+    ("legacy", "modern()", "error(-32022, 'modern only', supported=['2026-07-28'])",
+     None, ("modern only",)),
+]
+
+
+class Test11Probe(unittest.TestCase):
+    """How a client finds the era of a server: with one probe, and without a second
+    start or a second call of a server that needs none."""
+
+    def connect(self, mode, discover, initialize, expected_story, expected):
+        story = Story(self)
+        command = fake(story, discover=discover, initialize=initialize)
+        client = Client(command, mode=mode, timeout=PATIENCE, stderr=None)
+        self.addCleanup(client.close)
+        if isinstance(expected, tuple):
+            error = str(raised(client.connect))
+            self.assertEqual([text for text in expected if text not in error], [])
+            return
+        client.connect()
+        self.assertEqual(client.call_tool("f").text, "ok")
+        self.assertEqual(client.protocol_version, expected or client.protocol_version)
+        self.assertEqual(client.server_info.get("name", "fake"), "fake")
+        client.close()
+        self.assertRegex(str(story), f"^{expected_story}$")
+
+    def test_every_response_to_the_probe(self):
+        silent = [row for row in PROBES if row[1].startswith(SILENT)]
+        others = [row for row in PROBES if row not in silent]
+        connect = functools.partial(self.connect, "auto")
+        with short_patience(), quick_probe(0.2):
+            run_together(self, lambda _, *row: connect(*row), silent)
+        with short_patience():
+            for first in range(0, len(others), 9):
+                run_together(self, lambda _, *row: connect(*row),
+                             others[first:first + 9])
+
+    def test_a_pinned_mode_does_not_negotiate(self):
+        with quick_probe(0.02):
+            run_together(self, self.connect, PINNED)
+
+    def test_one_timeout_is_the_limit_for_all_steps_of_connecting(self):
+        def connect(mode, rules):
+            client = Client(fake(**rules), mode=mode, log_level="info", timeout=4)
+            text = str(raised(client.connect))
+            self.assertIn("connecting took over 4 s: ", text)
+            self.assertLess(float(re.findall(r"([\d.]+) s", text)[1]), 3.6)
+
+        slow = "time.sleep(0.5); "
+        with short_patience():
+            run_together(self, connect, [
+                ("legacy", {"initialize": slow + "legacy(logging={})", "setLevel": ""}),
+                ("auto", {"discover": slow + "error(-32601)", "initialize": ""})])
+        # A silent server keeps half of it for the handshake.
+        rules = {"discover": "", "initialize": "time.sleep(0.1); legacy()"}
+        with Client(fake(**rules), timeout=4) as client:
+            self.assertEqual(client.protocol_version, LATEST)
+
+    def test_stderr_of_a_legacy_server_during_the_probe_is_only_in_stderr_tail(self):
+        warn = "[err('warning %d' % n + 60 * 'x') for n in range(90)]; "
+        for response, passed_on in ("error(-32602)", False), ("modern()", True):
+            received = []
+            with self.subTest(response), Client(
+                    fake(discover=warn + response, pid="err('serving'); result()"),
+                    stderr=received.append) as client:
+                client.request("fake/pid")
+                wait_until(lambda received=received: "serving" in "".join(received))
+                self.assertIn("warning 89", client.stderr_tail)
+                self.assertEqual("warning" in "".join(received), passed_on)
+        # If connecting fails, it shows why.
+        client = Client(fake(discover=warn + "error(-32601)", initialize="error(0)"),
+                        stderr=received.append)
+        self.assertIsInstance(raised(client.connect), McpError)
+        wait_until(lambda: "".join(received).count("warning 89") == 2)
+
+
+# ======================================================================================
+# 6, 11  The client of a real process
+# ======================================================================================
+
+class Test11Process(FakeServers, unittest.TestCase):
+    """The client and a real process: its start, its end and its stderr."""
+
+    MODE = "legacy"
+
+    def test_every_way_to_name_a_server(self):
+        """The values of an entry may be null, and its variables numbers."""
+        with tempfile.TemporaryDirectory() as folder:
+            path, config = (os.path.join(folder, name)
+                            for name in ("our server.py", "mcp.json"))
+            entry = {"command": sys.executable, "args": [path], "env": {"WHO": 7},
+                     "cwd": None}
+            with open(path, "w") as file:
+                file.write("import sys; sys.argv[1:] = ['{}']\n" + FAKE)
+            with open(config, "w") as file:
+                json.dump({"mcpServers": {"ours": entry, "relative": {
+                    "command": sys.executable, "args": ["our server.py"],
+                    "cwd": folder, "env": None}}}, file)
+            loaded = load_config(config)
+
+            def connect(label, target, who):
+                with Client(target, mode="legacy") as client:
+                    env = client.request("fake/env")["env"]
+                    self.assertEqual(env.get("WHO"), who)
+
+            run_together(self, connect, [
+                ("argv", [sys.executable, path], None), ("a file", path, None),
+                ("an entry", entry, "7"), ("load_config", loaded["ours"], "7"),
+                ("an entry with cwd", loaded["relative"], None)])
+
+    @UNIX
+    def test_the_error_names_a_command_that_cannot_be_started(self):
+        with tempfile.TemporaryDirectory() as folder:
+            flat = os.path.join(folder, "flat")
+            open(flat, "w").close()
+            none = os.path.join(folder, "none")
+            rows = [("a missing name", ["no-such-mcp-server"], {}, FileNotFoundError),
+                    ("a missing path", [none], {}, FileNotFoundError),
+                    ("not executable", [flat], {}, PermissionError),
+                    ("a folder", [folder], {}, PermissionError),
+                    ("not on its own PATH", [os.path.basename(sys.executable)],
+                     {"env": {"PATH": folder}}, FileNotFoundError),
+                    ("a missing cwd", [sys.executable], {"cwd": none}, OSError)]
+            for label, command, options, expected in rows:
+                with self.subTest(label):
+                    error = raised(Client(command, **options).connect)
+                    self.assertIsInstance(error, expected)
+                    self.assertIn(os.path.basename(command[0]), str(error))
+
+    def test_a_trace_that_cannot_be_written_leaves_no_process(self):
+        client = Client(fake(), mode="legacy")
+        with short_patience(), mock.patch.dict(os.environ, MCP_MIN_TRACE="/nowhere/x"):
+            self.assertIsInstance(raised(client.connect), FileNotFoundError)
+        self.assertIsNotNone(client.exit_code)  # it was started, and has ended
+
+    def test_the_error_for_a_server_that_exits_at_once_has_its_stderr_and_status(self):
+        for mode, starts in (("legacy", 1), ("auto", 2)):
+            story = Story(self)
+            with self.subTest(mode):
+                error = self.fails(
+                    ConnectionClosed, self.fake, {"mode": mode, "stderr": None}, story,
+                    start="err('no API key'); die(7)")
+                self.assertRegex(str(error), "(?s)7.*no API key|no API key.*7")
+                self.assertEqual((error.exit_code, error.stderr), (7, "no API key\n"))
+                self.assertEqual(str(story).count("+"), starts)
+
+    @UNIX
+    def test_a_server_that_does_not_answer_initialize_is_terminated(self):
+        """And gets no `cancelled` before."""
+        def wait(mode):
+            story = Story(self)
+            error = self.fails(
+                RequestTimeout, self.fake, {"mode": mode, "timeout": 4,
+                                            "stderr": None}, story,
+                discover="", initialize="",
+                start="note(str(os.getpid())); err('loading')")
+            self.assertIn("loading", str(error))
+            self.assertNotIn("cancelled", str(story))
+            gone(int(str(story).split()[1]))
+
+        run_together(self, wait, [["legacy"], ["auto"]])
+
+    def test_a_megabyte_of_stderr_without_a_newline(self):
+        client = self.fake(call="os.write(2, b'x' * 1000000); err('end'); text('ok')",
+                           options={"stderr": None})
+        self.assertEqual(client.call_tool("f").text, "ok")
+        wait_until(lambda: client.stderr_tail.endswith("end\n"))
+        self.assertLessEqual(len(client.stderr_tail), 8192)
+
+    def test_stderr_goes_to_a_stream_a_function_or_nowhere(self):
+        """By default to the sys.stderr of when it connects, which may be None."""
+        written, stream, chunks = "one\ntwo \u00e9\n", io.StringIO(), []
+        shown, nowhere = io.StringIO(), io.StringIO()
+        for options, sys_stderr, received in (
+                ({"stderr": stream}, nowhere, stream.getvalue),
+                ({"stderr": chunks.append}, nowhere, lambda: "".join(chunks)),
+                ({"stderr": None}, nowhere, lambda: written),
+                ({}, None, lambda: written), ({}, shown, shown.getvalue)):
+            with self.subTest(options=options), mock.patch("sys.stderr", sys_stderr):
+                client = self.fake(
+                    options, call="err('one'); err('two \u00e9'); text('ok')")
+                client.call_tool("f")
+                wait_until(lambda client=client, received=received:
+                           client.stderr_tail == written == received())
+                client.close()
+        self.assertEqual(nowhere.getvalue(), "")
+        self.assertTrue(all(chunk.endswith("\n") for chunk in chunks))
+
+    def test_a_slow_or_broken_stderr_function_does_not_delay_the_server(self):
+        """Fails (the call times out) if the thread that reads the pipe also calls the
+        function."""
+        release, received = gate("the release"), []
+        broken = mock.Mock(side_effect=ValueError("broken"))
+        for function in (lambda text: (received.append(text), release.wait())), broken:
+            with self.subTest(function=function), quiet() as sys_stderr:
+                client = self.fake({"stderr": function}, call="err('x' * 100); "
+                                   "[err('y' * 60000) for _ in range(20)]; text('ok')")
+                for _ in range(2):
+                    self.assertEqual(client.call_tool("f").text, "ok")
+                wait_until(lambda: received)
+                release.set()
+                client.close()
+        broken.assert_called_once()
+        self.assertIn("ValueError: broken", sys_stderr.getvalue())
+
+    def test_a_client_without_threads_says_so_at_once(self):
+        """Looks inside."""
+        for target in Server("s"), fake():
+            with at_most_threads(0), self.assertRaisesRegex(RuntimeError, "thread"):
+                Client(target).connect()
+
+    def test_the_environment_of_the_server(self):
+        def connect(options, secret, mine):
+            env = self.fake(options).request("fake/env")["env"]
+            self.assertEqual((env.get("MCP_MIN_SECRET"), env.get("MINE"), env["PATH"]),
+                             (secret, mine, os.environ["PATH"]))
+            self.assertEqual("HOSTILE" in env, "inherit_env" in options)
+
+        with mock.patch.dict(os.environ, MCP_MIN_SECRET="s", HOSTILE="() { :; }"):
+            run_together(self, connect, [
+                ({}, None, None), ({"env": {"MINE": "1"}}, None, "1"),
+                ({"inherit_env": True}, "s", None),
+                ({"inherit_env": True, "env": {"MCP_MIN_SECRET": "t"}}, "t", None)])
+
+    @UNIX
+    def test_the_command_is_searched_in_the_path_of_the_child(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tool = os.path.join(folder, "my-mcp-server")
+            with open(tool, "w") as file:
+                file.write('#!/bin/sh\nexec "$@"\n')
+            os.chmod(tool, 0o755)
+            for env, cwd, name in (({"PATH": folder + ":/bin:/usr/bin"}, None,
+                                    "my-mcp-server"), ({}, folder, "./my-mcp-server")):
+                with Client([name, *fake(cwd="result(cwd=os.getcwd())")],
+                            env=env, cwd=cwd, mode="legacy") as client:
+                    self.assertEqual(client.request("fake/cwd")["cwd"],
+                                     os.path.realpath(cwd or os.getcwd()))
+
+    @UNIX
+    def test_the_end_of_the_server_fails_its_calls_with_exit_code_and_stderr(self):
+        """At once, also if it has only closed its stdout.  Fails if each call waits for
+        the exit of the server."""
+        def end(rule, code):
+            client = self.fake({"stderr": None}, call="err('last line'); " + rule)
+            calls = [client.submit("fake/say", {"lines": []}) for _ in range(50)]
+            error = self.fails(ConnectionClosed, client.call_tool, "f")
+            self.assertEqual((error.exit_code, client.exit_code), (code, code))
+            self.assertIn("last line", error.stderr)
+            self.assertFalse(concurrent.futures.wait(calls, PATIENCE).not_done)
+            self.assertEqual({type(call.exception()) for call in calls},
+                             {ConnectionClosed})
+
+        run_together(self, end, [
+            ("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9)])
+        with short_patience(2):  # of which a call waits for a quarter
+            run_together(self, end, [("os.close(1); time.sleep(60)", None)])
+            self.doCleanups()
+
+    def test_the_last_response_of_a_server_that_has_ended_is_received(self):
+        last = 5_000_000
+        client = self.fake(call=f"text('x' * {last}); die(3)")
+        self.assertEqual(len(client.call_tool("f").text), last)
+
+    @UNIX
+    def test_ctrl_c_while_waiting_cancels_that_call_only(self):
+        story = Story(self)
+        client = self.fake({}, story, call="note('called')")
+        other = client.submit_tool("f")
+
+        def interrupt():
+            wait_until(lambda: str(story).count("called") == 2)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        watcher = threading.Thread(target=interrupt)
+        watcher.start()
+        self.fails(KeyboardInterrupt, client.call_tool, "f")
+        watcher.join(PATIENCE)
+        _, call, cancelled = self.seen(client)[-4:-1]
+        self.assertEqual(cancelled["params"]["requestId"], call["id"])
+        self.assertFalse(other.done())
+
+    def test_ctrl_c_just_after_sending_cancels_the_call(self):
+        server, effects = everything()
+        with Relay(server) as relay:
+            writer = relay.streams[1]
+
+            def write(data, write=writer.write):
+                written = write(data)
+                if b"tools/call" in data:
+                    writer.flush()
+                    raise KeyboardInterrupt
+                return written
+
+            writer.write = write
+            with Client(relay.streams, mode="legacy") as client:
+                self.fails(KeyboardInterrupt, client.call_tool, "hang")
+                client.ping()
+                wait_until(lambda: effects in ([], ["hanging", "cancelled"]))
+        sent = [json.loads(line) for arrow, line in relay.lines if arrow == ">"]
+        self.assertEqual(names(sent[2:], "method"), [
+            "tools/call", "notifications/cancelled", "ping"])
+
+    @UNIX
+    def test_a_server_has_ended_even_if_its_child_keeps_its_stdout_open(self):
+        """Fails if only the end of its stdout counts, or is reported, or if the client
+        does not subscribe again, once, when it has restarted the server."""
+        def end(mode):
+            received = queue.Queue()
+            client = self.fake(
+                {"mode": mode, "auto_restart": True, "message_handler": received.put},
+                discover="modern()", listen=ACKNOWLEDGE, subscribe="result()",
+                call="import subprocess; subprocess.Popen(['sleep', '20']); die(7)")
+            client.subscribe("note://x")
+            self.assertEqual(raised(client.call_tool, "f").exit_code, 7)
+            self.assertEqual(received.get(timeout=PATIENCE)["method"],
+                             "notifications/cancelled")
+            self.assertEqual(json.dumps(self.seen(client)).count("note://x"), 1)
+            client.close()
+
+        with short_patience():
+            run_together(self, end, [["legacy"], ["modern"]])
+
+    @UNIX
+    def test_a_server_that_closes_its_stdin_and_stays_counts_as_ended(self):
+        def end(auto_restart):
+            client = self.fake({"auto_restart": auto_restart}, call=(
+                "os.close(0); text('deaf'); time.sleep(60)"))
+            self.assertEqual(client.call_tool("f").text, "deaf")
+            self.fails(ConnectionClosed, client.request, "fake/fence")
+            if not auto_restart:
+                client.connect()
+            self.fence(client)
+            client.close()
+
+        with short_patience():
+            run_together(self, end, [[True], [False]])
+
+    def test_a_blocked_stderr_function_does_not_delay_connecting(self):
+        release, late = threading.Event(), []
+        client = Client(fake(discover="err('hello'); modern()"), timeout=PATIENCE,
+                        stderr=lambda text: release.wait(30) or late.append(text))
+        with client:
+            self.fence(client)
+            release.set()
+        self.assertEqual(late, [])
+
+    def test_a_done_callback_may_wait_for_another_call_of_the_ended_server(self):
+        client, errors = self.fake(call="die(5)", hang=""), []
+        first, second = client.submit("fake/hang"), client.submit("fake/hang")
+        for call, other in (first, second), (second, first):
+            call.add_done_callback(
+                lambda _, other=other: errors.append(other.exception(1)))
+        raised(client.call_tool, "f")
+        wait_until(lambda: len(errors) == 2)
+
+    def test_auto_restart_starts_a_new_process_and_repeats_no_call(self):
+        for mode, restarts, words in (
+                ("legacy", True, "call + initialize initialized fence"),
+                ("auto", True, "discover fence call + discover fence"),
+                ("legacy", False, "initialize initialized fence call")):
+            story = Story(self)
+            client = self.fake({"mode": mode, "auto_restart": restarts}, story,
+                               discover="modern()", call="die(5)")
+            self.fence(client)
+            self.fails(ConnectionClosed, client.call_tool, "f")
+            with self.subTest(mode, restarts=restarts):
+                if restarts:
+                    self.fence(client)
+                    self.assertIsNone(client.exit_code)
+                else:
+                    self.fails(ConnectionClosed, client.call_tool, "f")
+                self.assertTrue(str(story).endswith(words), str(story))
+
+    def test_a_server_that_exits_on_a_subscription_is_restarted_once(self):
+        exit_if_restarted = "die(5) if open(diary[0]).read().count('+') > 1 else 0"
+
+        def end(discover):
+            story = Story(self)
+            client = self.fake(
+                {"mode": "auto", "auto_restart": True}, story, discover=discover,
+                subscribe="result(); " + exit_if_restarted,
+                listen=exit_if_restarted + ACKNOWLEDGE, call="die(5)")
+            client.subscribe("note://x")
+            client.subscribe("note://y")
+            raised(client.call_tool, "f")
+            self.fails(ConnectionClosed, client.request, "fake/fence")
+            self.assertEqual(str(story).count("+"), 2)
+
+        run_together(self, end, [["modern()"], ["error(-32601)"]])
+
+    def test_a_subscription_that_is_refused_after_a_restart_is_only_reported(self):
+        client = self.fake({}, Story(self), subscribe=(
+            "error(-32002) if open(diary[0]).read().count('+') > 1 else result()"))
+        client.subscribe("note://x")
+        client.close()
+        with quiet() as stderr:
+            client.connect()
+        self.assertIn("no longer subscribed to note://x", stderr.getvalue())
+        self.fence(client)
+
+    @UNIX
+    def test_close_ends_every_server(self):
+        ignore = "import signal; signal.signal(15, signal.SIG_IGN); "
+        child = ("import subprocess; child = subprocess.Popen([sys.executable, '-I',"
+                 " '-c', 'import time; time.sleep(60)']%s); note(str(child.pid)); ")
+
+        def close(label, start, end, code):
+            story = Story(self)
+            client = self.fake({}, story, start=start, end=end)
+            client.close()
+            self.assertEqual(client.exit_code, code)
+            for pid in [int(word) for word in str(story).split() if word.isdigit()]:
+                if "start_new_session" in start:
+                    os.kill(pid, signal.SIGKILL)
+                gone(pid)
+
+        # label, what the server does first, what last, its exit code
+        run_together(self, close, [
+            ("ends at end of input", "", "", 0), ("with a status", "", "die(9)", 9)])
+        with short_patience(1):
+            run_together(self, close, [
+                ("ignores end of input", "", "time.sleep(60)", -15),
+                ("leaves a child", child % "", "", 0),
+                ("leaves a child and ignores end of input and SIGTERM",
+                 ignore + child % "", "time.sleep(60)", -9),
+                ("leaves a child that keeps stdout open, in another session",
+                 child % ", start_new_session=True", "", 0)])
+
+    @UNIX
+    def test_a_client_that_is_never_closed_does_not_delay_the_exit(self):
+        """Nor does it leave its server, which may ignore the end of its input."""
+        code = ("import sys; sys.path.insert(0, %r); import mcp_min, os\n"
+                "mcp_min.Process.PATIENCE = 0.1\n"
+                "client = mcp_min.Client(%r, mode='legacy').connect()\n"
+                "print(client.request('fake/pid')['pid'], flush=True)\n%s")
+        close = "import atexit; atexit.register(client.close); "
+        stubborn = {"start": "import signal; signal.signal(15, signal.SIG_IGN)",
+                    "end": "time.sleep(60)"}
+
+        def end(label, last, rules):
+            # Python warns of a fork in a process with threads from 3.12 on.
+            done = subprocess.run([sys.executable, "-I", "-S", "-W", "ignore", "-c",
+                                   code % (HERE, fake(**rules), last)],
+                                  capture_output=True, timeout=PATIENCE, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+            gone(int(done.stdout))
+
+        run_together(self, end, [
+            ("the end of the program", "", {}), ("sys.exit", "sys.exit(0)", {}),
+            ("closed twice", close * 2, {}), ("a stubborn server", "", stubborn),
+            ("the exit of a fork does not end it",
+             "os.fork() or sys.exit(); os.wait(); client.request('fake/fence')", {})])
+
+    @UNIX
+    def test_no_descriptor_and_no_thread_is_left_after_close(self):
+        """Nor after an ended server has been started again."""
+        def open_files():
+            return set(os.listdir("/dev/fd"))
+
+        def call(target, times=1):
+            with contextlib.suppress(OSError, McpError), Client(
+                    target, mode="legacy", stderr=None, auto_restart=True) as client:
+                for _ in range(times):
+                    raised(client.call_tool, "f")
+
+        call(fake())
+        before, threads = open_files(), threading.active_count()
+        call(fake(call="die(5)"), times=5)
+        for target in (fake(), fake(start="die(1)"), ["no-such-server"], Server("x"),
+                       fake(initialize="error(1)")):
+            call(target)
+        wait_until(lambda: open_files() <= before, "closed descriptors")
+        wait_until(lambda: threading.active_count() <= threads, "ended threads")
+
+
+# ======================================================================================
+# 12  Familiar names
+# ======================================================================================
+
+FAMILIAR_LIFESPAN = "from mcp_min import FastMCP\n" + LIFESPAN_SERVER.replace(
+    "Server(", "FastMCP(").replace("return ", """\
+assert ctx.request_context.lifespan_context is ctx.lifespan_context
+    return """)
+
+
+class Test12FamiliarNames(unittest.TestCase):
+    """Programs for FastMCP and the SDK run when only their imports are changed."""
+
+    def test_the_names_of_fastmcp_and_the_sdk_can_be_imported(self):
+        for name in ("FastMCP", "MCPServer", "TextContent", "AudioContent", "Icon",
+                     "Annotations", "UserMessage", "AssistantMessage", "ServerSession"):
+            self.assertTrue(callable(getattr(mcp_min, name)), name)
+        self.assertTrue(issubclass(mcp_min.FastMCP, Server))
+        self.assertIs(Context[mcp_min.ServerSession, dict], Context)
+        self.assertTrue({"FastMCP", "TextContent"} <= set(mcp_min.__all__))
+
+    def test_a_name_for_http_can_be_imported_and_says_so_when_it_is_called(self):
+        for name, text in (("StreamableHttpTransport", "HTTP"), ("sse_client", "HTTP"),
+                           ("stdio_client", "Client(["), ("create_proxy", "register"),
+                           ("TextResource", "register"), ("CurrentContext", "ctx: "),
+                           ("PromptsAsTools", "register")):
+            thing = getattr(mcp_min, name)
+            self.assertIs(thing, getattr(mcp_min, name))
+            with self.subTest(name), self.assertRaisesRegex(
+                    NotImplementedError, f"no {name}: .*{re.escape(text)}"):
+                type("Sub", (thing,), {})()
+        with self.assertRaises(AttributeError):
+            mcp_min.FastMPC  # noqa: B018
+
+    def test_configuration_objects_take_any_field(self):
+        settings = mcp_min.AuthSettings(issuer_url="a", required_scopes=["b"])
+        self.assertEqual((settings.issuer_url, settings.required_scopes, settings.x),
+                         ("a", ["b"], None))
+        self.assertEqual(mcp_min.get_http_headers(), {})
+        self.assertIsNone(mcp_min.get_access_token())
+
+    def test_options_of_the_constructor(self):
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
+            server = mcp_min.FastMCP("s", "Read me.", log_level="DEBUG", host="0.0.0.0",
+                             version="1.0 beta", mask_error_details=True, list_page_size=7,
+                             tools=[textwrap.dedent])
+            server.custom_route("/health", methods=["GET"])(lambda request: None)
+        self.assertEqual(stderr.getvalue().splitlines(), [
+            "mcp_min: FastMCP(): no effect here: log_level, host",
+            "mcp_min: custom_route(): no effect here: /health"])
+        self.assertEqual(server.settings.log_level, "DEBUG")
+        server.settings.port += 1000
+        self.assertEqual(server.settings.port, 9000)
+        with Client(server) as client:
+            self.assertEqual(
+                (client.instructions, client.server_info["version"],
+                 client.server_info["name"], names(client.list_tools())),
+                ("Read me.", "1.0 beta", "s", ["dedent"]))
+        with Client(mcp_min.FastMCP(mask_error_details=False)) as client:
+            self.assertEqual(client.server_info["name"], "FastMCP")
+
+    def test_what_would_change_the_behaviour_is_refused_in_words(self):
+        for option in "middleware", "transforms", "providers":
+            mcp_min.FastMCP("s", **{option: []})
+            with self.assertRaisesRegex(NotImplementedError, f"{option}=.*register"):
+                mcp_min.FastMCP("s", **{option: [1]})
+        for make in "from_openapi", "from_fastapi", "as_proxy":
+            with self.assertRaisesRegex(NotImplementedError, f"{make}.*one server here"):
+                getattr(mcp_min.FastMCP, make)({}, name="s")
+        for name, text in (("mount", "register"), ("add_middleware", "@server"),
+                           ("_tool_manager", "list_tools"), ("_mcp_server", "add_tool"),
+                           ("run_http_async", "HTTP"), ("call_tool", "Client"),
+                           ("nonsense", "no such")):
+            with self.assertRaisesRegex(AttributeError, f"{name}: .*{text}"):
+                getattr(mcp_min.FastMCP("s"), name)
+        for transport in "sse", "http", "streamable-http":
+            server = mcp_min.FastMCP("s")
+            self.assertRaisesRegex(ValueError, "stdio only", server.run, transport)
+            self.assertRaisesRegex(ValueError, "stdio only", asyncio.run,
+                                   server.run_async(transport))
+
+    def test_a_server_takes_no_familiar_words(self):
+        """DESIGN 2: `Server` itself is strict, as Python is."""
+        server = Server("s")
+        for refused in (lambda: Server("s", host="x"), lambda: Server("s", tools=[]),
+                        lambda: server.run("stdio"), lambda: server.completion(),
+                        lambda: server.tool(len, tags={"a"}),
+                        lambda: server.tool(len, enabled=False),
+                        lambda: server.tool(len, structured_output=False),
+                        lambda: server.prompt(len, tags={"a"})):
+            self.assertRaises(TypeError, refused)
+        for name in "http_app", "settings", "run_async", "custom_route", "list_tools":
+            self.assertFalse(hasattr(server, name), name)
+        with Client(Server("s", version="1.0 beta", instructions="Read.")) as client:
+            self.assertEqual((client.server_info["version"], client.instructions),
+                             ("1.0 beta", "Read."))
+
+    @both_eras
+    def test_any_handler_finds_its_context(self, era):
+        """`def` too, and whatever it calls; each its own."""
+        server, found = mcp_min.FastMCP("s"), []
+
+        def note():
+            self.assertIs(mcp_min.get_context(), server.get_context())
+            found.append(mcp_min.get_context())
+
+        @server.tool
+        def plain(ctx: Context):
+            found.append(ctx)
+            note()
+
+        @server.tool
+        async def later(ctx: Context):
+            await asyncio.sleep(0)
+            found.append(ctx)
+            note()
+
+        @server.tool
+        async def reading(ctx: Context):
+            found.append(ctx)
+            await ctx.read_resource("s://x")
+
+        server.resource("s://x")(lambda: note() or "")
+        server.prompt(name="p")(lambda: note() or "")
+        server.completion("p", "x")(lambda value: note())
+        server.completion()(lambda ref, argument, context: note())
+        server.method("acme/x")(note)
+        server.method("notifications/acme")(note)
+        with Client(server, mode=era) as client:
+            for tool in "plain", "later", "reading":
+                client.call_tool(tool)
+            self.assertEqual([found[n] is found[n + 1] for n in (0, 2, 4)], [True] * 3)
+            del found[:]
+            client.read_resource("s://x")
+            client.get_prompt("p")
+            client.complete("p", "x", "")
+            client.complete("p", "other", "")
+            client.request("acme/x")
+            client.notify("notifications/acme")
+            wait_until(lambda: len(found) == 6)
+        self.assertEqual(len(set(map(id, found))), 6)
+        self.assertIsInstance(raised(mcp_min.get_context), LookupError)
+
+    @both_eras
+    def test_one_function_completes_all_arguments_that_have_none(self, era):
+        """With what a middleware made of the request; also where a host runs it."""
+        host, run_handler = host_thread(self)
+        server, called = mcp_min.FastMCP("s", run_handler=run_handler), []
+        server.prompt(name="p")(lambda x: "")
+        server.completion("p", "own")(lambda value: ["its own"])
+
+        @server.middleware
+        def change(ctx, method, params, call_next):
+            if params.get("argument", {}).get("value") == "sent":
+                params = {**params, "argument": {"name": "x", "value": "changed"},
+                          "context": {"arguments": {"y": "1"}}}
+            return call_next(ctx, method, params)
+
+        @server.completion()
+        def complete(ref, argument, context):
+            called.append(threading.current_thread())
+            if argument.value and isinstance(ref, mcp_min.PromptReference):
+                return mcp_min.Completion(values=[
+                    ref.name, argument.name, argument.value, context.arguments["y"]])
+
+        play(server, """
+            > 1 completion/complete {"ref": {"type": "ref/prompt", "name": "p"},
+                "argument": {"name": "a", "value": "sent"}}
+            < 1 {"completion": {"values": ["p", "x", "changed", "1"]}}
+            > 2 completion/complete {"ref": {"type": "ref/prompt", "name": "p"},
+                "argument": {"name": "a", "value": ""}}
+            < 2 {"completion": {"values": []}}
+            > 3 completion/complete {"ref": {"type": "ref/prompt", "name": "p"},
+                "argument": {"name": "own", "value": ""}}
+            < 3 {"completion": {"values": ["its own"]}}
+            """, era=era)
+        self.assertEqual(called, [host, host])
+
+    def test_the_library_works_without_the_section(self):
+        with open(mcp_min.__file__, encoding="utf-8") as file:
+            source = file.read()
+        start, end = (source.index(f"# -- {title}") for title in (
+            "12. Familiar names", "13. Command line"))
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(__file__, folder)
+            with open(f"{folder}/mcp_min.py", "w", encoding="utf-8") as file:
+                file.write(source[:start] + source[end:])
+            done = subprocess.run(
+                [sys.executable, "test_mcp_min.py", "Test10Tools"],
+                cwd=folder, capture_output=True, text=True, timeout=PATIENCE * 4)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+
+    def test_an_application_for_http_can_be_prepared_and_not_served(self):
+        """Also with the routes of its authorization."""
+        auth = mcp_min.GitHubProvider(client_id="x", base_url="http://localhost")
+        verifier = type("Verifier", (mcp_min.TokenVerifier,), {})()
+        with contextlib.redirect_stderr(io.StringIO()):
+            server = mcp_min.FastMCP("s", auth=auth, token_verifier=verifier)
+        self.assertIs(server.settings.token_verifier, verifier)
+        for make in "http_app", "sse_app", "streamable_http_app":
+            app = getattr(server, make)(path="/mcp")
+            app.add_middleware(dict, allow_origins=["*"])
+            app.router.routes.extend([*auth.get_well_known_routes(mcp_path="/mcp")])
+            with self.assertRaisesRegex(NotImplementedError, "HTTP"):
+                app({}, None, None)
+        server.tool(lambda: "served", name="t")
+        with Client(server) as client:
+            self.assertEqual(client.call_tool("t").text, "served")
+
+    def test_run_async_shares_the_loop_of_the_application(self):
+        with process(FAMILIAR_LIFESPAN + textwrap.dedent("""
+            async def main():
+                application_loop = asyncio.get_running_loop()
+                @server.tool
+                async def shared() -> bool:
+                    return application_loop is asyncio.get_running_loop()
+                await server.run_stdio_async()
+                print("after", file=sys.stderr)
+            asyncio.run(main())
+            """), "-I") as server:
+            play(server, """
+                > handshake
+                > 1 tools/call {"name": "same"}
+                < 1 {"structuredContent": {"result": true}}
+                > 2 tools/call {"name": "shared"}
+                < 2 {"structuredContent": {"result": true}}
+                """)
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.stderr.split(), ["enter", "leave", "after"])
+
+    def test_run_async_ends_when_it_is_cancelled(self):
+        with process(FAMILIAR_LIFESPAN + textwrap.dedent("""
+            async def main():
+                serving = asyncio.ensure_future(server.run_async("stdio"))
+                await asyncio.sleep(0.05)
+                serving.cancel()
+                try:
+                    await serving
+                except asyncio.CancelledError:
+                    print("cancelled", file=sys.stderr)
+            asyncio.run(main())
+            """), "-I") as server:
+            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.stderr.split(), ["enter", "leave", "cancelled"])
+
+    def test_lists_of_the_server_are_data_plain_or_awaited(self):
+        server = mcp_min.FastMCP("s", tools=[
+            mcp_min.Tool.from_function(textwrap.dedent, name="size")])
+        server.add_prompt(mcp_min.Prompt.from_function(lambda a: a, name="p"))
+        server.add_resource(mcp_min.Resource.from_function(
+            lambda: b"data", "s://x", name="x", tags={"a"}))
+        server.add_resource("s://{y}", lambda y: y, name="y")
+
+        async def awaited():
+            return await server.list_tools()
+
+        self.assertEqual([tool.inputSchema["type"] for tool in server.list_tools()],
+                         ["object"])
+        self.assertEqual(asyncio.run(awaited()), server.list_tools())
+        self.assertTrue(asyncio.run(server.list_tools()))
+        self.assertEqual([server.list_prompts()[0].name, server.list_resources()[0].uri,
+                          server.list_resource_templates()[0].uriTemplate],
+                         ["p", "s://x", "s://{y}"])
+        with Client(server) as client:
+            self.assertEqual(client.read_resource("s://x")[0].data, b"data")
+
+    def test_each_item_of_a_list_is_a_block(self):
+        """As in the SDK 1.x; a Server sends one JSON text."""
+        def items() -> List[str]:
+            return ["a", "b"]
+
+        def nested():
+            return [1, ["x", {"y": 2}], mcp_min.Text("t")]
+
+        for make, tool, expected in (
+                (Server, items, ['["a", "b"]']), (mcp_min.FastMCP, items, ["a", "b"]),
+                (mcp_min.FastMCP, nested, ["1", "x", '{"y": 2}', "t"])):
+            server = make("s")
+            server.tool(tool)
+            with Client(server) as client:
+                result = client.call_tool(tool.__name__)
+            self.assertEqual([block.text for block in result.content], expected)
+            if tool is items:
+                self.assertEqual(result.data, ["a", "b"])
+
+    def test_options_of_the_decorators(self):
+        server = mcp_min.FastMCP("s")
+        server.tool(lambda: None, name="off", enabled=False)
+
+        @server.tool(tags={"b", "a"}, structured_output=False, icons=[mcp_min.Icon(
+            src="data:,x")], annotations=mcp_min.ToolAnnotations(readOnlyHint=True))
+        def on() -> Dict[str, int]:
+            return {"x": 1}
+
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
+            @server.tool(exclude_args=["user"], timeout=5)
+            def greet(name: str, user: str = "me") -> str:
+                return name + user
+
+        @server.resource("s://{path*}")
+        async def path(path: str) -> str:
+            return path
+
+        @server.prompt
+        async def ask(what: str) -> list:
+            return [mcp_min.UserMessage(what), mcp_min.AssistantMessage("ok")]
+
+        server.add_resource("s://fixed", lambda: "r", name="fixed")
+        with Client(server) as client:
+            shown, greet = client.list_tools()
+            self.assertEqual([*greet["inputSchema"]["properties"]], ["name"])
+            self.assertEqual(client.call_tool("greet", {"name": "a"}).text, "ame")
+            self.assertEqual(shown, {
+                "name": "on", "annotations": {"readOnlyHint": True},
+                "icons": [{"src": "data:,x"}],
+                "_meta": {"fastmcp": {"tags": ["a", "b"]}},
+                "inputSchema": {"type": "object", "properties": {}, **CLOSED}})
+            result = client.call_tool("on")
+            self.assertEqual((result.text, result.structured_content),
+                             ('{"x": 1}', None))
+            self.assertEqual(client.read_resource("s://a/b")[0].text, "a/b")
+            self.assertEqual(client.read_resource("s://fixed")[0].text, "r")
+            self.assertEqual([m["role"] for m in client.get_prompt(
+                "ask", {"what": "x"})["messages"]], ["user", "assistant"])
+        self.assertIn("no effect here: timeout", stderr.getvalue())
+
+    def test_the_context_has_the_attributes_of_fastmcp_and_the_sdk(self):
+        server, logs, steps = mcp_min.FastMCP("s"), [], []
+
+        @server.tool
+        async def low(ctx: Context[dict, dict]) -> list:
+            session = ctx.request_context.session
+            await ctx.session.send_log_message(level="info", data="hi", logger="l")
+            await ctx.session.send_progress_notification(
+                progress_token=ctx.request_context.meta.progressToken, progress=1.0)
+            await session.send_resource_updated("s://x")
+            await session.send_tool_list_changed()
+            sampled = await session.create_message(
+                messages=[mcp_min.SamplingMessage(
+                    role="user", content=mcp_min.TextContent(type="text", text="?"))],
+                max_tokens=5)
+            answer = await session.elicit(message="?", requestedSchema={
+                "type": "object", "properties": {"value": {"type": "boolean"}}})
+            assert answer.content == {"value": True} and mcp_min.get_context() is ctx
+            await ctx.set_state("k", await ctx.get_state("k") or 7)
+            assert await mcp_min.get_context().get_state("k") == 7
+            for roots in (await session.list_roots()).roots, await ctx.list_roots():
+                assert roots[0].uri.endswith("/a")
+            assert session.client_params.clientInfo.name == "mcp_min"
+            assert ctx.session_id and ctx.request_context.request is None
+            return [sampled.content.text,
+                    isinstance(answer, mcp_min.AcceptedElicitation),
+                    isinstance(answer, mcp_min.DeclinedElicitation),
+                    ctx.fastmcp is server, ctx.client_id,
+                    ctx.request_id == ctx.request_context.request_id]
+
+        with Client(server, mode=LATEST, roots=["/a"],
+                    log_handler=lambda params: logs.append(
+                        (params["logger"], params["data"])),
+                    progress_handler=lambda *step: steps.append(step[0]),
+                    sampling_handler=lambda messages, params: "an answer",
+                    elicitation_handler=lambda message, schema, params: {
+                        "value": bool(schema["properties"])}) as client:
+            self.assertEqual(client.call_tool("low").data,
+                             ["an answer", True, False, True, None, True])
+            wait_until(lambda: logs)
+        self.assertEqual((logs, steps), ([("l", "hi")], [1]))
+
+    def test_messages_take_the_arguments_of_either_library(self):
+        server, logs = mcp_min.FastMCP("s"), []
+
+        @server.tool
+        async def talk(ctx: Context) -> None:
+            ctx.debug("z")  # before a level was set
+            await asyncio.create_task(ctx.info(message="a"))
+            loop = asyncio.get_running_loop()
+            sent = asyncio.run_coroutine_threadsafe(ctx.report_progress(1), loop)
+            await asyncio.wrap_future(sent)
+            await ctx.warning("b", logger_name="l", extra={"x": 1})
+            await ctx.log("error", "c")
+            await ctx.log("d", level="debug")
+            await ctx.log("info", message="e")
+            await ctx.log(message="f", level="info")
+            await ctx.log("g", "info")
+
+        with Client(server, mode=LATEST, log_handler=lambda params: logs.append(
+                (params["level"], params["data"]))) as client:
+            client.call_tool("talk")
+            wait_until(lambda: len(logs) == 8)
+        self.assertEqual(logs, [("debug", "z"), ("info", "a"), ("warning", "b"), ("error", "c"),
+                                ("debug", "d"), ("info", "e"), ("info", "f"),
+                                ("info", "g")])
+
+    def test_text_between_the_arguments_of_a_docstring_is_kept(self):
+        def view(name: str, depth: int):
+            """Show a view.
+
+            Args:
+                name: Which one.
+                The following views are available:
+                - "Front"
+                - "Back"
+                depth: How deep.
+
+            Returns:
+                A picture.
+            """
+
+        signature = Signature(view)
+        self.assertEqual(signature.schema["properties"]["depth"]["description"],
+                         "How deep.")
+        for text in "Show a view.", '- "Front"', '- "Back"', "A picture.":
+            self.assertIn(text, signature.description)
+        self.assertNotIn("How deep", signature.description)
+
+    def test_run_accepts_the_name_of_the_transport(self):
+        with process('mcp_min.FastMCP("s").run(transport="stdio", show_banner=False)'
+                     ) as server:
+            play(server, "> 1 ping\n< 1 {}")
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+
+    def test_content_has_both_spellings(self):
+        png = base64.b64encode(b"\x89PNG").decode()
+        for familiar, equivalent in (
+                (mcp_min.TextContent(type="text", text="x"), mcp_min.Text("x")),
+                (mcp_min.ImageContent(type="image", data=png, mimeType="image/png"),
+                 mcp_min.Image(b"\x89PNG")),
+                (mcp_min.Image(data=b"x", format="jpeg"),
+                 mcp_min.Image(b"x", mime_type="image/jpeg")),
+                (mcp_min.EmbeddedResource(
+                    type="resource", resource=mcp_min.TextResourceContents(
+                        uri="a:b", text="x", mimeType="text/plain")),
+                 mcp_min.EmbeddedResource("a:b", "x")),
+                (mcp_min.BlobResourceContents(uri="a:b", blob=png),
+                 mcp_min.ResourceContents(data=b"\x89PNG", uri="a:b")),
+                (mcp_min.ToolAnnotations(title="T", readOnlyHint=True),
+                 {"title": "T", "readOnlyHint": True}),
+                (mcp_min.CallToolResult(content=[], structuredContent={"a": 1},
+                                        _meta={"b": 2}, isError=False),
+                 mcp_min.ToolResult([], {"a": 1}, meta={"b": 2})),
+                (mcp_min.UserMessage("x"), mcp_min.Message("user", "x")),
+                (mcp_min.Message("hi"), mcp_min.Message("user", "hi")),
+                (mcp_min.Message("hi", "user"), mcp_min.Message(content="hi")),
+                (mcp_min.AssistantMessage(content="x"), mcp_min.Message("x", "assistant")),
+                (mcp_min.Message("x", role="assistant"),
+                 mcp_min.Message("assistant", "x"))):
+            self.assertEqual(familiar, equivalent)
+        block = mcp_min.Image(b"x", annotations={"priority": 1})
+        self.assertEqual((block.type, block.data, block.mimeType, block.mime_type),
+                         ("image", "eA==", "image/png", "image/png"))
+        self.assertIs(block.to_image_content(), block)
+        self.assertIsNone(mcp_min.Text("x").annotations)
+        self.assertEqual(mcp_min.Text("x").model_dump(exclude_none=True),
+                         {"type": "text", "text": "x"})
+        params = mcp_min.ElicitRequestURLParams(elicitation_id="1", url="a:b")
+        self.assertEqual((params, params.elicitation_id, params.elicitationId),
+                         ({"elicitationId": "1", "url": "a:b"}, "1", "1"))
+        error = mcp_min.MCPError(mcp_min.ErrorData(code=-32602, message="no"))
+        self.assertEqual((error.code, error.message, error.data), (-32602, "no", None))
+        self.assertEqual((error.error.code, error.error.message), (-32602, "no"))
+
+    def test_invalid_content_is_refused(self):
+        for error, make in ((TypeError, lambda: mcp_min.Text("x", colour="red")),
+                            (ValueError, lambda: mcp_min.Text("x", type="image")),
+                            (ValueError, lambda: mcp_min.Image("chart.png")),
+                            (TypeError, lambda: mcp_min.Message("user", "x", name="y")),
+                            (TypeError, lambda: mcp_min.Message(role="user")),
+                            (AttributeError, lambda: mcp_min.Image(b"x").text)):
+            self.assertRaises(error, make)
+
+    def test_the_type_of_audio_is_guessed_from_the_path_or_the_data(self):
+        """Whatever table of types the system has."""
+        for name, data, expected in (
+                ("a.mp3", b"", "audio/mpeg"), ("a.wav", b"RIFF1234WAVE", "audio/wav"),
+                ("notes.txt", b"no audio", "application/octet-stream")):
+            with tempfile.TemporaryDirectory() as folder, self.subTest(name):
+                path = pathlib.Path(folder, name)
+                path.write_bytes(data)
+                self.assertEqual(mcp_min.Audio(path=path)["mimeType"], expected)
+
+    def test_what_read_resource_returns_has_content_and_mime_type(self):
+        server = mcp_min.FastMCP("s")
+        server.resource("s://text", mime_type="text/markdown")(lambda: "# Title")
+        server.resource("s://data")(lambda: b"data")
+
+        @server.tool
+        async def read(ctx: Context) -> list:
+            [text], [data] = [await ctx.read_resource(f"s://{name}")
+                              for name in ("text", "data")]
+            return [text.content, text.mime_type, data.content.decode(), data.mime_type]
+
+        with Client(server) as client:
+            self.assertEqual(client.call_tool("read").data, [
+                "# Title", "text/markdown", "data", "application/octet-stream"])
+
+    def test_a_tool_may_require_a_visit_to_a_url_by_an_error(self):
+        server = Server("s")
+
+        @server.tool
+        def visit():
+            raise mcp_min.UrlElicitationRequiredError([mcp_min.ElicitRequestURLParams(
+                mode="url", message="m", url="https://a/b", elicitationId="1")])
+
+        play(server, """
+            > 1 tools/call {"name": "visit"}
+            < 1 -32042 {"elicitations": [{"url": "https://a/b"}]}
+            """, era="legacy")
+
+
+# The import lines by which each library runs the same program
+IMPORTS = {
+    "mcp": "from mcp.server.fastmcp import Context, FastMCP\n"
+           "from mcp.types import ImageContent, TextContent, ToolAnnotations\n"
+           "from mcp.server.fastmcp.prompts.base import (\n"
+           "    AssistantMessage, UserMessage)\n",
+    "fastmcp": "from fastmcp import Context, FastMCP\n"
+               "from mcp.types import ImageContent, TextContent, ToolAnnotations\n"
+               "from fastmcp.prompts import Message\n"
+               "UserMessage = Message\n"
+               "def AssistantMessage(text): return Message(text, role='assistant')\n",
+    "mcp_min": "from mcp_min import (Context, FastMCP, ImageContent, TextContent,\n"
+               "    ToolAnnotations, AssistantMessage, UserMessage)\n",
+}
+SHARED_PROGRAM = """
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Annotated, Literal, Optional
+from pydantic import BaseModel, Field
+
+class Address(BaseModel):
+    street: str
+    code: str = Field(description="Postal code", pattern="^[0-9]+$")
+
+class Person(BaseModel):
+    name: str = Field(description="Full name", min_length=2)
+    age: Optional[int] = None
+    home: Address
+
+class Report(BaseModel):
+    text: str
+    score: float = 0.5
+
+@asynccontextmanager
+async def lifespan(server):
+    yield {"loop": asyncio.get_running_loop()}
+
+mcp = FastMCP("shared", instructions="Be kind.", lifespan=lifespan)
+
+@mcp.tool(annotations=ToolAnnotations(title="Greet", readOnlyHint=True))
+async def greet(person: Person, ctx: Context, loud: bool = False) -> str:
+    "Greet somebody."
+    await ctx.info("greeting")
+    await ctx.report_progress(1, 2)
+    life = ctx.request_context.lifespan_context
+    return f"{person.name} of {person.home.code} {loud} {bool(life['loop'])}"
+
+@mcp.tool()
+def find(text: Annotated[str, Field(description="What", max_length=5)],
+         limit: int = Field(default=10, ge=1, le=50, description="How many"),
+         shelf: Literal["a", "b"] = "a") -> Report:
+    return Report(text=f"{text} {limit} {shelf}")
+
+@mcp.tool()
+async def show() -> list[TextContent | ImageContent]:
+    return [TextContent(type="text", text="hi"),
+            ImageContent(type="image", data="eA==", mimeType="image/png")]
+
+@mcp.tool()
+def fail():
+    raise ValueError("broken")
+
+@mcp.resource("note://{name}")
+async def note(name: str) -> str:
+    return f"a note on {name}"
+
+@mcp.prompt()
+def review(code: str) -> list:
+    return [UserMessage("look at " + code), AssistantMessage("I do")]
+
+if __name__ == "__main__":
+    mcp.run(transport="stdio")
+"""
+
+
+@unittest.skipIf(sys.version_info < (3, 10), "the libraries are for Python 3.10")
+class TestImportLine(unittest.TestCase):
+    """One program behaves the same with each library; only its import lines differ."""
+
+    def behaviour(self, library):
+        """All that a client receives from the program."""
+        env = {"PYTHONPATH": HERE} if library == "mcp_min" else {}
+        steps, logs = [], []
+        with Client([sys.executable, "-c", IMPORTS[library] + SHARED_PROGRAM], env=env,
+                    stderr=None, mode=LATEST,
+                    progress_handler=lambda *step: steps.append(step[:2]),
+                    log_handler=lambda params: logs.append(params["level"])) as client:
+            received = [
+                client.instructions, client.server_info["name"],
+                self.tools(client), self.calls(client), logs, steps,
+                client.read_resource("note://x")[0].text,
+                [(message["role"], message["content"]["text"]) for message in
+                 client.get_prompt("review", {"code": "x"})["messages"]],
+                names(client.list_resource_templates(), "uriTemplate"),
+                [(prompt["name"], names(prompt["arguments"]))
+                 for prompt in client.list_prompts()]]
+            wait_until(lambda: logs and steps)
+        return received
+
+    def tools(self, client):
+        # mcp_min has no schema for a result of text or of blocks, on purpose: only that
+        # of `find` is compared.
+        return {tool["name"]: (
+            tool.get("description") or "", tool.get("annotations"),
+            self.simplified(tool["inputSchema"]),
+            tool["name"] == "find" and [*tool["outputSchema"]["properties"]])
+            for tool in client.list_tools()}
+
+    def calls(self, client):
+        """Of each call whether it fails, or else its content."""
+        results = []
+        person = {"name": "Ann", "home": {"street": "x", "code": "12"}}
+        for name, arguments in (
+                ("greet", {"person": person, "loud": True}), ("show", {}),
+                ("find", {"text": "ab"}), ("find", {"text": "ab", "limit": 5}),
+                ("fail", {}), ("find", {}), ("find", {"text": "too long"}),
+                ("find", {"text": "a", "limit": 99}),
+                ("greet", {"person": {**person, "name": "A"}})):
+            result = client.call_tool(name, arguments, raise_on_error=False)
+            # Libraries write structured content as different text.
+            keys = ("type",) if name == "find" else ("type", "text", "data")
+            results.append(result.is_error or (
+                [{key: block[key] for key in keys if key in block}
+                 for block in result.content],
+                result.structured_content if name == "find" else None))
+        return results
+
+    def simplified(self, schema, definitions=None):
+        """A schema with its definitions in place, without the keywords that differ."""
+        if isinstance(schema, list):
+            return [self.simplified(part, definitions) for part in schema]
+        if not isinstance(schema, dict):
+            return schema
+        definitions = schema.get("$defs", definitions)
+        if "$ref" in schema:
+            schema = definitions[schema["$ref"].rpartition("/")[2]]
+        return {key: self.simplified(value, definitions)
+                for key, value in schema.items()
+                if key not in ("$defs", "additionalProperties", "title")}
+
+    def compare(self, library):
+        try:
+            __import__({"mcp": "mcp.server.fastmcp"}.get(library, library))
+        except ImportError:
+            missing(self, f"the package {library}", always=True)
+        self.maxDiff = None
+        self.assertEqual(self.behaviour("mcp_min"), self.behaviour(library))
+
+    def test_as_with_the_sdk_1(self):
+        self.compare("mcp")
+
+    def test_as_with_fastmcp(self):
+        self.compare("fastmcp")
+
+
+# ======================================================================================
+# 13  Command line
+# ======================================================================================
+
+FILE = os.path.join(HERE, "mcp_min.py")
+# The same program, but started so that Python keeps the compiled file.
+PROGRAM = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r); "
+           "import mcp_min; sys.exit(mcp_min.main())" % HERE]
+
+
+def cli(*args):
+    """Run a command line here: what goes to stdout and stderr, and the exit status."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = mcp_min.main(list(args))
+        except SystemExit as end:
+            status = end.code
+    return out.getvalue(), err.getvalue(), status
+
+
+class Terminal:
+    """The command line at a terminal, to `type` at and to `expect` text from."""
+
+    def __init__(self, *args, stdout=subprocess.PIPE, **options):
+        self._master, slave = os.openpty()
+        self.child = subprocess.Popen([*PROGRAM, *args], stdin=slave, stderr=slave,
+                                      stdout=stdout or slave, **options)
+        os.close(slave)
+        self._unread = ""
+
+    def expect(self, text):
+        """Wait for this text, which must come after the text expected before."""
+        end = time.monotonic() + PATIENCE
+        while text not in self._unread:
+            left = max(0, end - time.monotonic())
+            assert select.select([self._master], [], [], left)[0], self._unread
+            self._unread += os.read(self._master, 65536).decode()
+        self._unread = self._unread.partition(text)[2]
+
+    def answer(self, text):
+        """Type this at the next prompt."""
+        self.expect("decline: ")
+        os.write(self._master, text.encode())
+
+    def result(self):
+        return self.child.stdout.read()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.child.kill()
+        self.child.wait()
+        if self.child.stdout:
+            self.child.stdout.close()
+        os.close(self._master)
+
+
+TERMINAL = unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
+
+SAID = {  # a part of a sentence of the demo: what must be true of the line below it
+    "The tool is done": lambda m: (
+        m["result"]["content"] and not m["result"]["isError"]
+        and m["result"].get("resultType", "complete") == "complete"),
+    "it has a question": lambda m: (
+        m["result"]["resultType"] == "input_required" and m["result"]["inputRequests"]),
+    "The same call again": lambda m: (
+        m["method"] == "tools/call" and m["params"]["inputResponses"]
+        and m["params"]["requestState"]),
+    "says hello": lambda m: (
+        m["method"] == "initialize" and m["params"]["protocolVersion"]
+        and m["params"]["clientInfo"]),
+    "agrees to the revision": lambda m: (
+        m["result"]["protocolVersion"] == LATEST and m["result"]["capabilities"]),
+    "The client is ready": lambda m: (
+        m["method"] == "notifications/initialized" and "id" not in m),
+    "asks what the server is": lambda m: (
+        m["method"] == "server/discover" and len(m["params"]["_meta"]) == 3),
+    "says who it is": lambda m: (
+        m["result"]["capabilities"] and m["result"]["supportedVersions"]
+        and m["result"]["_meta"]),
+    "to run a tool": lambda m: (
+        m["method"] == "tools/call" and "inputResponses" not in m["params"]),
+    "reports how far": lambda m: m["method"] == "notifications/progress",
+    "so the server asks": lambda m: m["method"] == "elicitation/create",
+    "the user has answered": lambda m: m["result"]["action"] == "accept",
+}
+FROM_SERVER = {"The tool is done", "it has a question", "agrees to the revision",
+               "says who it is", "reports how far", "so the server asks"}
+
+
+class Test13CommandLine(unittest.TestCase):
+    """Results go to stdout, other text to stderr.  The
+    exit status is 0 for success, 1 for a failure, 2 for wrong usage."""
+
+    SERVER = (*PROGRAM, "serve")
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = os.path.realpath(folder.name)
+
+    def file(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(text))
+        return path
+
+    def fails(self, text, status, *args):
+        out, err, actual = cli(*args)
+        with self.subTest(args):
+            self.assertEqual((out, actual), ("", status))
+            self.assertRegex(err, text)
+        return err
+
+    # -- demo
+
+    def test_each_line_of_the_demo_is_what_the_sentence_above_it_says(self):
+        with mock.patch.dict(os.environ):
+            out, err, status = cli("demo")
+        self.assertEqual((err, status), ("", 0))
+        self.assertLessEqual(max(map(len, out.splitlines())), 80)
+        _, *eras = out.split("\nRevision ")
+        self.assertEqual([era[:10] for era in eras], [LATEST, MODERN])
+        for era in eras:
+            self.assertLess(era.count("\n"), 60)  # so it fits a screen
+        lines = out.splitlines()
+        explained = set()
+        for number, line in enumerate(lines):
+            if line.startswith(("  -->", "  <--")):
+                below = itertools.takewhile(lambda x: x[:6] == " " * 6, lines[number + 1:])
+                message = checked("".join(x[6:] for x in below).encode() + b"\n")
+                [said] = [key for key in SAID if key in line]
+                with self.subTest(line):
+                    self.assertTrue(SAID[said](message), message)
+                    self.assertEqual("<--" in line[:5], said in FROM_SERVER)
+                explained.add(said)
+        self.assertEqual(explained, set(SAID))
+
+    # -- list, call, read, prompt
+
+    def test_list_prints_what_a_server_offers_as_text_or_as_json(self):
+        out, err, status = cli("list", *self.SERVER)
+        self.assertEqual((err, status), ("", 0))
+        for line in ("demo %s, revision 2026-07-28" % mcp_min.__version__, "tools (1)",
+                     "  order", "    Order a dish; asks what should be on it.",
+                     "      dish: string",
+                     "  demo://hello/{name}", "  review", "      language: string"):
+            self.assertIn(line, out.splitlines())
+        self.assertNotIn("(0)", out)  # it has no resources, only a template
+        about = json.loads(
+            cli("list", "--mode", "2025-06-18", "--json", "--", *self.SERVER)[0])
+        self.assertEqual(about["protocolVersion"], "2025-06-18")
+        self.assertEqual([tool["name"] for tool in about["tools"]], ["order"])
+
+    def test_list_shows_and_call_converts_what_a_tool_needs(self):
+        """And logs, progress and stderr have labels."""
+        server = "--", *PROGRAM, "run", self.file("typed.py", """
+            import sys
+            from dataclasses import dataclass
+            from typing import Annotated, List
+            from mcp_min import Context
+
+            @dataclass
+            class Item:
+                name: str
+                price: float = 1.0
+
+            def types(item: Item, text: str, n: Annotated[int, {"minimum": 1}],
+                      many: List[int], ctx: Context, real: float = 3, yes: bool = False,
+                      ) -> str:
+                ctx.info("a remark")
+                ctx.report_progress(1, 2, "half")
+                sys.stderr.write("a murmur\\n")
+                return repr((item, text, n, many, real, yes))
+            """)
+        lines = cli("list", *server)[0].splitlines()
+        for line in (('item: object {"properties": {"name": {"type": "string"}, '
+                      '"price": {"type": "number", "default": 1.0}}, '
+                      '"required": ["name"], "additionalProperties": false}'),
+                     'many: array {"items": {"type": "integer"}}',
+                     'n: integer {"minimum": 1}', "real?: number = 3"):
+            self.assertIn("      " + line, lines)
+        out, err, status = cli("call", "types", 'item={"name": "x"}', "text=5", "n=5",
+                               "many=[1, 2]", '{"real": 5}', "yes=true", *server)
+        self.assertEqual((out, status), (
+            "(Item(name='x', price=1.0), '5', 5, [1, 2], 5.0, True)\n", 0))
+        self.assertEqual(sorted(err.splitlines()), [
+            "log info: a remark", "progress: 1/2 half", "stderr: a murmur"])
+
+    def test_a_malformed_entry_or_a_failing_list_does_not_hide_the_others(self):
+        tools = ("result(tools=[5, {'name': 't', 'description': None, 'inputSchema': "
+                 "{'type': 'object', 'properties': {'x': True, 'y': 7, 'n': "
+                 "{'type': 'integer'}}}}, {'name': 'u', "
+                 "'inputSchema': [], 'description': {}}, {'title': 'no name'}])")
+        server = "--", *fake(discover="OFFERED.update(prompts={}); error(-32601)", list=(
+            f"{tools} if message['method'] != 'prompts/list' else error(-32603)"),
+            call="text(str(params['arguments']))")
+        out, err, status = cli("list", *server)
+        self.assertEqual(status, 0)
+        self.assertIn("note: tools/list: Malformed response", err)
+        for line in ("tools (4)", "  malformed: 5", "  t", "      x?: any", "  u",
+                     '  malformed: {"title": "no name"}'):
+            self.assertIn(line, out.splitlines())
+        self.assertIn("note: prompts/list: refused (-32603)", err)
+        self.assertEqual(cli("call", "t", "x=1", "n=2", *server)[::2],
+                         ("{'x': '1', 'n': 2}\n", 0))
+
+    def test_a_cursor_that_comes_again_ends_a_list(self):
+        out, err, status = cli("list", "--json", "--", *fake(
+            list="result(tools=[{'name': 'x'}], nextCursor='again')"))
+        self.assertEqual((len(json.loads(out)["tools"]), status), (1, 0))
+        self.assertIn("pages of tools/list do not end", err)
+
+    def test_a_pattern_of_a_server_is_not_run(self):
+        """It takes years: Python's `re` tries every way to split the text."""
+        field = {"type": "string", "pattern": "^(a+)+$"}
+        server = fake(list="result(tools=[{'name': 'f', 'inputSchema': {'properties': "
+                           f"{{'x': {field}}}}}}}])")
+        done = subprocess.run([*PROGRAM, "call", "f", "x=" + "a" * 60 + "!", "--", *server],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              check=False, timeout=PATIENCE)
+        self.assertEqual((done.stdout.strip(), done.returncode), (b"ok", 0))
+
+    def test_results_errors_and_nothing_at_all_are_shown_as_what_they_are(self):
+        server = fake(list="result(tools=[])", call="""result(**{
+            "colours": {"content": [{"type": "text", "text": "\\33[31mred\\7\\u202e"}]},
+            "fails": {"content": [{"type": "text", "text": "no \\33[5mluck\\nmcp_min: x"
+                                   }], "isError": True},
+            "nothing": {"content": []}}[params["name"]])""")
+        self.assertEqual(cli("call", "colours", "--", *server)[0],
+                         "\\x1b[31mred\\x07\\u202e\n")
+        err = self.fails(r"the tool failed: no \\x1b\[5mluck\n", 1,
+                         "call", "fails", "--", *server)
+        self.assertNotRegex(err, "\33|(?m:^mcp_min: x)")
+        self.assertEqual(cli("call", "nothing", "--", *server), ("", "(no content)\n", 0))
+
+    def test_read_and_prompt_print_what_a_server_returns(self):
+        for command, expected in (
+                ("read demo://hello/Ada", ("Hello, Ada!\n", "", 0)),
+                ("prompt review language=C", ("user: Review this C code.\n", "", 0)),
+                ("read --json demo://bye", (
+                    "", "mcp_min: McpError: Resource not found: demo://bye (-32602)\n",
+                    1))):
+            self.assertEqual(cli(*command.split(), "--", *self.SERVER), expected)
+
+    def test_text_of_every_language_is_shown_as_it_is(self):
+        text = "東\u3000京 \u00a0\U0001f468\u200d\U0001f469"
+        server = "--", *fake(call=f"text({text!r})")
+        self.assertEqual(cli("call", "f", *server)[0], text + "\n")
+
+    def test_text_of_a_server_neither_controls_the_terminal_nor_forges_a_line(self):
+        evil = "info\x1b]0;owned\x07\x9b2J\u202e\nmcp_min: forged"
+        log = ("send(method='notifications/message', params={'level': '%s', 'logger': "
+               "'%s', 'data': '%s'}); " % ((evil.replace("\n", "\\n"),) * 3))
+        output = {"type": "object", "properties": {evil: {"type": "string"}}}
+        tool = {"name": "f", "inputSchema": output, "outputSchema": output,
+                "description": evil}
+        for command in ("list",), ("call", "f"):
+            out, err, _ = cli(*command, "--", *fake(
+                list=f"{log}result(tools=[{tool}])",
+                call=f"{log}result(content=[], structuredContent={{{evil!r}: 5}})"))
+            with self.subTest(command):
+                self.assertNotRegex(out + err, "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+                self.assertNotRegex(out + err, "(?m)^mcp_min: forged")
+                self.assertIn("owned", out + err)
+
+    @TERMINAL
+    def test_at_a_terminal_each_line_of_a_result_is_indented(self):
+        server = fake(list="result(tools=[{'name': 'f'}])",
+                      call="text('fine\\nmcp_min: forged')")
+        with Terminal("call", "f", "--", *server, stdout=None) as screen:
+            screen.expect("  fine\r\n  mcp_min: forged")
+        self.assertEqual(cli("call", "f", "--", *server)[0], "fine\nmcp_min: forged\n")
+
+    def test_a_server_gets_the_named_variables_or_all_on_request(self):
+        server = "--", *fake(
+            call="text(str([os.environ.get(key) for key in ('A', 'B', 'SECRET')]))")
+        with mock.patch.dict(os.environ, B="b", SECRET="s"):
+            for options, expected in (
+                    (["--env", "A=1=2", "--env", "B"], "['1=2', 'b', None]\n"),
+                    (["--inherit-env"], "[None, 'b', 's']\n")):
+                out, _, _ = cli("call", "variables", *options, *server)
+                self.assertEqual(out, expected)
+            self.fails("C is not set", 2, "call", "variables", "--env", "C", *server)
+
+    @TERMINAL
+    def test_ctrl_c_cancels_the_call_and_notifies_the_server(self):
+        log = os.path.join(self.folder, "log")
+        with Terminal("call", "slow", "--", *fake(call="err('up')"),
+                      env={**os.environ, "MCP_MIN_TRACE": log}) as screen:
+            screen.expect("stderr: up")
+            screen.child.send_signal(signal.SIGINT)
+            self.assertEqual(screen.child.wait(PATIENCE), 130)
+        with open(log, encoding="utf-8") as file:
+            self.assertIn("notifications/cancelled", file.read())
+
+    # -- what is wrong with a server
+
+    def test_garbage_on_stdout_is_reported_when_it_comes(self):
+        """Not when the timeout is over, which is a minute."""
+        with subprocess.Popen(
+                [*PROGRAM, "list", "--", sys.executable, "-S", "-c",
+                 "import time; print('Loading', flush=True); time.sleep(60)"],
+                stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as child:
+            self.addCleanup(child.kill)
+            line = child.stderr.readline().decode()
+            self.assertIsNone(child.poll())
+            child.send_signal(signal.SIGTERM)
+        self.assertRegex(line, "other than JSON-RPC to stdout: 'Loading'.*"
+                               "mcp_min.py run FILE.py")
+
+    def test_a_server_that_is_silent_or_that_ends_is_told_with_the_cause(self):
+        python = "--", sys.executable, "-S"
+        relative = self.file("relative.py", "from . import mcp_min")
+        vendored = self.file("vendored.py", "import mcp_min")
+        for text, *args in (
+                (r"is running, but has not answered within 0.5 s: is .* server.run\(\)\?",
+                 "--timeout", "0.5", *python, "-c", "import sys; sys.stdin.read()"),
+                ("(?s)Loading.*RequestTimeout.*no messages: is it an MCP server",
+                 "--timeout", "3", *python, "-c",
+                 "import sys; print('Loading', flush=True); sys.stdin.read()"),
+                (r"exit code 0\): did it call server.run\(\)\?", *python, "-c", ""),
+                ("stderr: no licence\nmcp_min: .*exit code 1", *python, "-c",
+                 "import sys; sys.exit('no licence')"),
+                (r"No module named 'mcp_min'\n(?s:.*)put mcp_min.py beside the server",
+                 *python, "-I", vendored),
+                (r"start it as a part of its package, with: python3 -m PACKAGE.MODULE",
+                 *python, relative),
+                ("cannot start .*no-such-program", "no-such-program")):
+            err = self.fails(text, 1, "list", *args)
+            self.assertNotIn("Traceback (most recent call last)", err.replace(
+                "stderr: Traceback", ""))
+        with self.assertRaisesRegex(ValueError, r"a list: \['python3', 'srv.py'\]"):
+            Client("python3 srv.py").connect()
+
+    # -- questions
+
+    def test_questions_are_answered_by_the_option_answer(self):
+        server = "--", *PROGRAM, "run", self.file("ask.py", """
+            from dataclasses import dataclass
+            from mcp_min import Context
+
+            @dataclass
+            class Size:
+                width: int
+                depth: int
+
+            def one(ctx: Context) -> str:
+                return str(ctx.elicit("?", ["red", "blue"]).data)
+
+            def two(ctx: Context) -> str:
+                return str(ctx.elicit("?", Size).content)
+            """)
+        self.assertEqual(cli("call", "one", "--answer", "red", *server), ("red\n", "", 0))
+        size = '{"width": 1, "depth": 2}'
+        self.assertEqual(cli("call", "two", "--answer", size, *server),
+                         ("{'width': 1, 'depth': 2}\n", "", 0))
+        for tool, answer, text in (
+                ("one", "green", '^.*not fit: value: expected one of "red", "blue".*\n$'),
+                ("two", "12", "^.*not fit: .*object.*\n$")):
+            self.fails(text, 1, "call", tool, "--answer", answer, *server)
+
+    @TERMINAL
+    def test_at_a_terminal_the_user_is_asked_and_only_a_yes_is_consent(self):
+        server = self.file("wipe.py", """
+            from mcp_min import Context
+
+            def order(ctx: Context) -> str:
+                return str(ctx.elicit("What?", ["lemon", "syrup"]).data)
+
+            def wipe(ctx: Context) -> str:
+                first = ctx.elicit("Really?").action
+                return first + " " + ctx.elicit_url("Sign in", "https://x.io").action
+            """)
+        for tool, form, first, second, output in (
+                ("order", 'value: string {"enum": ["lemon", "syrup"]}', "syrup\n", "", b"syrup\n"),
+                ("order", "What?", "\4", "", b"None\n"),  # Ctrl-D
+                ("wipe", "yes or no", "yes\n", "yes\n", b"accept accept\n"),
+                ("wipe", "Really?", "no\n", "\n", b"decline decline\n")):
+            with self.subTest(tool + first), Terminal(
+                    "call", tool, "--", *PROGRAM, "run", server) as screen:
+                screen.expect(form)
+                screen.answer(first)
+                if second:
+                    screen.expect("open https://x.io: yes or no")
+                    screen.answer(second)
+                self.assertEqual(screen.result(), output)
+
+    @TERMINAL
+    def test_a_question_of_a_server_cannot_forge_a_line(self):
+        schema = {"type": "object", "properties": {
+            "colour:\n[sudo] password for root": {"type": "string"}}}
+        with Terminal("call", "f", "--", *fake(
+                list="result(tools=[{'name': 'f', 'inputSchema': {}}])",
+                call="asked = id; send(id='q', method='elicitation/create', params="
+                     f"{{'message': '?', 'requestedSchema': {schema}}})",
+                answer="result(id=asked, content=[])")) as screen:
+            screen.expect("the server asks: [sudo] password for root: string")
+            screen.child.send_signal(signal.SIGINT)
+            screen.child.wait(PATIENCE)
+
+    # -- run
+
+    def test_run_redirects_what_a_file_prints_at_import_to_stderr(self):
+        """And imports it as a module of its own name, with this very library."""
+        path = self.file("noisy.py", '''
+            """Prints at import."""
+            import dataclasses, os, sys, mcp_min
+            print("a banner")
+            os.system("echo a child")
+
+            @dataclasses.dataclass
+            class Point:
+                x: "Number"
+
+            Number = int
+
+            async def where(point: Point) -> str:
+                assert sys.modules["__main__"] is mcp_min
+                return f"{type(point.x)} {__name__} {sys.modules[__name__].__file__}"
+
+            def _hidden():
+                pass
+            ''')
+        out, err, _ = cli("list", "--json", "--", *PROGRAM, "run", path)
+        about = json.loads(out)
+        self.assertEqual([tool["name"] for tool in about["tools"]], ["where"])
+        self.assertEqual(about["instructions"], "Prints at import.")
+        self.assertEqual(err, "stderr: a banner\nstderr: a child\n")
+        self.assertEqual(
+            cli("call", "where", 'point={"x": 1}', "--", sys.executable, FILE, "run", path),
+            (f"<class 'int'> noisy {path}\n", "stderr: a banner\nstderr: a child\n", 0))
+
+    def test_run_tells_what_is_wrong_with_a_file(self):
+        rows = [
+            ("x = 1\nimport no_such_thing\n", "ModuleNotFoundError.*"),
+            ("import json\njson.loads('x\\ny')\n", "JSONDecodeError.*"),
+            ("x = 1\nraise OSError('no luck')\n", "OSError: no luck"),
+            ("x = 1\ndef f(:\n", "SyntaxError.*"),
+            ("x = 1\nfrom . import y\n", "ImportError.*python3 -m PACKAGE.MODULE.*"),
+            ("import mcp_min\nmcp_min.Server('s').run()\n",
+             ".*under `if __name__ == '__main__':`.*"),
+            (("import mcp_min\nfrom contextlib import contextmanager as c\n"
+             "lifespan = c(lambda server: [][0])\n"
+             "same = server = mcp_min.Server('s', lifespan=lifespan)\n"), "1"),
+            ("import mcp_min\na, b = mcp_min.Server(), mcp_min.Server()", "2"),
+            ("x = 5", "2")]
+        paths = [self.file(f"file{n}.py", text) for n, (text, _) in enumerate(rows)]
+        run = textwrap.dedent("""
+            for path in sys.argv[1:]:
+                try:
+                    mcp_min.main(["run", path])
+                except SystemExit as end:
+                    print(end.code, end="\\0")
+            """)
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", process.HEAD + run, *paths],
+                              capture_output=True, text=True, check=True, timeout=PATIENCE)
+        for path, (_, error), said in zip(paths, rows, done.stdout.split("\0")):
+            place = "" if error in "12" else f'File "{re.escape(path)}", line 2(?s:.*)\n'
+            self.assertRegex(said, f"{place}.*{error}$")
+        for text in "must have one Server", "or public functions", "IndexError: list":
+            self.assertIn(text, done.stderr)
+
+    def test_run_with_unthreaded_calls_functions_on_the_thread_of_the_import(self):
+        """sqlite3 refuses to use a connection on another thread."""
+        server = self.file("base.py", """
+            import sqlite3
+            base = sqlite3.connect(":memory:")
+            def one() -> int:
+                return base.execute("select 1").fetchone()[0]
+            """)
+        out, _, _ = cli("call", "one", "--", *PROGRAM, "run", server, "--unthreaded")
+        self.assertEqual(out, "1\n")
+
+    # -- trace
+
+    def test_trace_passes_all_bytes_and_the_exit_status_and_writes_all_down(self):
+        log = os.path.join(self.folder, "log")
+        echo = "import sys, os; data = sys.stdin.buffer.read(); os.write(1, data); " \
+               "sys.stderr.write('beside'); sys.exit(7)"
+        data = (b'\xff\xfe{"id": 1\r\n\n{"jsonrpc":"2.0","id":2,"method":"a/b"}\n'
+                + b"x" * 70000)
+        done = subprocess.run(
+            [*PROGRAM, "trace", "--to", log, "--", sys.executable, "-S", "-c", echo],
+            input=data, capture_output=True, check=False, timeout=PATIENCE)
+        self.assertEqual((done.stdout, done.stderr, done.returncode),
+                         (data, b"beside", 7))
+        with open(log, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        self.assertRegex(
+            lines[0],
+            r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1  # not a message$')
+        self.assertEqual(len([line for line in lines if " > " in line]), 4)
+        self.assertEqual(len([line for line in lines if " < " in line]), 4)
+        self.assertEqual([line.partition(" ! ")[2] for line in lines if " ! " in line],
+                         ["beside", "the server's exit code is 7"])
+        self.assertIn("exit code is 7", lines[-1])
+        if os.name == "posix":
+            self.assertEqual(os.stat(log).st_mode & 0o777, 0o600)
+
+    def test_trace_on_stderr_has_the_servers_stderr_and_its_end(self):
+        show = "import os, sys; print(*map(os.environ.get, 'ABC')); sys.exit('no luck')"
+        done = subprocess.run(
+            [*PROGRAM, "trace", "--env", "C=c", "--", sys.executable, "-S", "-c", show],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            env={**os.environ, "A": "a", "B": "b"}, timeout=PATIENCE)
+        self.assertEqual((done.stdout.split(), done.returncode), (["a", "b", "c"], 1))
+        self.assertEqual(sorted(x.partition(" ")[2] for x in done.stderr.splitlines()), [
+            "! no luck", "! the server's exit code is 1", "< a b c  # not a message"])
+
+    @unittest.skipUnless(os.name == "posix", "signals")
+    def test_trace_ends_its_server_when_it_is_ended(self):
+        server = "import signal, sys, time; print('up', flush=True); time.sleep(60)"
+        with subprocess.Popen(
+                [*PROGRAM, "trace", "--", sys.executable, "-S", "-c", server],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE) as proxy:
+            self.assertEqual(proxy.stdout.readline(), b"up\n")
+            proxy.send_signal(signal.SIGTERM)
+            self.assertEqual(proxy.wait(PATIENCE), 143)
+            self.assertRegex(proxy.stderr.read(), b"exit code is -15\n$")
+
+    # -- the arguments
+
+    def test_wrong_usage_is_one_line_and_status_2(self):
+        for args in (["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
+                     ["call", "count", "to=1", "--frob", "--", "x"], ["run", "no.py"],
+                     ["list", "--mode", "1999-01-01", "x"], ["trace"], ["connect"],
+                     ["call", "count", "5", "--", *self.SERVER]):
+            self.fails("error: .*\n$", 2, *args)
+
+    def test_each_command_offers_only_its_own_options(self):
+        query = {"json", "answer", "env", "inherit-env", "timeout", "mode"}
+        for command, options in {
+                "demo": set(), "serve": set(), "list": query, "call": query,
+                "read": query, "prompt": query, "run": {"unthreaded"},
+                "trace": {"env", "to"}, "connect": set()}.items():
+            with self.subTest(command), mock.patch.dict(os.environ, COLUMNS="80"):
+                out, err, status = cli(command, "-h")
+                self.assertEqual((err, status), ("", 0))
+                self.assertTrue(out.startswith(f"usage: mcp_min.py {command} [options]"))
+                self.assertEqual({*re.findall("^  --([a-z-]+)", out, re.MULTILINE)},
+                                 options)
+                self.assertLessEqual(max(map(len, out.splitlines())), 80)
+
+    def test_the_version_and_the_help(self):
+        self.assertEqual(cli("--version"), ("mcp_min %s\n" % mcp_min.__version__, "", 0))
+        out, err, status = cli()
+        self.assertEqual((err, status), ("", 0))
+        self.assertIn("exit status", out)
+
+
+class Test13Connect(unittest.TestCase):
+    """`Server.listen`, and the command `connect` that reaches it."""
+
+    APPLICATION = """
+        server = Server("application")
+        server.tool(lambda text: text, name="echo")
+        listener = server.listen(%r)
+        print("ready", flush=True)
+        sys.stdin.read()
+        """
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(os.path.realpath(folder.name), "private", "mcp")
+        self.connect = [*PROGRAM, "connect", self.path]
+
+    def application(self, path=None):
+        """Start another process that listens."""
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", process.HEAD + textwrap.dedent(
+                self.APPLICATION % (path or self.path))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(child.stdin.close)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        self.assertEqual(child.stdout.readline(), b"ready\n")
+        return child
+
+    def listen(self, server=None, path=None):
+        listener = (server or zoo()).listen(path or self.path)
+        self.addCleanup(listener.close)
+        return listener
+
+    def port(self):
+        with open(self.path, encoding="ascii") as file:
+            return int(file.read().split()[0])
+
+    def test_a_host_reaches_a_server_in_another_process(self):
+        """Two hosts at once; a message of 10 MB passes in both directions."""
+        application, big = self.application(), "x" * 10_000_000
+        with Client(self.connect, stderr=None) as one, Client(self.connect) as two:
+            self.assertEqual(one.server_info["name"], "application")
+            self.assertEqual(one.call_tool("echo", {"text": big}).text, big)
+            self.assertEqual(two.call_tool("echo", {"text": "hi"}).text, "hi")
+            two.close()
+            application.kill()
+            with self.assertRaises(ConnectionClosed):
+                one.call_tool("echo", {"text": "hi"})
+        self.assertEqual(one.exit_code, 1)
+        self.assertIn("has closed the connection", one.stderr_tail)
+
+    def test_handlers_run_in_the_main_loop_of_an_application(self):
+        jobs = queue.SimpleQueue()
+        server = Server("studio", run_handler=jobs.put)
+        server.tool(lambda: threading.current_thread().name, name="where")
+        self.listen(server)
+        with Client(self.connect) as client:
+            call = client.submit_tool("where")
+            while not call.done():
+                with contextlib.suppress(queue.Empty):
+                    jobs.get(timeout=0.01)()
+            self.assertEqual(call.result().text, threading.current_thread().name)
+
+    @UNIX
+    def test_only_the_user_can_read_the_secret(self):
+        os.umask(os.umask(0o022))
+        self.listen()
+        self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
+        self.assertEqual(os.stat(os.path.dirname(self.path)).st_mode & 0o777, 0o700)
+        self.assertEqual(os.listdir(os.path.dirname(self.path)), ["mcp"])
+
+    def test_who_does_not_know_the_secret_gets_no_word_and_runs_nothing(self):
+        called = []
+        server = Server("s")
+        server.tool(lambda: called.append(1), name="call")
+        self.listen(server)
+        request = json.dumps(message('1 tools/call {"name": "call"}', True)).encode()
+        silent = socket.create_connection(("127.0.0.1", self.port()))
+        self.addCleanup(silent.close)
+        for first in (b"", b"0" * 64, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"\r" * 50):
+            with self.subTest(first), socket.create_connection(
+                    ("127.0.0.1", self.port()), PATIENCE) as sock:
+                sock.sendall(first + request + b"\n")
+                with contextlib.suppress(ConnectionError):
+                    self.assertEqual(sock.recv(1), b"")
+        with Client(self.connect) as client:  # while another one says nothing
+            self.assertEqual(called, [])
+            client.call_tool("call")
+        self.assertEqual(called, [1])
+
+    def test_who_says_nothing_is_left_after_a_while(self):
+        self.addCleanup(setattr, mcp_min, "LISTEN_SECONDS", mcp_min.LISTEN_SECONDS)
+        mcp_min.LISTEN_SECONDS = 0.05
+        self.listen()
+        with socket.create_connection(("127.0.0.1", self.port()), PATIENCE) as sock:
+            self.assertEqual(sock.recv(1), b"")
+
+    def test_a_listener_that_cannot_write_its_file_leaves_nothing(self):
+        os.makedirs(os.path.join(self.path, "folder"))
+        before = {*threading.enumerate()}
+        self.assertRaises(OSError, zoo().listen, self.path)
+        self.assertEqual(os.listdir(os.path.dirname(self.path)), ["mcp"])
+        self.assertLessEqual({*threading.enumerate()}, before)
+
+    def test_a_stale_file_is_replaced_and_a_live_one_is_not(self):
+        application = self.application()
+        with self.assertRaisesRegex(OSError, "already listens"):
+            zoo().listen(self.path)
+        with Client(self.connect) as client:
+            self.assertEqual(client.server_info["name"], "application")
+        application.kill()
+        application.wait()
+        self.assertTrue(os.path.exists(self.path))
+        self.listen()
+        with self.assertRaisesRegex(OSError, "already listens"):
+            zoo().listen(self.path)
+        with Client(self.connect) as client:
+            self.assertEqual(client.server_info["name"], "zoo")
+
+    def test_another_program_on_the_port_of_a_stale_file_is_not_believed(self):
+        os.makedirs(os.path.dirname(self.path))
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+
+            def answer():
+                with other.accept()[0] as sock:
+                    sock.sendall(sock.recv(64))
+
+            threading.Thread(target=answer, daemon=True).start()
+            pathlib.Path(self.path).write_text(
+                f"{other.getsockname()[1]} {os.urandom(64).hex()}\n")
+            self.listen()
+
+    def test_close_ends_the_connections_and_removes_the_file(self):
+        listener = self.listen()
+        with Client(self.connect, stderr=None) as client:
+            client.call_tool("echo", {"text": "hi"})
+            port = self.port()
+            listener.close()
+            listener.close()
+            with self.assertRaises(ConnectionClosed):
+                client.call_tool("echo", {"text": "hi"})
+        self.assertFalse(os.path.exists(self.path))
+        with self.assertRaises(OSError):
+            socket.create_connection(("127.0.0.1", port))
+        self.listen()
+
+    def test_while_nobody_listens_each_request_is_answered_with_an_error(self):
+        with process(f"""
+                mcp_min.CONNECT_SECONDS = 0.01
+                sys.exit(mcp_min.main(["connect", {self.path!r}]))
+                """) as relay:
+            for number in 1, 2:
+                relay.say("notifications/initialized")
+                relay.say(f"{number} ping")
+                response = relay.recv()
+                self.assertEqual((response["id"], response["error"]["code"]),
+                                 (number, -32603))
+                self.assertIn(f"no server listens at {self.path}: start the application",
+                              response["error"]["message"])
+            listener = self.listen()
+            play(relay, "> 3 ping\n< 3 {}")
+            listener.close()
+            self.assertIsNone(relay.recv())
+            self.assertEqual(relay.exit(), 1)
+            self.assertIn("has closed the connection", relay.stderr)
+
+    def test_a_line_that_is_no_request_gets_no_answer_while_nobody_listens(self):
+        with process(f"""
+                mcp_min.CONNECT_SECONDS = 0.01
+                sys.exit(mcp_min.main(["connect", {self.path!r}]))
+                """) as relay:
+            relay.send(b"noise\n", {"jsonrpc": "2.0", "id": 1, "result": {}}, [])
+            relay.say("2 ping")
+            self.assertEqual(relay.recv()["id"], 2)
+            self.assertEqual(relay.hang_up(), [])
+            self.assertEqual(relay.exit(), 1)
+            self.assertRegex(relay.stderr, "no server listens at .*mcp: start the")
+
+    def test_connect_waits_for_an_application_that_is_starting(self):
+        client = Client(self.connect)
+        together(client.connect, self.listen)
+        with client:
+            self.assertEqual(client.call_tool("echo", {"text": "hi"}).text, "hi")
+        self.assertEqual((client.exit_code, client.stderr_tail), (0, ""))
 
 
 # ======================================================================================
@@ -6415,7 +9989,8 @@ def outcome_of_cancelling(session):
     wait_until(lambda: session.effects == ["hanging"])
     call.cancel()
     wait_until(lambda: session.effects == ["hanging", "cancelled"])
-    return call.cancelled(), session.client.call_tool("add", {"a": 1}).data
+    (done,), _ = concurrent.futures.wait([call], PATIENCE)  # a cancelled call is done
+    return done.cancelled(), session.client.call_tool("add", {"a": 1}).data
 
 
 def outcome_of_two_questions(session):
@@ -6424,8 +9999,8 @@ def outcome_of_two_questions(session):
 
 
 FEATURES = [  # (name, a function that uses the feature, its outcome in both eras)
-    ("tools/list", lambda s: names(s.client.list_tools())[:3],
-     ["add", "forecast", "shout"]),
+    ("tools/list, to its last page", lambda s: names(s.client.list_tools())[::6],
+     ["add", "picky", "where", "touch"]),
     ("resources/list", lambda s: names(s.client.list_resources(), "uri"),
      ["config://app", "blob://one"]),
     ("resources/templates/list", lambda s: names(s.client.list_resource_templates(),
@@ -6434,9 +10009,6 @@ FEATURES = [  # (name, a function that uses the feature, its outcome in both era
     ("prompts/list", lambda s: names(s.client.list_prompts()), ["review", "interview"]),
     ("tools/call", lambda s: s.client.call_tool("add", {"a": 1}).data, 3),
     ("tools/call, lenient", lambda s: s.client.call_tool("add", {"a": "1"}).data, 3),
-    ("tools/call, nothing", lambda s: s.client.call_tool("nothing").content, []),
-    ("tools/call, blocks", lambda s: [block["type"] for block in s.client.call_tool(
-        "mixed").content], ["text", "image", "resource_link", "resource"]),
     ("tools/call, isError", lambda s: failure(raised(s.client.call_tool, "unlucky")),
      ("ToolError", "out of luck")),
     ("tools/call, McpError", lambda s: failure(raised(s.client.call_tool, "picky")),
@@ -6476,6 +10048,9 @@ FEATURES = [  # (name, a function that uses the feature, its outcome in both era
      ("roses are red", [("sampling", "user", 7)])),
     ("roots", lambda s: s.client.call_tool("where").data,
      [{"uri": "file:///a", "name": "a"}]),
+    ("other roots", lambda s: (s.client.set_roots([{"uri": "file:///b"}]),
+                               s.client.call_tool("where").data)[1],
+     [{"uri": "file:///b"}]),
     ("several questions at once", lambda s: s.client.call_tool("several").data,
      {"who": {"name": "Ann"}, "dirs": [{"uri": "file:///a", "name": "a"}]}),
     ("a resource that asks", lambda s: s.client.read_resource("asked://tea")[0].text,
@@ -6505,20 +10080,12 @@ class TestBothEras(unittest.TestCase):
 
         run_together(self, use_features, [("legacy", LATEST), ("modern", MODERN)])
 
-    def test_one_server_serves_clients_of_both_eras(self):
-        server, _ = everything()
-        with Client(server, mode="legacy") as old, Client(server, mode="modern") as new:
-            for a in range(20):
-                self.assertEqual(old.call_tool("add", {"a": a}).data,
-                                 new.call_tool("add", {"a": a}).data)
-
-    def test_a_log_handler_receives_info_and_above_by_default(self):
-        for mode in ("legacy", "modern"):
-            with self.subTest(mode), Session(mode) as session:
-                session.client.call_tool("tell", {"levels": ["debug", "info", "error"]})
-                wait_until(lambda session=session: len(session.logs) == 2)
-                self.assertEqual([level for level, _ in session.logs],
-                                 ["info", "error"])
+    @both_eras
+    def test_a_log_handler_receives_info_and_above_by_default(self, era):
+        with Session(era) as session:
+            session.client.call_tool("tell", {"levels": ["debug", "info", "error"]})
+            wait_until(lambda: len(session.logs) == 2)
+            self.assertEqual([level for level, _ in session.logs], ["info", "error"])
 
 
 class Till:
@@ -6675,1598 +10242,6 @@ server.run()
 
 
 # ======================================================================================
-# 11  Client: servers that misbehave
-# ======================================================================================
-
-OK = '{"jsonrpc":"2.0","id":$id,"result":{"ok":true}}'
-NOTIFICATION = '{"jsonrpc":"2.0","method":"notifications/%s"%s}'
-ERROR_WITHOUT_ID = (
-    '{"jsonrpc":"2.0",%s"error":{"code":-32700,"message":"cannot parse that"}}')
-PROGRESS = NOTIFICATION % ("progress", ',"params":{"progressToken":%s,"progress":%s}')
-
-
-def say(client, *lines, **options):
-    """Have the fake server answer with exactly these lines."""
-    return client.request("fake/say", {"lines": lines}, **options)
-
-
-IGNORED_LINES = [  # lines that a client ignores when they come before a response
-    ("a banner", "Welcome to my server v1.0!"), ("a blank line", " \t\r"),
-    ("invalid UTF-8", '{"jsonrpc":"2.0","id":$id,"result":{"x":"\xff\xfe"}}'),
-    ("NaN", '{"jsonrpc":"2.0","id":$id,"result":{"x":NaN}}'),
-    ("100,000 open brackets", "[" * 100000),
-    ("100,000 nested arrays", "[" * 100000 + "]" * 100000),
-    ("an integer of 5,000 digits", OK.replace("true", "9" * 5000)),
-    ("half a message", '{"jsonrpc":"2.0","id":$id,"resu'),
-    ("two messages on a line", OK + OK.replace("true", "false")),
-    ("a number", "7"), ("an empty object", "{}"), ("an empty batch", "[]"),
-    ("a response with an unknown id", '{"jsonrpc":"2.0","id":987654,"result":{}}'),
-    *[("a response with the id " + id,
-       '{"jsonrpc":"2.0","id":%s,"result":{"ok":false}}' % id)
-      for id in ('"0$id"', "$id.5", '" $id "', "true", "[$id]")],
-    ("an error with an id of null", ERROR_WITHOUT_ID % '"id":null,'),
-    ("an error without an id", ERROR_WITHOUT_ID % ""),
-    ("progress with an unknown token", PROGRESS % ('"unknown"', 1)),
-    ("progress with a token of true", PROGRESS % ("true", 1)),
-    ("progress with an object as token", PROGRESS % ("{}", 1)),
-    ("progress that is text", PROGRESS % ("$token", '"lots"')),
-    *[("params of %s: %s" % (name, params),
-       NOTIFICATION % (name, ',"params":%s' % params if params else ""))
-      for name, params in (
-          ("progress", ""), ("progress", "[1]"), ("x", ""), ("message", ""),
-          ("tools/list_changed", "7"), ("resources/updated", "{}"),
-          ("cancelled", ""), ("cancelled", '{"requestId":"x"}'),
-          ("cancelled", '{"requestId":$id}'), ("subscriptions/acknowledged", "{}"))],
-]
-
-MALFORMED = [  # members of a response with a known id: only that request fails
-    '"result":{},"error":{"code":1,"message":""}', '"x":0', '"result":[]',
-    '"result":null', '"error":"x"', '"error":null',
-    '"error":{"code":"1","message":"x"}', '"error":{"message":"x"}']
-
-INPUT = '{"jsonrpc":"2.0","id":$id,"result":{"resultType":"input_required"%s}}'
-QUESTION = (
-    ',"inputRequests":{"q":{"method":"elicitation/create","params":{"mode":"form",'
-    '"message":"name?","requestedSchema":{"type":"object","properties":{}}}}}')
-DONE = ('{"jsonrpc":"2.0","id":$id,"result":{"resultType":"complete",'
-        '"content":[{"type":"text","text":"done"}]}}')
-
-ACKNOWLEDGE = """
-send(method="notifications/subscriptions/acknowledged", params={
-    "_meta": {"io.modelcontextprotocol/subscriptionId": id},
-    "notifications": params["notifications"]})
-"""
-ACCEPT = {"elicitation_handler": lambda message, schema, params: {}}
-MODERN_FAKE = {"discover": "modern()", "call": "again(params['arguments']['rounds'])"}
-
-ROUNDS = [  # (label, a result of the server for each round of one call, the text of
-    # the final result, the text of an error, or McpError)
-    ("no resultType", [DONE.replace('"resultType":"complete",', "")], "done"),
-    ("complete", [DONE], "done"),
-    ("a number as resultType", [DONE.replace('"complete"', "7")], McpError),
-    ("neither inputRequests nor requestState", [INPUT % ""], McpError),
-    ("a list as inputRequests", [INPUT % ',"inputRequests":[]'], McpError),
-    ("a number as requestState", [INPUT % ',"requestState":7'], McpError),
-    ("two rounds", [INPUT % QUESTION, INPUT % (QUESTION + ',"requestState":"s"'), DONE],
-     "done"),
-    ("state only", [INPUT % ',"requestState":"s"', DONE], "done"),
-    ("a question in every round", [INPUT % QUESTION], McpError),
-    ("an unknown question",
-     [INPUT % QUESTION.replace("elicitation/create", "acme/ask"), DONE], McpError),
-    ("a question without a handler", [INPUT % (',"inputRequests":{"q":{"method":'
-     '"sampling/createMessage","params":{"messages":[],"maxTokens":1}}}'), DONE],
-     McpError),
-    ("a number as question", [INPUT % ',"inputRequests":{"q":7}', DONE], McpError),
-    ("an error after a question",
-     [INPUT % QUESTION,
-      '{"jsonrpc":"2.0","id":$id,"error":{"code":-32602,"message":"refused"}}'],
-     "refused"),
-]
-
-
-class Test11Faults(FakeServers, unittest.TestCase):
-    """The client and servers that send invalid messages, or none at all."""
-
-    def methods_received(self, client):
-        """The last words of the methods that the server got after `discover`."""
-        methods = [message["method"].rpartition("/")[2]
-                   for message in self.seen(client)]
-        return methods[methods.index("discover") + 1:]
-
-    def filters(self, client):
-        """What the client has asked to be told of, for each stream that it opened."""
-        return [message["params"]["notifications"] for message in self.seen(client)
-                if message["method"] == "subscriptions/listen"]
-
-    def cancelled(self, client):
-        """The methods of the requests that the client has cancelled."""
-        received = self.seen(client)
-        requests = {message["id"]: message["method"] for message in received
-                    if "id" in message}
-        return [requests[message["params"]["requestId"]] for message in received
-                if message["method"] == "notifications/cancelled"]
-
-    def test_invalid_and_unexpected_lines_before_a_response_are_ignored(self):
-        steps = []
-        for version, rules in ((LATEST, {}), (MODERN, MODERN_FAKE)):
-            client = self.fake({
-                "message_handler": str, "log_handler": str, "stderr": None,
-                "progress_handler": lambda *step: steps.append(step)}, **rules)
-            self.assertEqual(client.protocol_version, version)
-            for label, line in IGNORED_LINES:
-                with self.subTest(label, version=version):
-                    self.assertIs(say(client, line, OK)["ok"], True)
-                    self.fence(client)
-        self.assertEqual(steps, [])
-
-    def test_notifications_during_the_handshake_do_not_disturb_it(self):
-        notify = "".join(f"say({NOTIFICATION % (name, '')!r}); " for name in (
-            "message", "tools/list_changed", "resources/updated", "x"))
-        options = {"message_handler": lambda notification: None, "timeout": 3}
-        client = self.fake(options={**options, "log_level": "info"},
-                           discover=notify + "error(-32601)", initialized=notify,
-                           initialize=notify + "legacy(logging={})",
-                           setLevel=notify + "result()")
-        self.assertEqual(client.call_tool("f").text, "ok")
-        client = self.fake(
-            options=options, listen=notify + ACKNOWLEDGE,
-            discover=notify + "modern(tools={'listChanged': True}, logging={})")
-        self.fence(client)
-
-    def test_a_stream_is_opened_only_if_something_is_wanted(self):
-        """Fails if a client without message_handler asks for changes of lists."""
-        offered = "modern(tools={'listChanged': True})"
-        for options, discover, filters in (
-                ({}, offered, []), ({"log_handler": print}, offered, []),
-                ({"message_handler": print}, "modern()", []),
-                ({"message_handler": print}, offered, [{"toolsListChanged": True}])):
-            client = self.fake(options, discover=discover, listen=ACKNOWLEDGE)
-            with self.subTest(options=options, discover=discover):
-                self.assertEqual(self.filters(client), filters)
-
-    def test_a_connection_error_quotes_the_output_that_is_no_message(self):
-        for write in "say('half a li')", "os.write(1, b'half a li')":
-            client = self.fake({"stderr": None}, call=write + "; die(3)")
-            error = raised(client.call_tool, "f")
-            self.assertIsInstance(error, ConnectionClosed)
-            self.assertIn("half a li", str(error))
-            self.assertEqual(error.exit_code, 3)
-
-    def test_a_malformed_response_fails_only_its_own_call(self):
-        for rules in ({}, MODERN_FAKE):
-            client = self.fake(**rules)
-            for members in MALFORMED:
-                line = '{"jsonrpc":"2.0","id":$id,%s}' % members
-                with self.subTest(members):
-                    error = raised(say, client, line)
-                    self.assertIsInstance(error, McpError)
-                    self.assertEqual(error.code, -32603)
-                    self.fence(client)
-
-    def test_the_message_of_an_error_without_a_usable_code_is_kept(self):
-        client = self.fake()
-        for code in '"code":"1",', '"code":1.5,', "":
-            error = raised(say, client, '{"jsonrpc":"2.0","id":$id,"error":{'
-                                        f'{code}"message":"no disk left"}}}}')
-            with self.subTest(code):
-                self.assertIn("no disk left", str(error))
-
-    def test_a_response_that_is_too_long_or_too_deep_fails_its_call(self):
-        """Fails (by a timeout) if the id at the start of such a line is not read."""
-        start = '{"jsonrpc":"2.0","id":%d,"result":{"x":'
-        client = self.fake(
-            call=f"say({start!r} % id + '[' * 300 + ']' * 300 + '}}}}')",
-            read=f"say({start!r} % id + '\"' + 'x' * (16 << 20) + '\"}}}}')")
-        self.assertEqual(raised(client.call_tool, "f").code, -32700)
-        self.assertEqual(raised(client.read_resource, "x://y").code, -32801)
-        self.fence(client)
-
-    def test_a_capability_that_is_true_is_declared(self):
-        client = self.fake(initialize="legacy(tools=True, prompts=False)")
-        self.assertEqual(client.list_tools(), [])
-        self.assertEqual(raised(client.list_prompts).code, -32601)
-
-    def test_a_client_with_extensions_gets_results_of_any_type(self):
-        """Fails if the result of an extension counts as malformed."""
-        result = INPUT.replace("input_required", "task") % ',"taskId":"7"'
-        for capabilities in {"extensions": {"acme/tasks": {}}}, {}:
-            client = self.fake({"capabilities": capabilities}, **MODERN_FAKE)
-            call = functools.partial(client.request, "tools/call", {
-                "name": "f", "arguments": {"rounds": [result]}})
-            if capabilities:
-                self.assertEqual(call()["taskId"], "7")
-            else:
-                self.assertEqual(raised(call).code, -32603)
-            # call_tool returns a ToolResult, which this is not.
-            self.assertEqual(raised(client.call_tool, "f", {"rounds": [result]}).code,
-                             -32603)
-
-    def test_a_result_without_a_required_field_is_an_mcp_error(self):
-        client = self.fake(read="result(contents={})", complete="result()",
-                           list="result(tools=[1])")
-        for method, arguments in ((client.read_resource, ["note://x"]),
-                                  (client.complete, ["p", "word", "x"]),
-                                  (client.list_tools, [])):
-            error = raised(method, *arguments)
-            self.assertIsInstance(error, McpError)
-            self.assertEqual(error.code, -32603)
-            self.assertIn("Malformed response", str(error))
-
-    def test_a_second_response_to_the_same_request_is_ignored(self):
-        """The first has a decimal string as id, or an error of null beside a result."""
-        client = self.fake()
-        for first in OK, OK.replace("$id", '"$id"'), OK[:-1] + ',"error":null}':
-            for second in OK.replace("true", "false"), '{"jsonrpc":"2.0","id":$id}':
-                self.assertIs(say(client, first, second)["ok"], True)
-                self.fence(client)
-
-    def test_a_response_after_the_timeout_is_dropped(self):
-        client = self.fake(call="asked = id", late="send(id=asked, result={'late': 1});"
-                                                   "result(in_time=1)")
-        with self.assertRaises(RequestTimeout):
-            client.call_tool("f", timeout=0.05)
-        result = client.request("fake/late")
-        self.assertEqual((result.get("in_time"), result.get("late")), (1, None))
-        self.fence(client)
-
-    def test_a_timeout_quotes_an_error_that_came_without_an_id(self):
-        client = self.fake()
-        for id in ('"id":null,', ""):
-            error = raised(say, client, ERROR_WITHOUT_ID % id, timeout=0.05)
-            self.assertIsInstance(error, RequestTimeout)
-            self.assertIn("cannot parse that", str(error))
-
-    def test_a_call_whose_results_require_input(self):
-        client = self.fake(options=ACCEPT, **MODERN_FAKE)
-        for label, rounds, expected in ROUNDS:
-            with self.subTest(label):
-                arguments = {"rounds": rounds}
-                if expected == "done":
-                    self.assertEqual(client.call_tool("f", arguments).text, "done")
-                else:
-                    error = raised(client.call_tool, "f", arguments)
-                    self.assertIsInstance(error, McpError)
-                    if expected is not McpError:
-                        self.assertIn(expected, str(error))
-                self.fence(client)
-
-    def test_request_state_is_returned_unchanged_under_a_new_id(self):
-        """Fails if the state is changed, or sent with any other request."""
-        state = "\\u00e9 \\ud83d\\ude00 \\\"x\\\" \\\\ "
-        client = self.fake(options=ACCEPT, **MODERN_FAKE)
-        rounds = [INPUT % (QUESTION + f',"requestState":"{state}"'),
-                  INPUT % QUESTION, DONE]
-        client.call_tool("f", {"rounds": rounds})
-        client.call_tool("f", {"rounds": [DONE]})
-        calls = [message for message in self.seen(client)
-                 if message["method"] == "tools/call"]
-        self.assertEqual(len({call["id"] for call in calls}), 4)
-        first, second, third, other = [call["params"] for call in calls]
-        self.assertEqual(second["requestState"], json.loads(f'"{state}"'))
-        self.assertEqual(second["inputResponses"], {"q": {"action": "accept",
-                                                          "content": {}}})
-        self.assertNotIn("requestState", third)
-        for params in (first, other):
-            self.assertFalse({"requestState", "inputResponses"} & set(params))
-        self.assertEqual([call["arguments"] for call in (first, second, third)],
-                         [{"rounds": rounds}] * 3)
-
-    def test_a_call_cancelled_between_two_rounds_is_not_sent_again(self):
-        """The second call waits as long as the first would, so its second round comes
-        later.  Fails if the server has to run the first call again."""
-        rounds = {"rounds": [INPUT % ',"requestState":"s"', DONE]}
-        client = self.fake(**MODERN_FAKE)
-        first = client.submit_tool("f", rounds)
-        wait_until(lambda: "call" in self.methods_received(client))
-        self.fence(client)
-        self.assertTrue(first.cancel())
-        self.assertEqual(client.call_tool("f", rounds).text, "done")
-        self.assertEqual(self.methods_received(client).count("call"), 3)
-
-    def test_a_call_cancelled_while_it_is_sent_again_is_cancelled_on_the_server(self):
-        """Fails if the server gets `cancelled` before the second request, or never."""
-        calls = []
-
-        class Arguments(dict):
-            """Cancels the call while the request of its second round is encoded."""
-
-            def items(self):
-                for call in calls:
-                    call.cancel()
-                return super().items()
-
-        answered = gate("the answer")
-        client = self.fake({"elicitation_handler": lambda *question: (
-            answered.wait(), {})[1]}, **MODERN_FAKE)
-        calls.append(client.submit_tool("f", Arguments(
-            rounds=[INPUT % QUESTION, ""])))
-        answered.set()
-        self.assertIsInstance(together(functools.partial(calls[0].result, PATIENCE))[0],
-                              concurrent.futures.CancelledError)
-        wait_until(lambda: "cancelled" in self.methods_received(client))
-        sent = [message for message in self.seen(client)
-                if message["method"].endswith(("/call", "/cancelled"))]
-        self.assertEqual([message["method"] for message in sent], [
-            "tools/call", "tools/call", "notifications/cancelled"])
-        self.assertEqual(sent[2]["params"]["requestId"], sent[1]["id"])
-
-    def test_a_result_is_validated_on_the_thread_that_waits_for_it(self):
-        """The warning of an invalid result is given there too, and blocks.  Fails (the
-        fence gets no response) if the reading thread validates it."""
-        tool = {"name": "f", "inputSchema": {"type": "object"},
-                "outputSchema": {"type": "object"}}
-        client = self.fake(list=f"result(tools=[{tool!r}])", call="result(content=[])")
-        client.list_tools()
-        for call in (lambda: client.call_tool("f"),
-                     lambda: client.submit_tool("f").result(PATIENCE)):
-            began, release = gate("the validation"), gate("the release")
-
-            def show(message, *more, began=began, release=release):
-                began.set()
-                release.wait()
-
-            def fence(began=began, release=release):
-                began.wait()
-                self.fence(client)
-                release.set()
-
-            with warnings.catch_warnings():
-                warnings.simplefilter("always")
-                warnings.showwarning = show
-                self.assertIsNone(together(call, fence)[1])
-
-    def test_a_call_that_waits_for_its_user_ends_after_max_timeout(self):
-        """Fails (by hanging) if only the answer of the user ends its wait."""
-        def wait(rules, submits):
-            decided = gate("the answer")
-            client = self.fake({"elicitation_handler": lambda *_: decided.wait(),
-                                "max_timeout": 0.5}, **rules)
-            arguments = {"rounds": [INPUT % QUESTION, DONE]}
-            error = raised(lambda: client.submit_tool("f", arguments).result(PATIENCE)
-                           if submits else client.call_tool("f", arguments))
-            self.assertIsInstance(error, RequestTimeout)
-            decided.set()
-
-        asks = "send(id='s1', method='elicitation/create', params={})"
-        run_together(self, wait, [*itertools.product(({"call": asks}, MODERN_FAKE),
-                                                     (False, True))])
-
-    def test_a_call_that_has_ended_no_longer_asks_the_user(self):
-        """Fails if a question that waits behind eight others is asked nevertheless."""
-        asked, release = [], gate("the release")
-        self.addCleanup(release.set)
-        client = self.fake({"elicitation_handler": lambda message, schema, params: (
-            asked.append(message), release.wait(), {})[2]}, **MODERN_FAKE)
-
-        def call(name):
-            return client.submit_tool("f", {"rounds": [
-                INPUT % QUESTION.replace("name?", name), DONE]})
-
-        calls = [call("name?") for _ in range(8)]
-        wait_until(lambda: len(asked) == 8)
-        ninth, tenth = call("ninth?"), call("tenth?")
-        wait_until(lambda: self.methods_received(client).count("call") == 10)
-        self.fence(client)
-        self.assertTrue(ninth.cancel())
-        release.set()
-        for waiting in (*calls, tenth):
-            self.assertEqual(waiting.result(PATIENCE).text, "done")
-        self.assertEqual(asked[8:], ["tenth?"])
-
-    def test_input_required_as_the_result_of_a_list_is_an_error(self):
-        client = self.fake(options=ACCEPT, discover="modern()",
-                           list="repeat([%r])" % (INPUT % QUESTION))
-        self.assertIsInstance(raised(client.list_tools), McpError)
-        self.fence(client)
-
-    def test_responses_to_the_requests_of_a_legacy_server(self):
-        client = self.fake()
-        for method in ("ping", "acme/ask", "sampling/createMessage",
-                       "elicitation/create", "roots/list", "tools/list"):
-            with self.subTest(method):
-                response = client.request("fake/ask", {"request": {
-                    "method": method, "params": {"messages": []}}})["answer"]
-                self.assertEqual(response["id"], "s1")
-                if method == "ping":
-                    self.assertEqual(response["result"], {})
-                else:
-                    self.assertEqual(response["error"]["code"], -32601)
-
-    def test_an_exception_of_a_handler_is_an_error_response(self):
-        """McpError as it is; the text of any other is logged, and never sent in a
-        session."""
-        class Mute(Exception):
-            def __str__(self):
-                raise ValueError("no text")
-
-        failed = {"code": -32603, "message": "The client failed to answer"}
-        for error, expected in (
-                (McpError(-1, "rejected"), {"code": -1, "message": "rejected"}),
-                (RuntimeError("key sk-SECRET"), failed), (Mute(), failed)):
-            options = {"elicitation_handler": mock.Mock(side_effect=error)}
-            with self.subTest(error=type(error)), quiet() as stderr:
-                client = self.fake(options)
-                answer = client.request("fake/ask", {"request": {
-                    "method": "elicitation/create",
-                    "params": {"message": "?", "requestedSchema": OBJECT}}})["answer"]
-                self.assertEqual(answer["error"], expected)
-                self.assertEqual("SECRET" in stderr.getvalue(),
-                                 isinstance(error, RuntimeError))
-                client = self.fake(options, **MODERN_FAKE)
-                call = client.submit_tool("f", {"rounds": [INPUT % QUESTION, ""]})
-                self.assertEqual(raised(call.result, PATIENCE).code, expected["code"])
-
-    def test_only_a_question_to_the_user_suspends_the_timeout(self):
-        """Fails (by hanging) if any other request of the server suspends it."""
-        for method, options in (("ping", {}), ("roots/list", {"roots": ["/tmp"]})):
-            send = f"send(id='p', method={method!r})"
-            client = self.fake(options, call=(
-                f"[(time.sleep(0.02), {send}) for _ in range(200)]; text('late')"))
-            with self.subTest(method), short_patience():
-                with self.assertRaises(RequestTimeout):
-                    client.call_tool("f", timeout=0.2)
-                client.close()
-
-    def test_questions_beyond_eight_wait_for_their_turn(self):
-        """Fails if the ninth is refused, or if the user is asked it at once."""
-        asked, release = [], gate("the release")
-        self.addCleanup(release.set)
-        client = self.fake(
-            {"elicitation_handler": lambda *question: (
-                asked.append(question), release.wait(), {})[2]},
-            call="""[send(id=f"q{n}", method="elicitation/create", params={"message":
-                "?", "requestedSchema": {"type": "object", "properties": {}}})
-                for n in range(20)]; text("done")""")
-        client.call_tool("f")
-        wait_until(lambda: len(asked) == 8)
-        answer = client.request("fake/ask", {"request": {"method": "ping"}})["answer"]
-        self.assertEqual((answer["result"], len(asked)), ({}, 8))
-        release.set()
-        accepted = {"action": "accept", "content": {}}
-        wait_until(lambda: {f"q{n}" for n in range(20)} == {
-            message["id"] for message in self.seen(client)
-            if message.get("result") == accepted})
-
-    def test_the_number_of_entries_of_a_list_is_limited(self):
-        client = self.fake(start="n = 0", list="""n += 1; result(
-            tools=[{"name": f"t{n}-{i}"} for i in range(20)], nextCursor=str(n))""")
-        with mock.patch.object(mcp_min, "MAX_ENTRIES", 100):
-            self.assertIn("after 120 entries", str(raised(client.list_tools)))
-
-    def test_waiting_callbacks_are_limited_by_their_size(self):
-        """Fails if the callbacks that wait are limited only by their number."""
-        received, release = [], gate("the release")
-        self.addCleanup(release.set)
-        client = self.fake(
-            options={"log_handler": lambda params: (
-                release.wait(), received.append(params))},
-            call="""[send(method="notifications/message", params={
-                "level": "info", "data": "x" * 100000})
-                for _ in range(50)]; text("")""")
-        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 1 << 20):
-            client.call_tool("f")
-            release.set()
-            wait_until(lambda: len(received) >= 10)
-            client.close()
-        self.assertLess(len(received), 15)
-
-    def test_the_time_to_validate_a_result_is_limited(self):
-        """Without limits, each of these schemas takes seconds or never ends, and
-        nothing stops the validation.  The patterns of a server are not run."""
-        for schema, value in (
-                ("{'properties': {'x': {'pattern': '^(a+)+$'}}}",
-                 "{'x': 'a' * 40 + '!'}"),
-                ("{'patternProperties': {'^(a+)+$': False}}", "{'a' * 40 + '!': 1}"),
-                (("{'properties': {'x': {'items': {'enum': ["
-                  "{'a': n} for n in range(20000)]}}}}"), "{'x': [{'a': -1}] * 20000}"),
-                (("{'$ref': '#/$defs/0', '$defs': {n: {'allOf': [{'$ref': "
-                  "f'#/$defs/{n + 1}'}] * 2 * (n < 99)} for n in range(100)}}"), "{}")):
-            with self.subTest(schema), warnings.catch_warnings(), \
-                    mock.patch.object(mcp_min, "MAX_STEPS", 50_000):
-                warnings.simplefilter("ignore")
-                client = self.fake(
-                    list="result(tools=[{'name': 'f', 'inputSchema': {'type': 'object'}"
-                         f", 'outputSchema': dict({schema}, type='object')}}])",
-                    call=f"result(content=[], structuredContent={value})")
-                self.assertEqual(client.list_tools()[0]["name"], "f")
-                result = client.call_tool("f", timeout=PATIENCE)
-                self.assertIsInstance(result.structured_content, dict)
-
-    def test_a_full_pipe_that_cannot_be_polled_does_not_delay_a_timeout(self):
-        """A pipe cannot be polled on Windows.  Fails, by blocking in `write`, if a
-        thread that must not wait writes to it."""
-        with mock.patch.object(mcp_min, "make_poll", lambda stream, event, otherwise:
-                               lambda seconds: otherwise):
-            client = self.fake(call="time.sleep(600)")
-            for _ in range(60):
-                with self.assertRaises(RequestTimeout):
-                    client.call_tool("f", {"x": "x" * 4000}, timeout=0.01)
-            with short_patience():
-                client.close()
-
-    def test_a_wait_in_steps_returns_the_result(self):
-        """On Windows no signal interrupts a wait, so a client waits in steps."""
-        future = concurrent.futures.Future()
-        threading.Timer(0.01, future.set_result, [5]).start()
-        with mock.patch.object(mcp_min.os, "name", "nt"):
-            self.assertEqual(mcp_min.wait_for(future), 5)
-
-    def test_windows_line_ends_of_stderr_become_newlines(self):
-        received = []
-        client = self.fake(options={"stderr": received.append},
-                           call="err('one\\r'); die(1)")
-        error = raised(client.call_tool, "f")
-        self.assertEqual(error.stderr, "one\n")
-        wait_until(lambda: received)
-        self.assertEqual(received, ["one\n"])
-
-    def test_arguments_that_a_windows_shell_would_interpret_are_refused(self):
-        with mock.patch("shutil.which", lambda name, path: name + ".cmd"):
-            self.assertEqual(mcp_min.windows_argv([pathlib.Path("x"), b"a"], {}),
-                             ["x.cmd", "a"])
-            for argv in (["x", b"a&b"], ["R&D\\x", "a"]):
-                self.assertRaises(ValueError, mcp_min.windows_argv, argv, {})
-
-    def test_a_timeout_names_the_request_and_cancels_it(self):
-        """It quotes what the server has written to stderr."""
-        client = self.fake({"stderr": None}, call="err('news')")
-        text = str(raised(client.call_tool, "spin", timeout=0.3))
-        self.assertIn("tools/call spin: no response or progress within 0.3 s", text)
-        self.assertIn("news", text)
-        self.assertEqual(self.cancelled(client), ["tools/call"])
-
-    def test_a_server_that_exits_at_once_raises_a_single_exception(self):
-        """If the server wrote nothing, the error says what may be missing."""
-        for code, text in (("import sys; sys.exit('no!')", "no!"),
-                           ("pass", "did it call server.run()?")):
-            client = Client([sys.executable, "-I", "-S", "-c", code], stderr=None)
-            error = raised(client.connect)
-            shown = "".join(traceback.format_exception(type(error), error, None))
-            self.assertEqual(shown.count(text), 1)
-
-    def test_the_first_line_that_is_no_message_is_reported(self):
-        """At once, when the server can still be mended."""
-        with quiet() as stderr:
-            client = self.fake(start="say('Loading'); say('50%')")
-            client.call_tool("f")
-        self.assertIn("other than JSON-RPC to stdout: 'Loading'", stderr.getvalue())
-        self.assertNotIn("50%", stderr.getvalue())
-
-    def test_requests_of_a_modern_server_get_no_response(self):
-        client = self.fake(options={"sampling_handler": lambda *a: "x"}, **MODERN_FAKE)
-        for method in ("ping", "sampling/createMessage", "roots/list", "acme/ask"):
-            say(client, json.dumps({"jsonrpc": "2.0", "id": "s1", "method": method,
-                                    "params": {"messages": [], "maxTokens": 1}}), OK)
-        self.fence(client)
-        self.assertEqual([message for message in self.seen(client)
-                          if "method" not in message], [])
-
-    def test_an_unfinished_line_does_not_delay_a_timeout(self):
-        """Fails (by hanging) if a caller waits for the rest of the line."""
-        client = self.fake(
-            options={"mode": "legacy"}, start="tries = 0",
-            call="tries += 1; os.write(1, b'Loading... ') if tries > 1 else text('ok')")
-        with short_patience():
-            client.call_tool("f")
-            with self.assertRaises(RequestTimeout):
-                client.call_tool("f", timeout=0.2)
-            client.close()
-
-    def test_progress_of_a_finished_call_is_dropped(self):
-        step = PROGRESS % ("$token", "%s")
-        client, steps = self.fake(call="repeat(params['arguments']['lines'])"), []
-        for lines in ([step % 1, step % 2, DONE, step % 3], [step % 1, DONE]):
-            client.call_tool("f", {"lines": lines},
-                             progress_handler=lambda *step: steps.append(step))
-        wait_until(lambda: len(steps) == 3)
-        self.assertEqual([progress for progress, _, _ in steps], [1, 2, 1])
-
-    def test_every_request_has_a_progress_token_of_its_own(self):
-        for rules in ({}, MODERN_FAKE):
-            client = self.fake(**rules)
-            client.list_tools()
-            client.call_tool("f", {"rounds": [DONE]})
-            tokens = [message["params"]["_meta"]["progressToken"]
-                      for message in self.seen(client)[-3:]]
-            self.assertEqual(len(set(tokens)), 3)
-
-    def test_results_are_not_cached(self):
-        """Another process may change the list before its `ttlMs` has passed."""
-        client = self.fake(discover="modern()", list="result(resultType='complete', "
-                           "tools=[], ttlMs=60000, cacheScope='public')")
-        for _ in range(2):
-            client.list_tools()
-        self.assertEqual(self.methods_received(client).count("list"), 2)
-
-    def test_a_change_of_the_roots_is_announced_to_a_legacy_server_only(self):
-        for rules, announced in ({}, True), (MODERN_FAKE, False):
-            client = self.fake(options={"roots": ["file:///a"]}, **rules)
-            client.set_roots(["file:///b"])
-            self.assertEqual("notifications/roots/list_changed" in names(
-                self.seen(client), "method"), announced)
-
-    def test_the_log_level_is_set_only_if_the_server_offers_logging(self):
-        for capabilities, expected in (("", 0), ("logging={}", 1)):
-            client = self.fake(options={"log_level": "info"}, setLevel="result()",
-                               initialize=f"legacy({capabilities})")
-            methods = [message["method"] for message in self.seen(client)]
-            self.assertEqual(methods.count("logging/setLevel"), expected)
-
-    @clause("2026-07-28/basic/patterns/cancellation",
-            "A server **MUST** send `notifications/cancelled`")
-    @clause("2026-07-28/basic/patterns/subscriptions", "A client that receives this "
-            "response knows the subscription closed cleanly")
-    def test_the_end_of_a_subscription_is_reported_to_the_message_handler(self):
-        """The server ends it by a result, by `cancelled` or by an error.  Fails if the
-        client keeps the subscription, or does not report its end."""
-        ends = ["send(id=stream, result={'resultType': 'complete'})",
-                "send(method='notifications/cancelled', params={'requestId': stream})",
-                "send(id=stream, error={'code': -32603, 'message': 'no more'})"]
-        for end in ends:
-            received = queue.Queue()
-            client = self.fake(
-                {"message_handler": received.put}, discover="modern()",
-                listen=ACKNOWLEDGE + "stream = id", end=end + "; result()")
-            client.subscribe("note://x")
-            with self.subTest(end):
-                client.request("fake/end")
-                notification = received.get(timeout=PATIENCE)
-                self.assertEqual(notification["method"], "notifications/cancelled")
-                self.assertEqual(notification["params"]["notifications"],
-                                 {"resourceSubscriptions": ["note://x"]})
-                client.subscribe("note://y")
-                client.unsubscribe("note://x")
-                self.assertEqual(self.filters(client), [
-                    {"resourceSubscriptions": ["note://x"]},
-                    {"resourceSubscriptions": ["note://y"]}])
-                self.assertEqual(self.cancelled(client), [])
-
-    def test_the_death_of_the_server_is_reported_to_the_message_handler(self):
-        """Fails if who only waits for notifications waits for ever, or if the end that
-        the user asks for, by `close`, is reported too."""
-        change = {"tools": {"listChanged": True}}
-        for rules, uri, dies in itertools.product(
-                ({"discover": "modern(tools={'listChanged': True})"},
-                 {"initialize": f"legacy(**{change})", "subscribe": "result()"}),
-                ("note://x", None), (True, False)):
-            received = queue.Queue()
-            client = self.fake({"message_handler": received.put},
-                               listen=ACKNOWLEDGE, call="die(5)", **rules)
-            ended = {"toolsListChanged": True}
-            if uri:
-                client.subscribe(uri)
-                ended["resourceSubscriptions"] = [uri]
-            with self.subTest(uri, rules=rules, dies=dies):
-                if dies:
-                    self.assertIsInstance(raised(client.call_tool, "f"),
-                                          ConnectionClosed)
-                    notification = received.get(timeout=PATIENCE)
-                    self.assertEqual(notification["method"], "notifications/cancelled")
-                    self.assertEqual(notification["params"]["notifications"], ended)
-                client.close()
-                self.assertTrue(received.empty())
-
-    @clause("2026-07-28/basic/patterns/subscriptions",
-            "clients **MUST** use this field to "
-            "correlate notifications with their originating subscription")
-    def test_updates_that_belong_to_no_open_subscription_are_dropped(self):
-        received = queue.Queue()
-        update = ("send(method='notifications/resources/updated', "
-                  "params={'uri': 'note://%s', '_meta': {"
-                  "'io.modelcontextprotocol/subscriptionId': %s, 'x/y': 1}})")
-        client = self.fake(
-            {"message_handler": received.put}, discover="modern()",
-            listen=ACKNOWLEDGE + "stream = id",
-            say="; ".join(update % row for row in (
-                ("unknown", 999), ("text", "'1'"), ("open", "stream"))) + "; result()")
-        client.subscribe("note://open")
-        client.request("fake/say")
-        notification = received.get(timeout=PATIENCE)
-        self.assertEqual(notification["params"],
-                         {"uri": "note://open", "_meta": {"x/y": 1}})
-        client.unsubscribe("note://open")
-        client.request("fake/say")
-        client.notify("fake/nothing")
-        self.fence(client)
-        self.assertTrue(received.empty())
-
-    def test_a_cancellation_that_comes_too_late_is_no_end_of_a_subscription(self):
-        """Fails if message_handler gets what a server says of its own old question."""
-        received = []
-        for discover in "error(-32601)", "modern()":
-            client = self.fake({"message_handler": received.append}, discover=discover)
-            say(client, NOTIFICATION % ("cancelled", ',"params":{"requestId":"s1"}'),
-                NOTIFICATION % ("fence", ""), OK)
-            wait_until(lambda: received)
-            self.assertEqual(received.pop(0)["method"], "notifications/fence")
-
-    @clause("2026-07-28/server/utilities/caching", "the client **SHOULD** discard all "
-            "cached pages and re-fetch from the beginning")
-    def test_a_list_whose_cursor_has_expired_is_read_again_once(self):
-        """And only if a cursor was sent."""
-        page = ("tries += 1; cursor = params.get('cursor'); "
-                "error(-32602, 'Invalid cursor') if cursor and tries < %d else result("
-                "tools=[{'name': 't'}], **({} if cursor else {'nextCursor': 'c'}))")
-        client = self.fake(start="tries = 0", list=page % 4)
-        self.assertEqual(names(client.list_tools()), ["t", "t"])
-        for rule, requests in (page % 99, 4), ("error(-32602)", 1):
-            client = self.fake(start="tries = 0", list=rule)
-            self.assertEqual(raised(client.list_tools).code, -32602)
-            self.assertEqual(self.methods_received(client).count("list"), requests)
-
-    @clause("2025-03-26/basic/index", "**MUST** support receiving JSON-RPC batches")
-    def test_a_client_of_2025_03_26_accepts_batches(self):
-        notification = NOTIFICATION % ("x", "")
-        ping = '{"jsonrpc":"2.0","id":"s1","method":"ping"}'
-        received = queue.Queue()
-        client = self.fake({"message_handler": received.put},
-                           initialize="legacy('2025-03-26')")
-        batch = "[%s,%s,7,%s]" % (notification, ping, OK)
-        self.assertIs(say(client, batch)["ok"], True)
-        self.assertEqual(received.get(timeout=PATIENCE)["method"], "notifications/x")
-        self.assertEqual([message for message in self.seen(client)
-                          if isinstance(message, list)],
-                         [[{"jsonrpc": "2.0", "id": "s1", "result": {}}]])
-
-    @clause("2025-11-25/basic/lifecycle",
-            "Only use capabilities that were successfully negotiated")
-    def test_a_request_that_needs_a_missing_capability_is_not_sent(self):
-        for rules in ({"initialize": "OFFERED.clear(); legacy()"},
-                      {"discover": "OFFERED.clear(); modern()"}):
-            client = self.fake(**rules)
-            before = len(self.seen(client))
-            for name, *arguments in (
-                    ["list_prompts"], ["get_prompt", "x"], ["read_resource", "x://y"],
-                    ["subscribe", "x://y"], ["complete", "p", "a", "v"],
-                    ["set_logging_level", "info"], ["call_tool", "f"]):
-                with self.subTest(name, rules=rules):
-                    error = raised(getattr(client, name), *arguments)
-                    self.assertEqual(error.code, -32601)
-            self.assertEqual(len(self.seen(client)), before + 1)
-
-    def test_completion_before_2025_03_26_needs_no_capability(self):
-        """In 2024-11-05 a server cannot declare completions."""
-        client = self.fake(initialize="OFFERED.clear(); legacy('2024-11-05')",
-                           complete="result(completion={'values': ['x']})")
-        self.assertEqual(client.complete("p", "a", "v")["values"], ["x"])
-
-    @clause("2026-07-28/basic/patterns/mrtr",
-            "the client **MAY** retry the original request immediately")
-    def test_input_required_without_a_question_is_retried_with_growing_pauses(self):
-        state = INPUT % ',"requestState":"s"'
-        with mock.patch.object(mcp_min, "EMPTY_ROUND_SECONDS", 0.01):
-            client = self.fake(options=ACCEPT, **MODERN_FAKE)
-            rounds = [state] * 3 + [INPUT % QUESTION] + [state] * 2 + [DONE]
-            self.assertEqual(client.call_tool("f", {"rounds": rounds}).text, "done")
-            error = raised(client.call_tool, "f", {"rounds": [state]}, timeout=0.2)
-        self.assertIsInstance(error, RequestTimeout)
-        # In 0.2 s there is time for pauses of 0.01, 0.02, 0.03, 0.04, 0.05 and 0.05 s.
-        calls = self.methods_received(client)[7:-1]
-        self.assertIn(len(calls), range(2, 8), calls)
-
-    def test_every_method_that_sends_a_request_has_a_timeout(self):
-        client = self.fake(
-            list="", read="", get="", complete="", unsubscribe="", ping="", setLevel="",
-            subscribe="'/x' in params['uri'] and result()",
-            initialize="legacy(logging={}, prompts={})")
-        client.subscribe("x://x")
-        for name, *arguments in (
-                ["list_tools"], ["list_prompts"], ["list_resources"], ["ping"],
-                ["list_resource_templates"], ["read_resource", "x://y"],
-                ["get_prompt", "p"], ["complete", "p", "a", "v"],
-                ["subscribe", "x://y"], ["unsubscribe", "x://x"],
-                ["set_logging_level", "info"]):
-            error = raised(getattr(client, name), *arguments, timeout=0.01)
-            with self.subTest(name):
-                self.assertIsInstance(error, RequestTimeout)
-
-    def test_one_stream_carries_all_subscriptions_to_a_modern_server(self):
-        """Fails if a stream is left open when another one takes its place."""
-        client = self.fake(discover="modern(resources={'subscribe': True})",
-                           listen=ACKNOWLEDGE)
-        client.subscribe("note://x")
-        client.subscribe("note://y")
-        client.unsubscribe("note://x")
-        client.unsubscribe("note://y")
-        client.unsubscribe("note://y")
-        self.assertEqual(self.filters(client), [
-            {"resourceSubscriptions": ["note://x"]},
-            {"resourceSubscriptions": ["note://x", "note://y"]},
-            {"resourceSubscriptions": ["note://y"]}])
-        self.assertEqual(self.cancelled(client), ["subscriptions/listen"] * 3)
-        self.assertEqual([method for method in self.methods_received(client)
-                          if method != "seen"], [
-            "listen", "listen", "cancelled", "listen", "cancelled", "cancelled"])
-
-    def test_updates_are_neither_doubled_nor_lost_while_a_stream_is_replaced(self):
-        """Fails if both streams count at once, or none of them."""
-        received = queue.Queue()
-        client = self.fake(
-            {"message_handler": lambda message: received.put(message["params"]["uri"])},
-            discover="modern()", start="""
-streams = [0]
-def update(uri, stream):
-    send(method="notifications/resources/updated", params={"uri": uri, "_meta": {
-        "io.modelcontextprotocol/subscriptionId": stream}})
-""", listen="""streams.append(id)
-update("note://before", streams[-2])
-update("note://before", streams[-1])
-""" + ACKNOWLEDGE + """
-update("note://after", streams[-2])
-update("note://after", streams[-1])
-""", update="update('note://end', streams[-1]); result()")
-        for uri, updates in ("note://x", ["after"]), ("note://y", ["before", "after"]):
-            client.subscribe(uri)
-            client.request("fake/update")
-            self.assertEqual([received.get(timeout=PATIENCE) for _ in [*updates, 0]],
-                             [f"note://{name}" for name in (*updates, "end")])
-
-    def test_a_server_may_have_one_stream_at_a_time(self):
-        """It ends the first when a second one comes.  Fails if this counts as the end
-        of the subscriptions, which the second stream goes on with."""
-        received = queue.Queue()
-        client = self.fake(
-            {"message_handler": received.put}, discover="modern()", start="stream = 0",
-            listen="stream and send(id=stream, result={'resultType': 'complete'}); "
-                   "stream = id" + ACKNOWLEDGE,
-            end="send(id=stream, result={'resultType': 'complete'}); result()")
-        client.subscribe("note://x")
-        client.subscribe("note://y")
-        client.request("fake/end")
-        self.assertEqual(received.get(timeout=PATIENCE)["params"]["notifications"],
-                         {"resourceSubscriptions": ["note://x", "note://y"]})
-
-    def test_a_subscription_that_the_server_refuses_is_an_error(self):
-        """A modern server also refuses by an acknowledgement that does not name it."""
-        def subscribe(rules):
-            client = self.fake(**rules)
-            self.assertIsInstance(raised(client.subscribe, "note://x"), McpError)
-            self.fence(client)
-
-        others = [ACKNOWLEDGE.replace('params["notifications"]', notifications)
-                  for notifications in ("{}", "{'resourceSubscriptions': 5}",
-                                        "{'resourceSubscriptions': 'note://x'}")]
-        run_together(self, subscribe, [
-            [{"subscribe": "error(-32601)"}],
-            *[[{"discover": "modern()", "listen": listen}]
-              for listen in ("error(-32601)", *others)]])
-
-    def test_control_characters_of_the_server_are_shown_escaped(self):
-        client = self.fake({"stderr": None},
-                           call="err('\\x1b[31mred'); say('\\x1b[2Jclear'); die(1)")
-        text = str(raised(client.call_tool, "f"))
-        self.assertRegex(text, "(?s)red.*clear|clear.*red")
-        self.assertNotIn("\x1b", text)
-
-    def test_a_cancellation_is_sent_once(self):
-        client = self.fake(call="")
-        call = client.submit_tool("f")
-        wait_until(lambda: any(message["method"] == "tools/call"
-                         for message in self.seen(client)))
-        self.assertTrue(call.cancel())
-        call.cancel()
-        self.assertEqual(self.cancelled(client), ["tools/call"])
-
-    def test_initialize_is_never_cancelled(self):
-        def wait(mode):
-            story = Story(self)
-            error = raised(self.fake, {"mode": mode, "timeout": 0.1}, story,
-                           discover="", initialize="")
-            self.assertIsInstance(error, RequestTimeout)
-            self.assertNotIn("cancelled", str(story))
-
-        run_together(self, wait, [["legacy"], ["auto"]])
-
-    def test_progress_that_increases_extends_a_timeout_up_to_max_timeout(self):
-        steps = ("[(time.sleep(0.12), send(method='notifications/progress', params={"
-                 "'progressToken': token, 'progress': %s})) for n in range(6)]; "
-                 "text('slow')")
-        client = self.fake(call=steps % "n")
-        self.assertEqual(client.call_tool("f", timeout=0.6).text, "slow")
-        for progress, options in ("1", {}), ("n", {"max_timeout": 0.1}):
-            client = self.fake(options, call=steps % progress)
-            error = raised(client.call_tool, "f", timeout=0.4)
-            self.assertIsInstance(error, RequestTimeout)
-
-    def test_a_flood_neither_delays_nor_drops_a_response(self):
-        """The result of the call waits behind its progress, which is being handled."""
-        reported, release = gate("the first progress"), gate("the release")
-        notification = NOTIFICATION % ("x", "")
-
-        def on_progress(*step):
-            reported.set()
-            release.wait()
-
-        client = self.fake(
-            options={"message_handler": lambda notification: None},
-            call=f"repeat([{PROGRESS % ('$token', 1)!r}]); text('ok'); "
-                 f"say(({notification!r} + chr(10)) * 20000 + {notification!r})")
-        call = client.submit_tool("f", progress_handler=on_progress)
-        reported.wait()
-        self.fence(client)  # now the whole flood has been read
-        release.set()
-        self.assertEqual(call.result(PATIENCE).text, "ok")
-
-    def test_a_server_that_does_not_read_delays_no_timeout(self):
-        release = Story(self)
-        client = self.fake(deaf="result(); [time.sleep(0.01) for _ in range(1000)"
-                                f" if not os.path.getsize({release.path!r})]")
-        client.request("fake/deaf")
-        big = {"blob": "x" * 1_000_000}
-        errors = together(*[lambda: client.request("fake/fence", big, timeout=0.1)] * 2,
-                          *[lambda: client.request("fake/fence", timeout=0.1)] * 2)
-        self.assertEqual([type(error) for error in errors], [RequestTimeout] * 4)
-        with open(release.path, "w") as file:
-            file.write("read on")
-        self.fence(client)
-        self.assertEqual(client.call_tool("f").text, "ok")
-
-    def test_close_while_the_server_does_not_read(self):
-        client = self.fake(deaf="result(); time.sleep(60)")
-        client.request("fake/deaf")
-        call = client.submit("fake/fence", {"blob": "x" * 1_000_000})
-        with short_patience():
-            self.assertEqual(together(client.close), [None])
-        self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
-
-    def test_the_version_that_the_server_selects(self):
-        """A mode that is a date asks for that revision."""
-        rows = [  # mode, the version that the server selects, that of the session
-            *[(version, "", version) for version in LEGACY],
-            ("auto", "2024-11-05", "2024-11-05"),
-            ("2024-11-05", "2025-11-25", "2025-11-25"), ("legacy", "1999-01-01", None),
-            ("auto", "1999-01-01", None), ("2025-06-18", "1999-01-01", None)]
-
-        def connect(mode, selected, expected):
-            rule = {"initialize": f"legacy({selected!r} or params['protocolVersion'])"}
-            if expected:
-                client = self.fake({"mode": mode}, **rule)
-                self.assertEqual(client.protocol_version, expected)
-            else:
-                error = str(raised(self.fake, {"mode": mode}, **rule))
-                self.assertIn(selected, error)
-                self.assertIn(LATEST, error)
-
-        run_together(self, connect, rows)
-
-    def test_a_result_that_does_not_fit_its_output_schema_keeps_its_content(self):
-        tool = {"name": "f", "inputSchema": {"type": "object"},
-                "outputSchema": {"type": "object", "required": ["x"]}}
-        for structured in ("", ', "structuredContent": {"y": 1}'):
-            client = self.fake(list=f"result(tools=[{tool!r}])", call="repeat([%r])" % (
-                DONE.replace('}]', '}]' + structured)))
-            client.list_tools()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self.assertEqual(client.call_tool("f").text, "done")
-
-    def test_results_of_other_implementations(self):
-        client = self.fake(call="result(**params['arguments']['result'])")
-        wrapped = {"content": [], "structuredContent": {"result": 1}}
-        for result, data, is_error in (
-                ({}, "", False), ({"content": [{"type": "odd"}]}, "", False),
-                ({"content": [Text("x")], "isError": True}, "x", True),
-                (wrapped, {"result": 1}, False),
-                ({**wrapped, "_meta": {"fastmcp": {"wrap_result": True}}}, 1, False)):
-            received = client.call_tool("f", {"result": result}, raise_on_error=False)
-            with self.subTest(result=result):
-                self.assertEqual((received.data, received.is_error), (data, is_error))
-
-    def test_notifications_without_the_usual_prefix_are_understood(self):
-        notifications, steps = [], []
-        client = self.fake(options={
-            "message_handler": notifications.append,
-            "progress_handler": lambda *step: steps.append(step)})
-        step = PROGRESS % ("$token", 1)
-        for line in ('{"jsonrpc":"2.0","method":"tools/list_changed"}',
-                     step.replace("notifications/", ""),
-                     step.replace("notifications/", "$/")):
-            say(client, line, OK)
-        self.assertEqual(wait_until(lambda: notifications)[0]["method"],
-                         "notifications/tools/list_changed")
-        wait_until(lambda: len(steps) == 2)
-
-
-# ======================================================================================
-# 7, 11  Which era a server speaks
-# ======================================================================================
-
-# A row of PROBES is: label, the rule of the server for `server/discover`, its rule for
-# `initialize`, the expected story, the expected revision (None: either).  The story has
-# a "+" for each start of the server and a word for each message; a call is made at the
-# end, and "call" must stand there once.  Where connecting fails there is no story, and
-# a tuple of texts of the error instead of the revision.
-HANDSHAKE = "+ discover initialize initialized call"
-RESTART = "+ discover + initialize initialized call"
-SILENT = "silent = True; "  # marks a rule that answers the probe late, or never
-LATER = SILENT + "asked = id"
-ANSWER_LATE = "id, mine = asked, id; modern(); id = mine; "
-PROBES = [
-    *[(rule, rule, "legacy()", HANDSHAKE, LATEST) for rule in (
-        "error(-32601)", "error(-32602, data='')", "error(0)", SILENT,
-        SILENT + "id = None; error(-32600)", "send(id=id, error='no')", "result()",
-        "modern('2025-11-25')", "result(supportedVersions='2026-07-28')",
-        "result(resultType='odd', supportedVersions=['2026-07-28'])",
-        "error(-32022, supported=['2025-11-25'])")],
-    *[(rule, rule, "error(-32022)", "+ discover call", MODERN) for rule in (
-        "modern()", "modern('2026-07-28', '2025-11-25')",
-        "modern('2099-01-01', '2026-07-28')")],
-    ("exit on the probe", "die(1)", "legacy()", RESTART, LATEST),
-    ("stdout closed on the probe", "os.close(1); time.sleep(0.05); die(0)", "legacy()",
-     RESTART, LATEST),
-    *[(rule, rule, "die(1) if probes else legacy()",
-       "+ discover initialize + initialize initialized call", LATEST)
-      for rule in (SILENT + "probes = 1", "probes = 1; error(-32602)")],
-    ("error -32022 naming a legacy and the modern version",
-     "error(-32022, supported=['2025-11-25', '2026-07-28'])", "legacy()",
-     r"\+ (discover )+call", MODERN),
-    ("a future version only", "modern('2099-01-01')", "legacy()", None,
-     ("2099-01-01", MODERN)),
-    ("error -32022 without data", "error(-32022)", "legacy()", None, (MODERN,)),
-    ("error -32021", "error(-32021, 'you need roots')", "legacy()", None,
-     ("need roots",)),
-    ("error -32022 naming another version, though initialize would be accepted",
-     "error(-32022, supported=['2099-01-01'])", "legacy()", None,
-     ("2099-01-01", MODERN)),
-    ("a late DiscoverResult, then error 0", LATER, ANSWER_LATE + "error(0)",
-     "+ discover initialize call", MODERN),
-    ("a late DiscoverResult, then error -32022", LATER,
-     ANSWER_LATE + "error(-32022, supported=['2026-07-28'])",
-     "+ discover initialize call", MODERN),
-    ("a late DiscoverResult, then a good handshake", LATER,
-     ANSWER_LATE + "legacy()",
-     r"\+ discover initialize (initialized )?call", None),
-    ("silence, then error -32022 to initialize",
-     SILENT + "probes += 1; modern() if probes > 1 else None",
-     "error(-32022, supported=['2026-07-28'])",
-     r"\+ discover initialize (discover )?call", MODERN),
-    ("initialize refused", "error(-32601)", "error(-32602, 'no such client')", None,
-     ("no such client",)),
-    ("a banner before every response", "say('hello'); error(-32601)",
-     "say('hello'); legacy()", HANDSHAKE, LATEST),
-]
-
-PINNED = [  # the same, with the mode in place of the label
-    ("legacy", "modern()", "legacy()", "+ initialize initialized call", LATEST),
-    ("2025-06-18", "modern()", "legacy('2025-06-18')", "+ initialize initialized call",
-     "2025-06-18"),
-    ("modern", "modern()", "legacy()", r"\+ (discover )?call", MODERN),
-    ("modern", "error(-32601, 'no such thing')", "legacy()", None,
-     ("no such thing", MODERN, 'mode="auto"')),
-    ("modern", "error(-32022, supported=['2025-11-25'])", "legacy()", None,
-     ("2025-11-25", MODERN)),
-    ("modern", "time.sleep(0.1); modern()", "legacy()", r"\+ (discover )?call", MODERN),
-    ("legacy", "modern()", "error(-32022, 'modern only', supported=['2026-07-28'])",
-     None, ("modern only",)),
-]
-
-
-class Test11Probe(unittest.TestCase):
-    """How a client finds the era of a server: with one probe, and without a second
-    start or a second call of a server that needs none."""
-
-    def connect_automatically(self, label, *row):
-        self.connect("auto", *row)
-
-    def connect(self, mode, discover, initialize, expected_story, expected):
-        story = Story(self)
-        command = fake(story, discover=discover, initialize=initialize)
-        client = Client(command, mode=mode, timeout=PATIENCE, stderr=None)
-        self.addCleanup(client.close)
-        if isinstance(expected, tuple):
-            error = raised(client.connect)
-            self.assertIsNotNone(error)
-            for text in expected:
-                self.assertIn(text, str(error))
-            return
-        client.connect()
-        self.assertEqual(client.call_tool("f").text, "ok")
-        if expected:
-            self.assertEqual(client.protocol_version, expected)
-        self.assertEqual(client.server_info.get("name", "fake"), "fake")
-        client.close()
-        if expected_story.startswith("\\"):
-            self.assertRegex(str(story), f"^{expected_story}$")
-        else:
-            self.assertEqual(str(story), expected_story)
-
-    def test_every_response_to_the_probe(self):
-        silent = [row for row in PROBES if row[1].startswith(SILENT)]
-        others = [row for row in PROBES if row not in silent]
-        with short_patience(), quick_probe(0.2):
-            run_together(self, self.connect_automatically, silent)
-        with short_patience():
-            for first in range(0, len(others), 9):
-                run_together(self, self.connect_automatically, others[first:first + 9])
-
-    def test_a_pinned_mode_does_not_negotiate(self):
-        with quick_probe(0.02):
-            run_together(self, self.connect, PINNED)
-
-    def test_one_timeout_is_the_limit_for_all_steps_of_connecting(self):
-        """Fails if a later step has the whole timeout again."""
-        def connect(mode, rules):
-            client = Client(fake(**rules), mode=mode, log_level="info", timeout=1.5)
-            error = raised(client.connect)
-            self.assertIsInstance(error, RequestTimeout)
-            self.assertIn("connecting took over 1.5 s: ", str(error))
-            self.assertLess(float(re.findall(r"([\d.]+) s", str(error))[1]), 1.2)
-
-        slow = "time.sleep(0.45); "
-        with short_patience():
-            run_together(self, connect, [
-                ("legacy", {"initialize": slow + "legacy(logging={})", "setLevel": ""}),
-                ("auto", {"discover": slow + "error(-32601)", "initialize": ""})])
-
-    def test_stderr_of_a_legacy_server_during_the_probe_is_only_in_stderr_tail(self):
-        warn = "[err('warning %d' % n + 60 * 'x') for n in range(90)]; "
-        for response, passed_on in ("error(-32602)", False), ("modern()", True):
-            received = []
-            with self.subTest(response), Client(
-                    fake(discover=warn + response, pid="err('serving'); result()"),
-                    stderr=received.append) as client:
-                client.request("fake/pid")
-                wait_until(lambda received=received: "serving" in "".join(received))
-                self.assertIn("warning 89", client.stderr_tail)
-                self.assertEqual("warning" in "".join(received), passed_on)
-
-
-# ======================================================================================
-# 6, 11  The client of a real process
-# ======================================================================================
-
-class Test11Process(FakeServers, unittest.TestCase):
-    """The client and a real process: its start, its end and its stderr."""
-
-    MODE = "legacy"
-
-    def test_every_way_to_name_a_server(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "our server.py")
-            with open(path, "w") as file:
-                file.write(OUR_SERVER % HERE)
-            entry = {"command": sys.executable, "args": [path], "env": {"WHO": "entry"}}
-            config = os.path.join(folder, "mcp.json")
-            with open(config, "w") as file:
-                json.dump({"mcpServers": {"ours": entry, "relative": {
-                    "command": sys.executable, "args": ["our server.py"],
-                    "cwd": folder}}}, file)
-            loaded = load_config(config)
-
-            def connect(label, target, who):
-                with Client(target) as client:
-                    self.assertEqual(client.call_tool("env", {"key": "WHO"}).data,
-                                     {"value": who})
-
-            run_together(self, connect, [
-                ("argv", [sys.executable, path], None), ("a file", path, None),
-                ("an entry", entry, "entry"), ("load_config", loaded["ours"], "entry"),
-                ("an entry with cwd", loaded["relative"], None)])
-
-    @UNIX
-    def test_the_error_names_a_command_that_cannot_be_started(self):
-        with tempfile.TemporaryDirectory() as folder:
-            flat = os.path.join(folder, "flat")
-            open(flat, "w").close()
-            none = os.path.join(folder, "none")
-            rows = [("a missing name", ["no-such-mcp-server"], {}, FileNotFoundError),
-                    ("a missing path", [none], {}, FileNotFoundError),
-                    ("not executable", [flat], {}, PermissionError),
-                    ("a folder", [folder], {}, PermissionError),
-                    ("not on its own PATH", [os.path.basename(sys.executable)],
-                     {"env": {"PATH": folder}}, FileNotFoundError),
-                    ("a missing cwd", [sys.executable], {"cwd": none}, OSError)]
-            for label, command, options, expected in rows:
-                with self.subTest(label):
-                    error = raised(Client(command, **options).connect)
-                    self.assertIsInstance(error, expected)
-                    self.assertIn(os.path.basename(command[0]), str(error))
-
-    def test_a_trace_that_cannot_be_written_leaves_no_process(self):
-        client = Client(fake(), mode="legacy")
-        with short_patience(), mock.patch.dict(os.environ, MCP_MIN_TRACE="/nowhere/x"):
-            self.assertIsInstance(raised(client.connect), FileNotFoundError)
-        self.assertIsNotNone(client.exit_code)  # it was started, and has ended
-
-    def test_the_error_for_a_server_that_exits_at_once_has_its_stderr_and_status(self):
-        for mode, starts in (("legacy", 1), ("auto", 2)):
-            story = Story(self)
-            with self.subTest(mode), self.assertRaisesRegex(
-                    ConnectionClosed, "(?s)7.*no API key|no API key.*7") as caught:
-                self.fake({"mode": mode, "stderr": None}, story,
-                          start="err('no API key'); die(7)")
-            self.assertEqual(caught.exception.exit_code, 7)
-            self.assertIn("no API key", caught.exception.stderr)
-            self.assertEqual(str(story).count("+"), starts)
-
-    @UNIX
-    def test_a_server_that_does_not_answer_initialize_is_terminated(self):
-        story = Story(self)
-        with self.assertRaises(RequestTimeout) as caught:
-            self.fake({"timeout": 1.5, "stderr": None}, story, initialize="",
-                      start="note(str(os.getpid())); err('loading')")
-        self.assertIn("loading", str(caught.exception))
-        gone(int(str(story).split()[1]))
-
-    def test_a_megabyte_of_stderr_without_a_newline(self):
-        client = self.fake(call="os.write(2, b'x' * 1000000); err('end'); text('ok')",
-                           options={"stderr": None})
-        self.assertEqual(client.call_tool("f").text, "ok")
-        wait_until(lambda: client.stderr_tail.endswith("end\n"))
-        self.assertLessEqual(len(client.stderr_tail), 8192)
-
-    def test_stderr_goes_to_a_stream_a_function_or_nowhere(self):
-        """By default to the sys.stderr of when it connects."""
-        written, stream, chunks = "one\ntwo \u00e9\n", io.StringIO(), []
-        for options, received in (
-                ({"stderr": stream}, stream.getvalue), ({"stderr": None}, str),
-                ({"stderr": chunks.append}, lambda: "".join(chunks)), ({}, None)):
-            with self.subTest(options=options), quiet() as sys_stderr:
-                client = self.fake(
-                    options, call="err('one'); err('two \u00e9'); text('ok')")
-                client.call_tool("f")
-                wait_until(lambda client=client: client.stderr_tail == written)
-                expected = "" if received is str else written
-                wait_until(lambda received=received or sys_stderr.getvalue,
-                           expected=expected: received() == expected)
-                client.close()
-                self.assertEqual(sys_stderr.getvalue(), "" if received else written)
-        self.assertTrue(all(chunk.endswith("\n") for chunk in chunks))
-
-    def test_a_slow_or_broken_stderr_function_does_not_delay_the_server(self):
-        """Fails (the call times out) if the thread that reads the pipe also calls the
-        function."""
-        release, received = gate("the release"), []
-        broken = mock.Mock(side_effect=ValueError("broken"))
-        for function in (lambda text: (received.append(text), release.wait())), broken:
-            with self.subTest(function=function), quiet() as sys_stderr:
-                client = self.fake({"stderr": function}, call="err('x' * 100); "
-                                   "[err('y' * 60000) for _ in range(20)]; text('ok')")
-                for _ in range(2):
-                    self.assertEqual(client.call_tool("f").text, "ok")
-                wait_until(lambda: received)
-                release.set()
-                client.close()
-        broken.assert_called_once()
-        self.assertIn("ValueError: broken", sys_stderr.getvalue())
-
-    def test_sys_stderr_may_be_none(self):
-        before, sys.stderr = sys.stderr, None
-        try:
-            client = self.fake(call="err('hello'); text('ok')")
-            self.assertEqual(client.call_tool("f").text, "ok")
-        finally:
-            sys.stderr = before
-
-    def test_a_client_without_threads_says_so_at_once(self):
-        for target in Server("s"), fake():
-            with at_most_threads(0), self.assertRaisesRegex(RuntimeError, "thread"):
-                Client(target).connect()
-
-    def test_a_client_inside_a_running_event_loop(self):
-        async def main():
-            with Client(fake(), mode="legacy") as client:
-                return client.call_tool("f").text
-
-        self.assertEqual(asyncio.run(main()), "ok")
-
-    def test_the_environment_of_the_server(self):
-        def connect(options, secret, mine):
-            client = self.fake(options, env="result(env=dict(os.environ))")
-            env = client.request("fake/env")["env"]
-            self.assertEqual((env.get("MCP_MIN_SECRET"), env.get("MINE")),
-                             (secret, mine))
-            self.assertEqual(env["PATH"], os.environ["PATH"])
-            if not options.get("inherit_env"):
-                self.assertNotIn("HOSTILE", env)
-
-        with mock.patch.dict(os.environ, MCP_MIN_SECRET="s", HOSTILE="() { :; }"):
-            run_together(self, connect, [
-                ({}, None, None), ({"env": {"MINE": "1"}}, None, "1"),
-                ({"inherit_env": True}, "s", None),
-                ({"inherit_env": True, "env": {"MCP_MIN_SECRET": "t"}}, "t", None)])
-
-    @UNIX
-    def test_the_command_is_searched_in_the_path_of_the_child(self):
-        with tempfile.TemporaryDirectory() as folder:
-            tool = os.path.join(folder, "my-mcp-server")
-            with open(tool, "w") as file:
-                file.write('#!/bin/sh\nexec "$@"\n')
-            os.chmod(tool, 0o755)
-            for env, cwd, name in (({"PATH": folder + ":/bin:/usr/bin"}, None,
-                                    "my-mcp-server"), ({}, folder, "./my-mcp-server")):
-                client = Client([name, *fake(cwd="result(cwd=os.getcwd())")],
-                                env=env, cwd=cwd, mode="legacy")
-                with client:
-                    self.assertEqual(client.request("fake/cwd")["cwd"],
-                                     os.path.realpath(cwd or os.getcwd()))
-
-    @UNIX
-    def test_the_end_of_the_server_fails_its_calls_with_exit_code_and_stderr(self):
-        def end(rule, code):
-            client = self.fake({"stderr": None}, call="err('last line'); " + rule)
-            calls = [client.submit("fake/say", {"lines": []}) for _ in range(3)]
-            error = raised(client.call_tool, "f")
-            self.assertIsInstance(error, ConnectionClosed)
-            self.assertEqual((error.exit_code, client.exit_code), (code, code))
-            self.assertIn("last line", error.stderr)
-            for call in calls:
-                self.assertIsInstance(call.exception(PATIENCE), ConnectionClosed)
-
-        run_together(self, end, [
-            ("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9)])
-
-    @UNIX
-    def test_calls_of_a_server_that_closes_its_stdout_and_stays_fail_together(self):
-        """Fails (after 4 s) if every call waits for the exit of the server."""
-        client = self.fake(call="os.close(1); time.sleep(60)")
-        calls = [client.submit_tool("f") for _ in range(100)]
-        with short_patience():
-            self.assertFalse(concurrent.futures.wait(calls, 3).not_done)
-            for call in calls:
-                self.assertIsInstance(call.exception(), ConnectionClosed)
-            client.close()
-
-    def test_the_last_response_of_a_server_that_has_ended_is_received(self):
-        """Fails if its calls fail as soon as the process has ended."""
-        last = 5_000_000
-        client = self.fake(call=f"text('x' * {last}); die(3)")
-        self.assertEqual(len(client.call_tool("f").text), last)
-
-    @UNIX
-    def test_ctrl_c_while_waiting_cancels_that_call_only(self):
-        """Fails if the server gets no `cancelled`, or if the connection is lost."""
-        if threading.current_thread() is not threading.main_thread():
-            self.skipTest("signals go to the main thread")
-        story = Story(self)
-        client = self.fake({}, story, call="note('called')")
-        other = client.submit_tool("f")
-        wait_until(lambda: "called" in str(story))
-
-        def interrupt():
-            wait_until(lambda: str(story).count("called") == 2)
-            os.kill(os.getpid(), signal.SIGINT)
-
-        watcher = threading.Thread(target=interrupt)
-        watcher.start()
-        with self.assertRaises(KeyboardInterrupt):
-            client.call_tool("f")
-        watcher.join(PATIENCE)
-        _, call, cancelled = self.seen(client)[-4:-1]
-        self.assertEqual(cancelled["params"]["requestId"], call["id"])
-        self.assertFalse(other.done())
-
-    def test_ctrl_c_just_after_sending_cancels_the_call(self):
-        """Fails if a call is cancelled only after its thread has begun to wait."""
-        class Writer:
-            """Ctrl-C comes just after it has written the call."""
-
-            def __init__(self, stream):
-                self.stream, self.flush = stream, stream.flush
-                self.fileno, self.close = stream.fileno, stream.close
-
-            def write(self, data):
-                written = self.stream.write(data)
-                if b"tools/call" in data:
-                    self.stream.flush()
-                    raise KeyboardInterrupt
-                return written
-
-        server, effects = everything()
-        with Relay(server) as relay:
-            reader, writer = relay.streams
-            with Client((reader, Writer(writer)), mode="legacy") as client:
-                with self.assertRaises(KeyboardInterrupt):
-                    client.call_tool("hang")
-                client.ping()
-                wait_until(lambda: effects in ([], ["hanging", "cancelled"]))
-        sent = [json.loads(line) for arrow, line in relay.lines if arrow == ">"]
-        self.assertEqual([message["method"] for message in sent[2:]], [
-            "tools/call", "notifications/cancelled", "ping"])
-
-    @UNIX
-    def test_a_server_has_ended_even_if_its_child_keeps_its_stdout_open(self):
-        """Fails if only the end of its stdout counts, or is reported, or if the client
-        does not subscribe again, once, when it has restarted the server."""
-        leave = "import subprocess; subprocess.Popen(['sleep', '20']); die(7)"
-        for mode in "legacy", "modern":
-            received = queue.Queue()
-            with short_patience(), self.subTest(mode):
-                client = self.fake(
-                    {"mode": mode, "auto_restart": True,
-                     "message_handler": received.put}, discover="modern()",
-                    listen=ACKNOWLEDGE, subscribe="result()", call=leave)
-                client.subscribe("note://x")
-                self.assertEqual(raised(client.call_tool, "f").exit_code, 7)
-                self.assertEqual(received.get(timeout=PATIENCE)["method"],
-                                 "notifications/cancelled")
-                self.assertEqual(json.dumps(self.seen(client)).count("note://x"), 1)
-                client.close()
-
-    def test_connecting_again_closes_the_pipes_of_the_ended_server(self):
-        """Fails if `connect` counts the client as still connected, or keeps the old
-        pipes open."""
-        client, open_files = self.fake(call="die(5)"), []
-        for _ in range(10):
-            self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
-            client.connect()
-            self.fence(client)
-            open_files.append(len(os.listdir("/dev/fd")))
-        self.assertLessEqual(open_files[-1], open_files[0])
-
-    @UNIX
-    def test_a_server_that_closes_its_stdin_and_stays_counts_as_ended(self):
-        """Fails if `connect` and `auto_restart` wait for the end of its process."""
-        for auto_restart in True, False:
-            client = self.fake({"auto_restart": auto_restart}, call=(
-                "os.close(0); text('deaf'); time.sleep(60)"))
-            with short_patience(), self.subTest(auto_restart=auto_restart):
-                self.assertEqual(client.call_tool("f").text, "deaf")
-                self.assertIsInstance(raised(client.request, "fake/fence"),
-                                      ConnectionClosed)
-                if not auto_restart:
-                    client.connect()
-                self.fence(client)
-                client.close()
-
-    def test_a_blocked_stderr_function_does_not_delay_connecting(self):
-        """Fails if the thread that connects passes on what came during the probe."""
-        release, late = threading.Event(), []
-        client = Client(fake(discover="err('hello'); modern()"), timeout=PATIENCE,
-                        stderr=lambda text: release.wait(1) or late.append(text))
-        with client:
-            self.fence(client)
-            release.set()
-        self.assertEqual(late, [])
-
-    def test_a_done_callback_may_wait_for_another_call_of_the_ended_server(self):
-        """Fails if the callbacks of a call run before the other calls have failed."""
-        client, errors = self.fake(call="die(5)", hang=""), []
-        first, second = client.submit("fake/hang"), client.submit("fake/hang")
-        for call, other in (first, second), (second, first):
-            call.add_done_callback(
-                lambda _, other=other: errors.append(other.exception(1)))
-        raised(client.call_tool, "f")
-        wait_until(lambda: len(errors) == 2)
-
-    def test_a_config_entry_may_hold_nulls_and_numbers(self):
-        command, *args = fake(fence="result(port=os.environ['PORT'])")
-        for more in {"env": {"PORT": 80}, "cwd": None}, {"env": None}:
-            entry = {"command": command, "args": args, **more}
-            with Client(entry, mode="legacy", env={"PORT": "80"}) as client:
-                self.assertEqual(client.request("fake/fence")["port"], "80")
-
-    def test_auto_restart_starts_a_new_process_and_repeats_no_call(self):
-        """Without it, every later call fails."""
-        for mode, restarts, words in (
-                ("legacy", True, "call + initialize initialized fence"),
-                ("auto", True, "discover fence call + discover fence"),
-                ("legacy", False, "initialize initialized fence call")):
-            story = Story(self)
-            client = self.fake({"mode": mode, "auto_restart": restarts}, story,
-                               discover="modern()", call="die(5)")
-            self.fence(client)
-            self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
-            with self.subTest(mode, restarts=restarts):
-                if restarts:
-                    self.fence(client)
-                    self.assertIsNone(client.exit_code)
-                else:
-                    for _ in range(2):
-                        self.assertIsInstance(raised(client.call_tool, "f"),
-                                              ConnectionClosed)
-                self.assertTrue(str(story).endswith(words), str(story))
-
-    def test_a_server_that_exits_on_a_subscription_is_restarted_once(self):
-        """Fails if subscribing after a restart may restart the server again."""
-        exit_if_restarted = "die(5) if open(diary[0]).read().count('+') > 1 else 0"
-        for mode, discover in (("legacy", ""), ("auto", "modern()"),
-                               ("auto", "error(-32601)")):
-            with self.subTest(mode, discover=discover):
-                story = Story(self)
-                client = self.fake(
-                    {"mode": mode, "auto_restart": True}, story, discover=discover,
-                    subscribe="result(); " + exit_if_restarted,
-                    listen=exit_if_restarted + ACKNOWLEDGE, call="die(5)")
-                client.subscribe("note://x")
-                client.subscribe("note://y")
-                raised(client.call_tool, "f")
-                error = raised(client.request, "fake/fence")
-                self.assertIsInstance(error, ConnectionClosed)
-                self.assertEqual(str(story).count("+"), 2)
-
-    def test_a_subscription_that_is_refused_after_a_restart_is_only_reported(self):
-        """Or is not answered.  Fails if `connect` raises and leaves the process."""
-        for again in "error(-32002)", "''":
-            client = self.fake(
-                {"timeout": 2.0}, Story(self), subscribe=(
-                    f"{again} if open(diary[0]).read().count('+') > 1 else result()"))
-            client.subscribe("note://x")
-            client.close()
-            with self.subTest(again), quiet() as stderr:
-                client.connect()
-                self.assertIn("no longer subscribed to note://x", stderr.getvalue())
-                self.fence(client)
-
-    def test_a_subscription_that_is_not_acknowledged_times_out(self):
-        """Fails if a missing acknowledgement counts as a refusal."""
-        client = self.fake({"mode": "modern"}, discover="modern()", listen="")
-        error = raised(client.subscribe, "note://x", timeout=0.2)
-        self.assertIsInstance(error, RequestTimeout)
-        self.assertEqual(self.seen(client)[-2]["method"], "notifications/cancelled")
-
-    @UNIX
-    def test_close_ends_every_server(self):
-        ignore = "import signal; signal.signal(15, signal.SIG_IGN); "
-        child = ("import subprocess; child = subprocess.Popen([sys.executable, '-I',"
-                 " '-c', 'import time; time.sleep(60)']%s); note(str(child.pid)); ")
-
-        def close(label, start, end, code):
-            story = Story(self)
-            client = self.fake({}, story, start=start, end=end)
-            client.close()
-            self.assertEqual(client.exit_code, code)
-            for pid in [int(word) for word in str(story).split() if word.isdigit()]:
-                if "start_new_session" in start:
-                    os.kill(pid, signal.SIGKILL)
-                gone(pid)
-
-        with short_patience():
-            run_together(self, close, [
-                # label, what the server does first, what last, its exit code
-                ("ends at end of input", "", "", 0), ("with a status", "", "die(9)", 9),
-                ("ignores end of input", "", "time.sleep(60)", -15),
-                ("leaves a child", child % "", "", 0),
-                ("leaves a child and ignores end of input and SIGTERM",
-                 ignore + child % "", "time.sleep(60)", -9),
-                ("leaves a child that keeps stdout open, in another session",
-                 child % ", start_new_session=True", "", 0)])
-
-    @UNIX
-    def test_a_client_that_is_never_closed_does_not_delay_the_exit(self):
-        """Nor does it leave its server, which may ignore the end of its input."""
-        code = ("import sys; sys.path.insert(0, %r); import mcp_min, os\n"
-                "mcp_min.Process.PATIENCE = 0.1\n"
-                "client = mcp_min.Client(%r, mode='legacy').connect()\n"
-                "print(client.request('fake/pid')['pid'], flush=True)\n%s")
-        close = "import atexit; atexit.register(client.close); "
-        stubborn = {"start": "import signal; signal.signal(15, signal.SIG_IGN)",
-                    "end": "time.sleep(60)"}
-
-        def end(label, last, rules):
-            # Python warns of a fork in a process with threads from 3.12 on.
-            done = subprocess.run([sys.executable, "-I", "-S", "-W", "ignore", "-c",
-                                   code % (HERE, fake(**rules), last)],
-                                  capture_output=True, timeout=PATIENCE, check=False)
-            self.assertEqual((done.returncode, done.stderr), (0, b""))
-            gone(int(done.stdout))
-
-        run_together(self, end, [
-            ("the end of the program", "", {}), ("sys.exit", "sys.exit(0)", {}),
-            ("closed twice", close * 2, {}), ("a stubborn server", "", stubborn),
-            ("the exit of a fork does not end it",
-             "os.fork() or sys.exit(); os.wait(); client.request('fake/fence')", {})])
-
-    @UNIX
-    def test_no_descriptor_and_no_thread_is_left_after_close(self):
-        def open_files():
-            return set(os.listdir("/proc/self/fd"))
-
-        if not os.path.isdir("/proc/self/fd"):
-            self.skipTest("no /proc")
-        with Client(fake(), mode="legacy"):
-            pass
-        before, threads = open_files(), threading.active_count()
-        for target in (fake(), fake(start="die(1)"), ["no-such-server"], Server("x"),
-                       fake(initialize="error(1)")):
-            with contextlib.suppress(OSError, McpError), Client(
-                    target, mode="legacy", stderr=None) as client:
-                client.call_tool("f")
-        wait_until(lambda: open_files() <= before, "closed descriptors")
-        wait_until(lambda: threading.active_count() <= threads, "ended threads")
-
-
-# ======================================================================================
 # 5, 11  Races
 # ======================================================================================
 
@@ -8350,7 +10325,7 @@ class TestRaces(unittest.TestCase):
                 await asyncio.sleep(seconds)
 
         def mixed_request(n):
-            way = rng.choice(["ping", "quick", *ways, "coroutine"])
+            way = rng.choice(["ping", *ways, "coroutine"])
             if way == "ping":
                 return message("%d ping" % n)
             return message(f"{n} tools/call") | {"params": {
@@ -8358,11 +10333,7 @@ class TestRaces(unittest.TestCase):
                 "arguments": {"way": way, "seconds": rng.random() / 200},
                 "_meta": {"progressToken": n}}}
 
-        def receive():
-            received = client.recv()
-            answered.update([received["id"]] if "id" in received else [])
-
-        count = 10000 if os.environ.get("MCP_MIN_FUZZ") else 400
+        count = 900 if os.environ.get("MCP_MIN_FUZZ") else 300  # 1000 are refused
         cancelled, answered = set(), collections.Counter()
         with CheckedReaderWire(server) as client:
             play(client, "> handshake")
@@ -8372,12 +10343,10 @@ class TestRaces(unittest.TestCase):
                     victim = rng.randrange(max(0, n - 9), n + 1)
                     cancelled.add(victim)
                     client.say('notifications/cancelled {"requestId": %d}' % victim)
-                while n - len(answered) - len(cancelled) > 300:
-                    receive()
             while set(range(count)) - set(answered) - cancelled:
-                receive()
-            answered.update(
-                received["id"] for received in client.hang_up() if "id" in received)
+                answered.update([client.recv().get("id")])
+            answered.update(received.get("id") for received in client.hang_up())
+        del answered[None]  # the notifications
         self.assertEqual({*answered.values()}, {1})
         self.assertLessEqual(set(answered), set(range(count)))
         self.assertLessEqual(max(most), limit)
@@ -8385,25 +10354,22 @@ class TestRaces(unittest.TestCase):
     def test_threads_that_wait_for_an_unthreaded_server_run_its_jobs_one_by_one(self):
         """Fails if two jobs run at once, or (it hangs) if a thread is not told that its
         result has come, or that there is a job."""
-        server, running, together_at = Server("s", threaded=False), [], []
+        server, alone = Server("s", threaded=False), threading.Lock()
         every_round = threading.Barrier(3)
 
         @server.tool
         def note():
-            running.append(1)
-            together_at.append(len(running))
+            assert alone.acquire(blocking=False)
             time.sleep(0.0001)
-            running.pop()
+            alone.release()
 
-        with mock.patch.object(mcp_min, "STEP_SECONDS", 60, create=True), (
-                Client(server)) as client:
-            def call():
-                for _ in range(60):
-                    every_round.wait(PATIENCE)
-                    client.call_tool("note")
+        def call():
+            for _ in range(60):
+                every_round.wait(PATIENCE)
+                client.call_tool("note")
 
+        with mock.patch.object(mcp_min, "STEP_SECONDS", 60), Client(server) as client:
             self.assertEqual(together(call, call, call), [None] * 3)
-        self.assertEqual({*together_at}, {1})
 
     def test_a_tool_can_be_called_while_it_is_replaced(self):
         """Fails if the old entry is removed before the new one is added."""
@@ -8441,8 +10407,8 @@ class TestRaces(unittest.TestCase):
         words do not fit into a pipe, so the lines of two writers would be mixed."""
         with Client(self.server) as client:
             def work(thread):
-                for call in range(60):
-                    word = f"{thread}/{call}" * (1 if call % 20 else 12000)
+                for call in range(20):
+                    word = f"{thread}/{call}" * (1 if call % 10 else 12000)
                     if client.call_tool("echo", {"word": word}).text != word:
                         return word
 
@@ -8467,24 +10433,6 @@ class TestRaces(unittest.TestCase):
             self.assertEqual(client.call_tool("echo", {"word": "alive"}).text, "alive")
         self.assertEqual(stderr.getvalue(), "")
 
-    def test_a_call_may_be_cancelled_while_its_response_is_read(self):
-        """Fails (the connection ends, with a traceback on stderr) if the outcome that
-        comes second is not dropped."""
-        go, parse = gate("go"), mcp_min.parse_response
-        self.server.add_tool(lambda: go.wait(), name="wait")
-
-        def cancel_and_parse(message):
-            call.cancel()
-            return parse(message)
-
-        with quiet() as stderr, Client(self.server) as client:
-            call = client.submit_tool("wait")
-            with mock.patch.object(mcp_min, "parse_response", cancel_and_parse):
-                go.set()
-                self.assertEqual(client.call_tool("echo", {"word": "a"}).text, "a")
-            self.assertTrue(call.cancelled())
-        self.assertEqual(stderr.getvalue(), "")
-
     def test_a_call_either_times_out_or_has_a_result(self):
         """Fails if a timeout does not remove the request from the table."""
         with Client(self.server) as client:
@@ -8503,13 +10451,6 @@ class TestRaces(unittest.TestCase):
     def test_close_while_other_threads_use_every_method(self):
         """Fails (another exception, a thread that hangs) if a method does not expect
         that the connection may be closed at any moment."""
-        def repeat_until_closed(started, use):
-            started.wait(PATIENCE)
-            with contextlib.suppress(ConnectionClosed):
-                while True:
-                    with contextlib.suppress(concurrent.futures.CancelledError):
-                        use()
-
         def race(turn):
             client = Client(everything(drain_seconds=0.01)[0],
                             message_handler=lambda notification: None).connect()
@@ -8525,37 +10466,23 @@ class TestRaces(unittest.TestCase):
                 call.cancel()
                 call.result(PATIENCE)
 
-            uses = [client.list_tools, client.ping, cancel,
-                    lambda: client.call_tool("add", {"a": 1}),
-                    lambda: client.submit_tool("add", {"a": 1}).result(PATIENCE),
-                    lambda: client.subscribe("note://x"),
-                    lambda: client.read_resource("note://x")]
-            return together(close, close, *[
-                functools.partial(repeat_until_closed, started, use) for use in uses])
+            def repeat_until_closed(use):
+                started.wait(PATIENCE)
+                with contextlib.suppress(ConnectionClosed):
+                    while True:
+                        with contextlib.suppress(concurrent.futures.CancelledError):
+                            use()
+
+            return together(close, close, *[functools.partial(repeat_until_closed, use)
+                                            for use in (
+                client.list_tools, client.ping, cancel,
+                lambda: client.call_tool("add", {"a": 1}),
+                lambda: client.submit_tool("add", {"a": 1}).result(PATIENCE),
+                lambda: client.subscribe("note://x"),
+                lambda: client.read_resource("note://x"))])
 
         for turn in range(15):
             self.assertEqual(race(turn), [None] * 9)
-
-    def test_close_while_other_threads_submit_leaves_no_call_pending(self):
-        """Fails (a call never ends) if the check of "closed" and the addition of a call
-        to the table do not share a lock."""
-        for _ in range(5):
-            client = Client(self.server).connect()
-            calls_of_threads = [[] for _ in range(4)]
-
-            def submit(calls, client=client):
-                while not (calls and calls[-1].done() and calls[-1].exception()):
-                    calls.append(client.submit_tool("echo", {"word": ""}))
-
-            def close(client=client):
-                time.sleep(0.005)
-                client.close()
-
-            together(close, *[
-                functools.partial(submit, calls) for calls in calls_of_threads])
-            for call in itertools.chain(*calls_of_threads):
-                error = call.exception(PATIENCE)
-                self.assertIsInstance(error, (type(None), ConnectionClosed))
 
     def test_a_done_callback_may_call_the_client(self):
         """Fails (the second call times out) if it runs on the reading thread."""
@@ -8571,12 +10498,21 @@ class TestRaces(unittest.TestCase):
 
     def test_close_returns_in_every_thread_that_calls_it(self):
         """Fails if two threads wait for the process, or close the same descriptor."""
-        for _ in range(20):
-            client = Client(self.server).connect()
-            self.assertEqual(together(*[client.close] * 4), [None] * 4)
         client = Client(fake(), mode="legacy").connect()
         self.assertEqual(together(*[client.close] * 4), [None] * 4)
         self.assertEqual(client.exit_code, 0)
+
+    def test_a_client_whose_server_hangs_up_at_once_closes_its_streams(self):
+        """Fails (its reader stays open) if the reading thread, when it starts late,
+        finds the connection closed and does not read to the end."""
+        for _ in range(10):
+            (reader, other_end), (rest, writer) = os.pipe(), os.pipe()
+            os.close(rest)
+            reader, writer = os.fdopen(reader, "rb", 0), os.fdopen(writer, "wb", 0)
+            client = Client((reader, writer), mode="legacy")
+            self.assertIsInstance(raised(client.connect), ConnectionClosed)
+            os.close(other_end)
+            wait_until(lambda reader=reader: reader.closed, "it is closed")
 
     def test_many_threads_restart_an_ended_server_once(self):
         """Fails if the check for the end and the restart are two steps."""
@@ -8588,53 +10524,36 @@ class TestRaces(unittest.TestCase):
             self.assertEqual(results, [True] * 8)
         self.assertEqual(str(story).count("+"), 2)
 
-    def test_a_call_that_finds_its_server_dead_is_not_told_that_the_client_is_closed(
-            self):
-        """Fails if its error tells of the `close` before the server starts again."""
-        texts = collections.Counter()
-        with Client(fake(call="die(1)"), mode="legacy", auto_restart=True,
-                    stderr=None) as client:
-            def work(use):
-                for _ in range(6):
-                    error = raised(use)
-                    texts.update([str(error)[:32]] if error else [])
-
-            together(functools.partial(work, lambda: client.call_tool("f")), *[
-                functools.partial(work, lambda: client.request("fake/fence"))] * 49)
-        self.assertEqual({*texts}, {"The server has closed the connec"})
-
     def test_notifications_are_sent_while_listeners_come_and_go(self):
         """Fails (a missing update, a RuntimeError in the loop) if the set of listeners
         is read without the lock under which it changes."""
-        def race(session):
-            client, stop = session.client, threading.Event()
-
-            def touch(uri):
-                while not stop.is_set():
-                    session.server.notify_resource_updated(uri)
-
-            def grow():
-                while not stop.is_set():
-                    session.server.add_tool(lambda: "", name="grown")
-
-            def listen():
-                try:
-                    for number in range(20):
-                        client.subscribe(f"note://{number}")
-                    for number in range(20):
-                        client.unsubscribe(f"note://{number}")
-                    client.subscribe("note://x")
-                    session.received("notifications/resources/updated")
-                finally:
-                    stop.set()
-
-            self.assertEqual(together(listen, grow, lambda: touch("note://x"), *[
-                lambda: touch("note://unknown")] * 3), [None] * 6)
-            self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
-
         for mode in ("legacy", "modern"):
+            stop = threading.Event()
             with self.subTest(mode), quiet(), Session(mode) as session:
-                race(session)
+                client, server = session.client, session.server
+
+                def until_stopped(use, *arguments, stop=stop, **options):
+                    while not stop.is_set():
+                        use(*arguments, **options)
+
+                def listen(client=client, session=session, stop=stop):
+                    try:
+                        for number in range(20):
+                            client.subscribe(f"note://{number}")
+                        for number in range(20):
+                            client.unsubscribe(f"note://{number}")
+                        client.subscribe("note://x")
+                        session.received("notifications/resources/updated")
+                    finally:
+                        stop.set()
+
+                self.assertEqual(together(
+                    listen, functools.partial(until_stopped, server.add_tool,
+                                              lambda: "", name="grown"),
+                    *[functools.partial(until_stopped, server.notify_resource_updated,
+                                        f"note://{uri}") for uri in ("x", *"????")]),
+                    [None] * 7)
+                self.assertEqual(client.call_tool("add", {"a": 1}).data, 3)
 
 
 # ======================================================================================
@@ -8705,16 +10624,15 @@ class MessageValidator:
             self.check_result("<" if sender == ">" else ">", message)
 
     def check_method(self, sender, message):
-        """Validate a request or a notification."""
+        """Validate a request or a notification, and that this side may send it."""
+        kind = "Request" if "id" in message else "Notification"
         method = message["method"]
+        self.validate("JSONRPC" + kind, message)
         if "id" in message:
             self.requests[sender, message["id"]] = method
-            self.validate("JSONRPCRequest", message)
-        else:
-            self.validate("JSONRPCNotification", message)
         if method in self.by_method:
             self.validate(self.by_method[method], message)
-            self.check_direction(sender, method)
+            self.validate(("Client" if sender == ">" else "Server") + kind, message)
         elif not method.startswith(("acme/", "fake/")):
             raise AssertionError(f"{method} is not of this revision")
 
@@ -8738,16 +10656,6 @@ class MessageValidator:
             self.validate("InputRequiredResult", message["result"])
         elif method in self.by_method:
             self.validate(self.result_of(method), message["result"])
-
-    def check_direction(self, sender, method):
-        """Fail if this side may not send this method."""
-        side = "Client" if sender == ">" else "Server"
-        allowed = {self.method_of(
-            schema["$ref"].rpartition("/")[2] if "$ref" in schema else side + kind)
-            for kind in ("Request", "Notification") if side + kind in self.defs
-            for schema in self.defs[side + kind].get("anyOf", [self.defs[side + kind]])}
-        if method not in allowed:
-            raise AssertionError(f"{sender} sends {method}")
 
 
 SINCE = {  # the first revision of the features that the oldest revision does not have
@@ -9022,7 +10930,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
         @server.tool
         def ask(who: str, ctx: Context) -> str:
             try:
-                return ctx.elicit(who, str, timeout=0.3).data
+                return ctx.elicit(who, str, timeout=1.5).data
             except RequestTimeout:
                 timed_out.set()
                 return "too late"
@@ -9128,7 +11036,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             > 0 initialize 2025-11-25 {"capabilities": {"sampling": {}}}
             < 0 {}
             > 1 tools/call {"name": "dig"}
-            < 1 -32600 "sampling" {"sampling": {"tools": {}}}
+            < 1 -32600 "sampling" {"requiredCapabilities": {"sampling": {"tools": {}}}}
             > 2 modern tools/call {"name": "dig", "_meta":
                 {"io.modelcontextprotocol/clientCapabilities": {"sampling": {}}}}
             < 2 -32021 {"requiredCapabilities": {"sampling": {"tools": {}}}}
@@ -9185,28 +11093,6 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 < {"id": null, "error": {}}
                 """ % {"v": value})
 
-    # -- schemas -----------------------------------------------------------------------
-
-    @clause("2025-11-25/basic/index",
-            "Clients and servers **MUST** validate schemas according to their declared "
-            "or default dialect.")
-    def test_in_draft_07_the_siblings_of_a_reference_are_ignored(self):
-        schema = {"$ref": "#/definitions/any", "required": ["b"],
-                  "definitions": {"any": {"type": "object"}}}
-        old = {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
-        self.assertEqual(validate({}, old), [])
-        self.assertEqual(len(validate({}, schema)), 1)
-
-    @clause("2025-11-25/basic/index",
-            "They **MUST** handle unsupported dialects gracefully by returning an "
-            "appropriate error indicating the dialect is not supported.")
-    def test_an_unknown_dialect_is_told_as_such(self):
-        schema = {"type": "object", "$schema": "https://acme.example/schema"}
-        with self.assertRaisesRegex(SchemaError, "dialect.*acme"):
-            validate({}, schema)
-        with self.assertRaisesRegex(ValueError, "dialect"):
-            Server("s").add_tool(lambda: "", name="t", input_schema=schema)
-
     # -- an extension, made of what is there -------------------------------------------
 
     def test_skills(self):
@@ -9246,6 +11132,29 @@ class TestSpecification(FakeServers, unittest.TestCase):
 # Interoperability: the official SDK at the other end
 # ======================================================================================
 
+SDK_COMMON = """
+class Person(BaseModel):
+    name: str
+
+@server.tool()
+def add(a: int, b: int = 2) -> int:
+    return a + b
+
+@server.tool()
+async def count(n: int, ctx: Context) -> str:
+    for step in range(1, n + 1):
+        await ctx.report_progress(step, n, "step %d" % step)
+    return "counted"
+
+@server.resource("note://one", mime_type="text/plain")
+def note() -> str:
+    return "a note"
+
+@server.prompt()
+def review(code: str) -> str:
+    return "review " + code
+"""
+
 SDK_SERVER = """
 import anyio
 from typing import Annotated
@@ -9257,10 +11166,7 @@ from mcp_types import (Completion, CreateMessageResult, ListRootsResult,
 
 server = MCPServer("sdk", version="9.9", instructions="be kind")
 events = []
-
-class Person(BaseModel):
-    name: str
-
+""" + SDK_COMMON + """
 def person() -> Elicit[Person]:
     return Elicit("your name?", Person)
 
@@ -9272,19 +11178,8 @@ def places() -> ListRoots:
     return ListRoots()
 
 @server.tool()
-def add(a: int, b: int = 2) -> int:
-    "Add two numbers."
-    return a + b
-
-@server.tool()
 def unlucky() -> str:
     raise ValueError("no")
-
-@server.tool()
-async def count(n: int, ctx: Context) -> str:
-    for step in range(1, n + 1):
-        await ctx.report_progress(step, n, "step %d" % step)
-    return "counted"
 
 @server.tool()
 async def log(ctx: Context) -> str:
@@ -9298,7 +11193,6 @@ async def hang() -> str:
         await anyio.sleep(60)
     finally:
         events.append("cancelled")
-    return "never"
 
 @server.tool()
 def list_events() -> str:
@@ -9335,17 +11229,9 @@ async def grow(ctx: Context) -> str:
         await ctx.session.send_tool_list_changed()
     return "grown"
 
-@server.resource("note://one", mime_type="text/plain")
-def note() -> str:
-    return "a note"
-
 @server.resource("blob://one", mime_type="application/octet-stream")
 def blob() -> bytes:
     return bytes([0, 255])
-
-@server.prompt()
-def review(code: str) -> str:
-    return "review " + code
 
 @server.completion()
 async def complete(ref, argument, context):
@@ -9359,21 +11245,8 @@ from pydantic import BaseModel
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.types import SamplingMessage, TextContent
 
-server = FastMCP("sdk1", instructions="be kind")
-
-class Person(BaseModel):
-    name: str
-
-@server.tool()
-def add(a: int, b: int = 2) -> int:
-    return a + b
-
-@server.tool()
-async def count(n: int, ctx: Context) -> str:
-    for step in range(1, n + 1):
-        await ctx.report_progress(step, n, "step %d" % step)
-    return "counted"
-
+server = FastMCP("sdk", instructions="be kind")
+""" + SDK_COMMON + """
 @server.tool()
 async def greet(ctx: Context) -> str:
     return "hello " + (await ctx.elicit("your name?", Person)).data.name
@@ -9389,16 +11262,10 @@ async def recite(ctx: Context) -> str:
 async def where(ctx: Context) -> str:
     return " ".join(str(root.uri) for root in (await ctx.session.list_roots()).roots)
 
-@server.resource("note://one", mime_type="text/plain")
-def note() -> str:
-    return "a note"
-
-@server.prompt()
-def review(code: str) -> str:
-    return "review " + code
-
 server.run()
 """
+WITH_SDK_1 = ("server_info", "call_tool", "read_resource", "get_prompt", "progress",
+              "elicitation", "sampling", "roots", "ping")  # of WITH_SDK_SERVER
 
 
 def outcome_of_sdk_cancelling(session):
@@ -9427,7 +11294,7 @@ def outcome_of_sdk_updates(session):
 WITH_SDK_SERVER = [
     ("server_info", lambda s: (s.client.server_info["name"], s.client.instructions),
      ("sdk", "be kind")),
-    ("list_tools", lambda s: names(s.client.list_tools())[:2], ["add", "unlucky"]),
+    ("list_tools", lambda s: names(s.client.list_tools())[:2], ["add", "count"]),
     ("call_tool", lambda s: s.client.call_tool("add", {"a": 1}).structured_content,
      {"result": 3}),
     ("isError", lambda s: type(raised(s.client.call_tool, "unlucky")), ToolError),
@@ -9520,39 +11387,31 @@ class TestInterop(unittest.TestCase):
             warnings.simplefilter("ignore")
             return asyncio.run(asyncio.wait_for(main, 60))
 
+    def use(self, session, version, rows):
+        """Use the server of the SDK as those rows of WITH_SDK_SERVER do."""
+        self.assertEqual(session.client.protocol_version, version)
+        for name, act, expected in WITH_SDK_SERVER:
+            if name in rows:
+                with self.subTest(name, version=version):
+                    self.assertEqual(act(session), expected)
+
     def test_our_client_with_an_sdk_server(self):
+        """MCPServer has no resources/subscribe, and asks for a URL in sessions only."""
         self.sdk(2)
-        for mode, version in (("auto", MODERN), ("legacy", LATEST), ("modern", MODERN)):
+        rows = {name for name, *_ in WITH_SDK_SERVER}
+        for mode, version, less in (("auto", MODERN, "url"), ("modern", MODERN, "url"),
+                                    ("legacy", LATEST, "updates")):
             with Session(mode, target=[sys.executable, "-c", SDK_SERVER], stderr=None,
                          log_level="debug") as session:
-                self.assertEqual(session.client.protocol_version, version)
-                for name, act, expected in WITH_SDK_SERVER:
-                    if mode == "legacy" and name == "updates":
-                        continue            # MCPServer has no resources/subscribe
-                    if mode != "legacy" and name == "url":
-                        continue            # MCPServer asks for it in sessions only
-                    with self.subTest(name, mode=mode):
-                        self.assertEqual(act(session), expected)
+                self.use(session, version, rows - {less})
 
     def test_our_client_with_an_sdk_1_server(self):
         self.sdk(1)
         stderr = []
         with Session("auto", target=[sys.executable, "-c", SDK1_SERVER],
                      stderr=stderr.append) as session:
-            client = session.client
-            self.assertEqual(client.protocol_version, LATEST)
-            self.assertEqual((client.server_info["name"], client.instructions),
-                             ("sdk1", "be kind"))
-            self.assertEqual(client.call_tool("add", {"a": 1}).structured_content,
-                             {"result": 3})
-            self.assertEqual(client.read_resource("note://one")[0].text, "a note")
-            self.assertEqual(outcome_of_progress(session),
-                             [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")])
-            self.assertEqual(client.call_tool("greet").text, "hello Ann")
-            self.assertEqual(client.call_tool("recite").text, "roses are red")
-            self.assertEqual(client.call_tool("where").text, "file:///a")
-            self.assertIsNone(raised(client.ping))
-            self.assertNotIn("validation error", "".join(stderr))
+            self.use(session, LATEST, WITH_SDK_1)
+        self.assertNotIn("validation error", "".join(stderr))
 
     def test_an_sdk_client_with_our_server(self):
         mcp = self.sdk(2)
@@ -9750,2920 +11609,175 @@ class TestInterop(unittest.TestCase):
 
 
 # ======================================================================================
-# 8, 9  Content and schema
+# The fuzzer, and the sentences that tests quote from the specification
 # ======================================================================================
 
-class Color(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Level(enum.IntEnum):
-    LOW = 1
-    HIGH = 2
-
-
-class Mixed(enum.Enum):
-    ONE = 1
-    NONE = None
-
-
-@dataclasses.dataclass
-class Address:
-    street: str
-    zip: Optional[str] = None
-
-
-@dataclasses.dataclass
-class User:
-    name: Annotated[str, "Full name"]
-    home: Address
-    tags: List[str] = dataclasses.field(default_factory=list)
-    born: Optional[datetime.date] = None
-    color: Color = Color.RED
-    greeting: str = dataclasses.field(init=False)
-
-    def __post_init__(self):
-        if not self.name:
-            raise ValueError("a user has a name")
-        self.greeting = "Hi " + self.name
-
-
-@dataclasses.dataclass
-class Account:
-    kind: ClassVar[str] = "account"
-    owner: str = dataclasses.field(init=False)
-    first: dataclasses.InitVar[str]
-    last: dataclasses.InitVar[str] = "Doe"
-
-    def __post_init__(self, first, last):
-        assert first, "a first name is missing"
-        assert last
-        self.owner = {"Jane": "Jane " + last}[first]
-
-
-@dataclasses.dataclass
-class Tree:
-    leaf: int
-    below: "List[Tree]"
-
-
-@dataclasses.dataclass
-class Spot:
-    x: int
-    y: int = 0
-
-
-class Movie(TypedDict):
-    title: str
-    year: Annotated[int, {"minimum": 1888}]
-
-
-class Partial(TypedDict, total=False):
-    stars: int
-
-
-UserId = NewType("UserId", int)
-NO_DEFAULT = object()
-
-# The schemas of some of these types
-CLOSED = {"additionalProperties": False}
-INTEGERS = {"type": "array", "items": {"type": "integer"}}
-OPTIONAL_INTEGER = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
-COLOR = {"type": "string", "enum": ["red", "blue"]}
-ADDRESS = {"type": "object", "properties": {
-    "street": {"type": "string"}, "zip": {"type": "string"}},
-    "required": ["street"], **CLOSED}
-
-
-def spot_schema(**keywords):
-    return {"type": "object", "properties": {"x": {"type": "integer"}, "y": {
-        "type": "integer", "default": 0}}, "required": ["x"], **CLOSED, **keywords}
-
-
-# (hint, schema, [(JSON, the argument of the handler)], [(JSON, the problem)])
-HINTS = [
-    (str, {"type": "string"}, [("5", "5"), ("", "")],
-     [(5, "x: expected string, got 5"), (None, "x: expected string, got null")]),
-    (int, {"type": "integer"}, [(5, 5), (5.0, 5), ("5", 5), ("-7", -7)],
-     [(" 5", 'x: expected integer, got " 5"'),
-      ("5.0", 'x: expected integer, got "5.0"'),
-      (5.5, "x: expected integer, got 5.5"), (True, "x: expected integer, got true"),
-      ("1_0", 'x: expected integer, got "1_0"'),
-      ("007", 'x: expected integer, got "007"'),
-      ("null", 'x: expected integer, got "null"')]),
-    (float, {"type": "number"}, [(5, 5.0), (5.5, 5.5), ("5.5", 5.5), ("5", 5.0)],
-     [("soon", 'x: expected number, got "soon"'),
-      ("NaN", 'x: expected number, got "NaN"'),
-      (10 ** 400, "x: int too large to convert to float")]),
-    (bool, {"type": "boolean"}, [(True, True), ("true", True), ("false", False)],
-     [(1, "x: expected boolean, got 1"), ("yes", 'x: expected boolean, got "yes"'),
-      ("True", 'x: expected boolean, got "True"')]),
-    (None, {"type": "null"}, [(None, None)], [(0, "x: expected null, got 0")]),
-    (Any, {}, [("5", "5"), (None, None), ([1], [1])], []),
-    (object, {}, [({"a": 1}, {"a": 1})], []),
-    (list, {"type": "array", "items": {}}, [([1, "a"], [1, "a"]), ("[1]", [1])],
-     [("x", 'x: expected array, got "x"'), ({}, "x: expected array, got an object")]),
-    (List[int], INTEGERS, [([1, "2", 3.0], [1, 2, 3]), ('["1"]', [1])],
-     [([1, "a"], 'x[1]: expected integer, got "a"')]),
-    (Sequence[str], {"type": "array", "items": {"type": "string"}}, [(["1"], ["1"])],
-     [([1], "x[0]: expected string, got 1")]),
-    (Iterable[bool], {"type": "array", "items": {"type": "boolean"}},
-     [(["true"], [True])], []),
-    (dict, {"type": "object"}, [({"a": 1}, {"a": 1}), ('{"a": 1}', {"a": 1})],
-     [([], "x: expected object, got an array")]),
-    (Dict[str, float], {"type": "object", "additionalProperties": {"type": "number"}},
-     [({"a": 1, "b": "2"}, {"a": 1.0, "b": 2.0})],
-     [({"a": "z"}, 'x.a: expected number, got "z"')]),
-    (Mapping[str, Any], {"type": "object"}, [({"a": None}, {"a": None})], []),
-    (tuple, {"type": "array", "items": {}}, [([1, "a"], (1, "a"))], []),
-    (set, {"type": "array", "items": {}, "uniqueItems": True}, [([1], {1})], []),
-    (Sequence, {"type": "array", "items": {}}, [([1], [1])], []),
-    (Tuple[int, str], {"type": "array", "prefixItems": [
-        {"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2},
-     [([1, "a"], (1, "a")), (["1", "a"], (1, "a"))],
-     [([1], "x: expected at least 2 items, got 1"),
-      ([1, 2], "x[1]: expected string, got 2")]),
-    (Tuple[int, ...], INTEGERS, [([1, 2], (1, 2))], []),
-    (Set[int], {**INTEGERS, "uniqueItems": True},
-     [([1, 2], {1, 2})], [([1, 1.0], "x: expected items that differ, got an array")]),
-    (FrozenSet[str], {"type": "array", "items": {"type": "string"},
-     "uniqueItems": True},
-     [(["a"], frozenset("a"))], []),
-    (Optional[int], OPTIONAL_INTEGER,
-     [(5, 5), (None, None), ("5", 5)],
-     [("a", 'x: expected integer or null, got "a"'),
-      ("null", 'x: expected integer or null, got "null"')]),
-    (Union[int, str], {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-     [(5, 5), ("5", "5")], [([], "x: expected integer or string, got an array")]),
-    (Union[int, float], {"anyOf": [{"type": "integer"}, {"type": "number"}]},
-     [(5, 5), (5.5, 5.5)], []),
-    (Union[datetime.date, str], {"anyOf": [
-        {"type": "string", "format": "date"}, {"type": "string"}]},
-     [("2024-05-06", datetime.date(2024, 5, 6)), ("soon", "soon")], []),
-    (Union[List[int], List[str]], {"anyOf": [
-        INTEGERS, {"type": "array", "items": {"type": "string"}}]},
-     [(["5"], ["5"]), ([5], [5])], []),
-    (Union[Spot, Address], {"anyOf": [spot_schema(), ADDRESS]},
-     [({"x": 1}, Spot(1)), ({"street": "a", "zip": None}, Address("a"))],
-     [({"x": "a"}, 'x.x: expected integer, got "a"'),
-      (5, "x: expected object, got 5")]),
-    (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}, [("a", "a")],
-     [("c", 'x: expected one of "a", "b", got "c"')]),
-    (Literal[1, 2], {"type": "integer", "enum": [1, 2]}, [(1, 1), ("2", 2), (1.0, 1)],
-     [(True, "x: expected integer, got true"), (3, "x: expected one of 1, 2, got 3")]),
-    (Literal[1, "a", None], {"enum": [1, "a", None]}, [(None, None), (1, 1)],
-     [(True, 'x: expected one of 1, "a", null, got true')]),
-    (Color, COLOR, [("red", Color.RED)],
-     [("RED", 'x: expected one of "red", "blue", got "RED"')]),
-    (Level, {"type": "integer", "enum": [1, 2]}, [(2, Level.HIGH), ("1", Level.LOW)],
-     []),
-    (Mixed, {"enum": [1, None]}, [(None, Mixed.NONE), (1, Mixed.ONE)], []),
-    (Optional[Color], {"anyOf": [COLOR, {"type": "null"}]},
-     [("red", Color.RED), (None, None)],
-     [("x", 'x: expected one of "red", "blue" or null, got "x"')]),
-    (Movie, {"type": "object", "properties": {
-        "title": {"type": "string"}, "year": {"type": "integer", "minimum": 1888}},
-        "required": ["title", "year"], **CLOSED},
-     [({"title": "M", "year": "1931"}, {"title": "M", "year": 1931})],
-     [({"title": "M", "year": 7}, "x.year: expected at least 1888, got 7"),
-      ({"title": "M"}, "x.year: missing (required)"),
-      ({"title": "M", "year": 1931, "yaer": 1},
-       "x.yaer: unknown; known are: title, year")]),
-    (Partial, {"type": "object", "properties": {"stars": {"type": "integer"}},
-     **CLOSED},
-     [({}, {}), ({"stars": 5}, {"stars": 5})], []),
-    (Spot, spot_schema(), [({"x": 1}, Spot(1)), ({"x": "1", "y": 2.0}, Spot(1, 2))],
-     [([1, 2], "x: expected object, got an array")]),
-    (Address, ADDRESS,
-     [({"street": "a"}, Address("a")), ({"street": "a", "zip": None}, Address("a"))],
-     [({"street": None}, "x.street: expected string, got null")]),
-    (User, {"type": "object", "properties": {
-        "name": {"type": "string", "description": "Full name"},
-        "home": ADDRESS, "tags": {"type": "array", "items": {"type": "string"}},
-        "born": {"type": "string", "format": "date"},
-        "color": {**COLOR, "default": "red"}},
-        "required": ["name", "home"], **CLOSED},
-     [({"name": "Al", "home": {"street": "a"}, "born": "2000-01-02", "color": "blue"},
-       User("Al", Address("a"), [], datetime.date(2000, 1, 2), Color.BLUE))],
-     [({"name": "", "home": {"street": "a"}}, "x: a user has a name"),
-      ({"name": "Al", "home": {"street": 5}}, "x.home.street: expected string, got 5"),
-      ({"name": "Al", "home": {"street": "a"}, "born": "soon"},
-       'x.born: expected date, got "soon"')]),
-    (Account, {"type": "object", "properties": {
-        "first": {"type": "string"}, "last": {"type": "string", "default": "Doe"}},
-        "required": ["first"], **CLOSED},
-     [({"first": "Jane"}, Account("Jane", "Doe"))],
-     [({"first": ""}, "x: a first name is missing"),
-      ({"first": "Jane", "last": ""}, "x: AssertionError"),
-      ({"first": "Al"}, "x: 'Al'"),
-      ({"first": "Jane", "owner": "Al"}, "x.owner: unknown; known are: first, last")]),
-    (UserId, {"type": "integer"}, [(5, 5)], []),
-    (Annotated[int, "How many", {"minimum": 1}],
-     {"type": "integer", "description": "How many", "minimum": 1}, [(1, 1), ("2", 2)],
-     [(0, "x: expected at least 1, got 0")]),
-    (List[Annotated[str, {"pattern": "^a$"}]],
-     {"type": "array", "items": {"type": "string", "pattern": "^a$"}}, [(["a"], ["a"])],
-     [(["a\n"], 'x[0]: expected text like "^a$", got "a\\n"')]),
-    (Annotated[Optional[Annotated[int, "inner"]], "outer"],
-     {"anyOf": [{"type": "integer", "description": "inner"}, {"type": "null"}],
-      "description": "outer"}, [(None, None)], []),
-    (datetime.datetime, {"type": "string", "format": "date-time"},
-     [("2024-05-06T07:08:09Z", datetime.datetime(
-         2024, 5, 6, 7, 8, 9, tzinfo=datetime.timezone.utc)),
-      ("2024-05-06T07:08:09.5", datetime.datetime(2024, 5, 6, 7, 8, 9, 500000))],
-     [("noon", 'x: expected date-time, got "noon"')]),
-    (datetime.date, {"type": "string", "format": "date"},
-     [("2024-05-06", datetime.date(2024, 5, 6))],
-     [("2024-13-01", 'x: expected date, got "2024-13-01"'),
-      (5, "x: expected string, got 5")]),
-    (datetime.time, {"type": "string", "format": "time"},
-     [("07:08", datetime.time(7, 8))], [("25:00", 'x: expected time, got "25:00"')]),
-    (uuid.UUID, {"type": "string", "format": "uuid"},
-     [("12345678-1234-5678-1234-567812345678",
-       uuid.UUID("12345678-1234-5678-1234-567812345678"))],
-     [("x", 'x: expected uuid, got "x"')]),
-    (pathlib.Path, {"type": "string", "format": "path"},
-     [("a/b", pathlib.Path("a/b"))], []),
-    (decimal.Decimal, {"type": ["string", "number"], "format": "decimal"},
-     [("0.10", decimal.Decimal("0.10")), (0.1, decimal.Decimal("0.1"))],
-     [("x", 'x: expected decimal, got "x"'),
-      (None, "x: expected string or number, got null")]),
-    (bytes, {"type": "string", "contentEncoding": "base64"},
-     [("aGk=", b"hi"), ("", b"")],
-     [("aGk", 'x: expected base64, got "aGk"'),
-      ("!!!!", 'x: expected base64, got "!!!!"')]),
-]
-
-
-def function(hint, default=NO_DEFAULT):
-    """A function with one parameter x of that hint."""
-    def handler(x):
-        return x
-    handler.__annotations__ = {"x": hint}
-    handler.__defaults__ = None if default is NO_DEFAULT else (default,)
-    return handler
-
-
-def parameter_schema(hint, *default):
-    """The schema of one parameter with that hint."""
-    return Signature(function(hint, *default)).schema["properties"]["x"]
-
-
-class Test8Content(unittest.TestCase):
-    def test_a_result_can_be_given_a_structure(self):
-        """Middleware assigns it."""
-        result = mcp_min.ToolResult("x")
-        result.structured_content = {"a": 1}
-        self.assertEqual(result["structuredContent"], {"a": 1})
-        self.assertEqual(result.data, {"a": 1})
-
-    def test_fields_that_are_none_are_left_out_and_unknown_ones_refused(self):
-        link = mcp_min.ResourceLink("a:b", "n", mime_type=None, meta={"x": 1})
-        self.assertEqual(link, {"type": "resource_link", "uri": "a:b", "name": "n",
-                                "_meta": {"x": 1}})
-        with self.assertRaisesRegex(TypeError, "ResourceLink has no field colour"):
-            mcp_min.ResourceLink("a:b", "n", colour="red")
-
-    def test_the_type_of_an_image_is_guessed_from_its_first_bytes(self):
-        for data, mime_type in ((b"\xff\xd8\xff.", "image/jpeg"), (b"GIF89a", "image/gif"),
-                                (b"RIFF....WEBP", "image/webp"), (b"?", "image/png")):
-            self.assertEqual(mcp_min.Image(data).mime_type, mime_type)
-
-    def test_a_message_needs_content_and_one_of_two_roles(self):
-        self.assertRaises(TypeError, mcp_min.Message)
-        self.assertRaises(TypeError, mcp_min.Message, "user", "x", colour="red")
-        self.assertRaises(ValueError, mcp_min.Message, "robot", "x")
-
-
-class Test9TypeHints(unittest.TestCase):
-    """A hint becomes a JSON Schema, and a JSON argument becomes a Python object."""
-
-    def test_each_hint_has_its_schema_and_converts_arguments(self):
-        for hint, schema, accepted, refused in HINTS:
-            signature = Signature(function(hint))
-            with self.subTest(hint=hint):
-                self.assertEqual(signature.schema, {
-                    "type": "object", "properties": {"x": schema}, "required": ["x"],
-                    "additionalProperties": False})
-                json.dumps(signature.schema)
-            for argument, expected in accepted:
-                with self.subTest(hint=hint, argument=argument):
-                    value = signature.bind({"x": argument})["x"]
-                    self.assertEqual((value, type(value)), (expected, type(expected)))
-            for argument, problem in refused:
-                with self.subTest(hint=hint, argument=argument):
-                    with self.assertRaises(ValidationError) as caught:
-                        signature.bind({"x": argument})
-                    self.assertEqual("; ".join(sorted(caught.exception.problems)),
-                                     problem)
-
-    def test_strict_binding_converts_no_text(self):
-        for hint, argument in ((int, "5"), (bool, "true"), (list, "[]"),
-                               (List[int], ["5"])):
-            with self.subTest(hint=hint), self.assertRaises(ValidationError):
-                Signature(function(hint)).bind({"x": argument}, strict=True)
-        self.assertEqual(Signature(function(int)).bind({"x": 5.0}, strict=True),
-                         {"x": 5})
-
-    def test_the_schema_has_the_default_if_it_can_be_written_as_json(self):
-        rows = [
-            (int, 3, {"type": "integer", "default": 3}),
-            (Color, Color.BLUE, {**COLOR, "default": "blue"}),
-            (Spot, Spot(1), spot_schema(default={"x": 1, "y": 0})),
-            (Any, object(), {}),
-            (float, math.inf, {"type": "number"}),
-            (Optional[int], None, {"type": "integer"}),
-            (Optional[int], 5, {**OPTIONAL_INTEGER, "default": 5}),
-            (str, None, {"type": "string"}),
-            (Annotated[Optional[int], "n"], None,
-             {"type": "integer", "description": "n"}),
-            (Optional[Union[int, str]], None,
-             {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
-        ]
-        for hint, default, schema in rows:
-            with self.subTest(hint=hint, default=default):
-                self.assertEqual(Signature(function(hint, default)).schema, {
-                    "type": "object", "properties": {"x": schema}, **CLOSED})
-
-    def test_null_means_absent_only_if_the_default_is_none(self):
-        optional = Signature(function(Optional[int], None))
-        for strict in (False, True):
-            self.assertEqual(optional.bind({"x": None}, strict), {})
-        self.assertEqual(Signature(function(Any, None)).bind({"x": None}), {"x": None})
-        with self.assertRaises(ValidationError):
-            Signature(function(int, 3)).bind({"x": None})
-
-    def test_a_parameter_without_a_schema_is_refused_by_name(self):
-        def by_position(x, /): ...
-        def with_args(*args): ...
-        def with_kwargs(**kwargs): ...
-        local = dataclasses.make_dataclass("Local", [("z", complex)])
-        rows = [
-            (function(complex),
-             "handler(): parameter x: complex cannot be described"),
-            (function(Tree), "parameter x: below: Tree is recursive"),
-            (function(local), "parameter x: z: complex cannot be described"),
-            (function(Dict[int, str]),
-             "parameter x: the keys of a JSON object are str"),
-            (function(typing.TypeVar("T")), "parameter x: ~T cannot be described"),
-            (function("Nowhere"),
-             "parameter x: 'Nowhere': name 'Nowhere' is not defined"),
-            (with_args, "parameter args: arguments have names: no /, *args"),
-            (with_kwargs, "parameter kwargs: arguments have names"),
-            (dict, "no signature found"),
-            (by_position, "parameter x: arguments have names: no /")]
-        for fn, message in rows:
-            with self.subTest(message), self.assertRaises(TypeError) as caught:
-                Signature(fn, Context)
-            self.assertIn(message, str(caught.exception))
-        with self.assertRaisesRegex(TypeError, "x: minimum: expected number, got"):
-            Signature(function(Annotated[int, {"minimum": "1"}]))
-
-    def test_an_object_in_annotated_may_hold_the_description(self):
-        field = mock.Mock(spec=["description", "ge"], description="How many", ge=1)
-        for metadata in ([field], [object(), field], [mock.Mock(description=1), field]):
-            self.assertEqual(
-                parameter_schema(Annotated[(int, *metadata)]),
-                {"type": "integer", "description": "How many", "minimum": 1})
-
-    @unittest.skipIf(sys.version_info < (3, 11), "Required is of Python 3.11")
-    def test_keys_may_be_marked_as_required_or_not(self):
-        book = TypedDict("book", {"title": typing.Required[str],
-                                  "year": typing.NotRequired["int"]}, total=False)
-        self.assertEqual(parameter_schema(book), {"type": "object", "properties": {
-            "title": {"type": "string"}, "year": {"type": "integer"}},
-            "required": ["title"], **CLOSED})
-
-    @unittest.skipIf(sys.version_info < (3, 12), "`type X = …` is of Python 3.12")
-    def test_a_type_alias_has_the_schema_of_its_hint_and_must_not_be_recursive(self):
-        names = {}
-        # by exec, because older versions of Python have no such statement
-        exec("type Ids = list[int]\ntype Nest = list[Nest] | int", names)  # noqa: S102
-        self.assertEqual(parameter_schema(names["Ids"]), INTEGERS)
-        with self.assertRaisesRegex(TypeError, "x: Nest is recursive"):
-            Signature(function(names["Nest"]))
-
-    def test_annotations_may_be_strings(self):
-        rows = [("int", {"type": "integer"}), ("list[int]", INTEGERS),
-                ("int | None", OPTIONAL_INTEGER), ("Optional['int']", OPTIONAL_INTEGER),
-                ("list[Color | None]", {"type": "array", "items": {"anyOf": [
-                    COLOR, {"type": "null"}]}}),
-                ("Annotated[int, 'How many', {'minimum': 1}]",
-                 {"type": "integer", "description": "How many", "minimum": 1}),
-                ("'Color'", COLOR),
-                (Optional["Spot"], {"anyOf": [spot_schema(), {"type": "null"}]}),
-                ("Literal['a|b']", {"type": "string", "enum": ["a|b"]})]
-        for hint, schema in rows:
-            with self.subTest(hint):
-                if sys.version_info < (3, 10) and " | " in str(hint):
-                    with self.assertRaisesRegex(TypeError, "parameter x: .* \\|: "):
-                        parameter_schema(hint)
-                else:
-                    self.assertEqual(parameter_schema(hint), schema)
-
-    def test_the_schema_of_a_result_describes_what_jsonable_returns(self):
-        """A result that is no object is wrapped into one; some hints have no schema."""
-        address = {"type": "object", "properties": {
-            "street": {"type": "string"},
-            "zip": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
-            "required": ["street"]}
-        objects = [(dict, {"type": "object"}), (Address, address), (Dict[str, int], {
-            "type": "object", "additionalProperties": {"type": "integer"}})]
-        wrapped = [(int, {"type": "integer"}), (Color, COLOR),
-                   (List[Address], {"type": "array", "items": address}),
-                   (Optional[str], {"anyOf": [{"type": "string"}, {"type": "null"}]})]
-        without_schema = [str, None, Any, object, complex, Annotated[str, "a note"],
-                          Tree, Dict[int, str]]
-        for hint, schema in objects:
-            with self.subTest(hint=hint):
-                self.assertEqual(output_schema_of(hint), (schema, False))
-        for hint, schema in wrapped:
-            with self.subTest(hint=hint):
-                self.assertEqual(output_schema_of(hint), ({
-                    "type": "object", "properties": {"result": schema},
-                    "required": ["result"], "x-fastmcp-wrap-result": True}, True))
-        for hint in without_schema:
-            with self.subTest(hint=hint):
-                self.assertEqual(output_schema_of(hint), (None, False))
-
-    def test_a_dataclass_as_a_result_fits_its_schema(self):
-        user = User("Al", Address("a"), ["t"], datetime.date(2000, 1, 2))
-        schema, _ = output_schema_of(User)
-        self.assertEqual(validate(to_json_data(user), schema), [])
-        self.assertIn("greeting", schema["properties"])
-
-
-class Test9Signature(unittest.TestCase):
-    """A signature binds the arguments of a request to the parameters of a handler."""
-
-    def test_a_problem_names_the_argument_and_the_path_into_it(self):
-        def forecast(city: str, days: int = 3, user: Optional[User] = None): ...
-        bind = Signature(forecast).bind
-        rows = [({}, ["city: missing (required)"]),
-                ({"city": "Oslo", "days": "soon"},
-                 ['days: expected integer, got "soon"']),
-                ({"citty": "Oslo"}, ["city: missing (required)",
-                                     "citty: unknown; known are: city, days, user"]),
-                ({"city": "secret" * 50, "days": []}, [
-                    "days: expected integer, got an array"]),
-                ({"city": "a", "user": {"name": "Al", "home": {"street": "a"},
-                                        "tags": ["a", 2]}},
-                 ["user.tags[1]: expected string, got 2"])]
-        for arguments, problems in rows:
-            with self.subTest(arguments), self.assertRaises(ValidationError) as caught:
-                bind(arguments)
-            self.assertEqual(caught.exception.problems, problems)
-
-    def test_a_long_value_is_cut_and_only_the_first_problems_are_listed(self):
-        with self.assertRaises(ValidationError) as caught:
-            Signature(function(List[int])).bind({"x": ["y" * 1000] * 1000})
-        problems = caught.exception.problems
-        self.assertEqual((len(problems), problems[-1]), (21, "… and 980 more"))
-        self.assertLess(max(map(len, problems)), 100)
-
-    def test_a_name_with_a_newline_is_quoted_in_one_line(self):
-        with self.assertRaises(ValidationError) as caught:
-            Signature(function(int)).bind({"a\nb": 1, "x": 1})
-        self.assertEqual(caught.exception.problems, ["a b: unknown; known are: x"])
-
-    def test_of_many_choices_only_the_first_are_listed(self):
-        rows = [({"enum": [*range(5000)]},
-                 "expected one of 0, 1, 2", "99, … and 4900 more"),
-                ({"properties": {f"p{n}": True for n in range(5000)},
-                  "additionalProperties": False},
-                 "known are: p0, p1", "p99, … and 4900 more")]
-        for schema, start, end in rows:
-            (problem,) = validate({"z": 1}, schema)
-            self.assertIn(start, problem)
-            self.assertIn(end, problem)
-            self.assertLess(len(problem), 700)
-
-    def test_any_callable_can_be_a_handler(self):
-        class Tool:
-            def method(self, a: int, b: str = "x"):
-                "A method."
-                return a, b
-            @classmethod
-            def klass(cls, a: int, b: str = "x"): return a, b
-            @staticmethod
-            def static(a: int, b: str = "x"): return a, b
-            def __call__(self, a: int, b: str = "x"): return a, b
-        def keyword(*, a: int, b: str = "x"): return a, b
-        @functools.wraps(keyword)
-        def wrapper(*args, **kwargs): return keyword(*args, **kwargs)
-        def three(c, a: int, b: str = "x"): return a, b
-        for fn in (Tool().method, Tool.klass, Tool.static, Tool.__dict__["static"],
-                   Tool(), keyword, wrapper, functools.partial(three, 1)):
-            with self.subTest(fn=fn):
-                signature = Signature(fn)
-                self.assertEqual([*signature.schema["properties"]], ["a", "b"])
-                self.assertEqual(signature.schema["required"], ["a"])
-                self.assertEqual(signature.call(signature.bind({"a": "1"})), (1, "x"))
-                self.assertEqual(signature.call(signature.bind({"a": 1, "b": "y"})),
-                                 (1, "y"))
-        self.assertEqual(Signature(Tool().method).description, "A method.")
-
-    def test_an_object_that_answers_every_attribute_is_no_handler(self):
-        """Fails, by endless recursion, if each attribute is followed."""
-        for thing in (AnswersAll(), mock.Mock()):
-            with self.subTest(thing=thing), self.assertRaises(TypeError):
-                Server("s").add_tool(thing, name="t")
-
-    def test_the_signature_attribute_is_seen(self):
-        def tool(**arguments): return arguments
-        tool.__signature__ = inspect.Signature([inspect.Parameter(
-            "n", inspect.Parameter.KEYWORD_ONLY, annotation="int", default=1)],
-            return_annotation="Dict[str, int]")
-        signature = Signature(tool)
-        self.assertEqual(signature.schema["properties"],
-                         {"n": {"type": "integer", "default": 1}})
-        self.assertEqual(signature.returns, Dict[str, int])
-        self.assertEqual(signature.call(signature.bind({"n": "5"})), {"n": 5})
-
-    def test_names_that_look_like_a_mistake_are_told_when_decorated(self):
-        class Tools:
-            def tool(self, n: int): ...
-        def short(ctx, n: int): ...
-        def long(context): ...
-        def data(context: str): ...
-        rows = [(short, "short(): did you mean `ctx: Context`?"),
-                (long, "long(): did you mean `context: Context`?"),
-                (Tools.tool, "tool(): did you mean a method of an object"),
-                (Tools().tool, ""), (data, "")]
-        for fn, text in rows:
-            with self.subTest(text), mock.patch.object(mcp_min, "warn") as warn:
-                Server("s").add_tool(fn)
-                told = "".join(call.args[0] for call in warn.call_args_list)
-                self.assertIn(text, told)
-                self.assertEqual(bool(told), bool(text))
-
-    def test_the_docstring_describes_a_parameter_before_its_type_does(self):
-        class Pizza:
-            model_validate = None
-
-            @staticmethod
-            def model_json_schema(mode):
-                return {"type": "object", "description": "Of any pizza."}
-
-        def tool(a: Pizza, b: Annotated[Pizza, "Of b."], c: Pizza):
-            """Order.
-
-            Args:
-                a: Of a.
-                b: Of b, too.
-            """
-        tool.__annotations__ = {"a": Pizza, "b": Annotated[Pizza, "Of b."], "c": Pizza}
-        self.assertEqual([part["description"] for part
-                          in Signature(tool).schema["properties"].values()],
-                         ["Of a.", "Of b, too.", "Of any pizza."])
-
-    def test_lists_in_a_description_keep_their_lines(self):
-        def tool(a: int):
-            """Do.
-
-            Args:
-                a: One of
-                    the following:
-                    - 1: the first,
-                      of all
-                    - 2: the second
-                    10. the last
-            """
-        self.assertEqual(Signature(tool).schema["properties"]["a"]["description"],
-                         "One of the following:\n- 1: the first, of all\n"
-                         "- 2: the second\n10. the last")
-
-    def test_the_context_parameter_is_recognized_by_its_annotation(self):
-        for hint in (Context, Optional[Context], "Context", "Optional[Context]",
-                     Annotated[Context, "the context"]):
-            def fn(a: int, ctx, b: int = 1): return a, ctx, b
-            fn.__annotations__["ctx"] = hint
-            with self.subTest(hint=hint):
-                signature = Signature(fn, Context)
-                self.assertEqual(signature.context, "ctx")
-                self.assertEqual([*signature.schema["properties"]], ["a", "b"])
-                with self.assertRaises(ValidationError):
-                    signature.bind({"a": 1, "ctx": 1})
-        self.assertFalse(Signature(function(int), Context).context)
-
-    def test_a_hint_may_name_what_is_imported_for_type_checkers_only(self):
-        def fn(ctx: "Ctx", n: "Optional[int]" = None) -> "pandas.DataFrame": ...  # noqa
-        signature = Signature(fn, type("Ctx", (), {}))
-        self.assertEqual(signature.context, "ctx")
-        self.assertEqual(output_schema_of(signature.returns), (None, False))
-
-    def test_a_given_schema_validates_and_the_hints_convert(self):
-        schema = {"type": "object", "properties": {"when": {"$ref": "#/$defs/day"}},
-                  "$defs": {"day": {"type": "string", "minLength": 10}}}
-        def fn(when: datetime.date, **more): return when, more
-        signature = Signature(fn, schema=schema)
-        self.assertIs(signature.schema, schema)
-        self.assertEqual(signature.bind({"when": "2024-05-06", "zz": 1}),
-                         {"when": datetime.date(2024, 5, 6), "zz": 1})
-        with self.assertRaisesRegex(ValidationError, "when: expected at least 10 char"):
-            signature.bind({"when": "now"})
-        with self.assertRaisesRegex(ValidationError, "when: missing"):
-            signature.bind({})
-        with self.assertRaisesRegex(ValidationError, "zz: unknown; known are: x"):
-            Signature(function(int), schema={"type": "object"}).bind({"x": 1, "zz": 1})
-
-    def test_a_given_schema_must_be_usable(self):
-        with self.assertRaises(SchemaError):
-            mcp_min.Server("s").add_tool(function(int), input_schema={
-                "type": "object", "$ref": "https://example.com/x"})
-
-    def test_conversions_by_several_schemas_are_combined(self):
-        """Fails if one branch of anyOf, allOf or oneOf discards what another converted.
-        """
-        def fn(**arguments): ...
-        either = {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
-        b = {"properties": {"b": {"type": "integer"}}}
-        rows = [(either, {"a": "1"}, {"a": 1}),
-                ({"allOf": [b]}, {"a": "1", "b": "2"}, {"a": 1, "b": 2}),
-                ({"oneOf": [b]}, {"a": "1", "b": "2"}, {"a": 1, "b": 2})]
-        for keywords, arguments, bound in rows:
-            schema = {"type": "object", "properties": {"a": {"type": "integer"}},
-                      **keywords}
-            with self.subTest(keywords):
-                self.assertEqual(Signature(fn, schema=schema).bind(arguments), bound)
-        dated = {"anyOf": [{"required": ["name"]}, {"required": ["born"]}]}
-        user = {"name": "Al", "home": {"street": "a"}, "born": "2000-01-02"}
-        bound = Signature(function(Annotated[User, dated])).bind({"x": user})
-        self.assertEqual(bound["x"].born, datetime.date(2000, 1, 2))
-
-    def test_arguments_that_cost_too_much_are_invalid(self):
-        with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
-                ValidationError, "over 1,000 steps"):
-            Signature(function(List[int])).bind({"x": [1] * 30_000})
-        pattern = Annotated[str, {"pattern": "^a"}]
-        with self.assertRaisesRegex(ValidationError, "no pattern is tried on over"):
-            Signature(function(pattern)).bind({"x": "a" * 30_000})
-
-    def test_binding_returns_a_new_dict(self):
-        """Fails if `bind` returns the arguments of the request: the server adds the
-        context to the bound arguments, and a question keeps the request for later."""
-        for hint in (int, Optional[int], Any, Literal[1]):
-            arguments = {"x": 1}
-            with self.subTest(hint=hint):
-                self.assertIsNot(Signature(function(hint)).bind(arguments), arguments)
-
-    def test_descriptions_come_from_annotated_or_else_from_the_docstring(self):
-        def fn(a: int, b: str, c: Annotated[str, "The c."]):
-            """Do a thing.
-
-            More of it: yes.
-
-            Args:
-                a (int, optional): The a,
-                    continued.
-                b: The b: really.
-
-            Returns:
-                int: A number.
-            """
-        signature = Signature(fn)
-        self.assertEqual({name: schema.get("description") for name, schema in
-                          signature.schema["properties"].items()},
-                         {"a": "The a, continued.", "b": "The b: really.",
-                          "c": "The c."})
-        self.assertEqual(signature.description.split("\n\n"), [
-            "Do a thing.", "More of it: yes.", "Returns:\n    int: A number."])
-
-    def test_a_docstring_without_a_list_of_arguments_is_the_description(self):
-        def plain(a: int):
-            """Args are not described here."""
-        self.assertEqual(Signature(plain).description, "Args are not described here.")
-        self.assertEqual(Signature(function(int)).description, "")
-
-
-# (value, schema, problems)
-PROBLEMS = [
-    (5, {"type": "string"}, ["expected string, got 5"]),
-    ("a" * 100, {"type": "integer"}, ['expected integer, got "' + "a" * 58 + "…"]),
-    ({"a": [0, {"b": None}]}, {"properties": {"a": {"items": {"properties": {
-        "b": {"type": "string"}}}}}}, ["a[1].b: expected string, got null"]),
-    ({"a": 1}, {"required": ["b", "c"]},
-     ["b: missing (required)", "c: missing (required)"]),
-    ({"a": 1}, {"dependentRequired": {"a": ["b"]}}, ["b: missing (required with a)"]),
-    ({"citty": 1}, {"properties": {"city": True}, "additionalProperties": False},
-     ["citty: unknown; known are: city"]),
-    ({"a": 1}, {"unevaluatedProperties": False}, ["a: unknown; known are: none"]),
-    ({"a": 1}, {"properties": {"a": False}}, ["a: not allowed"]),
-    ([1], {"items": False}, ["[0]: not allowed"]),
-    (1, False, ["not allowed"]),
-    (5, {"maximum": 4}, ["expected at most 4, got 5"]),
-    (5, {"exclusiveMaximum": 5}, ["expected less than 5, got 5"]),
-    ("abc", {"maxLength": 2}, ["expected at most 2 characters, got 3"]),
-    (0.35, {"multipleOf": 0.1}, ["expected a multiple of 0.1, got 0.35"]),
-    ("b", {"pattern": "^a$"}, ['expected text like "^a$", got "b"']),
-    (2, {"enum": [1, "a"]}, ['expected one of 1, "a", got 2']),
-    (2, {"const": 1}, ["expected 1, got 2"]),
-    ([1, 1], {"uniqueItems": True}, ["expected items that differ, got an array"]),
-    ([1], {"contains": {"type": "string"}},
-     ["expected 1 to 1 items that match `contains`, got 0"]),
-    (1.5, {"anyOf": [{"type": "integer"}, {"type": "null"}]},
-     ["expected integer or null, got 1.5"]),
-    (1.5, {"anyOf": [{"type": "string"}, {"maximum": 1}]},
-     ["expected string or at most 1, got 1.5"]),
-    (1, {"oneOf": [{"type": "integer"}, {"type": "number"}]},
-     ["expected one alternative to fit, got 2"]),
-    (1, {"not": {"type": "integer"}}, ["not allowed"]),
-    ({"bad key!": 1}, {"propertyNames": {"pattern": "^[a-z]+$"}},
-     ['bad key!: expected text like "^[a-z]+$", got "bad key!"']),
-    (True, {"enum": [1]}, ["expected 1, got true"]),
-    ([True], {"const": [1]}, ["expected [1], got an array"]),
-    ({}, {"enum": [{"a": 1}, [2]]}, ['expected one of {"a": 1}, [2], got an object']),
-    ("soon", {"format": "date"}, []),
-    (1.0, {"type": "integer"}, []),
-    (1e308, {"multipleOf": 1e-9}, []),
-    (0.3, {"multipleOf": 0.1}, []),
-    (19.99, {"multipleOf": 0.01}, []),
-    (float("inf"), {"type": "number"}, ["expected number, got Infinity"]),
-    (2 ** 61, {"enum": [2.0 ** 61]}, []),
-    ([2 ** 61, 2 ** 61 - 1], {"uniqueItems": True}, []),
-    ("a\n", {"pattern": "a$"}, ['expected text like "a$", got "a\\n"']),
-    ("\u0665", {"pattern": r"^\d$"},
-     [r'expected text like "^\\d$", got "' + "\u0665" + '"']),
-    ({"a/b": {"~": {"%": 1}}}, {"$ref": "#/$defs/a~1b/x~0y/%25", "$defs": {
-        "a/b": {"x~y": {"%": {"type": "object"}}}}}, []),
-    ([1, "a"], {"$schema": "http://json-schema.org/draft-07/schema#",
-                "items": [{"type": "string"}], "additionalItems": False},
-     ["[0]: expected string, got 1", "[1]: not allowed"]),
-    (5, {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/x",
-         "type": "string", "definitions": {"x": {"minimum": 6}}},
-     ["expected at least 6, got 5"]),
-    (5, {"$ref": "#/definitions/x", "type": "string", "definitions": {"x": {}}},
-     ["expected string, got 5"]),
-    ({"a": -1}, {"$ref": "https://json-schema.org/draft/2020-12/schema"}, []),
-    ({"minItems": -1}, {"$ref": "https://json-schema.org/draft/2020-12/schema"},
-     ["minItems: expected at least 0, got -1"]),
-    ({"a": 1}, {"$schema": "http://json-schema.org/draft-07/schema", "definitions": {
-        "x": {"$id": "#here", "required": ["z"]}},
-        "allOf": [{"$ref": "#here"}]},
-     ["z: missing (required)"]),
-]
-
-# (schema, a part of the message)
-UNUSABLE_SCHEMAS = [
-    (5, "expected object or boolean, got 5"), ("x", "expected object or boolean"),
-    ([], "expected object or boolean"), (None, "expected object or boolean"),
-    ({"type": "strng"}, 'type[0]: expected one of "null", '),
-    ({"type": ["string", 5]}, "type[1]: expected one of"),
-    ({"properties": []}, "properties: expected object, got an array"),
-    ({"properties": {"a": {"minimum": "1"}}},
-     'properties.a.minimum: expected number, got "1"'),
-    ({"maxLength": -1}, "maxLength: expected at least 0, got -1"),
-    ({"required": "a"}, 'required: expected array, got "a"'),
-    ({"allOf": [5]}, "allOf[0]: expected object or boolean, got 5"),
-    ({"multipleOf": 0}, "multipleOf: expected more than 0, got 0"),
-    ({"$schema": "http://json-schema.org/draft-04/schema#"},
-     "$schema: expected a known dialect"),
-    ({"$ref": "https://example.com/schema"},
-     "is not in the document, and nothing is fetched"),
-    ({"properties": {"a": {"$ref": "#/$defs/none"}}},
-     '"#/$defs/none" is not in the document'),
-    ({"$ref": "http://[bad"}, "is not in the document"),
-    ({"$id": "http://x/y", "$defs": {"a": {"$id": "http://[bad"}}, "$ref": "[bad"},
-     "is not in the document"),
-    ({"$ref": "#/a/b", "a": 1}, "is not in the document"),
-    ({"$dynamicRef": "#none"}, "is not in the document"),
-    ({"$ref": "#"}, "a $ref loop?"),
-    ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
-                                     "b": {"$ref": "#/$defs/a"}}}, "a $ref loop?"),
-    ({"pattern": "("}, 'pattern "("'),
-    ({"patternProperties": {"[": True}}, 'pattern "["'),
-    ({"pattern": r"[\p{L}]"}, "bad escape"),
-    ({"multipleOf": float("inf")}, "not JSON: "), ({"default": {1}}, "not JSON: "),
-    ({"$ref": "#/required/0", "required": ["a"]},
-     'expected object or boolean, got "a"'),
-    ({"$ref": "#/x", "x": {"multipleOf": 0}},
-     "multipleOf: expected more than 0, got 0"),
-    ({"$ref": "#/enum/0", "enum": [{"$ref": "#/enum/1"}, {"minimum": "a"}]},
-     'minimum: expected number, got "a"'),
-]
-
-
-class Test9Validator(unittest.TestCase):
-    """`validate` returns the problems of a value, and refuses an unusable schema."""
-
-    def test_objects_are_compared_by_their_members(self):
-        schema = {"uniqueItems": True}
-        self.assertEqual(mcp_min.validate([{"a": 1}, {"a": 2}], schema), [])
-        self.assertEqual(len(mcp_min.validate([{"a": 1}, {"a": 1.0}], schema)), 1)
-
-    def test_the_outermost_dynamic_anchor_counts(self):
-        """JSON Schema 2020-12, core 8.2.3.2; a plain anchor is found like any other."""
-        inner = {"$id": "inner", "$dynamicRef": "#item",
-                 "$defs": {"default": {"$dynamicAnchor": "item", "type": "integer"}}}
-        outer = {"$id": "https://x.io/outer", "$ref": "inner", "$defs": {
-            "inner": inner, "override": {"$dynamicAnchor": "item", "type": "string"}}}
-        plain = {"$dynamicRef": "#item", "$defs": {
-            "one": {"$anchor": "item", "type": "string"}}}
-        for schema, value, problems in (
-                (inner, 5, []), (inner, "a", ["expected integer, got \"a\""]),
-                (outer, "a", []), (outer, 5, ["expected string, got 5"]),
-                (plain, "a", []), (plain, 5, ["expected string, got 5"])):
-            self.assertEqual(mcp_min.validate(value, schema), problems)
-
-    def test_names_match_the_patterns_of_a_foreign_schema_or_none_of_them(self):
-        """Patterns of the peer are not run: a name is refused only if its value fits
-        neither what the patterns ask for nor what is asked for all others."""
-        patterns = {"patternProperties": {"^a": {"type": "string"}}}
-        rows = [
-            ({"unevaluatedProperties": False}, {"b": 1}, []),
-            ({"additionalProperties": False}, {"b": "x"}, []),
-            ({"additionalProperties": False}, {"b": 1}, ["b: not allowed"]),
-            ({"additionalProperties": {"type": "null"}}, {"b": "x", "c": None}, []),
-            ({"additionalProperties": {"type": "null"}}, {"b": 1},
-             ["b: expected string or null, got 1"]),
-            ({"dependentRequired": {"b": ["c"]}}, {"b": "x"},
-             ["c: missing (required with b)"]),
-            ({"dependentSchemas": {"b": {"maxProperties": 0}}}, {"b": "x"},
-             ["expected at most 0 properties, got 1"])]
-        for keywords, value, problems in rows:
-            with self.subTest(keywords, value=value):
-                self.assertEqual(mcp_min.Validator(
-                    {**patterns, **keywords}, foreign=True).problems(value), problems)
-        self.assertEqual(mcp_min.Validator(
-            {"pattern": "("}, foreign=True).problems("x"), [])
-
-    def test_a_definition_may_have_the_name_of_a_keyword(self):
-        for name in ("default", "enum", "const", "examples", "properties", "$ref"):
-            named = {"$anchor": "it", "type": "integer"}
-            schema = {"$ref": "#it", "$defs": {name: named}}
-            with self.subTest(name):
-                self.assertEqual(validate("a", schema), ['expected integer, got "a"'])
-
-    def test_each_problem_is_one_readable_line(self):
-        for value, schema, problems in PROBLEMS:
-            with self.subTest(value=value, schema=schema):
-                self.assertEqual(validate(value, schema), problems)
-
-    def test_an_unusable_schema_is_refused_whatever_the_value_is(self):
-        for schema, message in UNUSABLE_SCHEMAS:
-            with self.subTest(schema=schema), self.assertRaises(SchemaError) as caught:
-                validate({}, schema)
-            self.assertIn(message, str(caught.exception))
-
-    def test_the_work_for_a_hostile_schema_is_bounded(self):
-        deep = {}
-        for _ in range(100_000):
-            deep = {"not": deep}
-        doubling = {"$defs": {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2}
-                              for n in range(60)}, "$ref": "#/$defs/a0"}
-        doubling["$defs"]["a60"] = {"type": "string"}
-        # The real limit allows about a second of work.
-        with mock.patch.object(mcp_min, "MAX_STEPS", 5000):
-            for schema in (deep, doubling, {"allOf": [{"$ref": "#"}] * 1000}):
-                with self.assertRaises(SchemaError):
-                    validate(5, schema)
-        while deep:  # so that the interpreter does not free it by recursion
-            deep = deep.pop("not")
-
-    # Schemas of some kilobytes, for which every look at a large value is work.
-    HOSTILE = (
-        ({"allOf": [{"enum": [n]} for n in range(5000)]}, [*range(50_000)]),
-        ({"items": {"const": [*range(100_000)]}}, [0] * 100_000),
-        ({"items": {"const": [*range(100_000)]}}, [[0] * 1000] * 1000),
-        ({"allOf": [{"type": "integer"}] * 5000}, "[" + "1," * 500_000 + "1]"),
-        ({"allOf": [{"pattern": "x$"}] * 5000}, "a" * 20_000),
-        ({"allOf": [{"$ref": "https://json-schema.org/draft/2020-12/schema"}] * 5000},
-         {"enum": [*range(50_000)]}),
-        ({"allOf": [{"uniqueItems": True}] * 5000}, [*range(50_000)]))
-
-    def test_the_work_is_bounded_by_the_size_of_what_is_looked_at(self):
-        """Fails, by minutes, if a value is compared or parsed without being charged."""
-        strictly = mcp_min.validate
-        def leniently(value, schema):
-            return mcp_min.Validator(schema).coerce(value, strict=False)
-        for number, (schema, value) in enumerate(self.HOSTILE):
-            for apply in strictly, leniently:
-                started = time.process_time()
-                with self.subTest(number), mock.patch.object(
-                        mcp_min, "MAX_STEPS", 50_000):
-                    with contextlib.suppress(SchemaError, ValidationError):
-                        self.assertTrue(apply(value, schema))
-                    self.assertLess(time.process_time() - started, PATIENCE)
-
-    def test_too_much_work_is_an_error_wherever_a_schema_is_applied(self):
-        """`validate`, the arguments of a tool, the client, and the answer to a form."""
-        schema = {"type": "object", "properties": {
-            "x": {"type": "array", "allOf": [{"uniqueItems": True}] * 50}}}
-        value = {"x": [*range(1000)]}
-        server = Server("s")
-        server.add_tool(lambda x=None: "ok", name="given", input_schema=schema)
-        server.add_tool(lambda: value, name="result")
-        with Client(server) as client, mock.patch.object(mcp_min, "MAX_STEPS", 1000):
-            self.assertIn("over 1,000 steps", client.call_tool(
-                "given", value, raise_on_error=False).text)
-            client._outputs["result"] = mcp_min.OutputSchema(schema, foreign=True)
-            with self.assertWarnsRegex(RuntimeWarning, "over 1,000 steps"):
-                client.call_tool("result")
-            with self.assertRaisesRegex(SchemaError, "over 1,000 steps"):
-                validate(value, schema)
-
-    def test_a_schema_of_many_keywords_is_usable(self):
-        wide = {"allOf": [{"minimum": n} for n in range(2000)]}
-        self.assertEqual(validate(2000, wide), [])
-        self.assertEqual(len(validate(-1, wide)), 21)
-
-    def test_a_recursive_schema_is_applied_down_to_a_bounded_depth(self):
-        schema = {"type": "array", "items": {"$ref": "#"}}
-        value = []
-        for _ in range(80):
-            value = [value]
-        self.assertEqual(validate(value, schema), [])
-        for _ in range(400):
-            value = [value]
-        with self.assertRaisesRegex(SchemaError, "nests too deeply"):
-            validate(value, schema)
-
-    def test_flat_arguments_are_checked_as_others_are(self):
-        """They match at a look at their types, or are applied keyword by keyword."""
-        def tool(a: str, b: int = 1): ...
-        bind = Signature(tool).bind
-        self.assertEqual(bind({"a": "x", "b": 2}), {"a": "x", "b": 2})
-        self.assertEqual(bind({"a": "x"}), {"a": "x"})
-        for arguments, problem in (({"b": 2}, "a: missing"), ({"a": "", "c": 1}, "c: unknown"),
-                                   ({"a": "", "b": True}, "b: expected integer")):
-            with self.subTest(arguments), self.assertRaisesRegex(ValidationError, problem):
-                bind(arguments)
-
-    def test_no_pattern_is_tried_on_a_long_text(self):
-        """The time of a pattern may grow with the square of the length of its text."""
-        with self.assertRaisesRegex(SchemaError, "no pattern is tried on over 20000"):
-            validate("a" * 20_001, {"pattern": r"^\s+$"})
-
-    def test_the_official_suite_of_json_schema(self):
-        root = os.environ.get("JSON_SCHEMA_SUITE")
-        if not root:
-            self.skipTest("JSON_SCHEMA_SUITE does not name tests/draft2020-12")
-        # tests that fetch schemas, or need a vocabulary of their own
-        excluded = ("refRemote.json", "metaschema-no-validation",
-                    "metaschema-optional-voc", "detached-dynamicref", '"tree.json"',
-                    '"extendible-dynamic-ref.json"')
-        passed, failed = 0, []
-        for path in sorted(pathlib.Path(root).glob("*.json")):
-            for group in json.loads(path.read_text("utf-8")):
-                text = path.name + json.dumps(group)
-                if any(name in text for name in excluded):
-                    continue
-                for case in group["tests"]:
-                    if (validate(case["data"], group["schema"]) == []) == case["valid"]:
-                        passed += 1
-                    else:
-                        failed.append((path.stem, group["description"]))
-        self.assertGreater(passed, 1200)
-        self.assertEqual(failed, [])
-
-
-class AnswersAll:
-    """It answers every attribute, as a Mock does, and those that Mock does not."""
-
-    def __getattr__(self, name):
-        return AnswersAll()
-
-    def __str__(self):
-        return "AnswersAll"
-
-
-class Test9Pydantic(unittest.TestCase):
-    """With the package itself, where it is installed; see Model for the interface."""
-
-    def setUp(self):
+class TestFuzz(unittest.TestCase):
+    """Valid sessions with random changes.
+
+    The server must keep running, write only valid lines, answer each readable id
+    exactly once, and answer the ping at the end.
+    """
+
+    STRINGS = ("", "x", "é\u2028\ud800", "\0", "a" * 3000, "1", "2026-07-28",
+               "2025-03-26", "tools/call", "notifications/cancelled", "../../etc")
+    VALUES = (None, True, False, 0, 1, -1, 1.0, 1.5, 10 ** 30, 1e308, [], {}, [[]],
+              {"": None}, [None] * 50)
+    MESSAGES = (
+        "0 initialize 2025-11-25", "1 initialize 2025-03-26",
+        "notifications/initialized", "2 ping", "3 tools/list",
+        '4 tools/list {"cursor": "x"}',
+        '5 tools/call {"name": "echo", "arguments": {"text": "hi"}}',
+        '6 tools/call {"name": "same", "arguments": {"value": {"a": [1, {"b": []}]}}}',
+        '7 tools/call {"name": "work", "_meta": {"progressToken": "t"}}',
+        '8 tools/call {"name": "ask", "inputResponses": {"k": {"action": "accept"}}}',
+        '9 prompts/get {"name": "greet", "arguments": {"name": "x"}}',
+        "10 prompts/list",
+        '11 resources/read {"uri": "zoo://sign"}', "12 resources/list",
+        "13 resources/templates/list", '14 resources/subscribe {"uri": "zoo://sign"}',
+        '15 resources/unsubscribe {"uri": "zoo://sign"}',
+        '16 logging/setLevel {"level": "debug"}',
+        ('17 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"}, '
+         '"argument": {"name": "name", "value": "A"}, "context": {"arguments": {}}}'),
+        'notifications/cancelled {"requestId": 7}', '$/cancelRequest {"id": 8}',
+        'notifications/progress {"progressToken": 1, "progress": 1}',
+        "notifications/roots/list_changed", "18 server/discover",
+        ('19 subscriptions/listen {"notifications": {"toolsListChanged": true, '
+         '"resourceSubscriptions": ["zoo://sign"]}}'), "20 change", "21 nope")
+
+    def server(self):
+        server = zoo(max_workers=4, max_message_bytes=1 << 16, drain_seconds=PATIENCE)
+
+        @server.tool
+        def work(ctx: Context) -> int:
+            ctx.info("working")
+            for item in ctx.track(range(3)):
+                ctx.report_progress(item + 0.5)
+                ctx.wait(0.0001)
+            return 3
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            return ctx.elicit("Well?", str, key="k").action
+
+        @server.method("change")
+        def change(params: dict):
+            server.add_tool(lambda: None, name="blink")
+            server.remove_tool("blink")
+            server.notify_resource_updated("zoo://sign")
+            return {}
+        return server
+
+    def mutated(self, value, rng):
+        """A copy of ``value`` with about one thing changed."""
+        if rng.random() < 0.12:
+            return rng.choice((self.STRINGS, self.VALUES)[rng.random() < 0.5])
+        if isinstance(value, dict):
+            copy = {key: self.mutated(item, rng) if rng.random() < 0.5 else item
+                    for key, item in value.items()}
+            if copy and rng.random() < 0.1:
+                del copy[rng.choice(list(copy))]
+            if rng.random() < 0.1:
+                key = rng.choice(["id", "method", "result", "error", "params", "_meta",
+                                  KEY + "logLevel", "cursor", "requestState", ""])
+                copy[key] = rng.choice(self.VALUES)
+            return copy
+        if isinstance(value, list):
+            return [self.mutated(item, rng) for item in value]
+        return value
+
+    def lines(self, rng):
+        """One session as lines of bytes."""
+        for _ in range(rng.randrange(5, 60)):
+            made = message(rng.choice(self.MESSAGES), modern=rng.random() < 0.4)
+            if "id" in made and rng.random() < 0.8:
+                made["id"] = rng.choice((rng.randrange(30), str(rng.randrange(30))))
+            while rng.random() < 0.5:
+                made = self.mutated(made, rng)
+            if rng.random() < 0.05:
+                made = [made] * rng.randrange(4)
+            sent = json.dumps(made, ensure_ascii=rng.random() < 0.7).encode(
+                "utf-8", "surrogatepass")
+            for _ in range(rng.choice((0, 0, 0, 0, 0, 1, 2))):
+                at = rng.randrange(len(sent) + 1)
+                inserted = rng.choice((b"", b"\xff", b"\0", b"{", b"}", b'"', b"\\",
+                                       b"[" * 300, b"NaN", b"\r", b",", b"7", b" "))
+                sent = sent[:at] + inserted + sent[at + rng.randrange(3):]
+            yield sent.replace(b"\n", b" ") + b"\n"
+
+    def responses_to(self, sent):
+        """(id, certain) of each response to this line; one may be missing if not."""
         try:
-            import pydantic
-        except ImportError:
-            self.skipTest("pydantic is not installed")
-        self.pydantic = pydantic
-
-    def test_urls_are_uris(self):
-        for cls in (self.pydantic.AnyUrl, self.pydantic.HttpUrl):
-            schema = parameter_schema(cls)
-            self.assertEqual((schema["type"], schema["format"]), ("string", "uri"))
-            url = Signature(function(cls)).bind({"x": "https://a.b/c"})["x"]
-            self.assertEqual((url.host, to_json_data(url)), ("a.b", "https://a.b/c"))
-            with self.assertRaises(ValidationError):
-                Signature(function(cls)).bind({"x": "no URL"})
-
-    def test_a_recursive_model_is_an_argument_and_a_result(self):
-        node = self.pydantic.create_model("Node", n=(int, ...))
-        tree = type("Tree", (node,), {"__annotations__": {"below": "list[Tree]"},
-                                      "below": [], "__module__": __name__})
-        tree.model_rebuild(_types_namespace={"Tree": tree})
-        signature = Signature(function(Optional[tree], None))
-        self.assertIn("Tree", signature.schema["$defs"])
-        made = signature.bind({"x": {"n": "1", "below": [{"n": 2}]}})["x"]
-        self.assertEqual((made.n, made.below[0].n), (1, 2))
-        schema, _ = output_schema_of(List[tree])
-        self.assertEqual(validate({"result": to_json_data([made])}, schema), [])
-
-    def test_a_default_in_annotated_makes_a_parameter_optional(self):
-        hint = Annotated[str, self.pydantic.Field(default=None, description="D.")]
-        signature = Signature(function(hint))
-        self.assertNotIn("required", signature.schema)
-        self.assertEqual(signature.bind({}), {"x": None})
-
-
-class Array:
-    """It has the interface of numpy's, as far as mcp_min uses it."""
-
-    def __init__(self, items):
-        self.items = items
-
-    def tolist(self):
-        return self.items
-
-
-class Plain:
-    """It is no dataclass, but has hints."""
-
-    a: int
-    missing: str
-    _private = 2
-
-    def __init__(self, a):
-        self.a = a
-
-
-class Test9Jsonable(unittest.TestCase):
-    """`jsonable` turns the result of a handler into what JSON can hold."""
-
-    def test_each_value_has_one_json_form(self):
-        rows = [
-            (None, None), (True, True), ("\ud800", "\ud800"), (1.5, 1.5),
-            (Color.RED, "red"), (Level.HIGH, 2), ([1, (2, "a")], [1, [2, "a"]]),
-            ({1}, [1]), (Spot(1), {"x": 1, "y": 0}),
-            (Address("a"), {"street": "a", "zip": None}),
-            (b"hi", "aGk="), (datetime.date(2024, 5, 6), "2024-05-06"),
-            (datetime.datetime(2024, 5, 6, 7), "2024-05-06T07:00:00"),
-            (datetime.time(7, 8), "07:08:00"), (decimal.Decimal("0.10"), "0.10"),
-            (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
-            (pathlib.PurePosixPath("a/b"), "a/b"),
-            ({None: "b", True: "c", 1.5: "f"}, {"true": "c", "null": "b", "1.5": "f"}),
-            (range(2), [0, 1]), (iter("ab"), ["a", "b"]), ({"a": 1}.values(), [1]),
-            (collections.deque([1]), [1]), (types.MappingProxyType({"a": 1}), {"a": 1}),
-            ([math.nan, -math.inf, {"a": math.inf}], [None, None, {"a": None}]),
-            (datetime.timedelta(1), "1 day, 0:00:00"), (ValueError("no"), "no"),
-            ([complex(1)], ["(1+0j)"]), (Address, str(Address)),
-            ({(1, 2): 3}, "{(1, 2): 3}"), (Array([1, [2.5]]), [1, [2.5]]),
-            (AnswersAll(), "AnswersAll"), (Plain(1), {"a": 1}),
-        ]
-        for value, form in rows:
-            with self.subTest(form=form):
-                self.assertEqual(to_json_data(value), form)
-                json.dumps(to_json_data(value), allow_nan=False)
-
-    def test_what_cannot_be_written_is_refused(self):
-        cycle = []
-        cycle.append(cycle)
-        deep = []
-        for _ in range(100_000):
-            deep = [deep]
-        for name, value in (("a cycle", cycle), ("deep nesting", deep),
-                            ("a huge integer", [10 ** 5000])):
-            with self.subTest(name), self.assertRaises(ValueError):
-                to_json_data(value)
-        while deep:  # so that the interpreter does not free it by recursion
-            deep = deep.pop()
-
-    def test_strictly_only_what_has_a_json_form_is_converted(self):
-        """So are options when they are registered, and the results of steps."""
-        self.assertEqual(to_json_data({"a": Color.RED, "b": {1}}, strict=True),
-                         {"a": "red", "b": [1]})
-        for value, error in ((object(), TypeError), ({"a": complex(1)}, TypeError),
-                             ({(1, 2): 3}, TypeError), ([math.nan], ValueError)):
-            with self.subTest(value=value), self.assertRaises(error):
-                to_json_data(value, strict=True)
-
-    def test_a_result_without_a_json_form_is_text_and_no_failed_call(self):
-        server = Server("s")
-        server.tool(lambda: object, name="thing")
-        server.tool(lambda: {"a": math.nan, "b": (n for n in (1, 2))}, name="data")
-        with Client(server) as client:
-            self.assertIn(str(object), client.call_tool("thing").text)
-            self.assertEqual(client.call_tool("data").data, {"a": None, "b": [1, 2]})
-
-    def test_a_result_that_does_not_fit_its_hint_is_shown(self):
-        server = Server("s")
-        quiet = mock.patch.object(mcp_min, "warn")
-        quiet.start()
-        self.addCleanup(quiet.stop)
-
-        @server.tool
-        def count() -> int:
-            return "Error: there is no such file" + "!" * 1000
-
-        @server.tool
-        def rows() -> List[int]:
-            return {"error": "no table"}
-
-        with Client(server) as client:
-            for name, text in (("count", "Error: there is no such file!!!"),
-                               ("rows", '{"error": "no table"}')):
-                result = client.call_tool(name, raise_on_error=False)
-                self.assertTrue(result.is_error)
-                self.assertIn(text, result.text)
-                self.assertLess(len(result.text), 700)
-
-
-# (template, uri, variables or None)
-URIS = [
-    ("config://app", "config://app", {}), ("config://app", "config://appp", None),
-    ("a.b://x", "aXb://x", None), ("w://{city}/now", "w://Oslo/now", {"city": "Oslo"}),
-    ("w://{city}/now", "w://S%C3%A3o%20Paulo/now", {"city": "São Paulo"}),
-    ("w://{city}", "w://a/b", None), ("w://{city}", "w://", None),
-    ("w://{city}", "w://a%2Fb", None), ("w://{city}", "w://a%5cb", None),
-    ("w://{city}", "w://..", None), ("w://{city}", "w://%2e%2E", None),
-    ("w://{city}", "w://.", None),
-    ("w://{city}", "w://..a", {"city": "..a"}), ("w://{city}", "w://a?b", None),
-    ("w://{a}-{b}", "w://1-2", {"a": "1", "b": "2"}),
-    ("w://{a}-{b}.md", "w://1-2.md-3.md", {"a": "1", "b": "2.md-3"}),
-    ("w://{+a}-{b}", "w://1-2/3-4", {"a": "1-2/3", "b": "4"}),
-    ("f:///{+path}", "f:///a/b%20c.txt", {"path": "a/b c.txt"}),
-    ("f:///{+path}", "f:///a/../b", None), ("f:///{+path}", "f:///a/%2e%2e/b", None),
-    ("f:///{+path}", "f:///a%2f..", None), ("f:///{+path}", "f:///a\\..\\b", None),
-    ("f:///{+path}", "f:///a/..b", {"path": "a/..b"}),
-    ("f:///a/{+path}", "f:///a/%2E%2E%2Fb", None),
-    ("d://x{?a,b}", "d://x?b=2&a=1", {"a": "1", "b": "2"}),
-    ("d://x{?a,b}", "d://x", {}), ("d://x{?a,b}", "d://x?b=a%2Fb", {"b": "a/b"}),
-    ("d://x{?a}", "d://x?c=1", None), ("d://x{?a}", "d://x?a=1&a=2", {"a": "2"}),
-    ("d://{x}{?q}", "d://a?q=b%26c", {"x": "a", "q": "b&c"}),
-    ("d://x{?a}", "d://x?a=../b", None),
-    ("d://x{?a}", "d://x?a=/etc", None), ("d://x{?a}", "d://x?a=", {"a": ""}),
-    ("f:///{+p}", "f:////etc/passwd", None),
-    ("f:///{+p}", "f:///%2Fetc", None), ("f:///{+p}", "f:///C:%5CWindows", None),
-    ("f:///{+p}", "f:///a%00.txt", None), ("w://{a}", "w://a%00", None),
-    ("w://{a}", "w://12:30", {"a": "12:30"}), ("f:///{p*}", "f:///a/b", {"p": "a/b"}),
-    ("f:///{p*}.{e}", "f:///a.b/c.d", {"p": "a.b/c", "e": "d"}),
-    ("f:///{p*}", "f:///../b", None), ("w://{a}", "w://" + "a" * 4000, None),
-    ("f:///{+p}{?v}", "f:///a/b?v=1", {"p": "a/b", "v": "1"}),
-    ("w://{a}-{+b}.{c}", "w://1-2-3/4.5.6", {"a": "1", "b": "2-3/4.5", "c": "6"}),
-    ("w://{a}-{+b}.{c}", "w://1-.6", None), ("w://{a}-{b}", "w://-2", None),
-    *[(template, f"w://{text}", None) for template in ("w://{a}", "w://{+a}", "w:{?a}")
-      for text in ("C:evil", "%43:evil", "..%20", ".. .", "...", "a::$DATA")],
-    *[("w:{?a}", f"w:?a={text}", None) for text in ("C:evil", "..%20", "a::$DATA")],
-    ("f:///{+a}", "f:///a/..%20/b", None), ("f:///{+a}", "f:///a\\.. /b", None),
-    ("d://x", "d://x\n", None), ("d://{x}", "d://%zz", {"x": "%zz"}),
-]
-
-
-class Test9UriTemplate(unittest.TestCase):
-    """A template (a part of RFC 6570) finds the variables of a URI."""
-
-    def test_a_uri_matches_with_its_variables_or_not_at_all(self):
-        for template, uri, variables in URIS:
-            with self.subTest(template=template, uri=uri):
-                self.assertEqual(UriTemplate(template).match(uri), variables)
-
-    def test_the_time_to_match_does_not_grow_with_the_number_of_variables(self):
-        """Fails if the variables do not match atomically: then each of these takes ten
-        seconds of processor time.  (`match` refuses a URI of over 4,000 characters.)"""
-        uri = "w://" + "-," * 1500 + "/"
-        for template in ("w://{y}-{m}-{d}", "w://{y}-{+m}-{d}", "w://{+y}-{m},{d}#"):
-            started = time.process_time()
-            with self.subTest(template):
-                self.assertIsNone(UriTemplate(template).match(uri))
-                self.assertLess(time.process_time() - started, PATIENCE / 5)
-
-    def test_a_template_knows_its_names_and_how_much_of_it_is_literal(self):
-        """The server prefers the template with the most literal text."""
-        general = UriTemplate("w://{city}/{when}")
-        special = UriTemplate("w://{city}/now")
-        self.assertEqual((general.names, special.names), (["city", "when"], ["city"]))
-        self.assertGreater(special.literal, general.literal)
-
-    def test_a_malformed_or_unsupported_template_is_refused(self):
-        for text in ("a{", "a}", "{}", "{a", "{a}}", "{{a}}", "{a:3}", "{!a}", "{a b}",
-                     "{1a}", "{a}/{a}", "{a,}", "{a,a}", "{ä}", "{#a}", "{.a}",
-                     "{;a}",
-                     "{a}{b}", "{a,b}", "{/a}", "{&a}", "{+a}/{+b}", "{a*}/{+b}",
-                     "{?a}{?b}", "{?a}/x", "x{?a}{&b}{&c}"):
-            with self.subTest(text), self.assertRaises(ValueError):
-                UriTemplate(text)
-
-
-class Test9Imports(unittest.TestCase):
-    def test_what_is_slow_to_import_is_imported_when_it_is_needed(self):
-        program = f"""
-import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(mcp_min.__file__))!r})
-import {mcp_min.__name__} as m
-costly = {{"typing", "inspect", "dataclasses", "decimal", "base64", "urllib.parse"}}
-print(*sorted(costly & sys.modules.keys()))
-def tool(a: str, b: int = 3, c: list[int] = [], d: dict = {{}}) -> list[str]:
-    "Args:\\n  a: b"
-s = m.Signature(tool)
-s.schema, s.bind({{"a": "x", "c": ["1"]}}), m.output_schema_of(s.returns)
-print(*sorted(costly & sys.modules.keys()))
-"""
-        run = subprocess.run([sys.executable, "-I", "-S", "-c", program], text=True,
-                             capture_output=True, timeout=20)
-        self.assertEqual((run.stdout, run.stderr), (
-            "typing\ninspect typing\n", ""))
-
-
-# ======================================================================================
-# 12  Familiar names
-# ======================================================================================
-
-class Model:
-    """It has the interface of a pydantic model, as far as mcp_min uses it."""
-
-    SCHEMA: typing.ClassVar = {
-        "title": "Pizza", "type": "object", "required": ["size"], "properties": {
-        "size": {"title": "Size", "$ref": "#/$defs/Size"},
-        "note": {"title": "Note", "anyOf": [{"type": "string"}, {"type": "null"}],
-                 "default": None}},
-        "$defs": {"Size": {"title": "Size", "type": "string", "enum": ["S", "M"]}}}
-
-    def __init__(self, **fields):
-        self.__dict__.update(fields)
-
-    @classmethod
-    def model_json_schema(cls, mode):
-        return json.loads(json.dumps(cls.SCHEMA))
-
-    @classmethod
-    def model_validate(cls, value):
-        if value.get("note") == "bad":
-            error = ValueError("1 validation error")
-            error.errors = lambda: [{"loc": ("note",), "msg": "not this"}]
-            raise error
-        return cls(**value)
-
-    def model_dump(self, mode, by_alias):
-        return dict(self.__dict__)
-
-
-class Loop(Model):
-    SCHEMA: typing.ClassVar = {"$ref": "#/$defs/Loop", "$defs": {"Loop": {
-        "type": "object", "properties": {"next": {"$ref": "#/$defs/Loop"}}}}}
-
-
-class Field:
-    """It has the interface of pydantic's Field; a default of `...` means required."""
-
-    def __init__(self, default=..., *, default_factory=None, description=None,
-                 examples=None, json_schema_extra=None, **constraints):
-        self.default, self.default_factory = default, default_factory
-        self.description, self.examples = description, examples
-        self.json_schema_extra = json_schema_extra
-        self.metadata = [types.SimpleNamespace(**{name: value})
-                         for name, value in constraints.items()]
-
-    def is_required(self):
-        return self.default is ... and not self.default_factory
-
-    def get_default(self, call_default_factory):
-        return self.default_factory() if self.default_factory else self.default
-
-
-FAMILIAR_LIFESPAN = "from mcp_min import FastMCP\n" + LIFESPAN_SERVER.replace(
-    "Server(", "FastMCP(").replace("return ", """\
-assert ctx.request_context.lifespan_context is ctx.lifespan_context
-    return """)
-
-
-class Test12FamiliarNames(unittest.TestCase):
-    """Programs for FastMCP and the SDK run when only their imports are changed."""
-
-    def test_the_names_of_fastmcp_and_the_sdk_can_be_imported(self):
-        names = """FastMCP MCPServer TextContent ImageContent AudioContent Icon Context
-            TextResourceContents BlobResourceContents ToolAnnotations Image Annotations
-            UserMessage AssistantMessage ServerSession"""
-        for name in names.split():
-            self.assertTrue(callable(getattr(mcp_min, name)), name)
-        self.assertTrue(issubclass(mcp_min.FastMCP, Server))
-        self.assertIs(Context[mcp_min.ServerSession, dict], Context)
-        self.assertTrue({"FastMCP", "TextContent"} <= set(mcp_min.__all__))
-        for refused in (lambda: mcp_min.Message("user", "x", name="y"),
-                        lambda: mcp_min.Message(),
-                        lambda: mcp_min.Message(role="user")):
-            self.assertRaises(TypeError, refused)
-        self.assertEqual(mcp_min.UserMessage("x"), mcp_min.Message("user", "x"))
-        self.assertEqual(mcp_min.AssistantMessage(content="x").role, "assistant")
-
-    def test_a_name_for_http_can_be_imported_and_says_so_when_it_is_called(self):
-        for name, text in (("StreamableHttpTransport", "HTTP"), ("sse_client", "HTTP"),
-                           ("stdio_client", "Client(["), ("create_proxy", "register"),
-                           ("CurrentContext", "ctx: Context")):
-            thing = getattr(mcp_min, name)
-            self.assertIs(thing, getattr(mcp_min, name))
-            with self.subTest(name), self.assertRaisesRegex(
-                    NotImplementedError, f"no {name}: .*{re.escape(text)}"):
-                type("Sub", (thing[str],), {})()
-        with self.assertRaises(AttributeError):
-            mcp_min.FastMPC  # noqa: B018
-
-    def test_configuration_objects_take_any_field(self):
-        settings = mcp_min.AuthSettings(issuer_url="a", required_scopes=["b"])
-        self.assertEqual((settings.issuer_url, settings.required_scopes, settings.x),
-                         ("a", ["b"], None))
-        self.assertIsInstance(settings, mcp_min.AuthSettings)
-        verifier = type("Verifier", (mcp_min.TokenVerifier,), {})()
-        with contextlib.redirect_stderr(io.StringIO()):
-            server = mcp_min.FastMCP("s", auth=settings, token_verifier=verifier)
-        self.assertIs(server.settings.token_verifier, verifier)
-        self.assertEqual(mcp_min.get_http_headers(), {})
-        self.assertIsNone(mcp_min.get_access_token())
-
-    def test_options_of_the_constructor(self):
-        with contextlib.redirect_stderr(io.StringIO()) as stderr:
-            server = mcp_min.FastMCP("s", "Read me.", log_level="DEBUG", host="0.0.0.0",
-                             version="1.0 beta", mask_error_details=True, list_page_size=7,
-                             tools=[textwrap.dedent])
-            server.custom_route("/health", methods=["GET"])(lambda request: None)
-        self.assertEqual(stderr.getvalue().splitlines(), [
-            "mcp_min: FastMCP(): no effect over stdio: log_level, host",
-            "mcp_min: custom_route(): no effect over stdio: /health"])
-        self.assertEqual(server.settings.log_level, "DEBUG")
-        server.settings.port += 1000
-        self.assertEqual(server.settings.port, 9000)
-        with Client(server) as client:
-            self.assertEqual(
-                (client.instructions, client.server_info["version"],
-                 client.server_info["name"], names(client.list_tools())),
-                ("Read me.", "1.0 beta", "s", ["dedent"]))
-        with Client(mcp_min.FastMCP(mask_error_details=False)) as client:
-            self.assertEqual(client.server_info["name"], "FastMCP")
-
-    def test_what_would_change_the_behaviour_is_refused_in_words(self):
-        for option in "middleware", "transforms", "providers":
-            mcp_min.FastMCP("s", **{option: []})
-            with self.assertRaisesRegex(NotImplementedError, f"{option}=.*register"):
-                mcp_min.FastMCP("s", **{option: [1]})
-        for name, text in (("mount", "register"), ("add_middleware", "@server"),
-                           ("_tool_manager", "list_tools"), ("_mcp_server", "add_tool"),
-                           ("run_http_async", "HTTP"), ("call_tool", "Client"),
-                           ("nonsense", "no such")):
-            with self.assertRaisesRegex(AttributeError, f"{name}: .*{text}"):
-                getattr(mcp_min.FastMCP("s"), name)
-
-    def test_a_server_takes_no_familiar_words(self):
-        """DESIGN 2: `Server` itself is strict, as Python is."""
-        server = Server("s")
-        for refused in (lambda: Server("s", host="x"), lambda: Server("s", tools=[]),
-                        lambda: server.run("stdio"), lambda: server.completion(),
-                        lambda: server.tool(len, tags={"a"}),
-                        lambda: server.tool(len, enabled=False),
-                        lambda: server.tool(len, structured_output=False),
-                        lambda: server.prompt(len, tags={"a"})):
-            self.assertRaises(TypeError, refused)
-        for name in "http_app", "settings", "run_async", "custom_route", "list_tools":
-            self.assertFalse(hasattr(server, name), name)
-        with Client(Server("s", version="1.0 beta", instructions="Read.")) as client:
-            self.assertEqual((client.server_info["version"], client.instructions),
-                             ("1.0 beta", "Read."))
-
-    @both_eras
-    def test_any_handler_finds_its_context(self, era):
-        """`def` too, and whatever it calls; each its own."""
-        server, found = mcp_min.FastMCP("s"), []
-
-        def note():
-            found.append(mcp_min.get_context())
-
-        @server.tool
-        def plain(ctx: Context):
-            note()
-            found.append(ctx)
-
-        @server.tool
-        async def later(ctx: Context):
-            await asyncio.sleep(0)
-            note()
-            found.append(ctx)
-
-        @server.tool
-        async def reading(ctx: Context):
-            found.append(ctx)
-            await ctx.read_resource("s://x")
-
-        server.resource("s://x")(lambda: note() or "")
-        server.prompt(name="p")(lambda: note() or "")
-        server.completion("p", "x")(lambda value: note())
-        server.completion()(lambda ref, argument, context: note())
-        server.method("acme/x")(note)
-        server.method("notifications/acme")(note)
-        with Client(server, mode=era) as client:
-            for tool in "plain", "later", "reading":
-                client.call_tool(tool)
-            self.assertEqual([found[n] is found[n + 1] for n in (0, 2, 4)], [True] * 3)
-            del found[:]
-            client.read_resource("s://x")
-            client.get_prompt("p")
-            client.complete("p", "x", "")
-            client.complete("p", "other", "")
-            client.request("acme/x")
-            client.notify("notifications/acme")
-            wait_until(lambda: len(found) == 6)
-        self.assertEqual(len(set(map(id, found))), 6)
-        self.assertIsInstance(raised(mcp_min.get_context), LookupError)
-
-    @both_eras
-    def test_a_completion_for_all_arguments_gets_what_a_middleware_made(self, era):
-        """Also where a host runs the handlers."""
-        host, run_handler = host_thread(self)
-        server, called = mcp_min.FastMCP("s", run_handler=run_handler), []
-        server.prompt(name="p")(lambda x: "")
-
-        @server.middleware
-        def change(ctx, method, params, call_next):
-            if method == "completion/complete":
-                params = {**params, "argument": {"name": "x", "value": "changed"},
-                          "context": {"arguments": {"y": "1"}}}
-            return call_next(ctx, method, params)
-
-        @server.completion()
-        def complete(ref, argument, context):
-            called.append(threading.current_thread())
-            return [ref.name, argument.name, argument.value, context.arguments["y"]]
-
-        play(server, """
-            > 1 completion/complete {"ref": {"type": "ref/prompt", "name": "p"},
-                "argument": {"name": "a", "value": "sent"}}
-            < 1 {"completion": {"values": ["p", "x", "changed", "1"]}}
-            """, era=era)
-        self.assertEqual(called, [host])
-
-    def test_the_library_works_without_the_section(self):
-        with open(mcp_min.__file__, encoding="utf-8") as file:
-            source = file.read()
-        start, end = (source.index(f"# -- {title}") for title in (
-            "12. Familiar names", "13. Command line"))
-        with tempfile.TemporaryDirectory() as folder:
-            shutil.copy(__file__, folder)
-            with open(f"{folder}/mcp_min.py", "w", encoding="utf-8") as file:
-                file.write(source[:start] + source[end:])
-            done = subprocess.run(
-                [sys.executable, "test_mcp_min.py", "Test10Tools", "Test10Questions"],
-                cwd=folder, capture_output=True, text=True, timeout=PATIENCE * 4)
-        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
-
-    def test_only_the_transport_stdio_is_supported(self):
-        server = mcp_min.FastMCP("s")
-        for transport in "sse", "http", "streamable-http":
-            self.assertRaisesRegex(ValueError, "stdio only", server.run, transport)
-            self.assertRaisesRegex(ValueError, "stdio only", asyncio.run,
-                                   server.run_async(transport))
-
-    def test_an_application_for_http_can_be_prepared_and_not_served(self):
-        for make in "http_app", "sse_app", "streamable_http_app":
-            app = getattr(mcp_min.FastMCP("s"), make)(path="/mcp")
-            app.add_middleware(dict, allow_origins=["*"])
-            app.router.routes.append(1)
-            with self.assertRaisesRegex(NotImplementedError, "HTTP"):
-                app({}, None, None)
-
-    def test_run_accepts_the_name_of_the_transport(self):
-        for run in 'run("stdio")', 'run(transport="stdio", show_banner=False)':
-            with process(f'mcp_min.FastMCP("s").{run}') as server:
-                play(server, "> 1 ping\n< 1 {}")
-                server.hang_up()
-                self.assertEqual(server.exit(), 0)
-
-    def test_run_async_shares_the_loop_of_the_application(self):
-        with process(FAMILIAR_LIFESPAN + textwrap.dedent("""
-            async def main():
-                application_loop = asyncio.get_running_loop()
-                @server.tool
-                async def shared() -> bool:
-                    return application_loop is asyncio.get_running_loop()
-                await server.run_stdio_async()
-                print("after", file=sys.stderr)
-            asyncio.run(main())
-            """), "-I") as server:
-            play(server, """
-                > handshake
-                > 1 tools/call {"name": "same"}
-                < 1 {"structuredContent": {"result": true}}
-                > 2 tools/call {"name": "shared"}
-                < 2 {"structuredContent": {"result": true}}
-                """)
-            server.hang_up()
-            self.assertEqual(server.exit(), 0)
-            self.assertEqual(server.stderr.split(), ["enter", "leave", "after"])
-
-    def test_run_async_ends_when_it_is_cancelled(self):
-        with process(FAMILIAR_LIFESPAN + textwrap.dedent("""
-            async def main():
-                serving = asyncio.ensure_future(server.run_async("stdio"))
-                await asyncio.sleep(0.05)
-                serving.cancel()
+            parsed = json.loads(sent.decode("utf-8"), parse_constant=int)
+        except (ValueError, RecursionError):
+            # A line that is too long or too deep is answered with an id at its start.
+            start = re.match(rb'\s*{\s*"jsonrpc"\s*:\s*"2.0"\s*,\s*"id"\s*:\s*'
+                             rb'("[^"]*"|[^,]*),', sent)
+            with contextlib.suppress(ValueError):
+                yield json.loads(start[1]) if start else None, False
+            return
+        small = len(sent) < 1 << 16 and sent.count(b"[") + sent.count(b"{") < 200
+        for item in parsed if isinstance(parsed, list) else [parsed]:
+            if not isinstance(item, dict):
+                continue
+            response = "method" not in item and ("result" in item or "error" in item)
+            yield item.get("id"), small and item is parsed and not response
+            params = item.get("params")
+            if "ancel" in str(item.get("method")) and isinstance(params, dict):
+                yield from ((cancelled, False) for cancelled in params.values())
+
+    def test_mutated_sessions(self):
+        seed = int(os.environ.get("MCP_MIN_SEED") or time.time_ns() % 10 ** 9)
+        end = time.monotonic() + float(os.environ.get("MCP_MIN_FUZZ") or 0.4)
+        rng, sessions = random.Random(seed), 0
+        with quiet():
+            while time.monotonic() < end:
+                lines = list(self.lines(random.Random(rng.randrange(10 ** 9))))
                 try:
-                    await serving
-                except asyncio.CancelledError:
-                    print("cancelled", file=sys.stderr)
-            asyncio.run(main())
-            """), "-I") as server:
-            self.assertEqual(server.exit(), 0)
-            self.assertEqual(server.stderr.split(), ["enter", "leave", "cancelled"])
-
-    def test_lists_of_the_server_are_data_plain_or_awaited(self):
-        server = mcp_min.FastMCP("s", tools=[
-            mcp_min.Tool.from_function(textwrap.dedent, name="size")])
-        server.add_prompt(mcp_min.Prompt.from_function(lambda a: a, name="p"))
-        server.add_resource(mcp_min.TextResource("s://x", text="text", tags={"a"}))
-        server.add_resource(mcp_min.FunctionResource(uri="s://{y}", fn=lambda y: y))
-
-        async def awaited():
-            return await server.list_tools()
-
-        self.assertEqual([tool.inputSchema["type"] for tool in server.list_tools()],
-                         ["object"])
-        self.assertEqual(asyncio.run(awaited()), server.list_tools())
-        self.assertTrue(asyncio.run(server.list_tools()))
-        self.assertEqual([server.list_prompts()[0].name, server.list_resources()[0].uri,
-                          server.list_resource_templates()[0].uriTemplate],
-                         ["p", "s://x", "s://{y}"])
-
-    def test_resources_can_be_objects(self):
-        server = mcp_min.FastMCP("s")
-        server.add_resource(mcp_min.FileResource("s://file", path=__file__))
-        server.add_resource(mcp_min.FileResource("s://bytes", path=__file__,
-                                                 is_binary=True))
-        server.add_resource(mcp_min.BinaryResource("s://data", data=b"x", name="d"))
-        with Client(server) as client:
-            self.assertIn("s://bytes", client.read_resource("s://file")[0].text)
-            self.assertIn(b"s://bytes", client.read_resource("s://bytes")[0].data)
-            self.assertEqual(client.read_resource("s://data")[0].data, b"x")
-
-    def test_each_item_of_a_list_is_a_block(self):
-        """As in the SDK 1.x; a Server sends one JSON text."""
-        def items() -> List[str]:
-            return ["a", "b"]
-
-        def nested():
-            return [1, ["x", {"y": 2}], mcp_min.Text("t")]
-
-        for make, expected in ((mcp_min.FastMCP, (["a", "b"], ["1", "x", '{"y": 2}', "t"])),
-                               (Server, (['["a", "b"]'], None))):
-            server = make("s")
-            server.tool(items)
-            with Client(server) as client:
-                result = client.call_tool("items")
-            self.assertEqual([block.text for block in result.content], expected[0])
-            self.assertEqual(result.data, ["a", "b"])
-            if expected[1]:
-                server.tool(nested)
-                with Client(server) as client:
-                    content = client.call_tool("nested").content
-                self.assertEqual([block.text for block in content], expected[1])
-
-    def test_a_debug_message_is_sent_before_a_level_was_set(self):
-        for make, expected in (mcp_min.FastMCP, ["debug", "info"]), (Server, ["info"]):
-            server, levels = make("s"), []
-
-            @server.tool
-            def talk(ctx: Context):
-                ctx.debug("d")
-                ctx.info("i")
-
-            with Client(server, mode=LATEST, log_handler=lambda params, levels=levels:
-                        levels.append(params["level"])) as client:
-                client.call_tool("talk")
-                wait_until(lambda: "info" in levels)  # noqa: B023
-            self.assertEqual(levels, expected)
-
-    def test_arguments_can_be_kept_from_the_schema(self):
-        server = mcp_min.FastMCP("s")
-
-        with contextlib.redirect_stderr(io.StringIO()) as stderr:
-            @server.tool(exclude_args=["user"], timeout=5)
-            def greet(name: str, user: str = "me") -> str:
-                return name + user
-
-        self.assertIn("tool(): no effect over stdio: timeout", stderr.getvalue())
-        with Client(server) as client:
-            [tool] = client.list_tools()
-            self.assertEqual([*tool["inputSchema"]["properties"]], ["name"])
-            self.assertEqual(client.call_tool("greet", {"name": "a"}).text, "ame")
-
-    def test_content_can_be_constructed_in_both_spellings(self):
-        png = base64.b64encode(b"\x89PNG").decode()
-        rows = [
-            (mcp_min.TextContent(type="text", text="x"), mcp_min.Text("x")),
-            (mcp_min.ImageContent(type="image", data=png, mimeType="image/png"),
-             mcp_min.Image(b"\x89PNG")),
-            (mcp_min.Image(data=b"x", format="jpeg"),
-             mcp_min.Image(b"x", mime_type="image/jpeg")),
-            (mcp_min.EmbeddedResource(
-                type="resource", resource=mcp_min.TextResourceContents(
-                    uri="a:b", text="x", mimeType="text/plain")),
-             mcp_min.EmbeddedResource("a:b", "x")),
-            (mcp_min.BlobResourceContents(uri="a:b", blob=png),
-             mcp_min.ResourceContents(data=b"\x89PNG", uri="a:b")),
-            (mcp_min.ToolAnnotations(title="T", readOnlyHint=True),
-             {"title": "T", "readOnlyHint": True})]
-        for familiar, equivalent in rows:
-            self.assertEqual(familiar, equivalent)
-
-    def test_content_has_the_attributes_of_both_spellings(self):
-        block = mcp_min.Image(b"x", annotations={"priority": 1})
-        self.assertEqual((block.type, block.data, block.mimeType, block.mime_type),
-                         ("image", "eA==", "image/png", "image/png"))
-        self.assertIsNone(mcp_min.Text("x").annotations)
-        self.assertRaises(AttributeError, lambda: block.text)
-        server = Server("s")
-        server.tool(lambda: [mcp_min.Text("a"), block], name="t")
-        with Client(server) as client:
-            content = client.call_tool("t").content
-            self.assertEqual((content[0].text, content[1].data), ("a", "eA=="))
-
-    def test_invalid_content_is_refused(self):
-        self.assertRaises(TypeError, mcp_min.Text, "x", colour="red")
-        self.assertRaises(ValueError, mcp_min.Text, "x", type="image")
-        self.assertRaisesRegex(ValueError, "path=", mcp_min.Image, "chart.png")
-
-    def test_models_are_arguments_results_and_forms(self):
-        server = mcp_min.FastMCP("s")
-
-        @server.tool
-        async def order(pizza: Model, many: List[Model], ctx: Context) -> Model:
-            wish = await ctx.elicit("?", response_type=Model)
-            assert isinstance(many[0], Model) and isinstance(pizza, Model)
-            return Model(size=pizza.size, note=wish.data.note)
-
-        inline = {"type": "object", "required": ["size"], "properties": {
-            "size": {"type": "string", "enum": ["S", "M"]},
-            "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}}}
-
-        def answer(message, schema, params):
-            self.assertEqual(schema["properties"]["note"], {"type": "string"})
-            return {"size": "M", "note": "hot"}
-
-        with Client(server, elicitation_handler=answer) as client:
-            [tool] = client.list_tools()
-            self.assertEqual(tool["inputSchema"]["properties"]["pizza"], inline)
-            self.assertEqual(tool["outputSchema"], inline)
-            arguments = {"pizza": {"size": "S"}, "many": [{"size": "M"}]}
-            self.assertEqual(client.call_tool("order", arguments).data,
-                             {"size": "S", "note": "hot"})
-            for pizza, text in (({"size": "XL"}, "pizza.size: expected one of"),
-                                ({"size": "S", "note": "bad"}, "note: not this")):
-                result = client.call_tool("order", {**arguments, "pizza": pizza},
-                                          raise_on_error=False)
-                self.assertIn(text, result.text)
-
-    def test_a_model_of_one_text_is_constructed(self):
-        """Fails if its schema, a plain string, is taken for one without constructor."""
-        class Tag(Model):
-            SCHEMA: typing.ClassVar = {"type": "string"}
-
-            @classmethod
-            def model_validate(cls, value):
-                return cls(root=value)
-
-        def tool(tag: Tag):
-            return tag.root
-
-        server = Server("s")
-        tool.__annotations__["tag"] = Tag
-        server.tool(tool)
-        with Client(server) as client:
-            self.assertEqual(client.call_tool("tool", {"tag": "x"}).text, "x")
-
-    def test_the_properties_of_a_model_may_have_names_of_keywords(self):
-        names = ("default", "enum", "const", "title", "discriminator", "examples")
-        schema = {"type": "object", "properties": {
-            name: {"$ref": "#/$defs/Size"} for name in names}}
-        inline = mcp_min.inline_definitions(schema, {"Size": {"type": "string"}}, ())
-        self.assertEqual(inline["properties"],
-                         {name: {"type": "string"} for name in names})
-
-    def test_the_definitions_of_a_recursive_model_are_at_the_root(self):
-        """As the official SDK lists them."""
-        server = Server("s")
-
-        @server.tool
-        def grow(loops: List[Loop]) -> Loop:
-            return loops[0]
-
-        @server.tool
-        def many() -> List[Loop]:
-            return []
-
-        definitions = Loop.SCHEMA["$defs"]
-        with Client(server) as client:
-            one, two = client.list_tools()
-            self.assertEqual(one["inputSchema"], {
-                "type": "object", "properties": {
-                    "loops": {"type": "array", "items": definitions["Loop"]}},
-                "required": ["loops"], "$defs": definitions, **CLOSED})
-            self.assertEqual(one["outputSchema"],
-                             {**definitions["Loop"], "$defs": definitions})
-            self.assertEqual(two["outputSchema"]["$defs"], definitions)
-            result = client.call_tool("grow", {"loops": [{"next": {"next": {}}}]})
-            self.assertEqual(result.data, {"next": {"next": {}}})
-            result = client.call_tool("grow", {"loops": [{"next": {"next": 1}}]},
-                                      raise_on_error=False)
-            self.assertIn("loops[0].next.next: expected object", result.text)
-
-    def test_fields_describe_and_constrain(self):
-        server = Server("s")
-
-        @server.tool
-        def find(
-                text: Annotated[str, Field(
-                    description="What", min_length=2, pattern="^a")],
-                tags: Annotated[list, Field(max_length=1, examples=[["x"]])],
-                limit: int = Field(default=10, ge=1, le=50, description="How many"),
-                among: List[int] = Field(default_factory=lambda: [1]),  # noqa: B008
-                factor: float = Field(gt=0, json_schema_extra={"x": 1})) -> str:
-            return f"{text} {limit} {among} {factor}"
-
-        with Client(server) as client:
-            schema = client.list_tools()[0]["inputSchema"]
-            self.assertEqual(schema["required"], ["text", "tags", "factor"])
-            self.assertEqual(schema["properties"], {
-                "text": {"type": "string", "description": "What", "minLength": 2,
-                         "pattern": "^a"},
-                "tags": {"type": "array", "items": {}, "maxItems": 1, "examples": [["x"]]},
-                "limit": {"type": "integer", "minimum": 1, "maximum": 50,
-                          "description": "How many", "default": 10},
-                "among": {"type": "array", "items": {"type": "integer"}},
-                "factor": {"type": "number", "exclusiveMinimum": 0, "x": 1}})
-            arguments = {"text": "ab", "tags": [], "factor": 2}
-            self.assertEqual(client.call_tool("find", arguments).text, "ab 10 [1] 2.0")
-            result = client.call_tool("find", {**arguments, "limit": 99},
-                                      raise_on_error=False)
-            self.assertEqual(result.text, "limit: expected at most 50, got 99")
-
-    def test_a_validator_of_pydantic_in_annotated_is_refused(self):
-        class AfterValidator:
-            pass
-
-        with self.assertRaisesRegex(TypeError, "check the value in the function"):
-            Server("s").tool(function(Annotated[int, AfterValidator()]))
-
-    def test_options_of_the_decorators(self):
-        server = mcp_min.FastMCP("s")
-        server.tool(lambda: None, name="off", enabled=False)
-
-        @server.tool(tags={"b", "a"}, structured_output=False, icons=[mcp_min.Icon(
-            src="data:,x")], annotations=mcp_min.ToolAnnotations(readOnlyHint=True))
-        def on() -> Dict[str, int]:
-            return {"x": 1}
-
-        @server.resource("s://{path*}")
-        async def path(path: str) -> str:
-            return path
-
-        @server.prompt
-        async def ask(what: str) -> list:
-            return [mcp_min.UserMessage(what), mcp_min.AssistantMessage("ok")]
-
-        server.add_resource("s://fixed", lambda: "r", name="fixed")
-        with Client(server) as client:
-            self.assertEqual(client.list_tools(), [{
-                "name": "on", "annotations": {"readOnlyHint": True},
-                "icons": [{"src": "data:,x"}],
-                "_meta": {"fastmcp": {"tags": ["a", "b"]}},
-                "inputSchema": {"type": "object", "properties": {}, **CLOSED}}])
-            result = client.call_tool("on")
-            self.assertEqual((result.text, result.structured_content),
-                             ('{"x": 1}', None))
-            self.assertEqual(client.read_resource("s://a/b")[0].text, "a/b")
-            self.assertEqual(client.read_resource("s://fixed")[0].text, "r")
-            self.assertEqual([m["role"] for m in client.get_prompt(
-                "ask", {"what": "x"})["messages"]], ["user", "assistant"])
-
-    def test_the_context_has_the_attributes_of_fastmcp_and_the_sdk(self):
-        server, logs, steps = mcp_min.FastMCP("s"), [], []
-
-        @server.tool
-        async def low(ctx: Context[dict, dict]) -> list:
-            session = ctx.request_context.session
-            await ctx.session.send_log_message(level="info", data="hi", logger="l")
-            await ctx.session.send_progress_notification(
-                progress_token=ctx.request_context.meta.progressToken, progress=1.0)
-            await session.send_resource_updated("s://x")
-            await session.send_tool_list_changed()
-            sampled = await session.create_message(
-                messages=[mcp_min.SamplingMessage(
-                    role="user", content=mcp_min.TextContent(type="text", text="?"))],
-                max_tokens=5)
-            answer = await session.elicit(message="?", schema=bool)
-            assert mcp_min.get_context() is ctx
-            await ctx.set_state("k", await ctx.get_state("k") or 7)
-            assert await mcp_min.get_context().get_state("k") == 7
-            roots = (await session.list_roots()).roots
-            assert roots[0].uri.endswith("/a") and ctx.session_id and (
-                session.client_params.clientInfo.name == "mcp_min")
-            return [sampled.content.text,
-                    isinstance(answer, mcp_min.AcceptedElicitation),
-                    isinstance(answer, mcp_min.DeclinedElicitation),
-                    ctx.fastmcp is server, ctx.client_id,
-                    ctx.request_id == ctx.request_context.request_id]
-
-        with Client(server, mode=LATEST, roots=["/a"],
-                    log_handler=lambda params: logs.append(params["data"]),
-                    progress_handler=lambda *step: steps.append(step[0]),
-                    sampling_handler=lambda messages, params: "an answer",
-                    elicitation_handler=lambda *_: {"value": True}) as client:
-            self.assertEqual(client.call_tool("low").data,
-                             ["an answer", True, False, True, None, True])
-            wait_until(lambda: logs)
-        self.assertEqual((logs, steps), (["hi"], [1]))
-
-    def test_messages_take_the_arguments_of_either_library(self):
-        server, logs = mcp_min.FastMCP("s"), []
-
-        @server.tool
-        async def talk(ctx: Context) -> None:
-            await asyncio.create_task(ctx.info(message="a"))
-            loop = asyncio.get_running_loop()
-            sent = asyncio.run_coroutine_threadsafe(ctx.report_progress(1), loop)
-            await asyncio.wrap_future(sent)
-            await ctx.warning("b", logger_name="l", extra={"x": 1})
-            await ctx.log("error", "c")
-            await ctx.log("d", level="debug")
-            await ctx.log("info", message="e")
-            await ctx.log(message="f", level="info")
-
-        with Client(server, mode=LATEST, log_handler=lambda params: logs.append(
-                (params["level"], params["data"]))) as client:
-            client.call_tool("talk")
-            wait_until(lambda: len(logs) == 6)
-        self.assertEqual(logs, [("info", "a"), ("warning", "b"), ("error", "c"),
-                                ("debug", "d"), ("info", "e"), ("info", "f")])
-
-    def test_one_function_can_complete_every_argument(self):
-        server = mcp_min.FastMCP("s")
-        server.prompt(lambda code, other: "", name="review")
-
-        @server.completion()
-        async def values(ref, argument, context):
-            if isinstance(ref, mcp_min.PromptReference) and argument.name == "code":
-                return mcp_min.Completion(values=[argument.value + ref.name])
-
-        with Client(server) as client:
-            def complete(argument):
-                return client.complete("review", argument, "p")["values"]
-
-            self.assertEqual(complete("code"), ["preview"])
-            self.assertEqual(complete("other"), [])
-
-    def test_text_between_the_arguments_of_a_docstring_is_kept(self):
-        def view(name: str, depth: int):
-            """Show a view.
-
-            Args:
-                name: Which one.
-                The following views are available:
-                - "Front"
-                - "Back"
-                depth: How deep.
-
-            Returns:
-                A picture.
-            """
-
-        signature = Signature(view)
-        self.assertEqual(signature.schema["properties"]["depth"]["description"],
-                         "How deep.")
-        for text in "Show a view.", '- "Front"', '- "Back"', "A picture.":
-            self.assertIn(text, signature.description)
-        self.assertNotIn("How deep", signature.description)
-
-    def test_get_context_returns_the_context_of_the_running_handler(self):
-        server = mcp_min.FastMCP("s")
-
-        @server.resource("s://x")
-        def version() -> str:
-            return server.get_context().protocol_version
-
-        with Client(server, mode=LATEST) as client:
-            self.assertEqual(client.read_resource("s://x")[0].text, LATEST)
-        self.assertRaises(LookupError, mcp_min.get_context)
-
-    def test_a_tool_may_require_a_visit_to_a_url_by_an_error(self):
-        server = Server("s")
-
-        @server.tool
-        def visit():
-            raise mcp_min.UrlElicitationRequiredError([mcp_min.ElicitRequestURLParams(
-                mode="url", message="m", url="https://a/b", elicitationId="1")])
-
-        play(server, """
-            > 1 tools/call {"name": "visit"}
-            < 1 -32042 {"elicitations": [{"url": "https://a/b"}]}
-            """, era="legacy")
-
-    def test_a_message_accepts_the_arguments_in_any_spelling(self):
-        message = mcp_min.Message("user", "hi")
-        for same in (mcp_min.Message("hi"), mcp_min.Message("hi", "user"),
-                     mcp_min.Message(content="hi"),
-                     mcp_min.Message(role="user", content="hi")):
-            self.assertEqual(same, message)
-        for other in (mcp_min.Message("hi", "assistant"),
-                      mcp_min.Message("hi", role="assistant")):
-            self.assertEqual(other, {**message, "role": "assistant"})
-
-    def test_fields_and_results_have_both_spellings(self):
-        params = mcp_min.ElicitRequestURLParams(elicitation_id="1", url="a:b")
-        self.assertEqual((params, params.elicitation_id, params.elicitationId),
-                         ({"elicitationId": "1", "url": "a:b"}, "1", "1"))
-        result = mcp_min.CallToolResult(content=[], structuredContent={"a": 1},
-                                        _meta={"b": 2}, isError=False)
-        self.assertEqual(result, mcp_min.ToolResult([], {"a": 1}, meta={"b": 2}))
-        self.assertEqual(mcp_min.Text("x").model_dump(exclude_none=True),
-                         {"type": "text", "text": "x"})
-        image = mcp_min.Image(b"x")
-        self.assertIs(image.to_image_content(), image)
-
-    def test_an_error_accepts_the_error_data_of_the_sdk(self):
-        error = mcp_min.MCPError(mcp_min.ErrorData(code=-32602, message="no"))
-        self.assertEqual((error.code, error.message, error.data), (-32602, "no", None))
-        self.assertEqual((error.error.code, error.error.message), (-32602, "no"))
-
-
-# The import lines by which each library runs the same program
-IMPORTS = {
-    "mcp": "from mcp.server.fastmcp import Context, FastMCP\n"
-           "from mcp.types import ImageContent, TextContent, ToolAnnotations\n"
-           "from mcp.server.fastmcp.prompts.base import (\n"
-           "    AssistantMessage, UserMessage)\n",
-    "fastmcp": "from fastmcp import Context, FastMCP\n"
-               "from mcp.types import ImageContent, TextContent, ToolAnnotations\n"
-               "from fastmcp.prompts import Message\n"
-               "UserMessage = Message\n"
-               "def AssistantMessage(text): return Message(text, role='assistant')\n",
-    "mcp_min": "from mcp_min import (Context, FastMCP, ImageContent, TextContent,\n"
-               "    ToolAnnotations, AssistantMessage, UserMessage)\n",
-}
-SHARED_PROGRAM = """
-import asyncio
-from contextlib import asynccontextmanager
-from typing import Annotated, Literal, Optional
-from pydantic import BaseModel, Field
-
-class Address(BaseModel):
-    street: str
-    code: str = Field(description="Postal code", pattern="^[0-9]+$")
-
-class Person(BaseModel):
-    name: str = Field(description="Full name", min_length=2)
-    age: Optional[int] = None
-    home: Address
-
-class Report(BaseModel):
-    text: str
-    score: float = 0.5
-
-@asynccontextmanager
-async def lifespan(server):
-    yield {"loop": asyncio.get_running_loop()}
-
-mcp = FastMCP("shared", instructions="Be kind.", lifespan=lifespan)
-
-@mcp.tool(annotations=ToolAnnotations(title="Greet", readOnlyHint=True))
-async def greet(person: Person, ctx: Context, loud: bool = False) -> str:
-    "Greet somebody."
-    await ctx.info("greeting")
-    await ctx.report_progress(1, 2)
-    life = ctx.request_context.lifespan_context
-    return f"{person.name} of {person.home.code} {loud} {bool(life['loop'])}"
-
-@mcp.tool()
-def find(text: Annotated[str, Field(description="What", max_length=5)],
-         limit: int = Field(default=10, ge=1, le=50, description="How many"),
-         shelf: Literal["a", "b"] = "a") -> Report:
-    return Report(text=f"{text} {limit} {shelf}")
-
-@mcp.tool()
-async def show() -> list[TextContent | ImageContent]:
-    return [TextContent(type="text", text="hi"),
-            ImageContent(type="image", data="eA==", mimeType="image/png")]
-
-@mcp.tool()
-def fail():
-    raise ValueError("broken")
-
-@mcp.resource("note://{name}")
-async def note(name: str) -> str:
-    return f"a note on {name}"
-
-@mcp.prompt()
-def review(code: str) -> list:
-    return [UserMessage("look at " + code), AssistantMessage("I do")]
-
-if __name__ == "__main__":
-    mcp.run(transport="stdio")
-"""
-
-
-@unittest.skipIf(sys.version_info < (3, 10), "the libraries are for Python 3.10")
-class TestImportLine(unittest.TestCase):
-    """One program behaves the same with each library; only its import lines differ."""
-
-    def behaviour(self, library):
-        """All that a client receives from the program."""
-        program = IMPORTS[library] + SHARED_PROGRAM
-        env = {"PYTHONPATH": HERE} if library == "mcp_min" else {}
-        received, steps, logs = {}, [], []
-        with Client([sys.executable, "-c", program], env=env, stderr=None, mode=LATEST,
-                    progress_handler=lambda *step: steps.append(step[:2]),
-                    log_handler=lambda params: logs.append(params["level"])) as client:
-            received["server"] = client.instructions, client.server_info["name"]
-            received["tools"] = self.tools(client)
-            received["calls"] = self.calls(client)
-            received["resource"] = client.read_resource("note://x")[0].text
-            prompt = client.get_prompt("review", {"code": "x"})
-            received["prompt"] = [(message["role"], message["content"]["text"])
-                                  for message in prompt["messages"]]
-            received["templates"] = names(client.list_resource_templates(),
-                                          "uriTemplate")
-            received["prompts"] = [(prompt["name"], names(prompt["arguments"]))
-                                   for prompt in client.list_prompts()]
-            wait_until(lambda: logs and steps)
-        return {**received, "logs": logs, "steps": steps}
-
-    def tools(self, client):
-        # mcp_min has no schema for a result of text or of blocks, on purpose: only that
-        # of `find` is compared.
-        return {tool["name"]: (
-            tool.get("description") or "", tool.get("annotations"),
-            self.simplified(tool["inputSchema"]),
-            tool["name"] == "find" and [*tool["outputSchema"]["properties"]])
-            for tool in client.list_tools()}
-
-    def calls(self, client):
-        """Content of each call that succeeds, and whether each other call fails."""
-        results = {}
-        person = {"name": "Ann", "home": {"street": "x", "code": "12"}}
-        for name, arguments in (
-                ("greet", {"person": person, "loud": True}), ("show", {}),
-                ("find", {"text": "ab"}), ("find", {"text": "ab", "limit": 5})):
-            result = client.call_tool(name, arguments)
-            # Libraries write structured content as different text.
-            keys = ("type",) if name == "find" else ("type", "text", "data")
-            results[name, str(arguments)] = (
-                result.is_error,
-                [{key: block[key] for key in keys if key in block}
-                 for block in result.content],
-                result.structured_content if name == "find" else None)
-        for name, arguments in (
-                ("fail", {}), ("find", {}), ("find", {"text": "too long"}),
-                ("find", {"text": "a", "limit": 99}),
-                ("greet", {"person": {**person, "name": "A"}})):
-            results[name, str(arguments)] = client.call_tool(
-                name, arguments, raise_on_error=False).is_error
-        return results
-
-    def simplified(self, schema, definitions=None):
-        """A schema with its definitions in place, without the keywords that differ."""
-        if isinstance(schema, list):
-            return [self.simplified(part, definitions) for part in schema]
-        if not isinstance(schema, dict):
-            return schema
-        definitions = schema.get("$defs", definitions)
-        if "$ref" in schema:
-            name = schema["$ref"].rpartition("/")[2]
-            return self.simplified(definitions[name], definitions)
-        return {key: self.simplified(value, definitions)
-                for key, value in schema.items()
-                if key not in ("$defs", "additionalProperties", "title")}
-
-    def compare(self, library):
-        try:
-            __import__({"mcp": "mcp.server.fastmcp"}.get(library, library))
-        except ImportError:
-            missing(self, f"the package {library}", always=True)
-        self.maxDiff = None
-        self.assertEqual(self.behaviour("mcp_min"), self.behaviour(library))
-
-    def test_as_with_the_sdk_1(self):
-        self.compare("mcp")
-
-    def test_as_with_fastmcp(self):
-        self.compare("fastmcp")
-
-
-# ======================================================================================
-# 13  Command line
-# ======================================================================================
-
-FILE = os.path.join(HERE, "mcp_min.py")
-# The same program, but started so that Python keeps the compiled file.
-PROGRAM = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r); "
-           "import mcp_min; sys.exit(mcp_min.main())" % HERE]
-
-
-def cli(*args, **options):
-    """Run the command line to its end: stdout, stderr as text, and the exit status."""
-    options = {"stdin": subprocess.DEVNULL, "timeout": PATIENCE, **options}
-    done = subprocess.run([*PROGRAM, *args], capture_output=True, check=False,
-                          **options)
-    out, err = (output.decode().replace("\r\n", "\n")
-                for output in (done.stdout, done.stderr))
-    return out, err, done.returncode
-
-
-def clis(*commands, **options):
-    """The same for several command lines, at the same time."""
-    return together(*[functools.partial(cli, *args, **options) for args in commands])
-
-
-def cli_in_process(*args):
-    """The same in this process, for a command line that starts no server."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            status = mcp_min.main(list(args))
-        except SystemExit as end:
-            status = end.code
-    return out.getvalue(), err.getvalue(), status
-
-
-class Terminal:
-    """The command line at a terminal, to `type` at and to `expect` text from."""
-
-    def __init__(self, *args, stdout=subprocess.PIPE):
-        self._master, slave = os.openpty()
-        self.child = subprocess.Popen(
-            [*PROGRAM, *args], stdin=slave, stderr=slave, stdout=stdout or slave)
-        os.close(slave)
-        self._unread = ""
-
-    def expect(self, text):
-        """Wait for this text, which must come after the text expected before."""
-        end = time.monotonic() + PATIENCE
-        while text not in self._unread:
-            left = max(0, end - time.monotonic())
-            assert select.select([self._master], [], [], left)[0], self._unread
-            self._unread += os.read(self._master, 65536).decode()
-        before, _, self._unread = self._unread.partition(text)
-        return before
-
-    def type(self, text):
-        os.write(self._master, text.encode())
-
-    def result(self):
-        return self.child.stdout.read()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.child.kill()
-        self.child.wait()
-        if self.child.stdout:
-            self.child.stdout.close()
-        os.close(self._master)
-
-
-TERMINAL = unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
-
-SAID = {  # a part of a sentence of the demo: what must be true of the line below it
-    "The tool is done": lambda m: (
-        m["result"]["content"] and not m["result"]["isError"]
-        and m["result"].get("resultType", "complete") == "complete"),
-    "it has a question": lambda m: (
-        m["result"]["resultType"] == "input_required" and m["result"]["inputRequests"]),
-    "The same call again": lambda m: (
-        m["method"] == "tools/call" and m["params"]["inputResponses"]
-        and m["params"]["requestState"]),
-    "says hello": lambda m: (
-        m["method"] == "initialize" and m["params"]["protocolVersion"]
-        and m["params"]["clientInfo"]),
-    "agrees to the revision": lambda m: (
-        m["result"]["protocolVersion"] == LATEST and m["result"]["capabilities"]),
-    "The client is ready": lambda m: (
-        m["method"] == "notifications/initialized" and "id" not in m),
-    "asks what the server is": lambda m: (
-        m["method"] == "server/discover" and len(m["params"]["_meta"]) == 3),
-    "says who it is": lambda m: (
-        m["result"]["capabilities"] and m["result"]["supportedVersions"]
-        and m["result"]["_meta"]),
-    "to run a tool": lambda m: (
-        m["method"] == "tools/call" and "inputResponses" not in m["params"]),
-    "reports how far": lambda m: m["method"] == "notifications/progress",
-    "so the server asks": lambda m: m["method"] == "elicitation/create",
-    "the user has answered": lambda m: m["result"]["action"] == "accept",
-}
-FROM_SERVER = {"The tool is done", "it has a question", "agrees to the revision",
-               "says who it is", "reports how far", "so the server asks"}
-
-
-class Test13CommandLine(unittest.TestCase):
-    """Results go to stdout, other text to stderr.  The
-    exit status is 0 for success, 1 for a failure, 2 for wrong usage."""
-
-    SERVER = (*PROGRAM, "serve")
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = os.path.realpath(folder.name)
-
-    def file(self, name, text):
-        path = os.path.join(self.folder, name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(textwrap.dedent(text))
-        return path
-
-    # -- demo
-
-    def test_each_line_of_the_demo_is_what_the_sentence_above_it_says(self):
-        out, err, status = cli("demo")
-        self.assertEqual((err, status), ("", 0))
-        self.assertLessEqual(max(map(len, out.splitlines())), 80)
-        lines = out.splitlines()
-        explained = set()
-        for number, line in enumerate(lines):
-            if line.startswith(("  -->", "  <--")):
-                below = itertools.takewhile(lambda x: x[:6] == " " * 6, lines[number + 1:])
-                message = checked("".join(x[6:] for x in below).encode() + b"\n")
-                [said] = [key for key in SAID if key in line]
-                with self.subTest(line):
-                    self.assertTrue(SAID[said](message), message)
-                    self.assertEqual("<--" in line[:5], said in FROM_SERVER)
-                explained.add(said)
-        self.assertEqual(explained, set(SAID))
-
-    def test_the_demo_takes_a_screen_for_each_era(self):
-        _, *eras = cli("demo")[0].split("\nRevision ")
-        self.assertEqual([era[:10] for era in eras], [LATEST, MODERN])
-        for era in eras:
-            self.assertLess(era.count("\n"), 60)
-
-    # -- list, call, read, prompt
-
-    def test_list_prints_what_a_server_offers_as_text_or_as_json(self):
-        (out, err, status), as_json = clis(
-            ["list", *self.SERVER],
-            ["list", "--mode", "2025-06-18", "--json", "--", *self.SERVER])
-        self.assertEqual((err, status), ("", 0))
-        for line in ("demo %s, revision 2026-07-28" % mcp_min.__version__, "tools (1)",
-                     "  order", "    Order a dish; asks what should be on it.",
-                     "      dish: string",
-                     "  demo://hello/{name}", "  review", "      language: string"):
-            self.assertIn(line, out.splitlines())
-        self.assertNotIn("(0)", out)  # it has no resources, only a template
-        about = json.loads(as_json[0])
-        self.assertEqual(about["protocolVersion"], "2025-06-18")
-        self.assertEqual([tool["name"] for tool in about["tools"]], ["order"])
-
-    def test_list_shows_what_a_call_needs_and_marks_what_is_optional(self):
-        server = self.file("rich.py", """
-            from dataclasses import dataclass
-            from typing import Annotated, Dict, List
-            @dataclass
-            class Item:
-                name: str
-                price: float = 1.0
-            def add(item: Item, tags: List[str],
-                    n: Annotated[int, {"minimum": 1}], m: int = 3) -> str:
-                return ""
-            """)
-        out, _, _ = cli("list", "--", *PROGRAM, "run", server)
-        for line in (('item: object {"properties": {"name": {"type": "string"}, '
-                      '"price": {"type": "number", "default": 1.0}}, '
-                      '"required": ["name"], "additionalProperties": false}'),
-                     'tags: array {"items": {"type": "string"}}',
-                     'n: integer {"minimum": 1}', "m?: integer = 3"):
-            self.assertIn("      " + line, out.splitlines())
-
-    def test_a_malformed_entry_or_a_failing_list_does_not_hide_the_others(self):
-        tools = ("result(tools=[5, {'name': 't', 'description': None, 'inputSchema': "
-                 "{'type': 'object', 'properties': {'x': True, 'y': 7}}}, {'name': 'u', "
-                 "'inputSchema': [], 'description': {}}, {'title': 'no name'}])")
-        server = fake(discover="OFFERED.update(prompts={}); error(-32601)", list=(
-            f"{tools} if message['method'] != 'prompts/list' else error(-32603)"),
-            call="text(str(params['arguments']))")
-        (out, err, status), called = clis(["list", "--", *server],
-                                          ["call", "t", "x=1", "--", *server])
-        self.assertEqual(status, 0)
-        self.assertIn("note: tools/list: Malformed response", err)
-        for line in ("tools (4)", "  malformed: 5", "  t", "      x?: any", "  u",
-                     '  malformed: {"title": "no name"}'):
-            self.assertIn(line, out.splitlines())
-        self.assertIn("note: prompts/list: refused (-32603)", err)
-        self.assertEqual((called[0], called[2]), ("{'x': '1'}\n", 0))
-
-    def test_a_cursor_that_comes_again_ends_a_list(self):
-        out, err, status = cli("list", "--json", "--", *fake(
-            list="result(tools=[{'name': 'x'}], nextCursor='again')"))
-        self.assertEqual((len(json.loads(out)["tools"]), status), (1, 0))
-        self.assertIn("pages of tools/list do not end", err)
-
-    def test_call_converts_arguments_and_labels_logs_and_stderr(self):
-        path = self.file("typed.py", """
-            import sys
-            from mcp_min import Context
-
-            def types(text: str, whole: int, real: float, yes: bool, many: list[int],
-                      ctx: Context, free: object = None) -> str:
-                ctx.info("a remark")
-                ctx.report_progress(1, 2, "half")
-                sys.stderr.write("a murmur\\n")
-                return repr((text, whole, real, yes, many))
-            """)
-        out, err, status = cli("call", "types", "text=5", "whole=5", "real=5",
-                               "yes=true", "many=[1, 2]", "--", *PROGRAM, "run", path)
-        self.assertEqual((out, status), ("('5', 5, 5.0, True, [1, 2])\n", 0))
-        self.assertEqual(sorted(err.splitlines()), [
-            "log info: a remark", "progress: 1/2 half", "stderr: a murmur"])
-
-    def test_a_pattern_of_a_server_is_not_run(self):
-        """It takes years: Python's `re` tries every way to split the text."""
-        field = {"type": "string", "pattern": "^(a+)+$"}
-        out, _, status = cli("call", "f", "x=" + "a" * 60 + "!", "--", *fake(
-            list=f"result(tools=[{{'name': 'f', 'inputSchema': {{'properties': "
-                 f"{{'x': {field}}}}}}}])"))
-        self.assertEqual((out, status), ("ok\n", 0))
-
-    def test_results_errors_and_nothing_at_all_are_shown_as_what_they_are(self):
-        path = self.file("colours.py", """
-            def colours() -> str:
-                return "\\33[31mred\\7\\u202e"
-
-            def fails():
-                raise ValueError("no \\33[5mluck\\nmcp_min: forged")
-
-            def nothing() -> None:
-                pass
-            """)
-        server = ("--", *PROGRAM, "run", path)
-        colours, (out, err, status), nothing = clis(
-            *[["call", name, *server] for name in ("colours", "fails", "nothing")])
-        self.assertEqual(colours[0], "\\x1b[31mred\\x07\\u202e\n")
-        self.assertEqual((out, status), ("", 1))
-        self.assertIn("the tool failed: ValueError: no \\x1b[5mluck\n", err)
-        self.assertNotRegex(err, "\33|(?m:^mcp_min: forged)")
-        self.assertEqual(nothing, ("", "(no content)\n", 0))
-
-    def test_read_and_prompt_print_what_a_server_returns(self):
-        self.assertEqual(clis(
-            ["read", "demo://hello/Ada", "--", *self.SERVER],
-            ["prompt", "review", "language=C", "--", *self.SERVER],
-            ["read", "--json", "demo://bye", "--", *self.SERVER],
-        ), [("Hello, Ada!\n", "", 0),
-            ("user: Review this C code.\n", "", 0),
-            ("", "mcp_min: McpError: Resource not found: demo://bye (-32602)\n", 1)])
-
-    def test_text_of_a_server_neither_controls_the_terminal_nor_forges_a_line(self):
-        evil = "info\x1b]0;owned\x07\x9b2J\u202e\nmcp_min: forged"
-        log = ("send(method='notifications/message', params={'level': '%s', 'logger': "
-               "'%s', 'data': '%s'}); " % ((evil.replace("\n", "\\n"),) * 3))
-        output = {"type": "object", "properties": {evil: {"type": "string"}}}
-        tool = {"name": "f", "inputSchema": output, "outputSchema": output,
-                "description": evil}
-        for command in ("list",), ("call", "f"):
-            out, err, _ = cli(*command, "--", *fake(
-                list=f"{log}result(tools=[{tool}])",
-                call=f"{log}result(content=[], structuredContent={{{evil!r}: 5}})"))
-            with self.subTest(command):
-                self.assertNotRegex(out + err, "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
-                self.assertNotRegex(out + err, "(?m)^mcp_min: forged")
-                self.assertIn("owned", out + err)
-
-    @TERMINAL
-    def test_at_a_terminal_each_line_of_a_result_is_indented(self):
-        server = fake(list="result(tools=[{'name': 'f'}])",
-                      call="text('fine\\nmcp_min: forged')")
-        with Terminal("call", "f", "--", *server, stdout=None) as screen:
-            screen.expect("  fine\r\n  mcp_min: forged")
-        self.assertEqual(cli("call", "f", "--", *server)[0], "fine\nmcp_min: forged\n")
-
-    def test_a_server_gets_the_named_variables_or_all_on_request(self):
-        path = self.file("env.py", """
-            import json, os
-
-            def variables() -> str:
-                return json.dumps([os.environ.get(k) for k in ("A", "B", "SECRET")])
-            """)
-        env = {**os.environ, "B": "b", "SECRET": "s"}
-        server = ("--", *PROGRAM, "run", path)
-        named, inherited = clis(
-            ["call", "variables", "--env", "A=1=2", "--env", "B", *server],
-            ["call", "variables", "--inherit-env", *server], env=env)
-        self.assertEqual(named[0], '["1=2", "b", null]\n')
-        self.assertEqual(inherited[0], '[null, "b", "s"]\n')
-
-    @TERMINAL
-    def test_ctrl_c_cancels_the_call_and_notifies_the_server(self):
-        log = os.path.join(self.folder, "log")
-        server = self.file("slow.py", """
-            from mcp_min import Context
-            def count(to: int, ctx: Context):
-                for _ in ctx.track(range(to)):
-                    ctx.wait(0.1)
-            """)
-        with Terminal("call", "count", "to=1000", "--", *PROGRAM, "trace", "--to", log,
-                      "--", *PROGRAM, "run", server) as screen:
-            screen.expect("progress: 1/1000")
-            screen.child.send_signal(signal.SIGINT)
-            self.assertEqual(screen.child.wait(PATIENCE), 130)
-        with open(log, encoding="utf-8") as file:
-            self.assertIn("notifications/cancelled", file.read())
-
-    # -- what is wrong with a server
-
-    def test_garbage_on_stdout_is_reported_when_it_comes(self):
-        """Not when the timeout is over, which is a minute."""
-        with subprocess.Popen(
-                [*PROGRAM, "list", "--", sys.executable, "-S", "-c",
-                 "import time; print('Loading', flush=True); time.sleep(60)"],
-                stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as child:
-            self.addCleanup(child.kill)
-            line = child.stderr.readline().decode()
-            self.assertIsNone(child.poll())
-            child.send_signal(signal.SIGTERM)
-        self.assertRegex(line, "other than JSON-RPC to stdout: 'Loading'.*"
-                               "mcp_min.py run FILE.py")
-
-    def test_a_server_that_is_silent_or_that_ends_is_told_with_the_cause(self):
-        python = "--", sys.executable, "-S"
-        relative = self.file("relative.py", "from . import mcp_min")
-        vendored = self.file("vendored.py", "import mcp_min")
-
-        def query(text, *args):
-            out, err, status = cli("list", *args)
-            self.assertEqual((out, status), ("", 1))
-            self.assertRegex(err, text)
-            self.assertNotIn("Traceback (most recent call last)", err.replace(
-                "stderr: Traceback", ""))
-
-        run_together(self, query, [
-            (r"is running, but has not answered within 0.5 s: is .* server.run\(\)\?",
-             "--timeout", "0.5", *python, "-c",
-             "import time; time.sleep(60)"),
-            ("(?s)Loading.*RequestTimeout.*no messages: is it an MCP server",
-             "--timeout", "0.5", *python, "-c",
-             "import time; print('Loading', flush=True); time.sleep(60)"),
-            (r"exit code 0\): did it call server.run\(\)\?", *python, "-c", ""),
-            ("stderr: no licence\nmcp_min: .*exit code 1", *python, "-c",
-             "import sys; sys.exit('no licence')"),
-            (r"No module named 'mcp_min'\n(?s:.*)put mcp_min.py beside the server",
-             *python, "-I", vendored),
-            (r"start it as a part of its package, with: python3 -m PACKAGE.MODULE", *python,
-             relative),
-            ("cannot start .*no-such-program", "no-such-program"),
-        ])
-
-    def test_a_command_in_one_string_is_told_to_be_a_list(self):
-        with self.assertRaisesRegex(ValueError, r"a list: \['python3', 'srv.py'\]"):
-            Client("python3 srv.py").connect()
-
-    # -- questions
-
-    def test_questions_are_answered_by_the_option_answer(self):
-        server = self.file("ask.py", """
-            from dataclasses import dataclass
-            from mcp_min import Context, Server
-            server = Server("ask")
-            @dataclass
-            class Size:
-                width: int
-                depth: int
-            @server.tool
-            def one(ctx: Context) -> str:
-                return str(ctx.elicit("?", ["red", "blue"]).data)
-            @server.tool
-            def two(ctx: Context) -> str:
-                return str(ctx.elicit("?", Size).content)
-            """)
-        run = "--", *PROGRAM, "run", server
-        one, two, wrong, no_json, unanswered = clis(
-            ["call", "one", "--answer", "red", *run],
-            ["call", "two", "--answer", '{"width": 1, "depth": 2}', *run],
-            ["call", "one", "--answer", "green", *run],
-            ["call", "two", "--answer", "12", *run],
-            ["call", "one", *run])
-        self.assertEqual((one, two[0]), (
-            ("red\n", "", 0), "{'width': 1, 'depth': 2}\n"))
-        for (out, err, status), text in (
-                (wrong, 'not fit: value: expected one of "red", "blue"'),
-                (no_json, "not fit: .*object")):
-            self.assertEqual((out, status, err.count("\n")), ("", 1, 1), err)
-            self.assertRegex(err, text)
-        self.assertEqual((unanswered[0], unanswered[2]), ("None\n", 0))
-        self.assertIn("the server asks: ?", unanswered[1])
-
-    @TERMINAL
-    def test_at_a_terminal_the_user_is_asked(self):
-        for typed, outcome in (("syrup", "pie with syrup"),
-                               ("honey", "does not fit: value: expected")):
-            with Terminal("call", "order", "dish=pie", "--", *self.SERVER,
-                          stdout=None) as screen:
-                screen.expect("the server asks: What should be on your pie?")
-                screen.expect('value: string {"enum": ["lemon", "syrup"]}')
-                screen.expect("decline: ")
-                screen.type(typed + "\n")
-                screen.expect(outcome)
-
-    @TERMINAL
-    def test_at_a_terminal_the_end_of_input_declines(self):
-        with Terminal("call", "order", "dish=pie", "--", *self.SERVER) as screen:
-            screen.expect("decline: ")
-            screen.type("\4")  # Ctrl-D
-            self.assertEqual(screen.result(), b"nothing\n")
-
-    @TERMINAL
-    def test_only_a_yes_is_consent(self):
-        server = self.file("wipe.py", """
-            from mcp_min import Context, Server
-            server = Server("wipe")
-            @server.tool
-            def wipe(ctx: Context) -> str:
-                first = ctx.elicit("Really?").action
-                return first + " " + ctx.elicit_url("Sign in", "https://x.io").action
-            """)
-        for typed, output in ("yes\n", b"accept accept\n"), ("\4", b"decline decline\n"):
-            with Terminal("call", "wipe", "--", *PROGRAM, "run", server) as screen:
-                screen.expect("yes or no")
-                screen.expect("decline: ")
-                screen.type(typed)
-                screen.expect("open https://x.io: yes or no")
-                screen.expect("decline: ")
-                screen.type(typed)
-                self.assertEqual(screen.result(), output)
-        with Terminal("call", "wipe", "--", *PROGRAM, "run", server) as screen:
-            screen.expect("yes or no")
-            screen.expect("decline: ")
-            screen.type("no\n")
-            screen.expect("decline: ")
-            screen.type("\n")  # Enter alone opens no page
-            self.assertNotIn(b"accept", screen.result())
-
-    @TERMINAL
-    def test_a_question_of_a_server_cannot_forge_a_line(self):
-        schema = {"type": "object", "properties": {
-            "colour:\n[sudo] password for root": {"type": "string"}}}
-        with Terminal("call", "f", "--", *fake(
-                list="result(tools=[{'name': 'f', 'inputSchema': {}}])",
-                call="asked = id; send(id='q', method='elicitation/create', params="
-                     f"{{'message': '?', 'requestedSchema': {schema}}})",
-                answer="result(id=asked, content=[])")) as screen:
-            screen.expect("the server asks: [sudo] password for root: string")
-            screen.child.send_signal(signal.SIGINT)
-            screen.child.wait(PATIENCE)
-
-    # -- run
-
-    def test_run_redirects_what_a_file_prints_at_import_to_stderr(self):
-        path = self.file("noisy.py", '''
-            """Prints at import."""
-            import os, sys, mcp_min
-            print("a banner")
-            os.system("echo a child")
-
-            async def same() -> bool:
-                return sys.modules["__main__"] is mcp_min
-
-            def _hidden():
-                pass
-            ''')
-        (out, err, _), (same, _, _) = clis(
-            ["list", "--json", "--", *PROGRAM, "run", path],
-            ["call", "same", "--", sys.executable, FILE, "run", path])
-        about = json.loads(out)
-        self.assertEqual([tool["name"] for tool in about["tools"]], ["same"])
-        self.assertEqual(about["instructions"], "Prints at import.")
-        self.assertEqual(err, "stderr: a banner\nstderr: a child\n")
-        self.assertEqual(same, "true\n")
-
-    def test_run_refuses_to_choose_between_servers(self):
-        path = self.file("two.py", """
-            from mcp_min import Server
-            one, two = Server("one"), Server("two")
-            """)
-        out, err, status = cli("run", path)
-        self.assertEqual((out, status), ("", 2))
-        self.assertIn("must have one Server", err)
-
-    def test_run_imports_a_file_as_a_module_under_its_own_name(self):
-        path = self.file("own.py", """
-            import dataclasses, sys
-
-            @dataclasses.dataclass
-            class Point:
-                x: "Number"
-
-            Number = int
-
-            def where(point: Point) -> str:
-                return f"{type(point.x)} {__name__} {sys.modules[__name__].__file__}"
-            """)
-        self.assertEqual(cli("call", "where", 'point={"x": 1}', "--",
-                             *PROGRAM, "run", path),
-                         ("<class 'int'> own %s\n" % path, "", 0))
-
-    def test_run_shows_where_a_file_fails(self):
-        def run(error, text):
-            path = self.file(error.split(":")[0] + ".py", text)
-            out, err, status = cli("run", path)
-            self.assertEqual((out, status), ("", 1))
-            self.assertIn(f'File "{path}", line 2', err)
-            self.assertIn(error, err.splitlines()[-1])
-            if "relative" in error:
-                self.assertIn("python3 -m PACKAGE.MODULE", err)
-
-        run_together(self, run, [
-            ("ModuleNotFoundError", "x = 1\nimport no_such_thing\n"),
-            ("JSONDecodeError", "import json\njson.loads('x\\ny')\n"),
-            ("OSError: no luck", "x = 1\nraise OSError('no luck')\n"),
-            ("SyntaxError", "x = 1\ndef f(:\n"),
-            ("ImportError: attempted relative import", "x = 1\nfrom . import y\n")])
-
-    def test_run_explains_a_file_that_starts_at_import_or_has_nothing_to_serve(self):
-        unguarded = self.file("unguarded.py", """
-            from mcp_min import Server
-            server = Server("s")
-            server.run()
-            """)
-        (_, err, _), empty = clis(["run", unguarded],
-                                  ["run", self.file("empty.py", "x = 5")])
-        self.assertIn("under `if __name__ == '__main__':`", err)
-        self.assertEqual(empty[2], 2)
-        self.assertIn("or public functions", empty[1])
-
-    def test_run_with_unthreaded_calls_functions_on_the_thread_of_the_import(self):
-        """sqlite3 refuses to use a connection on another thread."""
-        server = self.file("base.py", """
-            import sqlite3
-            base = sqlite3.connect(":memory:")
-            def one() -> int:
-                return base.execute("select 1").fetchone()[0]
-            """)
-        out, _, _ = cli("call", "one", "--", *PROGRAM, "run", server, "--unthreaded")
-        self.assertEqual(out, "1\n")
-
-    # -- trace
-
-    def test_trace_passes_all_bytes_and_the_exit_status_and_writes_all_down(self):
-        log = os.path.join(self.folder, "log")
-        echo = "import sys, os; data = sys.stdin.buffer.read(); os.write(1, data); " \
-               "sys.stderr.write('beside'); sys.exit(7)"
-        data = (b'\xff\xfe{"id": 1\r\n\n{"jsonrpc":"2.0","id":2,"method":"a/b"}\n'
-                + b"x" * 70000)
-        done = subprocess.run(
-            [*PROGRAM, "trace", "--to", log, "--", sys.executable, "-S", "-c", echo],
-            input=data, capture_output=True, check=False, timeout=PATIENCE)
-        self.assertEqual((done.stdout, done.stderr, done.returncode),
-                         (data, b"beside", 7))
-        with open(log, encoding="utf-8") as file:
-            lines = file.read().splitlines()
-        self.assertRegex(
-            lines[0],
-            r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1  # not a message$')
-        self.assertEqual(len([line for line in lines if " > " in line]), 4)
-        self.assertEqual(len([line for line in lines if " < " in line]), 4)
-        self.assertEqual([line.partition(" ! ")[2] for line in lines if " ! " in line],
-                         ["beside", "the server's exit code is 7"])
-        self.assertIn("exit code is 7", lines[-1])
-        if os.name == "posix":
-            self.assertEqual(os.stat(log).st_mode & 0o777, 0o600)
-
-    def test_trace_on_stderr_has_the_servers_stderr_and_its_end(self):
-        show = "import os, sys; print(*map(os.environ.get, 'ABC')); sys.exit('no luck')"
-        out, err, status = cli(
-            "trace", "--env", "C=c", "--", sys.executable, "-c", show,
-            env={**os.environ, "A": "a", "B": "b"})
-        self.assertEqual((out.split(), status), (["a", "b", "c"], 1))
-        self.assertEqual(sorted(line.partition(" ")[2] for line in err.splitlines()), [
-            "! no luck", "! the server's exit code is 1", "< a b c  # not a message"])
-
-    def test_trace_reports_a_program_that_cannot_start(self):
-        err = cli("trace", os.path.join(self.folder, "no-such-program"))[1]
-        self.assertIn("cannot start", err)
-
-    @unittest.skipUnless(os.name == "posix", "signals")
-    def test_trace_ends_its_server_when_it_is_ended(self):
-        server = "import signal, sys, time; print('up', flush=True); time.sleep(60)"
-        with subprocess.Popen(
-                [*PROGRAM, "trace", "--", sys.executable, "-S", "-c", server],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE) as proxy:
-            self.assertEqual(proxy.stdout.readline(), b"up\n")
-            proxy.send_signal(signal.SIGTERM)
-            self.assertEqual(proxy.wait(PATIENCE), 143)
-            self.assertRegex(proxy.stderr.read(), b"exit code is -15\n$")
-
-    # -- the arguments
-
-    def test_wrong_usage_is_one_line_and_status_2(self):
-        for args in (["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
-                     ["call", "count", "to=1", "--frob", "--", "x"], ["run", "no.py"],
-                     ["list", "--mode", "1999-01-01", "x"], ["trace"], ["connect"],
-                     ["call", "count", "5", "--", *self.SERVER]):
-            with self.subTest(args):
-                out, err, status = cli_in_process(*args)
-                self.assertEqual((out, status), ("", 2))
-                self.assertIn("error: ", err.splitlines()[-1])
-
-    def test_each_command_offers_only_its_own_options(self):
-        query = {"json", "answer", "env", "inherit-env", "timeout", "mode"}
-        for command, options in {
-                "demo": set(), "serve": set(), "list": query, "call": query,
-                "read": query, "prompt": query, "run": {"unthreaded"},
-                "trace": {"env", "to"}, "connect": set()}.items():
-            with self.subTest(command):
-                out, err, status = cli_in_process(command, "-h")
-                self.assertEqual((err, status), ("", 0))
-                self.assertTrue(out.startswith(f"usage: mcp_min.py {command} [options]"))
-                self.assertEqual({*re.findall("^  --([a-z-]+)", out, re.MULTILINE)},
-                                 options)
-
-    def test_the_version_and_the_help(self):
-        out, err, status = cli_in_process("--version")
-        self.assertEqual((out, status), ("mcp_min %s\n" % mcp_min.__version__, 0))
-        out, err, status = cli_in_process()
-        self.assertEqual((err, status), ("", 0))
-        self.assertIn("exit status", out)
-        out = cli("call", "-h", env={**os.environ, "COLUMNS": "80"})[0]
-        self.assertLessEqual(max(map(len, out.splitlines())), 80)
-
-
-class Test13Connect(unittest.TestCase):
-    """`Server.listen`, and the command `connect` that reaches it."""
-
-    APPLICATION = """
-        server = Server("application")
-        server.tool(lambda text: text, name="echo")
-        listener = server.listen(%r)
-        print("ready", flush=True)
-        sys.stdin.read()
-        """
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = os.path.join(os.path.realpath(folder.name), "private", "mcp")
-        self.connect = [*PROGRAM, "connect", self.path]
-
-    def application(self, path=None):
-        """Start another process that listens."""
-        child = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", process.HEAD + textwrap.dedent(
-                self.APPLICATION % (path or self.path))],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.addCleanup(child.stdin.close)
-        self.addCleanup(child.stdout.close)
-        self.addCleanup(child.wait)
-        self.addCleanup(child.kill)
-        self.assertEqual(child.stdout.readline(), b"ready\n")
-        return child
-
-    def listen(self, server=None, path=None):
-        listener = (server or zoo()).listen(path or self.path)
-        self.addCleanup(listener.close)
-        return listener
-
-    def port(self):
-        with open(self.path, encoding="ascii") as file:
-            return int(file.read().split()[0])
-
-    def test_a_host_reaches_a_server_in_another_process(self):
-        """Two hosts at once; a message of 10 MB passes in both directions."""
-        application, big = self.application(), "x" * 10_000_000
-        with Client(self.connect, stderr=None) as one, Client(self.connect) as two:
-            self.assertEqual(one.server_info["name"], "application")
-            self.assertEqual(one.call_tool("echo", {"text": big}).text, big)
-            self.assertEqual(two.call_tool("echo", {"text": "hi"}).text, "hi")
-            two.close()
-            application.kill()
-            with self.assertRaises(ConnectionClosed):
-                one.call_tool("echo", {"text": "hi"})
-        self.assertEqual(one.exit_code, 1)
-        self.assertIn("has closed the connection", one.stderr_tail)
-
-    def test_a_host_that_hangs_up_ends_the_relay(self):
-        self.listen()
-        with Client(self.connect) as client:
-            client.call_tool("echo", {"text": "hi"})
-        self.assertEqual((client.exit_code, client.stderr_tail), (0, ""))
-
-    def test_a_line_that_is_no_request_gets_no_answer_while_nobody_listens(self):
-        with process(f"""
-                mcp_min.CONNECT_SECONDS = 0.01
-                sys.exit(mcp_min.main(["connect", {self.path!r}]))
-                """) as relay:
-            relay.send(b"noise\n", {"jsonrpc": "2.0", "id": 1, "result": {}}, [])
-            relay.say("2 ping")
-            self.assertEqual(relay.recv()["id"], 2)
-            self.assertEqual(relay.hang_up(), [])
-            self.assertEqual(relay.exit(), 1)
-            self.assertRegex(relay.stderr, "no server listens at .*mcp: start the")
-
-    def test_handlers_run_in_the_main_loop_of_an_application(self):
-        jobs = queue.SimpleQueue()
-        server = Server("studio", run_handler=jobs.put)
-        server.tool(lambda: threading.current_thread().name, name="where")
-        self.listen(server)
-        with Client(self.connect) as client:
-            call = client.submit_tool("where")
-            while not call.done():
-                with contextlib.suppress(queue.Empty):
-                    jobs.get(timeout=0.01)()
-            self.assertEqual(call.result().text, threading.current_thread().name)
-
-    @UNIX
-    def test_only_the_user_can_read_the_secret(self):
-        os.umask(os.umask(0o022))
-        self.listen()
-        self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
-        self.assertEqual(os.stat(os.path.dirname(self.path)).st_mode & 0o777, 0o700)
-        self.assertEqual(os.listdir(os.path.dirname(self.path)), ["mcp"])
-
-    def test_who_does_not_know_the_secret_gets_no_word_and_runs_nothing(self):
-        called = []
-        server = Server("s")
-        server.tool(lambda: called.append(1), name="call")
-        self.listen(server)
-        request = json.dumps(message('1 tools/call {"name": "call"}', True)).encode()
-        silent = socket.create_connection(("127.0.0.1", self.port()))
-        self.addCleanup(silent.close)
-        for first in (b"", b"0" * 64, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"\r" * 50):
-            with self.subTest(first), socket.create_connection(
-                    ("127.0.0.1", self.port()), PATIENCE) as sock:
-                sock.sendall(first + request + b"\n")
-                with contextlib.suppress(ConnectionError):
-                    self.assertEqual(sock.recv(1), b"")
-        with Client(self.connect) as client:  # while another one says nothing
-            self.assertEqual(called, [])
-            client.call_tool("call")
-        self.assertEqual(called, [1])
-
-    def test_who_says_nothing_is_left_after_a_while(self):
-        self.addCleanup(setattr, mcp_min, "LISTEN_SECONDS", mcp_min.LISTEN_SECONDS)
-        mcp_min.LISTEN_SECONDS = 0.05
-        self.listen()
-        with socket.create_connection(("127.0.0.1", self.port()), PATIENCE) as sock:
-            self.assertEqual(sock.recv(1), b"")
-
-    def test_a_stale_file_is_replaced_and_a_live_one_is_not(self):
-        application = self.application()
-        with self.assertRaisesRegex(OSError, "already listens"):
-            zoo().listen(self.path)
-        with Client(self.connect) as client:
-            self.assertEqual(client.server_info["name"], "application")
-        application.kill()
-        application.wait()
-        self.assertTrue(os.path.exists(self.path))
-        self.listen()
-        with self.assertRaisesRegex(OSError, "already listens"):
-            zoo().listen(self.path)
-        with Client(self.connect) as client:
-            self.assertEqual(client.server_info["name"], "zoo")
-
-    def test_another_program_on_the_port_of_a_stale_file_is_not_believed(self):
-        os.makedirs(os.path.dirname(self.path))
-        with socket.socket() as other:
-            other.bind(("127.0.0.1", 0))
-            other.listen()
-
-            def answer():
-                with other.accept()[0] as sock:
-                    sock.sendall(sock.recv(64))
-
-            threading.Thread(target=answer, daemon=True).start()
-            pathlib.Path(self.path).write_text(
-                f"{other.getsockname()[1]} {os.urandom(64).hex()}\n")
-            self.listen()
-
-    def test_close_ends_the_connections_and_removes_the_file(self):
-        listener = self.listen()
-        with Client(self.connect, stderr=None) as client:
-            client.call_tool("echo", {"text": "hi"})
-            port = self.port()
-            listener.close()
-            listener.close()
-            with self.assertRaises(ConnectionClosed):
-                client.call_tool("echo", {"text": "hi"})
-        self.assertFalse(os.path.exists(self.path))
-        with self.assertRaises(OSError):
-            socket.create_connection(("127.0.0.1", port))
-        self.listen()
-
-    def test_while_nobody_listens_each_request_is_answered_with_an_error(self):
-        with process(f"""
-                mcp_min.CONNECT_SECONDS = 0.01
-                sys.exit(mcp_min.main(["connect", {self.path!r}]))
-                """) as relay:
-            for number in 1, 2:
-                relay.say("notifications/initialized")
-                relay.say(f"{number} ping")
-                response = relay.recv()
-                self.assertEqual((response["id"], response["error"]["code"]),
-                                 (number, -32603))
-                self.assertIn(f"no server listens at {self.path}: start the application",
-                              response["error"]["message"])
-            listener = self.listen()
-            play(relay, "> 3 ping\n< 3 {}")
-            listener.close()
-            self.assertIsNone(relay.recv())
-            self.assertEqual(relay.exit(), 1)
-            self.assertIn("has closed the connection", relay.stderr)
-
-    def test_connect_waits_for_an_application_that_is_starting(self):
-        client = Client(self.connect)
-        together(client.connect, self.listen)
-        with client:
-            self.assertEqual(client.call_tool("echo", {"text": "hi"}).text, "hi")
+                    self.run_session(lines)
+                except BaseException:
+                    text = b"".join(lines).decode("utf-8", "backslashreplace")
+                    sys.__stderr__.write("\nMCP_MIN_SEED=%d, session %d:\n%s\n" % (
+                        seed, sessions, text))
+                    raise
+                sessions += 1
+
+    def run_session(self, lines):
+        """Send the lines, and compare the ids of the responses with those expected."""
+        expected, received = collections.Counter(), collections.Counter()
+        uncertain = set()
+
+        def key(id):
+            id = int(id) if isinstance(id, float) and id.is_integer() else id
+            valid = isinstance(id, (int, str)) and not isinstance(id, bool)
+            return (type(id), id) if valid else None
+
+        for id, certain in itertools.chain.from_iterable(map(self.responses_to, lines)):
+            expected[key(id)] += 1
+            if not certain:
+                uncertain.add(key(id))
+        with wire(self.server()) as client:
+            client.send(*lines, b"\n", raw('"the fence" ping'))
+            for got in client.hang_up():
+                received.update(key(item["id"]) for item in (
+                    got if isinstance(got, list) else [got]) if "method" not in item)
+        expected[str, "the fence"] = 1
+        for id in {*received, *expected} - {None}:
+            if id in uncertain:
+                self.assertLessEqual(received[id], expected[id], id)
+            else:
+                self.assertEqual(received[id], expected[id], id)
+
+
+class TestClauses(unittest.TestCase):
+    """The sentences given to `clause`."""
+
+    @unittest.skipUnless(os.environ.get("MCP_SPEC"), "MCP_SPEC is not set")
+    def test_every_quoted_clause_stands_in_the_specification(self):
+        for page, quote in CLAUSES:
+            path = os.path.join(os.environ["MCP_SPEC"], page + ".mdx")
+            with self.subTest(page), open(path, encoding="utf-8") as text:
+                self.assertIn(quote, " ".join(text.read().split()))
 
 
 # ======================================================================================
@@ -12678,31 +11792,30 @@ class TestReadme(unittest.TestCase):
         path = os.path.join(HERE, "README.md")
         if not os.path.exists(path):
             raise unittest.SkipTest("there is no README.md here")
-        with open(path, encoding="utf-8") as file:
-            cls.text = file.read()
+        cls.text = pathlib.Path(path).read_text(encoding="utf-8")
         cls.blocks = re.findall(r"^```(\S+)\n((?s:.*?))^```$", cls.text, re.MULTILINE)
-        cls.programs = cls.joined(cls.texts("python"))
+        cls.programs = {}
+        for text in cls.texts("python"):  # the first line of each names its file
+            name = re.match(r"# (\w+\.py)(, continued)?\n", text)[1]
+            cls.programs[name] = cls.programs.get(name, "") + text
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = folder.name
-        with open(FILE, encoding="utf-8") as file:
-            files = {"mcp_min.py": file.read(), **cls.programs}
-        for name, text in files.items():
-            with open(os.path.join(cls.folder, name), "w", encoding="utf-8") as file:
-                file.write(text)
+        shutil.copy(FILE, os.path.join(cls.folder, "mcp_min.py"))
+        for name, text in cls.programs.items():
+            cls.write(name, text)
+
+    @classmethod
+    def write(cls, name, text):
+        """Write a file into the folder of the programs; return its path."""
+        path = os.path.join(cls.folder, name)
+        pathlib.Path(path).write_text(text, encoding="utf-8")
+        return path
 
     @classmethod
     def texts(cls, language):
+        """Its blocks in this language."""
         return [text for block, text in cls.blocks if block == language]
-
-    @staticmethod
-    def joined(blocks):
-        """{file name: text}; the first line of each block names its file."""
-        programs = {}
-        for text in blocks:
-            name = re.match(r"# (\w+\.py)(, continued)?\n", text)[1]
-            programs[name] = programs.get(name, "") + text
-        return programs
 
     def test_each_block_is_of_a_kind_that_is_tested(self):
         self.assertEqual({language for language, _ in self.blocks},
@@ -12725,15 +11838,14 @@ class TestReadme(unittest.TestCase):
 
     def printed(self, text):
         module = self.module(text)
-        out = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(out):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            try:
                 exec(compile(text, "README.md", "exec"), vars(module))  # noqa: S102
                 for name, test in [*vars(module).items()]:
                     if name.startswith("test_"):
                         test()
-        finally:
-            sys.modules.pop("weather", None)
+            finally:
+                sys.modules.pop("weather", None)
         return out.getvalue().splitlines()
 
     def module(self, text):
@@ -12745,12 +11857,9 @@ class TestReadme(unittest.TestCase):
     @unittest.skipUnless(os.name == "posix", "needs a shell")
     def test_each_command_prints_what_the_readme_shows(self):
         """Those of the console blocks, and those that its sentences name."""
-        with open(os.path.join(self.folder, "plain.py"), "w", encoding="utf-8") as file:
-            file.write("def add(a: int) -> int:\n    return a + 1\n")
-        shim = os.path.join(self.folder, "python3")
-        with open(shim, "w", encoding="utf-8") as file:
-            file.write('#!/bin/sh\nexec "%s" "$@"\n' % sys.executable)
-        os.chmod(shim, 0o755)
+        self.write("plain.py", "def add(a: int) -> int:\n    return a + 1\n")
+        os.chmod(self.write("python3", '#!/bin/sh\nexec "%s" "$@"\n' % sys.executable),
+                 0o755)
         env = {**os.environ, "PATH": self.folder + os.pathsep + os.environ["PATH"]}
 
         def run(command, _, expected):
@@ -12771,11 +11880,9 @@ class TestReadme(unittest.TestCase):
     @unittest.skipUnless(os.path.exists("/usr/bin/sha256sum"), "needs sha256sum")
     def test_the_sum_that_is_stored_verifies_the_file(self):
         store, check = re.findall("`(sha256sum [^`]+)`", self.text)
-        for command in store, check:
-            done = subprocess.run(command, shell=True, check=False, cwd=self.folder,
-                                  stdout=subprocess.PIPE)
-            self.assertEqual(done.returncode, 0)
-        self.assertEqual(done.stdout, b"mcp_min.py: OK\n")
+        done = subprocess.run(f"{store} && {check}", shell=True, cwd=self.folder,
+                              stdout=subprocess.PIPE)
+        self.assertEqual((done.returncode, done.stdout), (0, b"mcp_min.py: OK\n"))
 
     def test_the_add_on_serves_a_host_on_the_main_thread_of_its_application(self):
         addon = self.module("addon")
@@ -12794,10 +11901,7 @@ class TestReadme(unittest.TestCase):
 
     def test_the_configuration_it_shows_can_be_loaded(self):
         for text in self.texts("json"):
-            path = os.path.join(self.folder, "mcp.json")
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-            for entry in mcp_min.load_config(path).values():
+            for entry in mcp_min.load_config(self.write("mcp.json", text)).values():
                 self.assertEqual(entry["command"], "python3")
 
     def test_the_limits_it_names_are_those_of_the_code(self):
@@ -12841,24 +11945,7 @@ class TestReference(unittest.TestCase):
     """What the docstrings show runs; what they list is what the code has."""
 
     def test_a_server_behind_http_answers_in_both_eras(self):
-        call = '1 tools/call {"name": "forecast", "arguments": {"city": "Oslo"}}'
-        with self.http_server() as post:
-            for modern, version in (True, MODERN), (False, LATEST):
-                status, data = post(call, modern, MCP_Protocol_Version=version)
-                self.assertEqual(status, 200)
-                text = json.loads(data)["result"]["content"][0]["text"]
-                self.assertIn("Oslo: sun", text)
-            status, data = post("1 initialize 2025-06-18", False)
-            version = json.loads(data)["result"]["protocolVersion"]
-            self.assertEqual(version, "2025-06-18")
-            self.assertEqual(post("notifications/initialized", False,
-                                  MCP_Protocol_Version=LATEST), (202, b""))
-            for header in {"Host": "evil.example"}, {"Origin": "https://evil.example"}:
-                self.assertEqual(post(call, True, **header)[0], 403)
-
-    @contextlib.contextmanager
-    def http_server(self):
-        """Start the recipe of Server.serve; yield a function that posts a message."""
+        """The recipe of Server.serve."""
         from http.client import HTTPConnection
         weather = types.ModuleType("weather")
         weather.server = Server("weather")
@@ -12871,41 +11958,48 @@ class TestReference(unittest.TestCase):
             exec(recipe, module)  # noqa: S102
         module["Handler"].log_message = lambda *_: None
         http = module["ThreadingHTTPServer"](("127.0.0.1", 0), module["Handler"])
+        self.addCleanup(http.server_close)
         thread = threading.Thread(target=http.serve_forever)
         thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(http.shutdown)
 
-        def post(text, modern, **headers):
+        def post(text, modern, headers):
             connection = HTTPConnection(*http.server_address, timeout=PATIENCE)
-            connection.request("POST", "/mcp", json.dumps(message(text, modern)),
-                               {key.replace("_", "-"): value
-                                for key, value in headers.items()})
-            response = connection.getresponse()
-            data = response.read()
-            connection.close()
-            return response.status, data
+            with contextlib.closing(connection):
+                connection.request("POST", "/mcp", json.dumps(message(text, modern)),
+                                   headers)
+                response = connection.getresponse()
+                return response.status, response.read()
 
-        try:
-            yield post
-        finally:
-            http.shutdown()
-            thread.join()
-            http.server_close()
+        call = '1 tools/call {"name": "forecast", "arguments": {"city": "Oslo"}}'
+        version = "MCP-Protocol-Version"
+        for text, modern, headers, status, part in (
+                (call, True, {version: MODERN}, 200, b"Oslo: sun"),
+                (call, False, {version: LATEST}, 200, b"Oslo: sun"),
+                ("1 initialize 2025-06-18", False, {}, 200, b'"2025-06-18"'),
+                ("notifications/initialized", False, {version: LATEST}, 202, b""),
+                (call, True, {"Host": "evil.example"}, 403, b""),
+                (call, True, {"Origin": "https://evil.example"}, 403, b"")):
+            with self.subTest(text, headers=headers):
+                received = post(text, modern, headers)
+                self.assertEqual(received[0], status)
+                self.assertIn(part, received[1])
 
     def test_a_lifespan_is_shared_by_the_handlers(self):
         ended = []
 
         class Database:
-            async def __aenter__(self):
-                return self
-
-            async def __aexit__(self, *exc):
+            @contextlib.asynccontextmanager
+            async def opened(self):
+                yield self
                 ended.append(True)
 
             async def count(self, item):
                 return len(item)
 
         module = {"contextlib": contextlib, "Server": Server, "Context": Context,
-                  "open_database": Database}
+                  "open_database": lambda: Database().opened()}
         exec(code_in(Server.__doc__, "@contextlib"), module)  # noqa: S102
         with Client(module["server"]) as client:
             self.assertEqual(client.call_tool("stock", {"item": "salt"}).data, 4)
@@ -12962,43 +12056,22 @@ class TestHouse(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        with open(mcp_min.__file__, encoding="utf-8") as file:
-            cls.source = file.read()
+        cls.source = pathlib.Path(mcp_min.__file__).read_text(encoding="utf-8")
         cls.tree = ast.parse(cls.source)
         cls.nodes = list(ast.walk(cls.tree))
         cls.sections = sections(cls.source)
-        cls.code = cls.executed_nodes()
 
     def section_of(self, line):
         return next((number for number, (_, start, end) in self.sections.items()
                      if start <= line < end), 0)
 
-    def nodes_of(self, *types):
-        return [node for node in self.nodes if isinstance(node, types)]
-
     @classmethod
     def executed_nodes(cls):
-        """Every node except docstrings and annotations."""
-        excluded = set()
-        for node in cls.nodes:
-            for field in ("annotation", "returns"):
-                annotation = getattr(node, field, None)
-                if annotation:
-                    excluded |= set(map(id, ast.walk(annotation)))
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                excluded.add(id(node.value))
+        """Every node except annotations, which may name what stands below."""
+        notes = [getattr(node, field, None) for node in cls.nodes
+                 for field in ("annotation", "returns")]
+        excluded = {id(part) for note in notes if note for part in ast.walk(note)}
         return [node for node in cls.nodes if id(node) not in excluded]
-
-    def defined_at_module_level(self):
-        """{name: line} of what the module defines."""
-        lines = {}
-        for node in self.tree.body:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                lines[node.name] = node.lineno
-            targets = getattr(node, "targets", [getattr(node, "target", None)])
-            lines.update((target.id, target.lineno) for target in targets
-                         if isinstance(target, ast.Name))
-        return lines
 
     def test_the_docstring_lists_the_sections_in_their_order(self):
         listed = re.findall(r"^    (\d+) +([A-Z][\w, ]+?)  ", mcp_min.__doc__,
@@ -13017,77 +12090,90 @@ class TestHouse(unittest.TestCase):
             self.assertEqual(int(lines.replace(",", "")), round(actual, -2), numbers)
 
     def test_one_function_prints(self):
-        """So that what came from the other end is escaped: `cli_print` on the command
-        line, `warn` through `write_stderr` in the library."""
+        """So that what came from the peer is escaped: `cli_print` on the command line,
+        `warn` through `write_stderr` in the library."""
         writers = {"print", "sys.stdout.write", "sys.stderr.write", "input"}
-        for function in self.nodes_of(ast.FunctionDef):
-            if function.name not in ("cli_print", "write_stderr"):
-                for call in ast.walk(function):
-                    if isinstance(call, ast.Call):
-                        self.assertNotIn(ast.unparse(call.func), writers, function.name)
+        for function in self.nodes:
+            if isinstance(function, ast.FunctionDef) and (
+                    function.name not in ("cli_print", "write_stderr")):
+                called = {ast.unparse(call.func) for call in ast.walk(function)
+                          if isinstance(call, ast.Call)}
+                self.assertEqual(called & writers, set(), function.name)
 
     def test_a_section_uses_only_names_of_those_above_it(self):
-        defined = {name: self.section_of(line)
-                   for name, line in self.defined_at_module_level().items()}
-        loads = [node for node in self.code
-                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
-        upward = sorted({(node.id, node.lineno) for node in loads
-                         if defined.get(node.id, 0) > self.section_of(node.lineno)})
+        defined = {}
+        for node in self.tree.body:
+            targets = getattr(node, "targets", [getattr(node, "target", node)])
+            for target in targets:
+                name = getattr(target, "id", None) or getattr(target, "name", None)
+                defined[name] = self.section_of(node.lineno)
+        self.assertEqual(defined["Server"], 10)
+        upward = sorted({
+            (node.id, node.lineno) for node in self.executed_nodes()
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+            and defined.get(node.id, 0) > self.section_of(node.lineno)})
         self.assertEqual(upward, [])
+
+    def test_the_docstring_names_what_exists(self):
+        doc = mcp_min.__doc__
+        names = {*re.findall(r"\b[A-Z][a-z]+[A-Z]\w+|\b[a-z]+_[a-z_]+", doc)}
+        names |= {name.rpartition(".")[2] for name in re.findall("`([A-Za-z_.]+)`", doc)}
+        code = self.source[self.source.index("from __future__"):]
+        self.assertEqual(names - {*re.findall(r"\w+", code)}, set())
 
     def test_every_method_has_its_handler_and_every_handler_its_row(self):
         self.assertEqual(set(mcp_min.METHOD_HANDLERS), set(mcp_min.METHODS))
 
     def test_every_public_name_is_documented(self):
         """In whole sentences: each docstring ends its first paragraph with a stop."""
-        bare = []
         for name in mcp_min.__all__:
             thing = getattr(mcp_min, name)
             members = vars(thing).items() if isinstance(thing, type) else ()
-            documented = {name: thing} if callable(thing) else {}
-            documented.update(("%s.%s" % (name, key), member) for key, member in members
-                              if not key.startswith("_") and (
-                                  callable(member) or isinstance(member, property)))
-            bare += [key for key, thing in documented.items()
-                     if (thing.__doc__ or "").split("\n\n")[0].rstrip()[-1:] not in ".:"
-                     or not thing.__doc__]
-        self.assertEqual(bare, [])
+            documented = [thing] if callable(thing) else []
+            documented += [member for key, member in members if key[0] != "_" and (
+                callable(member) or isinstance(member, property))]
+            for thing in documented:
+                first = (thing.__doc__ or "").split("\n\n")[0].rstrip()
+                self.assertTrue(first.endswith((".", ":")), (name, thing))
 
     def test_a_public_class_shows_users_what_is_for_them(self):
         """Whatever else its neighbours in the file use begins with an underscore."""
         for name, members in PUBLIC_MEMBERS.items():
-            body = next(node for node in self.tree.body
-                        if getattr(node, "name", "") == name).body
-            found = {target.id for node in body if isinstance(node, ast.Assign)
-                     for part in node.targets
-                     for target in ast.walk(part) if isinstance(target, ast.Name)}
-            found |= {getattr(node, "name", None) or node.target.id for node in body
-                      if hasattr(node, "name") or isinstance(node, ast.AnnAssign)}
+            [body] = [node.body for node in self.tree.body
+                      if getattr(node, "name", "") == name]
+            found = set()
+            for node in body:
+                targets = getattr(node, "targets", [getattr(node, "target", node)])
+                found |= {getattr(part, "id", getattr(part, "name", "_"))
+                          for target in targets
+                          for part in getattr(target, "elts", [target])}
             with self.subTest(name):
-                self.assertEqual({n for n in found if n[0] != "_"},
-                                 {*members.split()})
+                self.assertEqual({n for n in found if n[0] != "_"}, {*members.split()})
 
+    @unittest.skipUnless(hasattr(sys, "stdlib_module_names"), "since Python 3.10")
     def test_nothing_but_the_standard_library_is_imported(self):
-        names = {alias.name for node in ast.walk(self.tree)
-                 if isinstance(node, ast.Import) for alias in node.names}
-        names |= {node.module for node in ast.walk(self.tree)
-                  if isinstance(node, ast.ImportFrom)}
-        known = getattr(sys, "stdlib_module_names", None)  # from 3.10
-        if known:  # annotationlib: from 3.14
-            others = {n for n in names if n.split(".")[0] not in known}
-            self.assertEqual(others - {"annotationlib"}, set())
+        imported = [node for node in self.nodes
+                    if isinstance(node, (ast.Import, ast.ImportFrom))]
+        names = {name.split(".")[0] for node in imported for name in (
+            [node.module] if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names])}
+        self.assertLessEqual(names, {*sys.stdlib_module_names, "annotationlib"})  # 3.14
 
-    def test_a_start_does_not_pay_for_what_it_does_not_use(self):
-        code = ("import sys; sys.path.insert(0, %r); import mcp_min; "
-                "print(*{'inspect', 'dataclasses', 'logging', 'subprocess', "
-                "'asyncio', 'socket', 'argparse', 'concurrent.futures', 'base64', "
-                "'hashlib', 'datetime'} & sys.modules.keys())") % HERE
-        done = subprocess.run([sys.executable, "-I", "-S", "-c", code],
-                              capture_output=True)
-        loaded = set(done.stdout.decode().split())
-        if sys.implementation.name == "pypy":
-            loaded -= {"inspect", "dataclasses"}  # its json loads them
-        self.assertEqual((loaded, done.stderr), (set(), b""))
+    def test_importing_loads_only_what_is_used_and_has_no_side_effect(self):
+        with process("""
+                costly = {'inspect', 'dataclasses', 'logging', 'subprocess', 'asyncio',
+                          'socket', 'argparse', 'concurrent.futures', 'base64',
+                          'hashlib', 'datetime'} & sys.modules.keys()
+                if sys.implementation.name == "pypy":
+                    costly -= {"inspect", "dataclasses"}  # its json loads them
+                assert not costly, costly
+                import signal
+                assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+                assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+                Server("idle").add_tool(lambda: None, name="t")
+                assert threading.active_count() == 1
+                """) as child:
+            self.assertEqual((child.exit(), child.stderr), (0, ""))
 
     def test_it_works_from_a_zip_under_another_name_and_twice(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -13111,32 +12197,20 @@ class TestHouse(unittest.TestCase):
 # Running them
 # ======================================================================================
 
-BESIDE = (  # classes that mostly wait run in processes beside the others
-    ("Test11Faults", "Test11Probe"),
-    ("Test5Connection", "Test5Threads", "Test5Amounts", "TestRaces"),
-    ("Test11Process", "Test6Stdio", "TestReadme", "Test10Lifespan"),
-    ("Test13CommandLine", "Test13Connect", "TestInterruptions"))
-
-
 class Parts(unittest.TestSuite):
-    """All tests, in several processes, see BESIDE."""
+    """All tests, run by several processes, because most of them wait."""
+
+    PROCESSES = 6
 
     def run(self, result, debug=False):
-        parts = {classes: [] for classes in ((), *BESIDE)}
-        for suite in self:
-            names = {type(test).__name__ for test in suite}
-            parts[next((one for one in BESIDE if names & {*one}), ())].append(suite)
-        children = []
-        for classes in BESIDE:
-            reader, writer = os.pipe()
-            child = os.fork()
-            if child == 0:
-                os.close(reader)
-                run_and_report(unittest.TestSuite(parts[classes]), writer)
-            os.close(writer)
-            children.append((child, reader))
+        tests = [*self.split()]
+        numbers, todo = os.pipe()  # each process takes the next number
+        os.write(todo, b"".join(n.to_bytes(2, "big") for n in range(len(tests))))
+        os.close(todo)
+        children = [run_in_child(tests, numbers, result.failfast)
+                    for _ in range(self.PROCESSES - 1)]
         try:
-            unittest.TestSuite(parts[()]).run(result)
+            run_next(tests, numbers, result)
         finally:
             for child, reader in children:
                 with open(reader, encoding="utf-8") as report:
@@ -13144,12 +12218,33 @@ class Parts(unittest.TestSuite):
                 os.waitpid(child, 0)
         return result
 
+    def split(self):
+        """Its tests, but a class whose tests share a fixture as a whole."""
+        for suite in self:
+            shared = any("setUpClass" in vars(type(test)) for test in suite)
+            yield from [suite] if shared else suite
 
-def run_and_report(tests, writer):
-    """Run tests, write their outcomes as JSON, and end this process."""
+
+def run_next(tests, numbers, result):
+    """Run tests until none is left."""
+    for number in iter(lambda: os.read(numbers, 2), b""):
+        tests[int.from_bytes(number, "big")].run(result)
+        if result.shouldStop:  # --failfast: for the others, too
+            os.read(numbers, 2 * len(tests))
+
+
+def run_in_child(tests, numbers, failfast):
+    """Fork a process that runs tests; the outcomes come out of a pipe, as JSON."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        return child, reader
     try:
+        os.close(reader)
         result = unittest.TestResult()
-        tests.run(result)
+        result.failfast = failfast
+        run_next(tests, numbers, result)
         with open(writer, "w", encoding="utf-8") as report:
             json.dump([result.testsRun, *(
                 [[str(test), text] for test, text in outcomes] for outcomes in (
@@ -13170,9 +12265,8 @@ def add_report(result, report):
 
 
 def load_tests(loader, tests, pattern):
-    """What unittest runs if no names are given."""
-    parts = hasattr(os, "fork") and (os.cpu_count() or 1) > 1
-    return Parts(tests) if parts else tests
+    """What unittest runs if no classes are named (but perhaps patterns, by ``-k``)."""
+    return Parts(tests) if hasattr(os, "fork") else tests
 
 
 if __name__ == "__main__":

@@ -1011,19 +1011,19 @@ class Outbox:
         self._writer = ThreadPool("mcp writer", 1)
         self.writing = threading.Lock()   # held by the thread that writes
         self._lines: list[bytes] = []     # Connection.lock guards these
-        self._bytes = 0
+        self.bytes = 0                    # over HIGH_WATER_BYTES senders wait
         self._broken = False              # the peer is gone, or does not read
 
     def put(self, line: bytes) -> None:
         """Queue a line for the next `flush`.  The caller holds Connection.lock."""
         if line and not self._connection.closed:
-            self._broken |= self._bytes > MAX_UNREAD_BYTES
+            self._broken |= self.bytes > MAX_UNREAD_BYTES
             self._lines.append(line)
-            self._bytes += len(line)
+            self.bytes += len(line)
 
     def clear(self) -> None:
         """Drop what is queued.  The caller holds Connection.lock."""
-        self._lines, self._bytes = [], 0
+        self._lines, self.bytes = [], 0
 
     def flush(self, may_block: bool = True, wait: bool = False) -> None:
         """Write what is queued, unless another thread is writing.
@@ -1049,10 +1049,6 @@ class Outbox:
         if self._broken:
             self._connection.close()
 
-    def is_crowded(self) -> bool:
-        """True if whoever may block should call flush(wait=True)."""
-        return self._bytes > HIGH_WATER_BYTES
-
     def wait_until_written(self, seconds: float) -> None:
         """Wait until all that is queued now is written, or the time is up."""
         if self._lines or self.writing.locked():
@@ -1065,10 +1061,10 @@ class Outbox:
         """Write what is queued; False if that would block, and must not."""
         with self._connection.lock:
             # A pipe that is ready takes at least PIPE_BUF bytes (4096).
-            if not may_block and (self._bytes > 4096 or not self._can_write(0)):
+            if not may_block and (self.bytes > 4096 or not self._can_write(0)):
                 return False
             data = b"".join(self._lines)
-            self._lines, self._bytes = [], 0
+            self._lines, self.bytes = [], 0
         try:
             self._write(data)
         except BaseException as error:
@@ -1270,7 +1266,8 @@ class IncomingRequest:
             if last:
                 self._leave(answered=True)
             (self.sink if last else outbox).put(line)
-        outbox.flush(may_block, wait=may_block and outbox.is_crowded())
+        crowded = outbox.bytes > HIGH_WATER_BYTES
+        outbox.flush(may_block, wait=may_block and crowded)
 
     def cancel(self, reason: object = None) -> bool:
         """End the request without a response; False if it has left the table."""
@@ -4651,7 +4648,8 @@ class Context:
     def _sent(self) -> Awaitable[None]:
         """To be awaited or not: on the loop's thread nothing may block for room."""
         outbox = self._peer.connection.outbox
-        return Sent(outbox) if outbox.is_crowded() and self._in_loop() else DONE
+        crowded = outbox.bytes > HIGH_WATER_BYTES and self._in_loop()
+        return Sent(outbox) if crowded else DONE
 
     # -- asking the client
 

@@ -3974,9 +3974,11 @@ class HintReader:
                 node = self.read(hint)
             except Exception as error:
                 raise TypeError(f"{name}: {error}") from None
-            properties[name] = node if self.output else with_default(node, default)
             if default is MISSING:
                 required.append(name)
+            elif not self.output:
+                node = with_default(node, default)
+            properties[name] = node
         keywords: Json = {"type": "object", "properties": properties}
         if required:
             keywords["required"] = required
@@ -4174,7 +4176,8 @@ def to_json_data(value: object, strict: bool = False) -> Any:
         TypeError: a part of it has no JSON form, if strict.
         ValueError: a cycle, nested too deep, or a huge integer.
     """
-    if value is None or type(value) in (str, bool):
+    if value is None or type(value) in (str, bool) or (
+            type(value) is int and value.bit_length() < 64):
         return value
     try:
         text = json.dumps(value, default=partial(json_form, strict=strict),
@@ -4991,7 +4994,8 @@ class Registration:
         fields = wire_fields(**{**options, "name": name})
         self.signature = Signature(fn, Context, schema=fields.pop("inputSchema", None))
         # Converted now, so that the TypeError comes now.
-        self.options: Json = to_json_data(fields, strict=True)
+        self.options = {key: to_json_data(field, strict=True)
+                        for key, field in fields.items()}
         if self.signature.doubt:
             warn(f"mcp_min: {name_of(fn)}(): {self.signature.doubt}\n")
 

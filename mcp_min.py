@@ -221,9 +221,10 @@ MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
 # To add a revision, add a row above, the newest of its era last.  To add a method, add
 # a row here with its `since`, a function under @handles (section 10) and a method of
 # Client (section 11).  If it needs a new capability, the server must declare that: add
-# it to CAPABILITIES and CHANGES if it has a row there, and call Server._offer where a
-# function is registered.  To add a request to the client, add a row in the three tables
-# that follow, a method of Context (section 10) and one of ANSWER_FUNCTIONS (11).
+# it to CAPABILITIES if it has details to declare, to CHANGES if it has a list that
+# changes, and call Server._offer where a function is registered.  To add a request to
+# the client, add a row in CLIENT_CAPABILITIES and in ANSWER_SCHEMAS, a method of
+# Context (section 10) and one of ANSWER_FUNCTIONS (11).
 Method = namedtuple("Method", "capability list_key cacheable asks inline since until",
                     defaults=("", "", False, False, False, "", "9999"))  # still there
 LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
@@ -5908,10 +5909,10 @@ class Server:
         except ToolError as error:
             return ToolResult(str(error), is_error=True)
         except BaseException as error:  # sys.exit() in a tool must not end the server
-            ctx.check_cancelled()  # an error after the cancellation follows from it
             connection = ctx._peer.connection
             if connection.is_stop(error):
                 raise
+            ctx.check_cancelled()  # an error after the cancellation follows from it
             if not connection.follows_from_eof(error):
                 log_exception(f"mcp_min: tool {tool.key} failed")
             return ToolResult(connection.owner.error_text(error), is_error=True)
@@ -6000,7 +6001,7 @@ COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key i
 
 def completion_of(found: Any) -> Json:
     """The result for what a function returned: texts, or a dict of the wire."""
-    wire = found if isinstance(found, dict) else {}
+    wire = wire_fields(**found) if isinstance(found, dict) else {}
     found = wire["values"] if wire else found or ()
     found = [found] if is_text(found) else found
     values = [to_text(to_json_data(value)) for value in found]
@@ -7495,9 +7496,6 @@ class Listing(list, Sent):  # type: ignore[type-arg]
 
     _crowded = None
     result = roots = property(lambda self: self)
-
-    def __bool__(self) -> bool:
-        return len(self) > 0
 
 
 class FamiliarContext(Context):

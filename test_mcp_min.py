@@ -2296,6 +2296,28 @@ class Test6Stdio(unittest.TestCase):
             for sig, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143))])
 
     @UNIX
+    def test_a_signal_ends_a_server_whose_handler_was_cancelled(self):
+        """Fails if the signal passes for an error that follows from the cancellation."""
+        code = program("""
+            @server.tool
+            def stay(ctx: Context) -> str:
+                ctx.info("here")
+                time.sleep(3600)
+            """, run="server.run(threaded=False)")
+        with process(code) as server:
+            play(server, """
+                > 0 initialize
+                < 0 {}
+                > notifications/initialized
+                > 1 tools/call {"name": "stay"}
+                < notifications/message
+                > notifications/cancelled {"requestId": 1}
+                < fence
+                """)
+            os.kill(server.pid, signal.SIGTERM)
+            self.ended(server, 143)
+
+    @UNIX
     @clause("2026-07-28/basic/patterns/subscriptions", "it **SHOULD** respond to the "
             "original `subscriptions/listen` request with a completion result")
     def test_a_signal_ends_open_streams_with_their_final_result(self):

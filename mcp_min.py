@@ -137,6 +137,7 @@ from __future__ import annotations
 
 import atexit
 import enum
+import itertools
 import json
 import operator
 import os
@@ -545,13 +546,11 @@ def depth_of(line: Line) -> int:
 
     By passes over bytes, none of which costs more than parsing the line would.
     """
-    from itertools import accumulate
-
     bare = line.replace(rb"\\", b"").replace(rb'\"', b"")
     # Two adjacent quotes have no bracket between them, so nothing depends on them.
     bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
     bare = re.sub(rb'"[^"]*"?', b"", bare)
-    return max(accumulate(map(BRACKETS.__getitem__, bare)), default=0)
+    return max(itertools.accumulate(map(BRACKETS.__getitem__, bare)), default=0)
 
 
 def as_object(value: object) -> Json:
@@ -1657,7 +1656,7 @@ class Connection:
         self.timer = Timer(self)
         self.requests_out = OutgoingRequests(self.timer, self._expire)
         self.reading = Reading(self, is_server and self.threaded)
-        self._last_id = 0
+        self._ids = itertools.count(1)  # for our requests
         self.heard = False               # a message of the peer has come
         self._owner_knows = False        # that the connection ends
         self.eof = threading.Event()
@@ -1715,10 +1714,9 @@ class Connection:
     def send_request(self, request: OutgoingRequest, params: Json | None,
                      with_token: bool = False) -> OutgoingRequest:
         """Send a request, and return it.  with_token: let the peer report progress."""
-        request.by_callback = self.callbacks.is_own_thread()
-        with self.lock:
-            self._last_id += 1
-            request.id = self._last_id
+        request.by_callback = bool(
+            request.on_progress) and self.callbacks.is_own_thread()
+        request.id = next(self._ids)
         if with_token:
             meta = {**((params or {}).get("_meta") or {}), "progressToken": request.id}
             params = {**(params or {}), "_meta": meta}
@@ -4562,7 +4560,7 @@ class Context:
 
     def check_cancelled(self) -> None:
         """Raise Cancelled if the request was cancelled, or the client is gone."""
-        if self.cancelled:
+        if self._request and self._request.cancelled:
             raise Cancelled()
 
     def wait(self, seconds: float) -> None:
@@ -6255,7 +6253,7 @@ class ClientSession(ConnectionOwner):
         self.connection = Connection(
             self, process.reader, process.writer, is_server=False, own_reader=True,
             pool=ThreadPool("mcp questions", MAX_QUESTIONS))
-        self.version = ""
+        self.version, self.stateless = "", False
         self.capabilities: Json | None = None  # None: the server did not say
         self.stray_lines: deque[Line] = deque(maxlen=20)  # that were not messages
         self._calls = ThreadPool("mcp calls", MAX_CALLS)
@@ -6303,10 +6301,6 @@ class ClientSession(ConnectionOwner):
             except (McpError, RequestTimeout) as error:
                 self.client._subscribed.pop(uri, None)
                 warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
-
-    @property
-    def stateless(self) -> bool:
-        return self.version in MODERN_VERSIONS
 
     def _probe(self, mode: str, deadline: float) -> None:
         from concurrent.futures import wait
@@ -6375,6 +6369,7 @@ class ClientSession(ConnectionOwner):
 
     def _adopt(self, version: str, result: Json) -> None:
         client, self.version = self.client, version
+        self.stateless = version in MODERN_VERSIONS
         if "capabilities" in result:
             self.capabilities = as_object(result["capabilities"])
         client.server_info = as_object(result.get("serverInfo"))

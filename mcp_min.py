@@ -5837,9 +5837,7 @@ class Server:
                 ctx._request)
         token = current_context.set(ctx)
         try:
-            value = call()
-            return value if not hasattr(value, "__await__") else (
-                self._runtime.value_of(ctx, value))
+            return self._runtime.value_of(ctx, call())
         finally:
             current_context.reset(token)
 

@@ -1204,7 +1204,7 @@ class IncomingRequest:
                 raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
             if not self.inline:
                 connection.check_room(self._cost)
-            connection.held += self._cost
+            connection.held_bytes += self._cost
             connection.active[self.id] = self
         return True
 
@@ -1299,7 +1299,7 @@ class IncomingRequest:
         hook()
 
     def _release(self) -> None:  # the caller holds Connection.lock
-        self.connection.held -= self._cost
+        self.connection.held_bytes -= self._cost
         self._cost = 0
 
     def _leave(self, answered: bool = False) -> None:  # Connection.lock is held
@@ -1434,18 +1434,21 @@ class OutgoingRequests:
 class Reading:
     """Reads the lines of a connection; chooses the thread for each handler.
 
-    The *reader* is the thread whose identity is `_reader`.  On a threaded server
-    (shared) it runs a handler itself if nothing else runs, because to hand each request
-    to another thread would double the time of a short call.  Then a second thread
-    *stands by*: it is the next reader.  It looks every LOOK_SECONDS, and takes over if
-    the reader has been running one request for that long; a handler that is about to
-    block hands reading over at once.  A reader that was replaced becomes the standby
-    when its handler has ended, or ends if there is one.
+    On a threaded server (shared) the reader runs a handler itself if nothing else runs,
+    because handing each request to another thread would double the time of a short
+    call.  A second thread, the standby, takes over if one request keeps the reader for
+    LOOK_SECONDS, or at once if its handler is about to block (hand_over):
 
-    One reader at a time: `_reader` changes only under the lock, and, but for the first,
-    only while `_current` is set; the reader clears `_current` under the lock before it
-    looks at `_reader`.  No stall is missed: the standby sleeps only while the reader
-    runs no handler, and `handler_begins` wakes it.
+        _reader  _current  what happens
+        A        None      A waits for a line; B, the standby, sleeps
+        A        R         A runs the handler of R; B looks every LOOK_SECONDS
+        None     None      R is about to block, and B was woken to take over
+        B        None      B reads; when R has ended A stands by, or ends if C does
+
+    One reader at a time: all of this changes under the lock only; a reader is replaced
+    only while `_current` is set, and clears it before it looks at `_reader`.  No stall
+    is missed: the standby sleeps only while the reader runs no handler, and
+    `handler_begins` wakes it.
 
     Clients and threaded=False use the same loop without a standby.  Where no thread can
     be started, the thread that serves reads (`read_here`), and one that waits for its
@@ -1458,15 +1461,14 @@ class Reading:
         self._reader: int | None = None  # None: the standby is to take over
         self._current: IncomingRequest | None = None  # that the reader runs
         self._since = 0.0                # when it began that
-        self._standby = False            # a thread stands by, or is about to
-        self._asleep = False             # it waits for the next request
+        self._standby = ""               # or "looks", or "sleeps" until a request
         self.changed = threading.Condition(connection.lock)  # the standby must look
 
     def start(self) -> bool:
         """Begin to read on another thread; False if none can be started."""
         with self._connection.lock:
-            self._standby = bool(start_thread("mcp reader", self._run))
-            return self._standby
+            self._standby = "looks" if start_thread("mcp reader", self._run) else ""
+            return bool(self._standby)
 
     def read_here(self, pool: CallingThread) -> None:
         """Read, and run handlers, on this thread until the end."""
@@ -1512,7 +1514,7 @@ class Reading:
             with self._connection.lock:
                 if self._standby:
                     return
-                self._standby = True
+                self._standby = "looks"
 
     def _read(self, future: Future[Any] | None = None) -> None:
         """Read while this thread is the reader, and no longer than until `future`."""
@@ -1528,15 +1530,17 @@ class Reading:
         with self._connection.lock:
             while not (self._connection.closed or self._is_free()):
                 since = self._since
-                self.changed.wait(None if self._asleep else LOOK_SECONDS)
-                # Asleep only if nothing began since the last look; otherwise each short
+                self.changed.wait(None if self._standby == "sleeps" else LOOK_SECONDS)
+                # Sleep only if nothing began since the last look; otherwise each short
                 # request would have to wake this thread.
-                self._asleep = self._current is None and self._since == since
-            self._standby = self._asleep = False
-            # Ours is read to its end, also if we closed before the first look.
-            unread = self._reader is None and bool(self._connection.own_reader)
+                idle = self._current is None and self._since == since
+                self._standby = "sleeps" if idle else "looks"
+            self._standby = ""
+            if not self._is_free():
+                return False  # we have closed; the reader reads on
             self._reader, self._current = threading.get_ident(), None
-            return unread or not self._connection.closed
+            # Ours is read to its end, also if we closed before the first look.
+            return bool(self._connection.own_input) or not self._connection.closed
 
     def _is_free(self) -> bool:
         """True if nobody reads, or one request keeps the reader for long."""
@@ -1553,9 +1557,9 @@ class Reading:
             return
         self._current, self._since = request, time.monotonic()
         if not self._standby:
-            self._standby = bool(start_thread("mcp reader", self._run))
-        elif self._asleep:
-            self._asleep = False
+            self._standby = "looks" if start_thread("mcp reader", self._run) else ""
+        elif self._standby == "sleeps":
+            self._standby = "looks"
             self.changed.notify()
 
     def handler_ended(self, request: IncomingRequest) -> None:
@@ -1619,10 +1623,11 @@ class Connection:
     It knows two notifications, cancelled and progress, and that `initialize` is never
     cancelled.  All other methods are the owner's.
 
-    pool: where handlers run that the reader does not.  own_reader: the reader is closed
-    at the end.
-    responds: whether requests of the peer are answered; a client of a stateless server
-    answers none.  drain_seconds: time for running handlers when the peer has hung up.
+    pool: runs the handlers that the reading thread does not.  own_input: `reader` is
+    closed at the end.  drain_seconds: time for running handlers when the peer has hung
+    up.  responds: whether requests of the peer are answered; a client of a stateless
+    server answers none.
+
     At the end `eof` is set (the peer has hung up), handlers may finish, `closed` is
     set, what still runs is cancelled, and `done` is set.
     """
@@ -1630,18 +1635,18 @@ class Connection:
     responds = True
 
     def __init__(self, owner: ConnectionOwner, reader: ByteStream, writer: ByteStream,
-                 *, is_server: bool, own_reader: bool, pool: ThreadPool | CallingThread,
+                 *, is_server: bool, own_input: bool, pool: ThreadPool | CallingThread,
                  drain_seconds: float = 0.0, max_message_bytes: int = 16 << 20,
                  max_depth: int = MAX_DEPTH) -> None:
         self.owner, self.pool, self._is_server = owner, pool, is_server
         self.arrow_out, self._arrow_in = "<>" if is_server else "><"
         self._max_depth = max_depth
-        if not (own_reader or can_hang_up(reader)):
+        if not (own_input or can_hang_up(reader)):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self._max_message_bytes = max_message_bytes
         self._lines = split_lines(read_chunks(reader), max_message_bytes)
-        self.own_reader = reader if own_reader else None
+        self.own_input = reader if own_input else None
         self.threaded = not isinstance(pool, CallingThread)
         self.callbacks = ThreadPool("mcp callbacks", 1)
         self.trace: Trace | None = None
@@ -1650,14 +1655,14 @@ class Connection:
         self.lock = threading.RLock()    # guards what stands at the head of the section
         self.closed = False
         self.active: dict[object, IncomingRequest] = {}
-        self.held = 0                    # bytes that requests are charged
+        self.held_bytes = 0              # that requests are charged
         self.idle = threading.Condition(self.lock)  # no request is active after `eof`
         self.outbox = Outbox(self, writer, is_server)
         self.timer = Timer(self)
         self.requests_out = OutgoingRequests(self.timer, self._expire)
         self.reading = Reading(self, is_server and self.threaded)
         self._ids = itertools.count(1)  # for our requests
-        self.heard = False               # a message of the peer has come
+        self.peer_spoke = False          # a message of the peer has come
         self._owner_knows = False        # that the connection ends
         self.eof = threading.Event()
         self.done = threading.Event()
@@ -1689,14 +1694,14 @@ class Connection:
     def check_room(self, cost: int = 0) -> None:  # the caller holds lock
         """Raise McpError if another `cost` bytes would exceed what the peer may hold.
 
-        Whoever keeps them adds the cost to `held`.
+        Whoever keeps them adds the cost to `held_bytes`.
         """
         if len(self.active) >= MAX_REQUESTS or (
-                self.held and self.held + cost > MAX_BACKLOG_BYTES):
+                self.held_bytes and self.held_bytes + cost > MAX_BACKLOG_BYTES):
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
                            f"{MAX_BACKLOG_BYTES} bytes of them, at once")
 
-    def crowded(self) -> bool:
+    def callbacks_full(self) -> bool:
         """True if the callback backlog is full and notifications should be dropped."""
         return self.callbacks.bytes > MAX_BACKLOG_BYTES
 
@@ -1773,7 +1778,7 @@ class Connection:
         line = next(self._lines, None)
         # After close() we read a stream that is ours to its end: the peer must not
         # block in a full pipe, and the end shows that it has closed.
-        return None if self.closed and self.own_reader is None else line
+        return None if self.closed and self.own_input is None else line
 
     def receive(self, line: Line) -> None:
         """Act on a line."""
@@ -1809,7 +1814,7 @@ class Connection:
                ) -> None:
         try:
             kind = classify(message)
-            self.heard = True
+            self.peer_spoke = True
             if kind == "request":
                 request = IncomingRequest(self, message, sink, size)
                 if self.responds and request.enter():
@@ -1902,7 +1907,7 @@ class Connection:
             if request and progress > request.progress:
                 request.progress = progress
                 self.requests_out.restart(request)
-        if request and request.on_progress and not self.crowded():
+        if request and request.on_progress and not self.callbacks_full():
             # If the callback thread itself waits for this request, its response must
             # not be queued behind callbacks.
             request.ordered = not request.by_callback
@@ -1948,8 +1953,8 @@ class Connection:
     def drain_and_close(self) -> None:
         """The peer has hung up: let handlers finish for some time, then close."""
         self.hang_up()
-        if self.own_reader:
-            self.own_reader.close()
+        if self.own_input:
+            self.own_input.close()
         deadline = time.monotonic() + self._drain_seconds
         with self.lock:
             self.idle.wait_for(lambda: not self.active, self._drain_seconds)
@@ -2227,12 +2232,12 @@ def pipe_streams() -> tuple[ByteStream, ByteStream]:
 class StreamPair:
     """Streams to a server that we did not start.  A Process is one that we did.
 
-    host: where the handlers of a Server in this process run, if that is on the thread
+    caller: where the handlers of a Server in this process run, if that is on the thread
     that waits.
     """
 
     stderr_tail, exit_code, quiet = "", None, False
-    host: CallingThread | None = None
+    caller: CallingThread | None = None
 
     def __init__(self, reader: ByteStream, writer: ByteStream) -> None:
         self.reader, self.writer = reader, writer
@@ -5690,7 +5695,7 @@ class Server:
             warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
                  "it: python3 mcp_min.py list FILE.py\n")
         with Signals(), stdio_server() as (reader, writer):
-            self._new_session(reader, writer, own_reader=True, threaded=threaded).run()
+            self._new_session(reader, writer, own_input=True, threaded=threaded).run()
 
     def serve(self, reader: ByteStream, writer: ByteStream, *,
               threaded: bool | None = None) -> None:
@@ -5767,7 +5772,7 @@ class Server:
         return Listener(self, path)
 
     def _new_session(self, reader: ByteStream, writer: ByteStream,
-                 **options: Any) -> ServerSession:
+                     **options: Any) -> ServerSession:
         return ServerSession(self, reader, writer, **options)
 
     async def _run_on_loop(self) -> None:
@@ -5778,8 +5783,8 @@ class Server:
         import asyncio
 
         with Signals(), stdio_server() as (reader, writer):
-            session = self._new_session(reader, writer, own_reader=True, threaded=True,
-                                    loop=asyncio.get_running_loop())
+            session = self._new_session(reader, writer, own_input=True, threaded=True,
+                                        loop=asyncio.get_running_loop())
             ended = asyncio.ensure_future(call_in_thread(session.run))
             try:
                 await asyncio.shield(ended)
@@ -5828,10 +5833,10 @@ class Server:
         return self._call_user(ctx, partial(signature.fn, **kwargs))
 
     def _call_user(self, ctx: Context, call: Callable[[], Any],
-                   is_host: bool = False) -> Any:
+                   on_host_thread: bool = False) -> Any:
         """Call a user's function where it must run; wait if it is `async def`."""
         # A handler that is called by another one is on the right thread already.
-        if self._run_handler and not (is_host or current_context.get(None)):
+        if self._run_handler and not (on_host_thread or current_context.get(None)):
             return run_on_host_thread(
                 self._run_handler, partial(self._call_user, ctx, call, True),
                 ctx._request)
@@ -5958,7 +5963,7 @@ class Server:
             if subscribe:
                 peer.connection.check_room(cost)
             if subscribe != (key in peer.subscriptions):
-                peer.connection.held += cost if subscribe else -cost
+                peer.connection.held_bytes += cost if subscribe else -cost
                 peer.subscriptions ^= {key}
         return {}
 
@@ -6106,12 +6111,12 @@ class ServerSession(ConnectionOwner):
     """
 
     def __init__(self, server: Server, reader: ByteStream, writer: ByteStream,
-                 own_reader: bool = False, threaded: bool | None = None,
+                 own_input: bool = False, threaded: bool | None = None,
                  loop: AbstractEventLoop | None = None) -> None:
         self._server, self._loop = server, loop
         threaded = server.threaded if threaded is None else threaded
         self.connection = Connection(
-            self, reader, writer, is_server=True, own_reader=own_reader, pool=(
+            self, reader, writer, is_server=True, own_input=own_input, pool=(
                 ThreadPool("mcp worker", server._max_workers) if threaded
                 else CallingThread()), **server._limits)
         self.peer = SessionPeer(server, self.connection)
@@ -6249,7 +6254,7 @@ class ClientSession(ConnectionOwner):
     def __init__(self, client: Client, process: StreamPair) -> None:
         self.client, self.process = client, process
         self.connection = Connection(
-            self, process.reader, process.writer, is_server=False, own_reader=True,
+            self, process.reader, process.writer, is_server=False, own_input=True,
             pool=ThreadPool("mcp questions", MAX_QUESTIONS))
         self.version, self.stateless = "", False
         self.capabilities: Json | None = None  # None: the server did not say
@@ -6526,7 +6531,7 @@ class ClientSession(ConnectionOwner):
         first = call.send(params or {})
         future.add_done_callback(
             lambda done: call.cancel() if done.cancelled() else None)
-        if self.process.host:
+        if self.process.caller:
             finish()
         else:
             first.future.add_done_callback(lambda _: self._calls.submit(finish))
@@ -6534,10 +6539,10 @@ class ClientSession(ConnectionOwner):
 
     def wait(self, future: Future[Json]) -> Json:
         """Wait for the result of a future; run the server's handlers if it is ours."""
-        host = self.process.host
-        if host:
-            future.add_done_callback(host.wake)
-            host.run_until(future.done)
+        caller = self.process.caller
+        if caller:
+            future.add_done_callback(caller.wake)
+            caller.run_until(future.done)
         return wait_for(future)  # type: ignore[no-any-return]
 
     def notify(self, method: str, params: Json | None = None) -> None:
@@ -6594,7 +6599,7 @@ class ClientSession(ConnectionOwner):
         elif method == ACKNOWLEDGED:
             self._acknowledge(
                 meta.get(META_SUBSCRIPTION), as_object(params.get("notifications")))
-        elif self._is_current(meta) and not self.connection.crowded():
+        elif self._is_current(meta) and not self.connection.callbacks_full():
             self._call_handlers(method, params, size + REQUEST_COST)
 
     def _call_handlers(self, method: str, params: Json, size: int) -> None:
@@ -6610,7 +6615,7 @@ class ClientSession(ConnectionOwner):
     def connect_error(self, error: RequestTimeout) -> RequestTimeout:
         """A timeout while connecting, with its reason as far as is known."""
         seconds = f"{self.client._timeout:g} s"
-        if self.connection.heard:
+        if self.connection.peer_spoke:
             return RequestTimeout(f"connecting took over {seconds}: {error}")
         text = (f"The server is running, but has not answered within {seconds}: "
                 "is something slow before server.run()?")
@@ -6715,7 +6720,7 @@ class Call:
             questions, rounds = questions_of(result), rounds + 1
             if rounds > MAX_ROUNDS:
                 raise invalid_response(f"asked {rounds} times in a row for input")
-            answers = self._answers(questions) if questions else None
+            answers = self._ask_user(questions) if questions else None
             paused = 0.0 if questions else paused + rounds * EMPTY_ROUND_SECONDS
             if paused > self._timeout:
                 raise session.timeout_error(
@@ -6731,13 +6736,14 @@ class Call:
         if self._request:
             self._session.connection.cancel(self._request)
 
-    def _answers(self, questions: Json) -> Json:
+    def _ask_user(self, questions: Json) -> Json:
         """Let the user's handlers answer, on a thread of the pool."""
         waiting = self.send(None)
-        self._session.connection.pool.submit(partial(self._answer, waiting, questions))
+        self._session.connection.pool.submit(
+            partial(self._call_handlers, waiting, questions))
         return self._session.wait(waiting.future)
 
-    def _answer(self, waiting: OutgoingRequest, questions: Json) -> None:
+    def _call_handlers(self, waiting: OutgoingRequest, questions: Json) -> None:
         session = self._session
         if waiting.future.done():  # it has ended while others were asked
             return
@@ -6799,19 +6805,19 @@ def require_sync(*handlers: Handler | None) -> None:
 class HostedServer(StreamPair):
     """A Server of this process, at the other end of two pipes.
 
-    With threaded=False its handlers run on whichever thread waits for it: `host`.
+    With threaded=False its handlers run on whichever thread waits for it: `caller`.
     """
 
     def __init__(self, server: Any) -> None:
         (reader, their_writer), (their_reader, writer) = pipe_streams(), pipe_streams()
         super().__init__(reader, writer)
         self._their_writer = their_writer
-        self._session = server._new_session(their_reader, their_writer, own_reader=True)
+        self._session = server._new_session(their_reader, their_writer, own_input=True)
         if server.threaded:
             start_thread("mcp server", self._serve)
         else:
             self._session.__enter__()
-            self.host = self._session.connection.pool
+            self.caller = self._session.connection.pool
 
     def _serve(self) -> None:
         with self._their_writer:
@@ -6819,11 +6825,11 @@ class HostedServer(StreamPair):
 
     def close(self, connection: Connection) -> None:
         self._close_writer()
-        if self.host:
+        if self.caller:
             self._session.connection.done.wait(2)
             with self._their_writer:
                 self._session.__exit__()
-            self.host = None
+            self.caller = None
         connection.eof.wait(2)
 
 

@@ -37,7 +37,7 @@ or cancelled, or when the connection ends.  Only the code that removes it may ac
 anyone later finds nothing and does nothing.  Progress, log messages and the response
 are queued only while the lock is held and the request is in the table, so progress
 cannot follow the response, and a cancelled request is silent.  OutgoingRequests keeps
-the same rule for our own requests.  (Handing over the reading is a race of its own, see
+the same rule for our own requests.  (Which thread reads next is another race: see
 Reading.)
 
 A thread.  `Reading.handle` chooses where the handler runs.  If no other handler is
@@ -221,11 +221,12 @@ MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
 #
 # To add a revision, add a row above, the newest of its era last.  To add a method, add
 # a row here with its `since`, a function under @handles (section 10) and a method of
-# Client (section 11).  If it needs a new capability, the server must declare that: add
-# it to CAPABILITIES if it has details to declare, to CHANGES if it has a list that
-# changes, and call Server._offer where a function is registered.  To add a request to
-# the client, add a row in CLIENT_CAPABILITIES and in ANSWER_SCHEMAS, a method of
-# Context (section 10) and one of ANSWER_FUNCTIONS (11).
+# Client (section 11), and name it in the table of Server's docstring.  If it needs a
+# new capability, the server must declare that: add it to CAPABILITIES if it has details
+# to declare, to CHANGES if it has a list that changes, and call Server._offer where a
+# function is registered.  To add a request to the client, add a row in
+# CLIENT_CAPABILITIES and in ANSWER_SCHEMAS, a method of Context (section 10) and one of
+# ANSWER_FUNCTIONS (11).
 Method = namedtuple("Method", "capability list_key cacheable asks inline since until",
                     defaults=("", "", False, False, False, "", "9999"))  # still there
 LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
@@ -648,7 +649,7 @@ class ThreadPool:
         self._lock = threading.Lock()  # a leaf; guards the rest
         self._changed = threading.Condition(self._lock)  # there may be a job to take
         self._jobs: deque[tuple[Job, int]] = deque()
-        self._running = 0              # jobs, and the guest
+        self._running = 0              # jobs, and the caller of `enter`, the guest
         self._idle = 0                 # threads that wait, or are about to, for a job
         self.bytes = 0                 # of memory that waiting and running jobs hold
 
@@ -1189,9 +1190,9 @@ class IncomingRequest:
     def enter(self) -> bool:
         """Enter the table; False if the connection is closed.
 
-        Its cost is released when its handler returns or it is answered, but not when it
-        is cancelled: else calls that are cancelled at once could fill memory.  For an
-        inline request there is always room, because it ends at once.
+        Its cost is released when its handler returns or it is answered, not when it is
+        cancelled, or calls that are cancelled at once could fill memory.  For an inline
+        request there is always room, because it ends at once.
 
         Raises:
             McpError: there are too many, or the id is in use.
@@ -1866,7 +1867,7 @@ class Connection:
         with self.lock:
             request = self.requests_out.find(message.get("id"))
             if request and request.ordered:
-                # Its progress comes first; until then only its last deadline holds.
+                # First come its callbacks; until then only its last deadline ends it.
                 request.on_progress, request.timeout = None, float("inf")
                 self.requests_out.add(request)
         if request and request.ordered:
@@ -3116,21 +3117,28 @@ class Sampled(Fields):
 
 
 # -- 9. Schema -------------------------------------------------------------------------
-# Signatures become JSON Schema, arguments become objects, results become JSON.  JSON
-# Schema is here as a whole, because a tool's schema may use all of it (server/tools,
-# "Tool"), and the library that validates it would be a dependency.
+# Signatures become JSON Schema, arguments become objects, results become JSON.  All of
+# JSON Schema is here, because a tool's schema may use all of it (server/tools, "Tool"),
+# and a library for it would be a dependency.
+#
+# `def f(days: int)`, called with {"days": "5"}:
+#
+#   HintReader   the hints -> a Schema: JSON Schema, and `make` to construct objects
+#   Validator    the Schema -> Nodes: read once, references resolved
+#   Evaluation   a Node applied to the value: Problem(("days",), "integer", "5", …)
+#   repaired     {"days": 5}; evaluated again it has no problem, and f gets its `result`
 
 MAX_NESTING = 200      # schemas within each other, read or applied
 MAX_STEPS = 500_000    # of one validation: about a second; a step applies a schema
 PROBLEM_COST = 20      # steps that a problem costs
-LOOK_COST = 0.05       # steps to look a name up, or to take a part of a value
+LOOK_COST = 0.05       # steps for each name or item that is looked at
 CHARACTER_COST = 0.02  # steps to read a character
 MAX_SUBJECT = 20_000   # characters of the longest text that a pattern is tried on
 MAX_PROBLEMS = 20      # listed of a value; more are counted
 MAX_CHOICES = 100      # listed in a problem; more are counted
 Path = tuple[Any, ...]    # the keys and indices that lead to a part of a value
-MISSING: Any = object()   # there is no default, no such property, nothing to show
-UNSTATED: Any = object()  # there is a default, but the schema does not state it
+MISSING: Any = object()   # marks an absent default or value
+UNSTATED: Any = object()  # marks a default that the schema does not state
 
 
 class SchemaError(ValueError):
@@ -3144,8 +3152,8 @@ class SchemaError(ValueError):
 class Problem:
     """What is wrong with a part of a value; the message is formatted when it is read.
 
-    text: what was expected instead of `value`, or without a value the whole text.
-    types: the text `value` is replaced by the JSON in it, if that is of one of these.
+    text: what was expected; without `value` the whole message.  types: those that the
+    schema allows here; text that contains JSON of one of them is replaced by it.
     """
 
     def __init__(self, path: Path, text: str, value: Any = MISSING,
@@ -3317,7 +3325,9 @@ PLAIN_SHAPES: Any = {  # of arguments: their type, and what else must hold of th
     "type":  (ANY, TYPES.__contains__, f"one of {join_some(TYPES)}"),
 }
 METASCHEMA = "(the metaschema)"  # a keyword of ours: the value is a schema
-SHAPES: Any = {keyword: shape for shape, keywords in (  # [list of], {"": map of}
+# What the value of each keyword is: NODE, a row of PLAIN_SHAPES, a JSON type, [x] for a
+# list of x, or {"": x} for a map of x.
+SHAPES: Any = {keyword: shape for shape, keywords in (
     (NODE, "not if then else items contains unevaluatedItems propertyNames "
            "additionalProperties unevaluatedProperties"),
     ([NODE], "allOf anyOf oneOf prefixItems"),
@@ -3345,9 +3355,9 @@ ASSERTIONS: Any = (  # type of the value, keyword, what is measured, its relatio
     ("object", "minProperties",    len, operator.ge, "at least {} properties"),
 )
 PATTERN_KEYWORDS = ("pattern", "patternProperties")
-# of a schema whose values a look at the types of their members may prove, see Node.fits
+# The keywords of an object that Node.fits can accept by the types of its members alone.
 FLAT_KEYWORDS = {"type", "properties", "required", "additionalProperties"}
-HARMLESS = {"type", "$defs", "definitions"}  # to a value of the type
+HARMLESS = {"type", "$defs", "definitions"}  # a value of the type cannot fail these
 UNEVALUATED = {"array": "unevaluatedItems", "object": "unevaluatedProperties"}
 IN_PLACE_KEYWORDS = {"enum", "const", "allOf", "anyOf", "oneOf", "not", "if", "$ref",
                      "$dynamicRef", METASCHEMA}
@@ -3373,10 +3383,12 @@ class Node(dict):  # type: ignore[type-arg]
     """A schema that was read: its keywords, with nodes for the schemas in them.
 
     source: the schema as it was written.  cost: steps to apply it.  assertions: rows of
-    ASSERTIONS with their limits.  in_place: it has keywords that apply to a value of
-    any type.  exact: the class whose values all match and stay as they are; if it is
-    `object`, all values do.  parts: for `fits`, the `exact` of each property, if
-    nothing else is asked of a value than to be an object that has some of these.
+    ASSERTIONS with their limits.  choices: of `enum` and `const`, (marks of the values,
+    text for the problem).  targets: of references, (node, nodes with the same dynamic
+    anchor by base).  in_place: it has keywords that apply to a value of any type.
+    exact: a class all of whose instances match unchanged (`object`: any value).  parts:
+    the `exact` of each property, if the schema demands nothing but known properties of
+    these types; else None.
     """
 
     def __init__(self, keywords: Json, base: str, source: Json) -> None:
@@ -3389,6 +3401,9 @@ class Node(dict):  # type: ignore[type-arg]
         self.assertions = [
             (kind, measure, holds, self[keyword], text.format(show(self[keyword])))
             for kind, keyword, measure, holds, text in ASSERTIONS if keyword in self]
+        self.choices = [self[keyword] for keyword in ("enum", "const")
+                        if keyword in self]
+        self.targets: list[tuple[Node, dict[str, Node]]] = []
         self.in_place = not IN_PLACE_KEYWORDS.isdisjoint(self)
         self.refuses_all = "not" in self and self["not"].exact is object
         self.exact = self.parts = None
@@ -3433,7 +3448,8 @@ class Validator:
                 target = self._find(node.base, node[keyword])
                 anchor = target.get("$dynamicAnchor", "")
                 plain = keyword == "$ref" or not node[keyword].endswith("#" + anchor)
-                node[keyword] = target, {} if plain else self._dynamic.get(anchor, {})
+                node.targets.append(
+                    (target, {} if plain else self._dynamic.get(anchor, {})))
         except SchemaError:
             raise
         except RecursionError:
@@ -3467,7 +3483,7 @@ class Validator:
         try:
             return Evaluation(budget, self._root, value).run()
         except RecursionError:
-            raise SchemaError("checking nests too deeply (a $ref loop?)") from None
+            raise SchemaError("checking nests too deeply (or $ref is a loop)") from None
 
     def _require(self, valid: object, path: Path, expected: str,
                  argument: object) -> None:
@@ -3506,7 +3522,7 @@ class Validator:
         return node
 
     def _translate(self, keywords: Json, path: Path) -> Json:
-        """The same schema in the keywords that are applied."""
+        """Rewrite draft-07 and short forms into the keywords that Evaluation knows."""
         if "$schema" in keywords:
             name = f"{keywords['$schema']}".rpartition(":")[2].rstrip("#")
             self._require(name in DIALECTS, (*path, "$schema"), "a known dialect "
@@ -3529,7 +3545,7 @@ class Validator:
         return {**keywords, **changes}
 
     def _read_argument(self, shape: Any, argument: Any, base: str, path: Path) -> Any:
-        """Read the value of a keyword; for `enum` and `const`, see apply_in_place."""
+        """Read the value of a keyword; of `enum` and `const` see Node.choices."""
         kind = json_type(argument)
         if isinstance(shape, (list, dict)):
             expected = "array" if isinstance(shape, list) else "object"
@@ -3574,7 +3590,7 @@ class Validator:
         except (LookupError, ValueError, TypeError):
             raise SchemaError(f"{show(reference)} is not in the document, "
                               "and nothing is fetched") from None
-        # Where no keyword is known, nothing was read yet.
+        # The pointer leads below an unknown keyword: that schema was not read yet.
         node = place if isinstance(place, Node) else self._read(place, base, ())
         self._names[name] = node
         return node
@@ -3734,11 +3750,9 @@ class Evaluation:
             self.result = other.result
 
     def apply_in_place(self, node: Node) -> None:
-        for keyword in ("enum", "const"):
-            if keyword in node and not self.problems:
-                marks, text = node[keyword]
-                if mark(self.value, self.budget) not in marks:
-                    self.refuse(text, self.value)
+        for marks, text in node.choices:
+            if not self.problems and mark(self.value, self.budget) not in marks:
+                self.refuse(text, self.value)
         if "not" in node and not self.apply(node["not"], self.value).problems:
             self.refuse("not allowed")
         for part in node.get("allOf", ()):
@@ -3754,9 +3768,8 @@ class Evaluation:
             branch = node.get("else" if condition.problems else "then")
             if branch is not None:
                 self.take(self.apply(branch, self.value))
-        for keyword in ("$ref", "$dynamicRef"):
-            if keyword in node:
-                self.take(self.apply(self.outermost(*node[keyword]), self.value))
+        for target, anchors in node.targets:
+            self.take(self.apply(self.outermost(target, anchors), self.value))
         if METASCHEMA in node:
             try:
                 Validator(self.value, budget=self.budget)
@@ -3825,7 +3838,7 @@ def repaired(value: Any, problems: list[Problem], budget: Budget) -> Any:
     for path, problem in texts.items():
         *parents, last = (0, *path)
         holder = reduce(operator.getitem, parents, copy)
-        if holder[last] == problem.value:  # or that is the name of the part
+        if holder[last] == problem.value:  # else the problem is with a name
             budget.spend(len(problem.value) * CHARACTER_COST)
             holder[last] = json_in_text(problem.value, problem.types)
     return copy[0]
@@ -3872,6 +3885,16 @@ def parse_format(cls: Any, text: str) -> Any:
     return cls.fromisoformat(re.sub("[zZ]$", "+00:00", text))
 
 
+def dict_schema(key: Schema, value: Schema) -> Schema:
+    keywords: Json = {"type": "object"}
+    if value:
+        keywords["additionalProperties"] = value
+    if len(key) > 1:  # they must be more than text
+        keywords["propertyNames"] = key
+    return Schema(keywords, key.make and (lambda members: {
+        key.make(name): part for name, part in members.items()}))
+
+
 def enum_schema(members: Iterable[object]) -> Schema:
     by_mark = {mark(to_json_data(member), Budget()): member for member in members}
     values = [*map(to_json_data, by_mark.values())]
@@ -3895,16 +3918,16 @@ class HintReader:
         self.definitions: Json = {}
         self._trail: list[object] = []  # what the hint is part of, to find recursion
 
-    def with_definitions(self, node: Schema) -> Schema:
-        return node.plus({"$defs": self.definitions}) if self.definitions else node
+    def with_definitions(self, schema: Schema) -> Schema:
+        return schema.plus({"$defs": self.definitions}) if self.definitions else schema
 
     def read(self, hint: Any) -> Schema:
         simple = hint in (None, typing.Any) or type(hint) is type  # others may not hash
         if simple and hint in SIMPLE_SCHEMAS:
             return SIMPLE_SCHEMAS[hint]
         if hint in self._trail:
-            raise TypeError(f"{getattr(hint, '__qualname__', hint)} is recursive, and "
-                            "a schema here is inline")
+            raise TypeError(f"{getattr(hint, '__qualname__', hint)} is recursive; only "
+                            "a schema by hand can be")
         self._trail.append(hint)
         try:
             return self._read(hint)
@@ -3936,8 +3959,7 @@ class HintReader:
             key, value = map(self.read, args or (str, object))
             if key.get("type") != "string":
                 raise TypeError("the keys of a JSON object are str")
-            values = {"additionalProperties": value} if value else {}
-            return Schema({"type": "object", **values})
+            return dict_schema(key, value)
         if issubclass(cls, enum.Enum):
             return enum_schema(cls)
         if is_of_pydantic(cls):
@@ -3962,27 +3984,27 @@ class HintReader:
     def _annotated(self, hint: Any) -> Schema:
         """Add the metadata of Annotated: a description, keywords, or a Field."""
         foreign = any(map(is_of_pydantic, hint.__metadata__))
-        node = self._described(hint) if foreign else self.read(hint.__origin__)
+        schema = self._described(hint) if foreign else self.read(hint.__origin__)
         for extra in hint.__metadata__:
             if isinstance(extra, (str, dict)):
-                node = node.plus(extra if isinstance(extra, dict) else
+                schema = schema.plus(extra if isinstance(extra, dict) else
                                  {"description": extra})
-        Validator({**node, "$defs": self.definitions})  # SchemaError now, if it is bad
-        return node
+        Validator({**schema, "$defs": self.definitions})  # SchemaError now
+        return schema
 
     def object(self, parts: Iterable[tuple[str, Any, Any]], make: Any = None) -> Schema:
         """The schema of an object of these parts: (name, hint, default or MISSING)."""
         properties, required = {}, []
         for name, hint, default in parts:
             try:
-                node = self.read(hint)
+                schema = self.read(hint)
             except Exception as error:
                 raise TypeError(f"{name}: {error}") from None
             if default is MISSING:
                 required.append(name)
             elif not self.output:
-                node = with_default(node, default)
-            properties[name] = node
+                schema = with_default(schema, default)
+            properties[name] = schema
         keywords: Json = {"type": "object", "properties": properties}
         if required:
             keywords["required"] = required
@@ -4007,26 +4029,26 @@ class HintReader:
         return Schema(schema, partial(model_of, adapter.validate_python))
 
 
-def with_default(node: Schema, default: object) -> Schema:
+def with_default(schema: Schema, default: object) -> Schema:
     """Add a default, if it has a JSON form, to the schema of a part."""
     if default is None:
-        return optional_schema(node)
+        return optional_schema(schema)
     with suppress(TypeError, ValueError):
-        return node.plus({"default": to_json_data(default, strict=True)})
-    return node
+        return schema.plus({"default": to_json_data(default, strict=True)})
+    return schema
 
 
-def optional_schema(node: Schema) -> Schema:
+def optional_schema(schema: Schema) -> Schema:
     """Describe `Optional[X] = None` as X; null matches all the same."""
-    others = [part for part in node.get("anyOf", ()) if part != {"type": "null"}]
-    keywords = {key: part for key, part in node.items()
+    others = [part for part in schema.get("anyOf", ()) if part != {"type": "null"}]
+    keywords = {key: part for key, part in schema.items()
                 if key != "anyOf" and part is not None}  # no "default": null
     if len(others) == 1:
-        make = getattr(others[0], "make", node.make)
+        make = getattr(others[0], "make", schema.make)
         return Schema({**others[0], **keywords}, make, True)
     if others:
         keywords["anyOf"] = others
-    return Schema(keywords, node.make, True)
+    return Schema(keywords, schema.make, True)
 
 
 def parts_of(cls: Any, output: bool) -> list[tuple[str, Any, Any]]:
@@ -4149,13 +4171,13 @@ def output_schema_of(hint: object) -> Json | None:
     None for text, content blocks, Any, and what has no schema.
     """
     try:
-        node = schema_of_hint(hint, output=True)
+        schema = schema_of_hint(hint, output=True)
     except Exception:
         return None
-    bare = {key for key in node if node[key] != {}} <= {"type", "description"}
-    if bare and node.get("type") in (None, "string", "null", "array"):
+    bare = {key for key in schema if schema[key] != {}} <= {"type", "description"}
+    if bare and schema.get("type") in (None, "string", "null", "array"):
         return None
-    return structured_schema(json.loads(json.dumps(node)))  # without constructors
+    return structured_schema(json.loads(json.dumps(schema)))  # without constructors
 
 
 def structured_schema(schema: Json) -> Json:
@@ -4192,7 +4214,12 @@ def to_json_data(value: object, strict: bool = False) -> Any:
     except TypeError:  # it has keys that are not text
         if strict:
             raise
-        return str(value)
+    if isinstance(value, abc.Mapping):
+        return {str(to_json_data(key)): to_json_data(part)
+                for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [*map(to_json_data, value)]
+    return to_json_data(json_form(value, strict))
 
 
 JSON_FORMS: Any = (  # classes, or what a class has; and what then stands in JSON
@@ -4225,7 +4252,7 @@ def json_form(value: Any, strict: bool) -> Any:
 
 # Signatures.  A function's parameters become a schema, and arguments are bound to them.
 
-CO_COROUTINE = 128  # a flag of a function's code, as in inspect
+CO_COROUTINE, CO_ASYNC_GENERATOR = 128, 512  # flags of a function's code, see inspect
 DOUBTS = {  # parameters without a hint that look like a mistake
     "ctx": "did you mean `ctx: Context`?",
     "context": "did you mean `context: Context`?",
@@ -4243,17 +4270,18 @@ def unwrap(fn: Any) -> Any:
     return fn if hasattr(fn, "__code__") else type(fn).__call__
 
 
-def is_async(fn: Any) -> bool:
+def is_async(fn: Any, flag: int = CO_COROUTINE) -> bool:
     flags = getattr(getattr(unwrap(fn), "__code__", None), "co_flags", 0)
-    return type(flags) is int and flags & CO_COROUTINE > 0
+    return type(flags) is int and flags & flag > 0
 
 
 class Signature:
     """The schema of a function's parameters, and the binding of arguments to them.
 
-    node: the Schema of the hints.  given_schema: the schema that the user gave; then
-    arguments must match both.  context: the name of the parameter of `context_type`, or
-    "".  returns: the return hint.  doubt: what may be a mistake, or "".
+    hint_schema: the Schema of the hints.  given_schema: the schema that the user gave;
+    then arguments must match both.  context: the name of the parameter of
+    `context_type`, or "".  returns: the return hint.  doubt: what may be a mistake, or
+    "".
 
     Raises:
         TypeError: a parameter cannot be described.
@@ -4266,10 +4294,12 @@ class Signature:
         self.given_schema, self._context_type = schema, context_type
         self.context = self.doubt = ""
         self._defaults: dict[str, Callable[[], object]] = {}  # of pydantic Fields
+        name = getattr(self.function, "__qualname__", self.fn)
+        if is_async(fn, CO_ASYNC_GENERATOR):
+            raise TypeError(f"{name}() is an async generator: return a list instead")
         try:
             self.hint_schema = self._describe()
         except (TypeError, ValueError) as error:  # some built-ins have no signature
-            name = getattr(self.function, "__qualname__", self.fn)
             raise TypeError(f"{name}(): parameter {error}") from None
 
     def _describe(self) -> Schema:
@@ -4289,8 +4319,8 @@ class Signature:
                 more = True
             else:
                 parts.append(self._read_parameter(parameter, hint))
-        node = reader.with_definitions(reader.object(parts))
-        return node.plus({"additionalProperties": True}) if more else node
+        schema = reader.with_definitions(reader.object(parts))
+        return schema.plus({"additionalProperties": True}) if more else schema
 
     def _read_parameter(self, parameter: Any, hint: Any) -> tuple[str, Any, Any]:
         """(name, hint, default) of a parameter, whose default may be a Field's."""
@@ -4507,8 +4537,8 @@ class Context:
     Texts of exceptions reach the client, tracebacks do not.  With `mask_errors` only
     those of ToolError and McpError do, and what is wrong with arguments.
 
-    In an `async def` handler await the methods that return something: `await
-    ctx.elicit(…)`.  The others act at once, whether awaited or not.
+    In an `async def` handler await `wait`, and the methods that return something:
+    `await ctx.elicit(…)`.  The others act at once, whether awaited or not.
     """
 
     _asked: AbstractSet[str] = frozenset()  # keys of questions
@@ -4568,17 +4598,17 @@ class Context:
         if self._request and self._request.cancelled:
             raise Cancelled()
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> Awaitable[None]:
         """Sleep; raise Cancelled as soon as the request is cancelled."""
         if self._in_loop():
             import asyncio
 
-            return asyncio.sleep(seconds)  # type: ignore[return-value]
+            return asyncio.sleep(seconds)
         if self._request:
             self._request.connection.reading.hand_over(self._request)
         self._cancel_event.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
         self.check_cancelled()
-        return None
+        return DONE
 
     @cached_property
     def _cancel_event(self) -> threading.Event:
@@ -4653,7 +4683,7 @@ class Context:
         return self.server._runtime.is_here()
 
     def _sent(self) -> Awaitable[None]:
-        """To be awaited or not: on the loop's thread nothing may block for room."""
+        """Awaiting it is optional, but waits for room if the outbox is crowded."""
         outbox = self._peer.connection.outbox
         crowded = outbox.bytes > HIGH_WATER_BYTES and self._in_loop()
         return Sent(outbox) if crowded else DONE
@@ -4968,6 +4998,13 @@ def name_of(fn: object) -> str:
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
+def require_sync(*functions: Handler | None) -> None:
+    for fn in functions:
+        if fn and is_async(fn):
+            raise TypeError(f"{name_of(fn)} is `async def`: handlers of a client and "
+                            "middleware are plain functions, which may block")
+
+
 def write_json(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
@@ -4982,8 +5019,8 @@ class Registration:
     option_names: what its decorator takes.
     """
 
-    capability = ""     # that it is offered by
-    list_key = ""       # of the list that it is in
+    capability = ""     # that offers it
+    list_key = ""       # the key of the list that it is in
     key_field = "name"  # the field of the descriptor that holds its key
     option_names = ""
 
@@ -5105,8 +5142,8 @@ class Resource(Registration):
             self.template = UriTemplate(uri)
             variables = set(self.template.names)
         super().__init__(fn, options, uri)
-        node = self.signature.hint_schema
-        if not {*node.get("required", ())} <= variables <= {*node["properties"]}:
+        schema = self.signature.hint_schema
+        if not {*schema.get("required", ())} <= variables <= {*schema["properties"]}:
             raise TypeError(f"{uri}: its placeholders and the parameters differ")
 
     def contents(self, value: Any, uri: str) -> list[ResourceContents]:
@@ -5608,6 +5645,7 @@ class Server:
 
         Server(capabilities={"prompts": {}}) declares what nothing registered implies.
         """
+        require_sync(fn)
         self._middleware.append(fn)
         return fn
 
@@ -5881,8 +5919,8 @@ class Server:
     def _list(self, ctx: Context, params: Json) -> Json:
         """A page of a list (server/utilities/pagination).
 
-        A cursor is the key of the last entry of a page, so that entries can be added
-        and removed between two pages.
+        A cursor is the key of the last entry of a page, so that other entries can be
+        added and removed between two pages.
         """
         assert ctx._request
         list_key, cursor = METHODS[ctx._request.method].list_key, params.get("cursor")
@@ -6687,7 +6725,7 @@ class Call:
         self._request: OutgoingRequest | None = None  # what it waits for now
 
     def send(self, params: Json | None) -> OutgoingRequest:
-        """Begin a round: send the request; None: wait for an answer of the user."""
+        """Begin a round.  params: of the request; None: wait for the user's answer."""
         connection = self._session.connection
         self._request = request = OutgoingRequest(
             self._method, label=self._label, on_progress=self._on_progress,
@@ -6793,13 +6831,6 @@ def no_common_version(supported: object) -> McpError:
     text = f"the server has {supported!r:.200}, this client {', '.join(known)}"
     return McpError(UNSUPPORTED_VERSION, f"No common protocol version: {text}", {
         "supported": supported, "requested": known})
-
-
-def require_sync(*handlers: Handler | None) -> None:
-    for handler in handlers:
-        if handler and is_async(handler):
-            raise TypeError(f"{name_of(handler)} is `async def`: the handlers of a "
-                            "client are plain functions, which may block")
 
 
 class HostedServer(StreamPair):

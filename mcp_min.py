@@ -5400,7 +5400,7 @@ class Server:
         if __name__ == "__main__":
             server.run()
 
-    Handlers are `def`, on threads of a pool, or `async def`, all on one event loop.
+    Handlers are `def`, each on any thread, or `async def`, all on one event loop.
     Every method may be called from any thread, even while serving.  The options:
 
     name, version, title, description, website_url, icons: sent to the client.
@@ -5527,8 +5527,8 @@ class Server:
 
         Options: name, title, description, annotations, input_schema, output_schema,
         icons, meta.  By default the schemas and descriptions come from the signature
-        and the docstring; output_schema=False: from its text alone.  The function
-        runs on a thread of the pool; its errors become results (server/tools).
+        and the docstring; output_schema=False: from its text alone.  Its errors
+        become results (server/tools).
 
         A schema by hand, for a function that takes whatever fits it:
 
@@ -6205,7 +6205,7 @@ class ServerSession(ConnectionOwner):
             raise peer.translate(error) from None
         except Unwind as unwind:
             if isinstance(unwind.outcome, McpError):
-                raise unwind.outcome from None
+                raise unwind.outcome from None  # `ask` has chosen its code
             result = unwind.outcome
         return result if result is NO_RESPONSE_YET else peer.finalize(
             request.method, result)
@@ -7370,7 +7370,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 
 # -- 12. Familiar names ----------------------------------------------------------------
 # The words of FastMCP and of the official SDK (1.x).  A stdio server written for either
-# runs when its import lines name this file instead.  Nothing above knows this section:
+# runs when its import lines name this file instead.  Nothing above needs this section:
 # delete it if you port nothing.  Where the two differ, the SDK is the measure.
 
 

@@ -31,14 +31,14 @@ a connection reads: the reader.  It waits in `Connection.next_line` until split_
 has a whole line.  `Connection.receive` parses it (decode), and `_route` asks `classify`
 what it is: a request, a notification, or the response to a request of ours.
 
-In flight.  It is a request, so it becomes an IncomingRequest, and `enter` puts it into
-the table `active`, under its id.  It leaves the table exactly once: when it is answered
-or cancelled, or when the connection ends.  Only the code that removes it may act on it;
-anyone later finds nothing and does nothing.  Progress, log messages and the response
-are queued only while the lock is held and the request is in the table, so progress
-cannot follow the response, and a cancelled request is silent.  OutgoingRequests keeps
-the same rule for our own requests.  (Which thread reads next is another race: see
-Reading.)
+In flight.  This message is a request: it becomes an IncomingRequest, and `enter` puts
+it into the table `active` under its id.  It leaves the table exactly once: when it is
+answered or cancelled, or when the connection ends.  The code that removes it decides
+its outcome; code that comes later finds nothing and does nothing.  Progress, log
+messages and the response are queued only while the lock is held and the request is in
+the table, so progress cannot follow the response, and a cancelled request is silent.
+OutgoingRequests keeps the same rule for our own requests.  (Which thread reads next is
+a separate race: see Reading.)
 
 A thread.  `Reading.handle` chooses where the handler runs.  If no other handler is
 running, it runs here, on the reader: handing each call to another thread would double
@@ -80,18 +80,18 @@ threads have queued meanwhile.
     {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":
     "Oslo: sun for 5 days"}],"isError":false}}
 
-The client that sent the line stands on the same Connection.  Its ClientSession holds
+The client that sent the line is built on the same Connection.  Its ClientSession holds
 what was negotiated; a Call sends an OutgoingRequest, whose future the reader completes,
 and when the result is "input required" the Call lets the user's handlers answer and
 sends another.  Server and Client do not name each other: `Client(server)` joins them
 with two pipes.
 
-Locks.  The state of a connection has one: Connection.lock.  Whoever holds it does not
-wait for the peer, write, or call a user's code.  The order: first the locks held while
-something begins, runs or ends (AsyncRuntime._entering and _running; Client._lock,
-ClientSession._subscribing and _ending; CallingThread._serving), then Server._lock,
-Outbox.writing, Connection.lock, and one leaf: a pool's, the trace's, a Process's, or
-that of stderr.
+Locks.  One lock guards the state of a connection: Connection.lock.  A thread that holds
+it never waits for the peer or a handler, writes, or calls a user's code.  The order:
+first the locks held while something begins, runs or ends (AsyncRuntime._entering and
+_running; Client._lock, ClientSession._subscribing and _ending; CallingThread._serving),
+then Server._lock, Outbox.writing, Connection.lock, and one leaf: that of a pool, the
+trace, a Process, or stderr.
 
     peer          whoever is at the other end of a connection
     connection    two streams, and what is in flight on them
@@ -121,10 +121,10 @@ The file is read from top to bottom; no section uses names of a later one:
     13 Command line  the program in this file
 
 Two ways to read it.  To learn the protocol: sections 1, 3, 7 and 10 (2,400 lines).  To
-debug a hang: sections 4 and 5 (1,400 lines).  Each section
-begins with its idea.  "(server/tools)" is a page of modelcontextprotocol.io/
-specification.  How to add a revision or a method stands above METHODS; where handlers
-run, and why, at the head of section 10.
+debug a hang: sections 4 and 5 (1,400 lines).  Each section begins with its idea.
+"(server/tools)" names a page of modelcontextprotocol.io/specification.  The comment
+above METHODS tells how to add a revision or a method, the head of section 10 where
+handlers run, and why.
 
 To vendor it, copy it, under any name: it works from a zip file, twice in one process,
 and under `python -I -S`.  Importing it starts no thread and touches no file.  Keep its
@@ -214,19 +214,19 @@ MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
 # A request that a server answers.  capability: the server must have declared it; "a.b"
 # is capability a with a true field b.  list_key: the key of the list in its result, if
 # it is paged.  cacheable: its result carries caching hints.  asks: its handler may ask
-# the client in the modern era ("input required").  inline: the reading thread handles
+# the client in the stateless revision ("input required").  inline: the reader handles
 # the request itself, without middleware, before it reads the next line: either the
 # request changes how that line is read, or it takes no time.  since, until: the first
 # and the last revision that has it.
 #
-# To add a revision, add a row above, the newest of its era last.  To add a method, add
-# a row here with its `since`, a function under @handles (section 10) and a method of
-# Client (section 11), and name it in the table of Server's docstring.  If it needs a
+# To add a revision, add a row to REVISIONS, after those of its kind.  To add a method,
+# add a row here with its `since`, a function under @handles (section 10) and a method
+# of Client (section 11), and name it in the table of Server's docstring.  If it needs a
 # new capability, the server must declare that: add it to CAPABILITIES if it has details
 # to declare, to CHANGES if it has a list that changes, and call Server._offer where a
-# function is registered.  To add a request to the client, add a row in
-# CLIENT_CAPABILITIES and in ANSWER_SCHEMAS, a method of Context (section 10) and one of
-# ANSWER_FUNCTIONS (11).
+# function is registered.  To add a question, add a row to CLIENT_CAPABILITIES and to
+# ANSWER_SCHEMAS, a method to Context (section 10) and a function to ANSWER_FUNCTIONS
+# (11).
 Method = namedtuple("Method", "capability list_key cacheable asks inline since until",
                     defaults=("", "", False, False, False, "", "9999"))  # still there
 LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
@@ -249,9 +249,9 @@ METHODS = {
     "subscriptions/listen":  Method(inline=True, since=MODERN),
 }
 
-# What a client declares for each handler that it has; the schemas of the answers to the
-# requests that a server may send to its client; and those requests, each with the
-# capability that the client must have declared.
+# CLIENT_CAPABILITIES: what a client declares for each handler that it has.
+# ANSWER_SCHEMAS: the schema of the answer to each question.  CLIENT_REQUESTS: each
+# question -> the capability that the client must have declared.
 CLIENT_CAPABILITIES: Json = {  # form and url are the modes of elicitation
     "form": {"elicitation": {"form": {}}}, "url": {"elicitation": {"url": {}}},
     "sampling": {"sampling": {}}, "roots": {"roots": {}}}
@@ -314,12 +314,12 @@ LEVELS = "debug info notice warning error critical alert emergency".split()
 
 PARSE_ERROR = -32700          # the line is not JSON
 INVALID_REQUEST = -32600      # JSON, but not a message; or not at this time
-METHOD_NOT_FOUND = -32601     # unknown, not in this era, or its capability not declared
-INVALID_PARAMS = -32602       # also: unknown tool, prompt; resource in the modern era
+METHOD_NOT_FOUND = -32601     # unknown, not in this revision, or capability undeclared
+INVALID_PARAMS = -32602       # also: unknown tool or prompt; stateless: resource too
 INTERNAL_ERROR = -32603       # a handler other than a tool failed; a bad response
-RESOURCE_NOT_FOUND = -32002   # in the modern era it is sent as INVALID_PARAMS
-MISSING_CAPABILITY = -32021   # modern: the client did not declare what is needed
-UNSUPPORTED_VERSION = -32022  # modern: `data` lists what we do support
+RESOURCE_NOT_FOUND = -32002   # the stateless revision sends INVALID_PARAMS instead
+MISSING_CAPABILITY = -32021   # stateless: the client did not declare what is needed
+UNSUPPORTED_VERSION = -32022  # stateless: `data` lists what we do support
 # Only stateless servers send these; -32020 is "header mismatch", of HTTP.
 MODERN_CODES = (-32020, MISSING_CAPABILITY, UNSUPPORTED_VERSION)
 URL_REQUIRED = -32042         # 2025-11-25 only: the user must visit a URL first
@@ -431,7 +431,7 @@ def invalid_params(message: str, **data: Any) -> McpError:
 
 
 def first_problem(error: ValueError, field: str) -> Json:
-    """What the data of a -32602 says: the first problem of a ValidationError."""
+    """The `data` of a -32602: the first problem, or the text of the error."""
     data = getattr(error, "data", {"issue": str(error)})
     return {**data, "field": data.get("field") or field}
 
@@ -485,7 +485,7 @@ def escape_control(text: str) -> str:
         return text
     from unicodedata import category
 
-    # Cf has the marks that turn the direction of writing; but emoji are joined by one.
+    # Cf has the marks that reverse text; but one of them, U+200D, joins emoji.
     return "".join(ascii(c)[1:-1] if c not in "\n\t\u200d" and category(c) in (
         "Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text)
 
@@ -661,9 +661,9 @@ class ThreadPool:
         self._provide_thread()
 
     def enter(self) -> bool:
-        """Count the calling thread as running a job that is not from the queue.
+        """Count the calling thread as a guest, whose job is not from the queue.
 
-        Returns False, and does nothing, if the pool has anything else to do.
+        Returns False, and does nothing, if the pool has any other job.
         """
         with self._lock:
             if self._running or self._jobs:
@@ -785,7 +785,7 @@ def read_chunks(stream: ByteStream) -> Iterator[bytes]:
 
 
 def split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[Line]:
-    """Yield lines without their newlines, to one thread at a time.
+    """Yield lines without their newlines; only one thread at a time may iterate.
 
     Each byte is looked at once, even if a line arrives in many chunks.  At most `limit`
     + 1 bytes of a line are kept, enough to see that it is too long.
@@ -804,10 +804,10 @@ def split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[Line]:
 
 def make_poll(stream: ByteStream, event: str, otherwise: bool,
               ) -> Callable[[float | None], bool]:
-    """Make a function that waits some seconds until a stream can be read or written.
+    """Return wait(seconds): True once a stream can be read or written, else False.
 
-    event: "r" or "w".  otherwise: what it returns, at once, if the stream cannot be
-    polled, as a file in memory, or anything on Windows.
+    event: "r" or "w".  seconds: None waits for ever.  otherwise: what wait returns, at
+    once, if the stream cannot be polled, like a file in memory, or any on Windows.
     """
     import select
 
@@ -844,7 +844,7 @@ def log_exception(heading: str) -> None:
 
 
 def user_frame(thread: int) -> FrameType | None:
-    """The innermost frame of a thread that is neither ours nor the library's, or None.
+    """A thread's innermost frame outside mcp_min and the standard library, or None.
 
     So a handler that waits for a lock is shown at its own line, not inside `threading`.
     """
@@ -952,9 +952,9 @@ class Trace:
 
 
 # -- 5. Connection ---------------------------------------------------------------------
-# One end of a JSON-RPC connection.  Its state stands behind one lock, Connection.lock:
-# both tables of requests, the queue of lines, batches, the timer's entries, the role of
-# the reader, and `closed`.  The parts are small classes with one rule each, which share
+# One end of a JSON-RPC connection.  One lock, Connection.lock, guards its state: both
+# tables of requests, the queue of lines, batches, the timer's entries, the role of the
+# reader, and `closed`.  The parts are small classes with one rule each, which share
 # that lock:
 #
 #   Outbox            lines to be written: the thread that sends a line also writes it
@@ -965,8 +965,8 @@ class Trace:
 #   Reading           which thread reads, and where a handler runs
 #   ConnectionOwner   the callbacks of a connection
 #
-# A thread that holds the lock never waits for the peer or for a handler, never writes,
-# and calls no code of the user's.  The order of locks stands in the module's docstring.
+# The module docstring says what a thread must not do while it holds the lock, and in
+# which order locks are taken.
 #
 # The path of a request:
 #
@@ -978,15 +978,15 @@ class Trace:
 #   respond           queues the response, if the request is still active
 #
 # A response, a cancellation, a timeout and the end of the connection race for a
-# request.  Whoever removes its id from its table acts on it; the others do nothing.
+# request.  The one that removes its id from its table wins; the others do nothing.
 
 NO_RESPONSE_YET: Any = object()  # returned by a handler whose response is sent later
 
 HIGH_WATER_BYTES = 1 << 20   # with more bytes in the outbox, a handler that sends waits
-MAX_UNREAD_BYTES = 64 << 20  # if more than that waits already, we close
-MAX_BACKLOG_BYTES = 16 << 20  # of requests until they end, and of waiting callbacks
+MAX_UNREAD_BYTES = 64 << 20  # over that in the outbox, we close at the next line
+MAX_BACKLOG_BYTES = 16 << 20  # of requests until they end; of callbacks that wait
 REQUEST_COST = 1024          # bytes that a request costs besides its text
-MAX_REQUESTS = 1000          # of the peer that are active at once
+MAX_REQUESTS = 1000          # active at once
 MAX_BATCH = 100              # messages in an array, or questions in a result
 STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
 LOOK_SECONDS = 0.004         # a reader that a handler keeps for longer is replaced
@@ -1012,7 +1012,7 @@ class Outbox:
         self._writer = ThreadPool("mcp writer", 1)
         self.writing = threading.Lock()   # held by the thread that writes
         self._lines: list[bytes] = []     # Connection.lock guards these
-        self.bytes = 0                    # over HIGH_WATER_BYTES senders wait
+        self.bytes = 0                    # in these lines
         self._broken = False              # the peer is gone, or does not read
 
     def put(self, line: bytes) -> None:
@@ -1029,7 +1029,7 @@ class Outbox:
     def flush(self, may_block: bool = True, wait: bool = False) -> None:
         """Write what is queued, unless another thread is writing.
 
-        wait: do so however long that thread and the peer take.
+        may_block: whether to block in a full pipe.  wait: block until all is written.
         """
         more = wait or bool(self._lines)
         try:
@@ -1072,7 +1072,7 @@ class Outbox:
             # Ctrl-C comes before or after a short write, but may cut a long one in two.
             self._broken |= isinstance(error, Exception) or len(data) > 4096
             if not isinstance(error, (OSError, ValueError)):
-                raise  # that, or the fault of a user's stream
+                raise  # Ctrl-C, or a fault of the user's stream
         return True
 
     @cached_property
@@ -1115,8 +1115,7 @@ class Batch:
 class Timer:
     """Calls functions at their time, on a thread that starts with the first entry.
 
-    Actions run without the lock.  Each first removes its request from a table, and does
-    nothing if it is gone.
+    Actions run without the lock, so each must check that it is still due.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -1126,10 +1125,10 @@ class Timer:
         self.changed = threading.Condition(connection.lock)  # or closed
 
     def set(self, key: object, when: float, act: Job) -> None:
-        """Call act() at a time of time.monotonic(), in place of what the key had.
+        """Call act() at `when` (time.monotonic()); replaces the key's earlier entry.
 
-        The caller holds Connection.lock.  (An entry that is removed does not wake the
-        thread, so it wakes about once in each timeout.)
+        The caller holds Connection.lock.  (Removing an entry does not wake the thread,
+        so it wakes about once in each timeout.)
         """
         self.entries[key] = when, act
         if self._wakes_at is None:
@@ -1155,17 +1154,17 @@ class Timer:
 class IncomingRequest:
     """A request of the peer, until it is answered or cancelled.
 
-    It is in Connection.active while something may still be said about it.  A line about
-    it is queued under the same lock under which it was found there.  So progress cannot
-    follow the response, and a cancelled request stays silent.  (A line that was queued
-    before is still sent.)  We compare the object, not only its id, because the peer may
-    use an id again.
+    It is in Connection.active while lines about it may still be sent.  Such a line is
+    queued without releasing the lock under which the request was found there.  So
+    progress cannot follow the response, and a cancelled request stays silent.  (A line
+    that was queued before is still sent.)  We compare the object, not only its id,
+    because the peer may use an id again.
 
     id, method, params: as received.  token: the progress token, or None.  sink: the
     outbox or the batch that takes its response.  inline: the reader handles it.
-    cancelled: True once the cancellation, or the end of the connection, has been read;
-    cancel_reason: the reason that the peer gave, or None.  thread: the identity of the
-    thread that runs its handler.
+    cancelled: True once it was cancelled, or the connection was closed; cancel_reason:
+    the reason that the peer gave, or None.  thread: the identity of the thread that
+    runs its handler, or None.
     """
 
     cancelled = False
@@ -1352,7 +1351,7 @@ class OutgoingRequest:
     future: a concurrent.futures.Future of the result as received.  The reader sets it;
     the thread that waits for it checks the result.  on_progress(progress, total,
     message): called on the callback thread.  timeout: seconds without a response or
-    progress.  last_deadline: when it must end, whatever progress comes.
+    progress.  last_deadline: the time.monotonic() at which it ends despite progress.
     """
 
     def __init__(self, method: str, *, label: str = "", on_progress: Any = None,
@@ -1383,9 +1382,8 @@ class OutgoingRequest:
 class OutgoingRequests:
     """Our requests that wait for a response, by id; the caller holds Connection.lock.
 
-    A request is in the table or not.  What waits for anything other than a response,
-    such as an answer of the user, may be there too, under a key that is not an id: so
-    it has a deadline, and ends with the connection.
+    A call that waits for its user's answer is in the table too, under a key that is not
+    an id: so it has a deadline, and ends with the connection.
     """
 
     def __init__(self, timer: Timer,
@@ -1406,7 +1404,7 @@ class OutgoingRequests:
         return self._table.get(valid_id(request_id))
 
     def pop(self, key: object) -> OutgoingRequest | None:
-        """Remove a request: who gets it here acts on it."""
+        """Remove and return a request: only this caller may finish it."""
         self._timer.entries.pop(key, None)
         return self._table.pop(key, None)
 
@@ -1424,7 +1422,7 @@ class OutgoingRequests:
         self.restart(*self._table.values())
 
     def restart(self, *requests: OutgoingRequest) -> None:
-        """Give requests their whole timeout again, but not beyond the last deadline."""
+        """Restart the timeouts of requests, but keep their last deadlines."""
         for request in requests:
             deadline = request.last_deadline
             if not self._questions:
@@ -1452,7 +1450,7 @@ class Reading:
     `handler_begins` wakes it.
 
     Clients and threaded=False use the same loop without a standby.  Where no thread can
-    be started, the thread that serves reads (`read_here`), and one that waits for its
+    be started, the serving thread reads (`read_here`), and a handler that waits for its
     client reads meanwhile (`read_until`).
     """
 
@@ -1496,7 +1494,7 @@ class Reading:
             connection.pool.submit(partial(connection.serve_request, request))
 
     def hand_over(self, request: IncomingRequest) -> None:
-        """Let the standby read, if this request's handler, about to block, keeps us."""
+        """Let the standby read if this request, about to block, runs on the reader."""
         with self._connection.lock:
             if self._current is request and self._standby:
                 self._reader = self._current = None
@@ -1518,7 +1516,7 @@ class Reading:
                 self._standby = "looks"
 
     def _read(self, future: Future[Any] | None = None) -> None:
-        """Read while this thread is the reader, and no longer than until `future`."""
+        """Read while this thread is the reader and `future` is not done."""
         connection, me = self._connection, threading.get_ident()
         while self._reader == me and not (future and future.done()):
             line = connection.next_line()
@@ -1527,7 +1525,7 @@ class Reading:
             connection.receive(line)
 
     def _stand_by(self) -> bool:
-        """Wait until this thread is to read; False if the connection is closed."""
+        """Wait until this thread becomes the reader; False if it must end."""
         with self._connection.lock:
             while not (self._connection.closed or self._is_free()):
                 since = self._since
@@ -1576,7 +1574,7 @@ class ConnectionOwner(Protocol):
     """
 
     def handle(self, request: IncomingRequest) -> Any:
-        """Return the result of a request, or NO_RESPONSE_YET; raise what is an error.
+        """Return the result of a request, or NO_RESPONSE_YET; raise to send an error.
 
         Called on the reader if nothing else runs or the request is inline, else on a
         thread of the pool.
@@ -1625,12 +1623,12 @@ class Connection:
     cancelled.  All other methods are the owner's.
 
     pool: runs the handlers that the reading thread does not.  own_input: `reader` is
-    closed at the end.  drain_seconds: time for running handlers when the peer has hung
-    up.  responds: whether requests of the peer are answered; a client of a stateless
-    server answers none.
+    read to its end, and closed.  drain_seconds: how long handlers may still run when
+    the peer has hung up.  responds: whether the peer's requests are answered; a client
+    of a stateless server answers none.
 
     At the end `eof` is set (the peer has hung up), handlers may finish, `closed` is
-    set, what still runs is cancelled, and `done` is set.
+    set, requests still active are cancelled, and `done` is set.
     """
 
     responds = True
@@ -1653,7 +1651,7 @@ class Connection:
         self.trace: Trace | None = None
 
         self.pid = os.getpid()
-        self.lock = threading.RLock()    # guards what stands at the head of the section
+        self.lock = threading.RLock()    # guards what the section's head lists
         self.closed = False
         self.active: dict[object, IncomingRequest] = {}
         self.held_bytes = 0              # that requests are charged
@@ -1695,12 +1693,12 @@ class Connection:
     def check_room(self, cost: int = 0) -> None:  # the caller holds lock
         """Raise McpError if another `cost` bytes would exceed what the peer may hold.
 
-        Whoever keeps them adds the cost to `held_bytes`.
+        The caller then adds the cost to `held_bytes`.
         """
         if len(self.active) >= MAX_REQUESTS or (
                 self.held_bytes and self.held_bytes + cost > MAX_BACKLOG_BYTES):
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
-                           f"{MAX_BACKLOG_BYTES} bytes of them, at once")
+                           f"{MAX_BACKLOG_BYTES} bytes of them, are in flight")
 
     def callbacks_full(self) -> bool:
         """True if the callback backlog is full and notifications should be dropped."""
@@ -1782,7 +1780,7 @@ class Connection:
         return None if self.closed and self.own_input is None else line
 
     def receive(self, line: Line) -> None:
-        """Act on a line."""
+        """Act on a line; raises only a stop (is_stop)."""
         if self.trace:
             self.trace.show(self._arrow_in, line)
         try:
@@ -1805,8 +1803,8 @@ class Connection:
             self._route(message, line, self.outbox, len(line))
             return
         if not (self.owner.allows_batches() and 0 < len(message) <= MAX_BATCH):
-            raise McpError(INVALID_REQUEST, "Invalid request: no arrays here, or it is "
-                           f"empty, or it has over {MAX_BATCH} messages")
+            raise McpError(INVALID_REQUEST, "Invalid request: a batch is not allowed "
+                           f"now, is empty, or has over {MAX_BATCH} messages")
         batch = Batch(self.outbox, len(message))
         for element in message:
             self._route(element, line, batch, len(line) // len(message))
@@ -1847,8 +1845,8 @@ class Connection:
                     sink: Outbox | Batch) -> None:
         """Answer a message that cannot be accepted.
 
-        A client answers requests alone: two clients could send errors to each other for
-        ever.
+        A client answers only requests, or two clients connected to each other could
+        exchange errors for ever.
         """
         response = b""
         members = as_object(message)
@@ -2031,11 +2029,12 @@ def close_in_forked_children(*files: ByteStream) -> None:
 def stdio_server() -> Iterator[tuple[ByteStream, ByteStream]]:
     """Take stdin and stdout for a server: `with stdio_server() as (reader, writer):`.
 
-    Meanwhile everything printed goes to stderr; at the end both are restored.  Take
-    them before you import what prints, then call `server.serve(reader, writer)`.
+    Meanwhile everything printed goes to stderr; at the end both are restored.  Enter it
+    before you import a module that prints, then call `server.serve(reader, writer)`.
 
     Raises:
         RuntimeError: a server of this process has them already.
+        OSError: one of them is closed.
     """
     if not streams_taken.acquire(blocking=False):
         raise RuntimeError("a server of this process already has stdin and stdout; "
@@ -2073,7 +2072,7 @@ def stdio_server() -> Iterator[tuple[ByteStream, ByteStream]]:
 
 
 def output_fd() -> int:
-    """Usually 1, unless the program has put stderr there and moved stdout aside."""
+    """The fd of stdout: 1, or where the program moved it before it sent 1 to stderr."""
     with suppress(AttributeError, OSError, ValueError):  # there is no stdout or stderr
         fd: int = sys.stdout.fileno()
         if os.path.sameopenfile(1, 2) and not os.path.sameopenfile(fd, 2):
@@ -2082,7 +2081,7 @@ def output_fd() -> int:
 
 
 def flush_stdout(line_buffering: bool) -> bool:
-    """Flush stdout, have it flushed after each line or not; return whether it was."""
+    """Flush stdout and set its line buffering; return the earlier setting."""
     stdout: Any = sys.stdout
     before: bool = getattr(stdout, "line_buffering", line_buffering)
     # Suppressed: there is no stdout, it is closed, or it is of another kind.
@@ -2212,7 +2211,7 @@ def import_hint(stderr: str) -> str:
                  if text in stderr), "")
 
 
-def windows_job(popen: Any) -> Job:
+def tree_killer(popen: Any) -> Job:
     """Return a function that ends a process together with all that it has started."""
     import ctypes
     import weakref
@@ -2231,10 +2230,10 @@ def pipe_streams() -> tuple[ByteStream, ByteStream]:
 
 
 class StreamPair:
-    """Streams to a server that we did not start.  A Process is one that we did.
+    """Streams to a server that we did not start (if we did, see Process).
 
-    caller: where the handlers of a Server in this process run, if that is on the thread
-    that waits.
+    caller: the pool of a Server(threaded=False) in this process, whose jobs run on the
+    thread that waits for a result.
     """
 
     stderr_tail, exit_code, quiet = "", None, False
@@ -2244,16 +2243,16 @@ class StreamPair:
         self.reader, self.writer = reader, writer
 
     def watch(self, connection: Connection) -> None:
-        """Close the connection when the process has ended."""
+        """There is no process to watch."""
 
     def release(self, keep_earlier: bool) -> None:
-        """Pass stderr on."""
+        """There is no stderr to pass on."""
 
     def exit_report(self) -> tuple[int | None, str]:
         return None, ""
 
     def close(self, connection: Connection) -> None:
-        """Close our side, and wait for the end of theirs."""
+        """Close our side, and wait 0.1 s for the end of theirs."""
         # A buffered stream cannot be closed while a thread is inside it.
         start_thread("mcp closing", self._close_writer)
         connection.eof.wait(0.1)
@@ -2282,7 +2281,7 @@ class Process(StreamPair):
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str | None,
                  stderr: Any) -> None:
         self._popen = start_process(argv, env, cwd)
-        self._end_job = windows_job(self._popen) if os.name == "nt" else None
+        self._kill_tree = tree_killer(self._popen) if os.name == "nt" else None
         super().__init__(self._popen.stdout, self._popen.stdin)
         close_in_forked_children(self.reader, self.writer)
         self._tail = b""                # of stderr; only _read_stderr sets it
@@ -2410,8 +2409,8 @@ class Process(StreamPair):
                 writing.release()
 
     def _signal(self, number: int) -> None:
-        if self._end_job:
-            self._end_job()
+        if self._kill_tree:
+            self._kill_tree()
             return
         with suppress(OSError):  # all have ended
             os.killpg(self._popen.pid, number)
@@ -2436,7 +2435,7 @@ class Process(StreamPair):
 #   listen            -                                 opens a stream
 #   end_stream        -                                 ends it with a result
 #
-# What a client makes of the two stands in section 11.
+# Section 11 has the client's side.
 
 STATE_SECONDS = 900     # how long a requestState can be used
 
@@ -2473,8 +2472,8 @@ def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
 class Peer:
     """What a server knows of its client; see Context for the public attributes.
 
-    subscriptions: what the client is notified of, as (method, URI or None).  steps:
-    what `once` keeps until the handler runs again; None if it never does.
+    subscriptions: what the client is notified of, as (method, URI or None).  steps: the
+    results that `once` keeps for the handler's next run; None if it runs only once.
     """
 
     stateless = False
@@ -2504,7 +2503,7 @@ class Peer:
         self.connection.send(notification(method, params), may_block=False)
 
     def translate(self, error: McpError) -> McpError:
-        """The error as it is sent in this era."""
+        """The error as it is sent in this revision."""
         return error
 
     def _check_method(self, method: str) -> Method | None:
@@ -2674,7 +2673,7 @@ class RequestPeer(Peer):
         return result
 
     def translate(self, error: McpError) -> McpError:
-        """The error as it is sent in this era (basic, "Error Codes")."""
+        """The error as it is sent in this revision (basic, "Error Codes")."""
         code = error.code
         if code == RESOURCE_NOT_FOUND:
             code = INVALID_PARAMS
@@ -2687,8 +2686,8 @@ class RequestPeer(Peer):
             timeout: float | None) -> Json:
         """Return the answers to the questions if all are here; else unwind.
 
-        Whatever ends the handler is an Unwind: its `except Exception` must not catch
-        it.  See basic/patterns/mrtr.
+        Errors are raised as an Unwind too, so that the handler's `except Exception`
+        does not catch them.  See basic/patterns/mrtr.
         """
         row = METHODS.get(request.method)
         try:
@@ -2772,7 +2771,7 @@ def state_digest(secret: bytes, body: str, bound: str) -> str:
 
 def peer_of(server: Server, session: SessionPeer,
             request: IncomingRequest) -> SessionPeer | RequestPeer:
-    """The peer of a request: its own if its `_meta` is of the stateless revision."""
+    """A RequestPeer if the request's `_meta` names a revision, else the session's."""
     meta = request.params.get("_meta")
     # Capabilities without a version, before any handshake: the error of the stateless
     # revision names the missing key.
@@ -2921,8 +2920,8 @@ class Media(Block):
 class Image(Media):
     """A content block of an image: `data` is bytes or base64 text, `path` a file.
 
-    mime_type, or format ("jpeg"): by default guessed from the data or the path, or
-    "image/png"; of a file "application/octet-stream".
+    mime_type, or format ("jpeg"): by default guessed from the data, else from the path;
+    if neither tells, "image/png", or for a path "application/octet-stream".
     """
 
     _type, _default = "image", "image/png"
@@ -3013,7 +3012,7 @@ class Message(Fields):
 
 
 def message_of(value: object) -> Json:
-    """A message of a prompt or of sampling; a str or a block is one of the user."""
+    """A message of a prompt or of sampling; a str or a block becomes a user message."""
     if is_text(value) or isinstance(value, Block):
         return Message("user", value)
     if isinstance(value, dict) and "role" in value:
@@ -3048,7 +3047,7 @@ class ToolResult(Fields):
 
     @property
     def text(self) -> str:
-        """The text of all text blocks, one after the other."""
+        """The text of all text blocks, joined by newlines."""
         return text_of(self.content)
 
     @property
@@ -3079,9 +3078,9 @@ class ToolResult(Fields):
 class Elicited:
     """The user's answer to `elicit`.  action: "accept", "decline" or "cancel".
 
-    content: if accepted, the form as a dict.  data: the same as an object of the type
-    that was asked for.  elicitation_id: of `elicit_url`, None in the stateless
-    revision.
+    content: if accepted, the form as a dict.  data: the same, converted to what was
+    asked for: an object, a choice, a scalar.  elicitation_id: of `elicit_url`, None in
+    the stateless revision.
     """
 
     def __init__(self, action: str, content: Json | None = None, data: Any = None,
@@ -3112,7 +3111,7 @@ class Sampled(Fields):
 
     @property
     def text(self) -> str:
-        """The text of its text blocks, one after the other."""
+        """The text of its text blocks, joined by newlines."""
         return text_of(self["content"])
 
 
@@ -3184,7 +3183,7 @@ class ValidationError(ValueError):
     """
 
     def __init__(self, problems: list[Problem]) -> None:
-        self.problems = some(problems, MAX_PROBLEMS, str)
+        self.problems = first_texts(problems, MAX_PROBLEMS, str)
         self.data = {"field": problems[0].field, "issue": problems[0].issue}
         super().__init__("\n".join(self.problems))
 
@@ -3229,7 +3228,7 @@ def quote(value: object) -> str:
     return f"an {kind}" if kind in ("array", "object") else show(value)
 
 
-def some(items: Iterable[T], most: int, text: Callable[[T], str]) -> list[str]:
+def first_texts(items: Iterable[T], most: int, text: Callable[[T], str]) -> list[str]:
     """The texts of items; of very many, only of the first."""
     items = [*items]
     more = len(items) - most
@@ -3237,8 +3236,8 @@ def some(items: Iterable[T], most: int, text: Callable[[T], str]) -> list[str]:
     return texts if more <= 0 else [*texts, f"… and {more} more"]
 
 
-def join_some(choices: Iterable[Any], text: Callable[[Any], str] = show) -> str:
-    return ", ".join(some(choices, MAX_CHOICES, text)) or "none"
+def join_first(choices: Iterable[Any], text: Callable[[Any], str] = show) -> str:
+    return ", ".join(first_texts(choices, MAX_CHOICES, text)) or "none"
 
 
 class Budget:
@@ -3322,9 +3321,9 @@ NODE, ANY = "schema", "any"
 PLAIN_SHAPES: Any = {  # of arguments: their type, and what else must hold of them
     "unit":  ("number", lambda number: number > 0, "more than 0"),
     "count": ("number", lambda number: number % 1 == 0 and number >= 0, "at least 0"),
-    "type":  (ANY, TYPES.__contains__, f"one of {join_some(TYPES)}"),
+    "type":  (ANY, TYPES.__contains__, f"one of {join_first(TYPES)}"),
 }
-METASCHEMA = "(the metaschema)"  # a keyword of ours: the value is a schema
+METASCHEMA = "(the metaschema)"  # a keyword of ours: the value must be a schema
 # What the value of each keyword is: NODE, a row of PLAIN_SHAPES, a JSON type, [x] for a
 # list of x, or {"": x} for a map of x.
 SHAPES: Any = {keyword: shape for shape, keywords in (
@@ -3357,7 +3356,7 @@ ASSERTIONS: Any = (  # type of the value, keyword, what is measured, its relatio
 PATTERN_KEYWORDS = ("pattern", "patternProperties")
 # The keywords of an object that Node.fits can accept by the types of its members alone.
 FLAT_KEYWORDS = {"type", "properties", "required", "additionalProperties"}
-HARMLESS = {"type", "$defs", "definitions"}  # a value of the type cannot fail these
+TYPE_ONLY = {"type", "$defs", "definitions"}  # these ask nothing but the type
 UNEVALUATED = {"array": "unevaluatedItems", "object": "unevaluatedProperties"}
 IN_PLACE_KEYWORDS = {"enum", "const", "allOf", "anyOf", "oneOf", "not", "if", "$ref",
                      "$dynamicRef", METASCHEMA}
@@ -3407,7 +3406,7 @@ class Node(dict):  # type: ignore[type-arg]
         self.in_place = not IN_PLACE_KEYWORDS.isdisjoint(self)
         self.refuses_all = "not" in self and self["not"].exact is object
         self.exact = self.parts = None
-        if self.make in (None, int) and not (self.in_place or self.keys() - HARMLESS):
+        if self.make in (None, int) and not (self.in_place or self.keys() - TYPE_ONLY):
             self.exact = EXACT_TYPES.get((*self.get("type", ()),))
         if (not self.make and self.keys() | {"required"} == FLAT_KEYWORDS
                 and self["type"] == ["object"]
@@ -3415,7 +3414,7 @@ class Node(dict):  # type: ignore[type-arg]
             self.parts = {name: part.exact for name, part in self["properties"].items()}
 
     def fits(self, value: object) -> bool:
-        """True if a look at the types of its parts proves that a value matches."""
+        """True if the types of a value's parts prove that it matches; else unknown."""
         parts = self.parts
         if parts is None or type(value) is not dict:
             return False
@@ -3460,13 +3459,13 @@ class Validator:
     def problems(self, value: object) -> list[str]:
         """A readable line for each problem.  SchemaError: it is too much work."""
         evaluation = self._evaluate(value, Budget(self._annotates))
-        return some(evaluation.problems, MAX_PROBLEMS, str)
+        return first_texts(evaluation.problems, MAX_PROBLEMS, str)
 
     def coerce(self, value: object, strict: bool = True) -> Any:
-        """Return the object that `value` stands for.  ValidationError: it is invalid.
+        """Return the object that `value` stands for, or raise ValidationError.
 
         Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
-        may in turn contain such text.
+        may in turn contain such text.  SchemaError: it is too much work.
         """
         if self._root.fits(value):
             return value
@@ -3522,7 +3521,7 @@ class Validator:
         return node
 
     def _translate(self, keywords: Json, path: Path) -> Json:
-        """Rewrite draft-07 and short forms into the keywords that Evaluation knows."""
+        """Check `$schema`; return the schema in the keywords that Evaluation knows."""
         if "$schema" in keywords:
             name = f"{keywords['$schema']}".rpartition(":")[2].rstrip("#")
             self._require(name in DIALECTS, (*path, "$schema"), "a known dialect "
@@ -3537,7 +3536,7 @@ class Validator:
             changes = {"prefixItems": items,
                        "items": keywords.get("additionalItems", True)}
         if self._foreign and isinstance(patterns, dict):
-            # Whether a name matches is not known; it must fit one of these in any case.
+            # No pattern is run, so a value must fit one of the schemas that may apply.
             fits = [*patterns.values(), keywords.get("additionalProperties", True)]
             changes["additionalProperties"] = {"anyOf": fits}
         if isinstance(keywords.get("type"), str):
@@ -3565,7 +3564,7 @@ class Validator:
             return argument
         choices = [argument] if shape == ANY else argument
         return ({mark(choice, self._budget) for choice in choices},
-                ("one of " if len(choices) > 1 else "") + join_some(choices))
+                ("one of " if len(choices) > 1 else "") + join_first(choices))
 
     def _find(self, base: str, reference: str) -> Node:
         """The node of a reference, which is a URI, an anchor or a JSON pointer."""
@@ -3616,7 +3615,7 @@ class Evaluation:
         self.evaluated: set[str | int] = set()
 
     def run(self) -> Evaluation:
-        """Apply the node; what follows from it is in the attributes then."""
+        """Apply the node, set the attributes, and return self."""
         if self.depth > MAX_NESTING:
             raise RecursionError
         node, value = self.node, self.value
@@ -3733,7 +3732,7 @@ class Evaluation:
         keys = [key for key in (self.value if is_object else range(len(self.value)))
                 if key not in self.evaluated]
         if keys and is_object and node.refuses_all:
-            known = join_some(self.node.get("properties", ()), str)
+            known = join_first(self.node.get("properties", ()), str)
             for key in keys:
                 self.refuse(f"unknown; known are: {known}", key=(key,))
         else:
@@ -3786,10 +3785,10 @@ class Evaluation:
         return node
 
     def apply_alternatives(self, nodes: list[Node], most: int) -> None:
-        """Take the first branch that matches.
+        """Take the first branch that matches; a problem if more than `most` match.
 
-        If none does, take the problems of the best, or what all expect: a branch that
-        fails in parts of the value is better than one that fails by type.
+        If none does, take the problems of the branch with the fewest, if some fail only
+        in parts of the value; else report what all of them expect.
         """
         branches = []
         for node in nodes:
@@ -3927,7 +3926,7 @@ class HintReader:
             return SIMPLE_SCHEMAS[hint]
         if hint in self._trail:
             raise TypeError(f"{getattr(hint, '__qualname__', hint)} is recursive; only "
-                            "a schema by hand can be")
+                            "a pydantic model, or a schema by hand, may be")
         self._trail.append(hint)
         try:
             return self._read(hint)
@@ -4079,7 +4078,7 @@ def default_of(parameter: Any) -> Any:
 
 
 def resolve_hint(name: str, hint: object, names: Json) -> Any:
-    """A hint without text in it; names: what is known where it stands."""
+    """Resolve the names in a hint written as text; names: its function's globals."""
     if type(hint) is type:
         return hint
     holder = type("", (), {"__annotations__": {"it": hint}})
@@ -4089,7 +4088,8 @@ def resolve_hint(name: str, hint: object, names: Json) -> Any:
         raise TypeError(f"{name}: {hint!r}: {error}") from None
 
 
-# pydantic is never imported, but asked where a program uses it: here, and nowhere else.
+# pydantic is never imported, but used if the program has imported it: here, and in
+# HintReader._described.
 
 def is_of_pydantic(thing: object) -> bool:
     """Whether only pydantic knows what a class, or a part of Annotated, asks for."""
@@ -4168,7 +4168,7 @@ class OutputSchema:
 def output_schema_of(hint: object) -> Json | None:
     """The output schema of a return hint.
 
-    None for text, content blocks, Any, and what has no schema.
+    None for text, content blocks, a bare list, None, Any, and what has no schema.
     """
     try:
         schema = schema_of_hint(hint, output=True)
@@ -4196,11 +4196,11 @@ def to_json_data(value: object, strict: bool = False) -> Any:
     A dataclass becomes an object, an Enum its value; arrays, sets and iterators become
     lists, bytes base64, NaN and infinity null; all else becomes text.
 
-    strict: refuse NaN, infinity, and what becomes text only because it is nothing else.
+    strict: refuse NaN, infinity, and objects that have no form but str().
 
     Raises:
-        TypeError: a part of it has no JSON form, if strict.
-        ValueError: a cycle, nested too deep, or a huge integer.
+        TypeError: if strict, a part of it has no JSON form.
+        ValueError: a cycle, nested too deep, a huge integer; if strict, NaN, infinity.
     """
     if value is None or type(value) in (str, bool) or (
             type(value) is int and value.bit_length() < 64):
@@ -4417,7 +4417,7 @@ class UriTemplate:
     one with most.
 
     Raises:
-        ValueError: another expression, or none of these.
+        ValueError: another expression, one name twice, or adjacent variables.
     """
 
     def __init__(self, text: str) -> None:
@@ -4435,8 +4435,8 @@ class UriTemplate:
                 "{x} with text between them, one {+x} or {x*}, and {?x,y} at the end")
         self._free = many + self._query  # these may hold slashes
         ends = [*map(re.escape, literals[:-1]), re.escape(literals[-1]) + r"\Z"]
-        # A variable ends where the text after it begins first.  What a lookahead has
-        # found is not tried otherwise: so no URI takes exponential time.
+        # A variable ends at the first occurrence of the text after it.  A lookahead is
+        # not entered again on backtracking, so no URI takes exponential time.
         self._pattern = re.compile(ends[0] + "".join(
             f"(?P<{name}>[^?#]+){end}" if name in many else
             f"(?=(?P<{name}>[^/?#]+?){end})(?P={name}){end}"
@@ -4468,18 +4468,16 @@ def is_safe(text: str) -> bool:
 
 
 # -- 10. Server ------------------------------------------------------------------------
-# Each request takes four steps, see ServerSession.handle: whose is it (peer_of), may it
-# be called (validate), call its handler (Server._dispatch), finish the result
-# (finalize).  The method handlers are the same for all revisions: what differs is in
-# the peer, and METHODS says which revisions have the method.
+# ServerSession.handle takes each request through the four steps that the module
+# docstring describes.  The method handlers are the same for all revisions: what differs
+# is in the peer, and METHODS says which revisions have the method.
 #
 # Where a handler runs, and why each way exists:
 #
 #   threaded       The default: the reader itself, if nothing else runs (Reading), or
-#                  else a thread of the pool.  A hand-over to another thread for each
-#                  call would double its time: a round trip is 1.1 times a bare loop's
-#                  if the reader runs the handler, 2.4 times with a queue to a pool,
-#                  and 6.7 times with a thread for each request.
+#                  else a thread of the pool.  A round trip takes 1.1 times as long as a
+#                  bare loop's if the reader runs the handler, 2.4 times with a queue to
+#                  a pool, and 6.7 times with a thread for each request.
 #   threaded=False  The thread that called `serve` or `run`; with Client(server) the
 #                  one that waits for a result.  For what belongs to one thread: a
 #                  sqlite3 connection, COM, Qt.  Another thread reads on, so that
@@ -4491,9 +4489,9 @@ def is_safe(text: str) -> bool:
 #                  coroutine; so `def` and `async def` take one path, and `max_workers`
 #                  bounds both.  With threaded=False and run_handler the loop runs on
 #                  the thread of the other handlers, while one of them waits for it.
-#   no threads     Pyodide, WASI, a container's limit: whoever wanted a thread does its
-#                  work.  The thread that serves reads and runs one handler after the
-#                  other; one that asks the client reads on until the answer comes.
+#   no threads     Pyodide, WASI, a container's limit: code that wanted a thread does
+#                  the work itself.  The serving thread reads and runs one handler after
+#                  the other; a handler that asks the client reads on until the answer.
 
 current_context: ContextVar[Any] = ContextVar("mcp_min")  # the handler's Context
 
@@ -4528,17 +4526,17 @@ class Context:
     Exception` notices that the client cannot be asked.  Where `run_handler` puts
     handlers on a main loop, a question in a handshake revision blocks that loop.
 
-    Answers so far and results of `once` travel through the client in that revision.
-    They are signed for this request, so that the client cannot change them, but it can
-    read them: keep no secret there.  It may send the same state again for 15 minutes,
-    so what stands after the last question must tolerate a second run.  Replicas of a
-    server share one `state_secret` of 32 bytes; other servers must not have it.
+    In the stateless revision, answers so far and results of `once` travel through the
+    client.  They are signed for this request, so that the client cannot change them,
+    but it can read them: keep no secret there.  It may send the same state again for 15
+    minutes, so code after the last question must tolerate a second run.  Replicas of a
+    server share one `state_secret` of 32 random bytes; other servers must not have it.
 
-    Texts of exceptions reach the client, tracebacks do not.  With `mask_errors` only
-    those of ToolError and McpError do, and what is wrong with arguments.
+    The client gets the texts of exceptions, not tracebacks; with `mask_errors`, only
+    those of ToolError and McpError, and the problems of arguments.
 
-    In an `async def` handler await `wait`, and the methods that return something:
-    `await ctx.elicit(…)`.  The others act at once, whether awaited or not.
+    In an `async def` handler await wait, ping, once, read_resource and the methods that
+    ask: `await ctx.elicit(…)`.  The others act at once, whether awaited or not.
     """
 
     _asked: AbstractSet[str] = frozenset()  # keys of questions
@@ -4680,10 +4678,10 @@ class Context:
         return self._sent()
 
     def _in_loop(self) -> bool:
-        return self.server._runtime.is_here()
+        return self.server._runtime.on_loop_thread()
 
     def _sent(self) -> Awaitable[None]:
-        """Awaiting it is optional, but waits for room if the outbox is crowded."""
+        """What a sending method returns; on the loop, awaiting it waits for room."""
         outbox = self._peer.connection.outbox
         crowded = outbox.bytes > HIGH_WATER_BYTES and self._in_loop()
         return Sent(outbox) if crowded else DONE
@@ -4708,9 +4706,8 @@ class Context:
                    key: str | None = None, timeout: float | None = 600) -> Elicited:
         """Ask the user to visit a URL; "accept" means that the user agreed to open it.
 
-        elicitation_id: the name of this in `notifications/elicitation/complete`; by
-        default a random one.  The stateless revision has neither.  ValueError: not a
-        URL.
+        elicitation_id: names the question in `notifications/elicitation/complete`; by
+        default random.  The stateless revision has neither.  ValueError: not a URL.
         """
         if not re.match(URI_START, url):
             raise ValueError(f"not a URL: {url!r:.100}")
@@ -5168,7 +5165,7 @@ class Resource(Registration):
 
 
 LIFESPAN_SECONDS = 5.0  # to leave a lifespan, or to cancel all tasks
-BLOCKED_SECONDS = 1.0   # an event loop that does nothing for longer is named
+BLOCKED_SECONDS = 1.0   # a handler that blocks the event loop for longer is reported
 
 
 class AsyncRuntime:
@@ -5215,7 +5212,7 @@ class AsyncRuntime:
             if not self._connections:
                 self._exits.close()
 
-    def is_here(self) -> bool:
+    def on_loop_thread(self) -> bool:
         """True if the calling thread runs the loop, so that nothing may block here."""
         if self._loop is None:
             return False
@@ -5228,7 +5225,7 @@ class AsyncRuntime:
 
         On the loop's thread the awaitable itself.
         """
-        if not hasattr(value, "__await__") or self.is_here():
+        if not hasattr(value, "__await__") or self.on_loop_thread():
             return value
         result, error = self.run(self._outcome(ctx, value))
         if error:
@@ -5400,13 +5397,13 @@ class Server:
         if __name__ == "__main__":
             server.run()
 
-    Handlers are `def`, each on any thread, or `async def`, all on one event loop.
+    Handlers are `def`, on several threads, or `async def`, all on one event loop.
     Every method may be called from any thread, even while serving.  The options:
 
     name, version, title, description, website_url, icons: sent to the client.
     instructions: how a model should use the server.
-    threaded: False keeps all handlers on the thread that serves, one after the other,
-    as sqlite3, COM or Qt want it; the default of `run`, `serve` and Client(server).
+    threaded: False runs all handlers on the serving thread, one after the other, as
+    sqlite3, COM or Qt need it; `run` and `serve` can override this.
     page_size: entries on a page of any list.
     cache_ttl: seconds that a client may cache lists and resources.
     cache_scope: "private" or "public".
@@ -5420,13 +5417,14 @@ class Server:
     strict_input: do not convert arguments, such as "5" for an int.
     run_handler(job): must call job() on the right thread, now or later, so that every
     handler runs there (Blender, Tk).
-    lifespan: a function of the server that returns a context manager, async or not.  It
-    is entered before the first connection is served and left after the last; handlers
-    get its value as `ctx.lifespan_context`.
+    lifespan: called with the server, returns a context manager, async or not.  That is
+    entered before the first connection is served and left after the last; handlers get
+    its value as `ctx.lifespan_context`.
 
     A tool returns text (str), a content block such as Image, data (a dict, a dataclass,
     a number, ...: JSON text and structured content), None, a ToolResult, or a list of
-    blocks.  A return annotation other than str or a block becomes the outputSchema.
+    blocks.  A return annotation other than str, a block, None, Any or a bare list
+    becomes the outputSchema.
 
     A lifespan that all handlers share:
 
@@ -5527,7 +5525,7 @@ class Server:
 
         Options: name, title, description, annotations, input_schema, output_schema,
         icons, meta.  By default the schemas and descriptions come from the signature
-        and the docstring; output_schema=False: from its text alone.  Its errors
+        and the docstring; output_schema=False declares none.  The function's errors
         become results (server/tools).
 
         A schema by hand, for a function that takes whatever fits it:
@@ -5535,8 +5533,8 @@ class Server:
             server.tool(lambda **arguments: arguments, name="raw",
                         input_schema={"type": "object"})
 
-        `meta={"ui": {"resourceUri": "ui://clock"}}` makes an MCP App of it, together
-        with a resource at that URI and the extension in Server(capabilities=...).
+        `meta={"ui": {"resourceUri": "ui://clock"}}`, a resource at that URI and the
+        extension in Server(capabilities=...) make an MCP App of a tool.
 
         Raises:
             TypeError: a parameter that no schema can describe; an unknown option.
@@ -5568,9 +5566,9 @@ class Server:
     def resource(self, uri: str, **options: Any) -> Callable[[F], F]:
         """Register a function as the resource at a URI, or at a template with `{name}`.
 
-        The variables of a template are its parameters; it returns text, bytes, data or
-        ResourceContents (server/resources).  Options: name, title, description,
-        mime_type, size, annotations, icons, meta.
+        The function's parameters are the variables of the template; it returns text,
+        bytes, data or ResourceContents (server/resources).  Options: name, title,
+        description, mime_type, size, annotations, icons, meta.
         """
         if not isinstance(uri, str):
             raise TypeError("resource needs a URI: @server.resource(uri)")
@@ -5596,8 +5594,8 @@ class Server:
 
         It gets the params of the message as its parameters, or all of them as `params`
         if that is its only one.  cacheable: its results may be cached as lists are, for
-        `cache_ttl` seconds.  So the extension for skills (SEP-2640) is, with SKILLS the
-        entries by URI, their files as resources, and the extension in
+        `cache_ttl` seconds.  For example the skills extension (SEP-2640), where SKILLS
+        holds the entries by URI, and their files are resources; declare it in
         Server(capabilities=…):
 
             @server.method("skills/list", cacheable=True)
@@ -5629,10 +5627,10 @@ class Server:
     def middleware(self, fn: F) -> F:
         """Register fn(ctx, method, params, call_next) -> result around every handler.
 
-        call_next(ctx, method, params): calls the next middleware or the handler, and is
-        to be called at most once; changed params take effect, another method does not.
-        The first one registered is the outermost.  It is not called for notifications,
-        nor for what the reader handles itself: the handshake, discovery, ping,
+        call_next(ctx, method, params) calls the next middleware or the handler; call it
+        at most once.  It passes on changed params, but not a changed method.  The first
+        middleware registered is the outermost.  None is called for notifications, nor
+        for what the reader handles itself: the handshake, discovery, ping,
         subscriptions, the log level.
 
         A list that is computed, instead of registered:
@@ -5643,7 +5641,7 @@ class Server:
                     return {"prompts": prompts_of(ctx.client_info)}
                 return call_next(ctx, method, params)
 
-        Server(capabilities={"prompts": {}}) declares what nothing registered implies.
+        Server(capabilities={"prompts": {}}) declares prompts though none is registered.
         """
         require_sync(fn)
         self._middleware.append(fn)
@@ -5722,12 +5720,12 @@ class Server:
     def run(self, *, threaded: bool | None = None) -> None:
         """Serve over stdin and stdout; blocks until the client hangs up.
 
-        While it serves, what the process prints goes to stderr.  threaded: instead of
+        While it serves, what the process prints goes to stderr.  threaded: overrides
         the server's option.  Ctrl-C raises SystemExit(130), SIGTERM SystemExit(143)
         (basic/transports).
 
         Raises:
-            RuntimeError: a server of this process is running.
+            RuntimeError: a server in this process already has stdin and stdout.
         """
         if os.isatty(0):
             warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
@@ -5741,12 +5739,12 @@ class Server:
 
         Blocks until the client hangs up, or until all requests in a file are answered.
         Several connections can be served at once, each from its own thread.  threaded:
-        instead of the server's option; if False, all handlers run on the calling
-        thread, while others read, answer pings and so on.  If no thread can be started,
-        the calling thread does all of that.
+        overrides the server's option; if False, all handlers run on the calling thread,
+        while others read, answer pings and so on.  If no thread can be started, the
+        calling thread does all of that.
 
-        Behind http.server, each POST is a connection of its own: without questions to
-        the user in the handshake revisions, subscriptions and logins.
+        Behind http.server, each POST is a connection of its own.  So there are no
+        subscriptions, no logins, and in the handshake revisions no questions.
 
             import io, json
             from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -5798,11 +5796,11 @@ class Server:
 
         A host starts `python3 mcp_min.py connect ~/.studio/mcp`.  The server listens on
         a port of 127.0.0.1 that the system chooses.  The port and a random secret are
-        written to `path`, a file that only this user may read, in a folder that is made
-        so if it does not exist; whoever does not send the secret first is not served.
-        Each connection has a thread of its own; for handlers that belong on one of the
-        application's threads see `run_handler`.  close() of what is returned stops
-        listening, ends the connections and removes the file.
+        written to `path`, a file that only this user may read; its folder is made, just
+        as private, if it does not exist.  A client that does not send the secret first
+        is not served.  Each connection has a thread of its own; for handlers that
+        belong on one of the application's threads see `run_handler`.  The Listener's
+        close() stops listening, ends the connections and removes the file.
 
         Raises:
             OSError: a server already listens at `path`.
@@ -5860,7 +5858,7 @@ class Server:
               tool: bool = False) -> Any:
         """Call a user's function with the arguments of a request.
 
-        strict_input is for tools: the arguments of all others are strings on the wire.
+        strict_input is for tools: prompts, templates and completions only get strings.
         """
         try:
             kwargs = signature.bind(arguments, tool and self._strict_input)
@@ -6049,7 +6047,7 @@ def completion_of(found: Any) -> Json:
         "values": values[:MAX_COMPLETIONS]}}
 
 
-LISTEN_SECONDS = 5.0  # that who connects to a Listener may take for its secret
+LISTEN_SECONDS = 5.0  # for each end of a Listener's connection to send its secret
 
 
 def reach_listener(path: str) -> socket.socket | None:
@@ -6194,7 +6192,7 @@ class ServerSession(ConnectionOwner):
         return row.inline if row else method not in self._server._methods
 
     def handle(self, request: IncomingRequest) -> Any:
-        """Call the handler; return its result, or raise its error, for its revision."""
+        """Take the request's four steps; return its result, or raise its error."""
         params: Json = require_type(request.params, dict, "params")
         peer = peer_of(self._server, self.peer, request)
         peer.validate(request)
@@ -6310,7 +6308,7 @@ class ClientSession(ConnectionOwner):
     # -- agreeing on a revision
 
     def begin(self, mode: str, deadline: float) -> None:
-        """Agree on a revision by the deadline, and on what both ends want to hear.
+        """Agree on a revision by the deadline, then set the log level and subscribe.
 
         See basic/transports/stdio, "Backward Compatibility": probe, and fall back on
         the handshake unless the response is one of the stateless revision.
@@ -6325,7 +6323,7 @@ class ClientSession(ConnectionOwner):
             self._shake_hands(mode, deadline)
         else:
             self._probe(mode, deadline)
-            # Of a server that was probed in vain, drop what it wrote to stderr: mostly
+            # If the probe was in vain, drop what the server wrote to stderr: mostly
             # tracebacks about the unknown method `server/discover`.
             self.process.release(keep_earlier=self.stateless)
         self.connection.responds = not self.stateless
@@ -6378,7 +6376,7 @@ class ClientSession(ConnectionOwner):
             self.connection.abandon(probe)
 
     def _adopt_discovered(self, probe: OutgoingRequest) -> McpError | None:
-        """Speak a revision that the response to a probe names; or return why not."""
+        """Adopt a revision that a probe's response names; or return the error."""
         try:
             result = check_complete(wait_for(probe.future))
             supported = result.get("supportedVersions")
@@ -6439,7 +6437,7 @@ class ClientSession(ConnectionOwner):
             self.request("logging/setLevel", {"level": level}, seconds)
 
     def follow(self, verb: str, uri: str, seconds: float) -> None:
-        """Subscribe to a resource or, verb: "unsubscribe", no longer."""
+        """Subscribe or unsubscribe (verb); McpError if the server refuses."""
         with self._subscribing:
             wanted = dict(self.client._subscribed)
             if verb == "subscribe":
@@ -6531,7 +6529,7 @@ class ClientSession(ConnectionOwner):
     # -- calls
 
     def offers(self, method: str) -> bool:
-        """True if the server has declared what a method needs, or not said anything."""
+        """True if the server declared what a method needs, or declared nothing."""
         needed = METHODS[method].capability
         if not needed or self.capabilities is None or needed == "completions" and (
                 self.version < COMPLETIONS_SINCE):
@@ -6576,7 +6574,7 @@ class ClientSession(ConnectionOwner):
         return future
 
     def wait(self, future: Future[Json]) -> Json:
-        """Wait for the result of a future; run the server's handlers if it is ours."""
+        """Wait for a result; run the handlers of a Server(threaded=False) meanwhile."""
         caller = self.process.caller
         if caller:
             future.add_done_callback(caller.wake)
@@ -6705,10 +6703,10 @@ class ClientSession(ConnectionOwner):
 
 
 class Call:
-    """A call on a server: a request, and another one as often as it asks for input.
+    """A call on a server: a request, and another each time the server asks for input.
 
-    See basic/patterns/mrtr.  Whatever it waits for, a response or an answer of the
-    user, is in the connection's table, so that it ends with the connection, and at the
+    See basic/patterns/mrtr.  Whether it waits for a response or for its user's answer,
+    it is in the connection's table, so that it ends with the connection, and at the
     latest after `max_timeout`.
     """
 
@@ -6743,8 +6741,8 @@ class Call:
         """Wait for the result of the last round.
 
         Raises:
-            RequestTimeout: among others, if a server asks for input, but for none in
-                particular, for as long as the call's timeout.
+            RequestTimeout: also if a server requires input, but asks no question, for
+                as long as the call's timeout.
         """
         session, rounds, paused = self._session, 0, 0.0
         while True:
@@ -6834,10 +6832,7 @@ def no_common_version(supported: object) -> McpError:
 
 
 class HostedServer(StreamPair):
-    """A Server of this process, at the other end of two pipes.
-
-    With threaded=False its handlers run on whichever thread waits for it: `caller`.
-    """
+    """A Server in this process, behind two pipes; caller: see StreamPair."""
 
     def __init__(self, server: Any) -> None:
         (reader, their_writer), (their_reader, writer) = pipe_streams(), pipe_streams()
@@ -6880,7 +6875,7 @@ class Client:
 
     target: a command (list), the path of a `server.py`, an entry of a host's mcp.json
     (dict), a pair of binary streams, or a Server object, as tests use it.
-    env: variables added to a small safe environment; inherit_env: to all of ours.
+    env: variables added to a small safe environment; with inherit_env, to all of ours.
     timeout: seconds without a response or progress.  max_timeout: seconds in any case.
     mode: "auto", "legacy", "modern" or the date of a revision.
     client_info: name and version, as sent to the server.
@@ -6893,21 +6888,21 @@ class Client:
     log_handler(params), message_handler(notification), progress_handler(progress,
     total, message): called in order on a thread of their own, where they may use the
     client.
-    log_level: of the messages for log_handler.
+    log_level: the lowest level that log_handler gets.
     stderr: a text stream or a function for the server's stderr, or None to drop it.
-    auto_restart: when the server has died, the next call starts it again, and
-    subscribes again.  (Requests that wait for answers need a `state_secret`.)
+    auto_restart: when the server has died, the next call starts it again and renews the
+    subscriptions.  Running calls fail with ConnectionClosed.
 
-    What a client of a server may have to keep is limited too: a line 16 MiB, questions
-    that are answered at once 8 (more wait), a list 100,000 entries, rounds of "input
-    required" 16, callbacks that wait 16 MiB (further notifications are dropped).
+    A server can make a client keep only so much: a line 16 MiB, questions answered at
+    once 8 (more wait), a list 100,000 entries, rounds of "input required" 16, callbacks
+    that wait 16 MiB (further notifications are dropped).
     Regular expressions in a server's schemas are not run.
 
     A server is a program: start only what you would run by hand.  It gets PATH, HOME
-    and a few more variables, and no shell is involved.  `close()` closes its stdin,
-    sends SIGTERM 2 seconds later, and SIGKILL after 2 more, to the whole process
-    group; a child that has called setsid is not in that group.  Windows has no signals:
-    there the first step already ends the server and all its children.
+    and a few more variables, and no shell is involved.  `close()` closes its stdin; a
+    server that goes on gets SIGTERM 2 seconds later and SIGKILL after 2 more, as does
+    its process group (not a child that has called setsid).  Windows has no signals:
+    there, after the 2 seconds, the server and all its children are ended.
 
     In an asyncio program: `await asyncio.wrap_future(client.submit_tool(...))`.
     """
@@ -6966,12 +6961,13 @@ class Client:
     def connect(self) -> Client:
         """Start the server and agree on a revision; does nothing if it is connected.
 
-        Blocks for at most `timeout`.  See basic/lifecycle, basic/versioning.
+        Blocks for at most `timeout`; on failure `close` may add 5 s.  See
+        basic/lifecycle, basic/versioning.
 
         Raises:
             OSError: the command cannot be started.
-            RequestTimeout, ConnectionClosed, McpError: it has started, but could not be
-                connected, and has been ended.
+            RequestTimeout, ConnectionClosed, McpError: the server was started, but no
+                session was agreed on; it has been ended.
         """
         with self._lock:
             if self._session is None or self._closed or self._session.is_dead():
@@ -6982,7 +6978,7 @@ class Client:
     def close(self) -> None:
         """Close the connection and end the server's process; running calls fail.
 
-        Blocks for at most some 5 s, if the server ignores all signals but SIGKILL.
+        Blocks for about 5 s if the server ignores all signals but SIGKILL.
         """
         self._closed = True
         if self._session:
@@ -7075,7 +7071,7 @@ class Client:
         self._live().notify(method, params)
 
     def ping(self, *, timeout: float | None = None) -> None:
-        """Send a ping, or what replaces it in this revision; wait for the response."""
+        """Send a ping, or `server/discover` if stateless; wait for the response."""
         session = self._live()
         session.request("server/discover" if session.stateless else "ping", None,
                         timeout)
@@ -7203,7 +7199,7 @@ class Client:
         """Subscribe to a resource: message_handler is called when it has changed.
 
         If the server ends the subscription, or dies, message_handler gets a
-        notification `notifications/cancelled` with that reason (server/resources,
+        notification `notifications/cancelled` that says so (server/resources,
         "Subscriptions").
         """
         self._live("resources/subscribe").follow(
@@ -7369,9 +7365,9 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 
 
 # -- 12. Familiar names ----------------------------------------------------------------
-# The words of FastMCP and of the official SDK (1.x).  A stdio server written for either
-# runs when its import lines name this file instead.  Nothing above needs this section:
-# delete it if you port nothing.  Where the two differ, the SDK is the measure.
+# The names of FastMCP and of the official SDK (1.x).  Most stdio servers written for
+# either run when they import this file instead.  Nothing above uses this section:
+# delete it if you port nothing.  Where the two differ, we follow the SDK.
 
 
 class AnyFields(Fields):
@@ -7387,9 +7383,9 @@ class AnyFields(Fields):
 
 
 class Inert:
-    """Stands for an application or a service of HTTP: whatever it is asked, it ignores.
+    """Takes the place of an HTTP application or service, and ignores every call.
 
-    Serving it is an error.
+    Serving it raises NotImplementedError.
     """
 
     def __init__(self, *_: object, **fields: object) -> None:
@@ -7436,7 +7432,7 @@ NOT_HERE: tuple[tuple[str, Any], ...] = (
 
 
 def instead_of(name: str) -> Any:
-    """What to do in place of what is not here, or the class that stands in; or None."""
+    """Advice on a name that is not here, or the class that stands in; or None."""
     return next((found for pattern, found in NOT_HERE if re.fullmatch(pattern, name)),
                 None)
 
@@ -7444,8 +7440,8 @@ def instead_of(name: str) -> Any:
 def stand_in(name: str) -> Any:
     """A class for a name that is not here; AttributeError: it is not known at all.
 
-    It can be imported, so that a program that names it for another transport still
-    serves stdio; to call it is an error, if it would do something.
+    So a program that imports the name for another transport still serves stdio; a class
+    that would have to do something raises NotImplementedError when called.
     """
     def refuse(*_: object, **__: object) -> NoReturn:
         raise NotImplementedError(f"mcp_min has no {name}: {found}")
@@ -7613,7 +7609,7 @@ class FastMCP(Server):
 
     Options and methods that need HTTP are accepted, have no effect, and are named in
     one line on stderr.  What would change how the server behaves (middleware, mounted
-    servers, transforms, providers) is refused in words.  `settings` keeps all options.
+    servers, transforms, providers) is an error.  `settings` keeps the unused options.
     """
 
     _context_class = FamiliarContext
@@ -7684,7 +7680,7 @@ class FastMCP(Server):
     add_resource = partialmethod(_register, Resource)
 
     def completion(self, ref: str = "", argument: str = "") -> Callable[[F], F]:
-        """As that of Server; without `ref` for all arguments that have none.
+        """Like Server's; without `ref` for all arguments that have no function.
 
         Then the function is called with ref, argument and context, as in the SDK.
         """
@@ -7927,7 +7923,7 @@ def cli_query(args: Namespace) -> int:
 
 
 def cli_client(args: Namespace) -> Client:
-    """A client of the server that is named; it shows on stderr what that sends."""
+    """A client for args.command; shows on stderr what the server sends meanwhile."""
     return Client(
         args.command, env=dict(args.env), inherit_env=args.inherit_env,
         timeout=args.timeout, mode=args.mode, stderr=partial(cli_show, "stderr"),
@@ -8246,7 +8242,7 @@ COMMANDS: Json = {  # name: (function, arguments, options, help)
     "connect": (cli_connect, "PATH", "", "relay to a server inside an application")}
 OPTIONS: Json = {
     "json": {"action": "store_true", "help": "print the raw result"},
-    "answer": {"help": "to what the server asks: a value, or JSON"},
+    "answer": {"help": "answer the server's questions with a value, or JSON"},
     "env": {"action": "append", "metavar": "KEY[=VALUE]", "type": cli_variable,
             "default": [], "help": "set a variable of the server, or copy it"},
     "inherit-env": {"action": "store_true", "help": "copy all variables"},
@@ -8305,8 +8301,8 @@ def main(argv: list[str] | None = None) -> int:
 
     COMMAND is a program with its arguments, or a file that ends in .py.  A server gets
     few environment variables: `--env KEY` copies one, `--env KEY=VALUE` sets one,
-    `--inherit-env` copies all, as `trace` does.  VALUE is read as the tool's schema has
-    it.  What a server asks is answered at the terminal, or by `--answer`.
+    `--inherit-env` copies all, as `trace` does.  VALUE is read as the tool's schema
+    requires.  You answer a server's questions at the terminal, or with `--answer`.
 
     A trace holds all that passes, secrets too; its file has mode 0600.  The status is
     0, or 1 if the tool or the server failed, 2 for wrong usage, 130 after Ctrl-C; that

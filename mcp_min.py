@@ -519,7 +519,9 @@ def encode(message: object) -> bytes:
 
 def notification(method: str, params: Json | None = None) -> Json:
     message: Json = {"jsonrpc": "2.0", "method": method}
-    return message if params is None else {**message, "params": params}
+    if params is not None:
+        message["params"] = params
+    return message
 
 
 def decode(line: Line, max_depth: int) -> Any:

@@ -351,7 +351,6 @@ class McpError(Exception):
             code, message, data = code.code, code.message, code.data
         if type(code) is not int:  # basic: "Error codes MUST be integers"
             raise TypeError(f"an error code must be an int, not {code!r:.60}")
-        super().__init__(code, message, data)
         self.code, self.message, self.data = code, message, data
 
     def __str__(self) -> str:
@@ -679,6 +678,13 @@ class ThreadPool:
             self._running -= 1
         if self._jobs:
             self._provide_thread()
+
+    def drain(self, seconds: float) -> None:
+        """Wait until all jobs have ended, or the time is up; the limit must be 1."""
+        done = threading.Event()
+        if not self.is_own_thread():
+            self.submit(done.set)
+            done.wait(max(0.0, seconds))
 
     def is_own_thread(self) -> bool:
         """True if the calling thread is of this pool, or of one of the same name."""
@@ -1055,10 +1061,8 @@ class Outbox:
     def wait_until_written(self, seconds: float) -> None:
         """Wait until all that is queued now is written, or the time is up."""
         if self._lines or self.writing.locked():
-            written = threading.Event()
             self._writer.submit(partial(self.flush, wait=True))
-            self._writer.submit(written.set)
-            written.wait(max(0.0, seconds))
+            self._writer.drain(seconds)
 
     def _write_queued(self, may_block: bool) -> bool:  # writing is held
         """Write what is queued; False if that would block, and must not."""
@@ -2341,13 +2345,7 @@ class Process(StreamPair):
             held, self._held = self._held, None
         if keep_earlier and held:
             self._queue(held)
-            self._wait_for_sink()
-
-    def _wait_for_sink(self) -> None:
-        """Wait for a moment, so that stderr is shown before our own next output."""
-        done = threading.Event()
-        self._sink_thread.submit(done.set)
-        done.wait(0.2)
+            self._sink_thread.drain(0.2)  # so that it stands before our next output
 
     def watch(self, connection: Connection) -> None:
         """Close the connection when the process has ended, but its stdout has not.
@@ -2400,7 +2398,7 @@ class Process(StreamPair):
         self._close_stdin(writing, self.PATIENCE)  # if a thread was stuck in a write
         # A grandchild may keep stderr open; the thread that reads it is a daemon.
         self._stderr_read.wait(0.2)
-        self._wait_for_sink()
+        self._sink_thread.drain(0.2)
 
     def _close_stdin(self, writing: threading.Lock, seconds: float) -> None:
         # Not while another thread writes; if it is stuck, the signals free it.
@@ -6699,6 +6697,7 @@ class ClientSession(ConnectionOwner):
         self._closed = True
         try:
             self.connection.close()
+            self.connection.callbacks.drain(1.0)  # the last log messages
         finally:
             with self._ending:  # a second call waits for the first
                 self.process.close(self.connection)

@@ -6781,20 +6781,21 @@ class Call:
         return self._session.wait(waiting.future)
 
     def _call_handlers(self, waiting: OutgoingRequest, questions: Json) -> None:
-        session = self._session
+        session, answers = self._session, None
         if waiting.future.done():  # it has ended while others were asked
             return
+        error: McpError | None = None
         try:
-            waiting.finish({key: session.client._answer(
+            answers = {key: session.client._answer(
                 question["method"], question.get("params") or {}, session.version)
-                for key, question in questions.items()})
-        except McpError as error:
-            waiting.finish(error=error)
-        except BaseException as error:  # of a user's handler
+                for key, question in questions.items()}
+        except McpError as refusal:
+            error = refusal
+        except BaseException as failure:  # of a user's handler
             log_exception(f"mcp_min: answering {self._method} failed")
-            waiting.finish(error=McpError(INTERNAL_ERROR, error_text(error)))
-        finally:
-            session.connection.abandon(waiting)
+            error = McpError(INTERNAL_ERROR, error_text(failure))
+        if session.connection.abandon(waiting):
+            waiting.finish(answers, error)
 
 
 def questions_of(result: Json) -> Json:

@@ -3931,7 +3931,8 @@ class Test10Lists(unittest.TestCase):
         server = Server("s")
         for text, make, *arguments in (
                 ("is an async generator", server.tool, values),
-                ("middleware are plain functions", server.middleware, later),
+                ("middleware are plain functions", server.middleware,
+                 functools.wraps(later)(lambda *rest: later(*rest))),
                 ("scheme", server.add_resource, "no address", str),
                 ("code must be an int", McpError, "oops", "no"),
                 ('a role is "user" or', Message, None, "hi"),

@@ -3093,6 +3093,17 @@ class Test9Signature(unittest.TestCase):
         bound = Signature(function(Annotated[User, dated])).bind({"x": user})
         self.assertEqual(bound["x"].born, datetime.date(2000, 1, 2))
 
+    def test_every_missing_and_every_unknown_argument_is_named(self):
+        def plan(city: str, days: int): ...
+        for arguments, problems in (
+                ({}, ["city: missing (required)", "days: missing (required)"]),
+                ({"city": "Oslo"}, ["days: missing (required)"]),
+                ({"city": "Oslo", "days": 1, "day": 1},
+                 ["day: unknown; known are: city, days"])):
+            with self.subTest(arguments), self.assertRaises(ValidationError) as caught:
+                Signature(plan).bind(arguments)
+            self.assertEqual(caught.exception.problems, problems)
+
     def test_binding_returns_a_new_dict(self):
         """The server adds the context to it; a question needs the request unchanged."""
         for hint in int, Any, Literal[1]:

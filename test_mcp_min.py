@@ -2819,6 +2819,7 @@ class Test8Content(unittest.TestCase):
         for block in (sampled.content, mcp_min.ToolResult.of(
                 {"content": [sampled["content"]]}).content[0]):
             self.assertIsNone(block.annotations)
+        self.assertEqual(repr(Elicited("accept", {})), "Elicited('accept', {})")
         self.assertRaises(AttributeError, getattr, sampled, "colour")
         self.assertEqual(ResourceLink("a:b", "n", mime_type=None, meta={"x": 1}), {
             "type": "resource_link", "uri": "a:b", "name": "n", "_meta": {"x": 1}})
@@ -3912,6 +3913,8 @@ class Test10Lists(unittest.TestCase):
         server = Server("s")
         server.resource("r://text", mime_type="text/markdown")(lambda: "# hi\n")
         server.resource("r://{city}/now")(lambda city: "now in " + city)
+        server.resource("r://many")(lambda: [
+            mcp_min.ResourceContents("a", uri="r://a"), b"hi", {"n": 1}])
         server.add_prompt(lambda code, language="python": [
             "Review this " + language, Message("assistant", Text(code)),
             {"role": "assistant", "content": "hi"}], name="review")
@@ -3925,6 +3928,10 @@ class Test10Lists(unittest.TestCase):
             > 3 resources/read {"uri": "r://nothing"}
             <L 3 -32002 {"uri": "r://nothing"}
             <M 3 -32602 {"uri": "r://nothing"}
+            > 5 resources/read {"uri": "r://many"}
+            < 5 {"contents": [{"uri": "r://a", "text": "a"}, {"uri": "r://many",
+                "blob": "aGk=", "mimeType": "application/octet-stream"}, {"uri":
+                "r://many", "text": "{\\"n\\": 1}", "mimeType": "application/json"}]}
             > 4 prompts/get {"name": "review", "arguments": {"code": "1+1"}}
             < 4 {"messages": [
                 {"role": "user", "content": {"text": "Review this python"}},

@@ -3917,7 +3917,7 @@ class Test10Lists(unittest.TestCase):
             mcp_min.ResourceContents("a", uri="r://a"), b"hi", {"n": 1}])
         server.add_prompt(lambda code, language="python": [
             "Review this " + language, Message("assistant", Text(code)),
-            {"role": "assistant", "content": "hi"}], name="review")
+            {"role": "assistant", "content": "hi"}, Text("bye")], name="review")
         play(server, """
             > 1 resources/read {"uri": "r://text"}
             < 1 {"contents": [{"uri": "r://text", "mimeType": "text/markdown",
@@ -3936,7 +3936,8 @@ class Test10Lists(unittest.TestCase):
             < 4 {"messages": [
                 {"role": "user", "content": {"text": "Review this python"}},
                 {"role": "assistant", "content": {"type": "text", "text": "1+1"}},
-                {"role": "assistant", "content": {"type": "text", "text": "hi"}}]}
+                {"role": "assistant", "content": {"type": "text", "text": "hi"}},
+                {"role": "user", "content": {"type": "text", "text": "bye"}}]}
             """, era=era)
 
     def test_what_cannot_work_is_told_when_it_is_made(self):

@@ -7444,8 +7444,7 @@ def cli(*args):
             status = mcp_min.main(list(args))
         except SystemExit as end:
             status = end.code
-        for thread in {*threading.enumerate()} - before:  # show what was logged
-            thread.join(PATIENCE)
+        wait_until(lambda: {*threading.enumerate()} <= before)  # and have logged
     return out.getvalue(), err.getvalue(), status
 
 

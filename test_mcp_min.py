@@ -33,7 +33,6 @@ import itertools
 import json
 import linecache
 import math
-import multiprocessing
 import os
 import pathlib
 import queue
@@ -9914,48 +9913,71 @@ class TestHouse(unittest.TestCase):
 # Running them
 # ======================================================================================
 
-PARTS = []  # all tests; those of a class that share a fixture are one part
-
-
 class Parts(unittest.TestSuite):
     """All tests, run by several processes, because most of them wait."""
 
+    PROCESSES = 6
+
     def run(self, result, debug=False):
-        for suite in self:
-            shared = any("setUpClass" in vars(type(test)) for test in suite)
-            PARTS.extend([suite] if shared else suite)
-        with multiprocessing.get_context("fork").Pool(6) as pool:
-            reports = pool.imap_unordered(run_part, range(len(PARTS)))
-            for _ in PARTS:
-                try:
-                    report = reports.next(5 * PATIENCE)
-                except multiprocessing.TimeoutError:
-                    report = 1, [], [("some test", "its process has died")], []
-                    result.failfast = True
-                add_report(result, *report)
-                if result.failfast and not result.wasSuccessful():
-                    break
+        tests = [*self.split()]
+        numbers, todo = os.pipe()  # each process takes the next number
+        os.write(todo, b"".join(n.to_bytes(2, "big") for n in range(len(tests))))
+        os.close(todo)
+        children = [run_in_child(tests, numbers, result.failfast)
+                    for _ in range(self.PROCESSES - 1)]
+        try:
+            run_next(tests, numbers, result)
+        finally:
+            for child, reader in children:
+                with open(reader, encoding="utf-8") as report:
+                    add_report(result, report.read())
+                os.waitpid(child, 0)
         return result
 
-
-def run_part(number):
-    """Run a part in one of the processes; return how many tests, and their outcomes."""
-    result = unittest.TestResult()
-    PARTS[number].run(result)
-    return result.testsRun, *([(str(test), text) for test, text in kind] for kind in (
-        result.failures, result.errors, result.skipped))
+    def split(self):
+        """Its tests, but a class whose tests share a fixture as a whole."""
+        for suite in self:
+            shared = any("setUpClass" in vars(type(test)) for test in suite)
+            yield from [suite] if shared else suite
 
 
-def add_report(result, count, *reports):
+def run_next(tests, numbers, result):
+    """Run tests until none is left."""
+    for number in iter(lambda: os.read(numbers, 2), b""):
+        tests[int.from_bytes(number, "big")].run(result)
+        if result.shouldStop:  # --failfast: for the others, too
+            os.read(numbers, 2 * len(tests))
+
+
+def run_in_child(tests, numbers, failfast):
+    """Fork a process that runs tests; the outcomes come out of a pipe, as JSON."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        return child, reader
+    try:
+        os.close(reader)
+        result = unittest.TestResult()
+        result.failfast = failfast
+        run_next(tests, numbers, result)
+        with open(writer, "w", encoding="utf-8") as report:
+            json.dump([result.testsRun, *(
+                [[str(test), text] for test, text in outcomes] for outcomes in (
+                    result.failures, result.errors, result.skipped))], report)
+    finally:
+        os._exit(0)
+
+
+def add_report(result, report):
+    """Add the outcomes of another process to a result."""
+    count, *outcomes = json.loads(
+        report or '[1, [], [["a part of the tests", "its process has died"]], []]')
     result.testsRun += count
-    for outcomes, reported, mark in zip(
-            (result.failures, result.errors, result.skipped), reports, "FEs"):
-        outcomes += [(unittest.FunctionTestCase(print, description=name), text)
-                     for name, text in reported]
-        count -= len(reported)
-        sys.stderr.write(mark * len(reported))
-    sys.stderr.write("." * count)
-    sys.stderr.flush()
+    lists = result.failures, result.errors, result.skipped
+    for outcomes_of_kind, reported in zip(lists, outcomes):
+        outcomes_of_kind += [(unittest.FunctionTestCase(print, description=name), text)
+                             for name, text in reported]
 
 
 def load_tests(loader, tests, pattern):

@@ -65,6 +65,8 @@ try:
     import sqlite3
 except ImportError:  # an optional part of Python
     sqlite3 = None
+if sys.implementation.name == "pypy":  # 7.3 may crash when it collects cursors late
+    sqlite3 = None
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)

@@ -1780,10 +1780,12 @@ class Connection:
 
     def next_line(self) -> Line | None:
         """Read a line; None at the end."""
-        line = next(self._lines, None)
         # After close() we read a stream that is ours to its end: the peer must not
-        # block in a full pipe, and the end shows that it has closed.
-        return None if self.closed and self.own_input is None else line
+        # block in a full pipe, and the end shows that it has closed.  Another we must
+        # not touch: its owner may close it, and its descriptor may be used again.
+        if self.closed and self.own_input is None:
+            return None
+        return next(self._lines, None)
 
     def receive(self, line: Line) -> None:
         """Act on a line; raises only a stop (is_stop)."""

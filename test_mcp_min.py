@@ -288,9 +288,9 @@ class ServingWire(Wire):
         except BaseException as error:  # noqa: BLE001 - raised where the test ends
             self.failure = error
         finally:
-            reader.close()
             with contextlib.suppress(OSError):
                 writer.close()
+            reader.close()  # waits for a thread that still reads
 
     def __exit__(self, *exc):
         try:
@@ -1607,7 +1607,7 @@ class Test5Amounts(unittest.TestCase):
         writer = mock.Mock(spec=["write", "flush"])
         writer.write.side_effect = RuntimeError("no")
         reads, writes = os.pipe()
-        with open(writes, "wb", 0) as sender, open(reads, "rb", 0) as reader, (
+        with open(reads, "rb") as reader, open(writes, "wb", 0) as sender, (
                 quiet()) as stderr:
             sender.write(raw('1 modern tools/call {"name": "echo"}'))
             self.assertEqual(together(lambda: zoo().serve(reader, writer)), [None])
@@ -1625,6 +1625,15 @@ class Test5Amounts(unittest.TestCase):
                     client.send(b"POST /%s HTTP/1.1\r\nHost: x\r\n\r\n" % path + call)
                 self.assertIsNone(client.recv())
         self.assertEqual(called, [])
+
+    def test_a_stream_of_the_user_is_not_read_after_the_end(self):
+        """Its descriptor may be used again.  Fails if the end is noticed too late."""
+        reads, before = [], set(threading.enumerate())
+        reader = mock.Mock(spec=["read1"], read1=lambda size: (
+            reads.append(size) or b"GET / HTTP/1.1\r\n"))
+        Server("s").serve(reader, io.BytesIO())
+        wait_until(lambda: set(threading.enumerate()) <= before, "all threads end")
+        self.assertEqual(len(reads), 1)
 
     SMALL_LIMITS = """
         mcp_min.MAX_UNREAD_BYTES = mcp_min.MAX_BACKLOG_BYTES = 1 << 20

@@ -92,9 +92,9 @@ MODERN_META = {  # what every request of the stateless revision carries
     KEY + "protocolVersion": MODERN, KEY + "clientInfo": CLIENT_INFO,
     KEY + "clientCapabilities": ALL_CAPABILITIES}
 PATIENCE = 60  # seconds after which a test stops waiting, and fails
-# A busy machine may take long to start or to end a process.  Tests of these limits
-# set their own.
-mcp_min.PROBE_SECONDS = mcp_min.Process.PATIENCE = 20.0
+# A busy machine may take long to start or to end a process, or for a step of a loop.
+# Tests of these limits set their own.
+mcp_min.PROBE_SECONDS = mcp_min.Process.PATIENCE = mcp_min.BLOCKED_SECONDS = 20.0
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job of a shell script
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1017,6 +1017,7 @@ class Outbox:
                  may_block: bool) -> None:
         self._connection, self._may_block = connection, may_block
         self._stream: ByteStream = getattr(stream, "buffer", stream)
+        self._can_write = make_poll(self._stream, "w", False)
         self._writer = ThreadPool("mcp writer", 1)
         self.writing = threading.Lock()   # held by the thread that writes
         self._lines: list[bytes] = []     # Connection.lock guards these
@@ -1039,16 +1040,16 @@ class Outbox:
 
         may_block: whether to block in a full pipe.  wait: block until all is written.
         """
-        more = wait or bool(self._lines)
+        may_block = wait or may_block and self._may_block
         try:
-            while more and self.writing.acquire(blocking=wait):
+            while (wait or self._lines) and self.writing.acquire(wait):
+                wait = False  # a line that is queued from now on has another sender
                 try:
-                    written = self._write_queued(wait or may_block and self._may_block)
+                    written = self._write_queued(may_block)
                 finally:
                     self.writing.release()
                 if not written:
                     return self._writer.submit(partial(self.flush, wait=True))
-                more = bool(self._lines)
         except BaseException:
             # Ctrl-C may also have left the lock held.  We cannot tell whether we hold
             # it or another thread does, so close in either case.
@@ -1080,10 +1081,6 @@ class Outbox:
             if not isinstance(error, (OSError, ValueError)):
                 raise  # Ctrl-C, or a fault of the user's stream
         return True
-
-    @cached_property
-    def _can_write(self) -> Callable[[float | None], bool]:
-        return make_poll(self._stream, "w", False)
 
     def _write(self, data: bytes) -> None:
         if data and self._connection.trace:
@@ -1256,14 +1253,13 @@ class IncomingRequest:
             text = self.connection.owner.error_text(error)
             text = f"The result is not JSON: {text:.200}"
             return self.respond(error=McpError(INTERNAL_ERROR, text).to_json())
-        self._send(line, last=True)
+        self._send(line, last=True, may_block=not self.inline)  # inline: on the reader
 
     def _send(self, line: bytes, *, last: bool = False, may_block: bool = True,
               progress: float | None = None) -> None:
-        outbox = self.connection.outbox
-        may_block = may_block and not self.inline  # the reader must not block
-        with self.connection.lock:
-            if self.connection.active.get(self.id) is not self:
+        connection, outbox = self.connection, self.connection.outbox
+        with connection.lock:
+            if connection.active.get(self.id) is not self:
                 return
             if progress is not None:
                 if progress <= self._progress:
@@ -1272,8 +1268,7 @@ class IncomingRequest:
             if last:
                 self._leave(answered=True)
             (self.sink if last else outbox).put(line)
-        crowded = outbox.bytes > HIGH_WATER_BYTES
-        outbox.flush(may_block, wait=may_block and crowded)
+        outbox.flush(may_block, may_block and outbox.bytes > HIGH_WATER_BYTES)
 
     def cancel(self, reason: object = None) -> bool:
         """End the request without a response; False if it has left the table."""
@@ -1360,7 +1355,7 @@ class OutgoingRequest:
     progress.  last_deadline: the time.monotonic() at which it ends despite progress.
     """
 
-    def __init__(self, method: str, *, label: str = "", on_progress: Any = None,
+    def __init__(self, method: str, label: str = "", on_progress: Any = None,
                  timeout: float | None = None, last_deadline: float = float("inf"),
                  ) -> None:
         self.id: object = object()  # an integer when it is sent
@@ -1727,11 +1722,13 @@ class Connection:
         request.by_callback = bool(
             request.on_progress) and self.callbacks.is_own_thread()
         request.id = next(self._ids)
+        message = {"jsonrpc": "2.0", "id": request.id, "method": request.method}
         if with_token:
-            meta = {**((params or {}).get("_meta") or {}), "progressToken": request.id}
-            params = {**(params or {}), "_meta": meta}
-        message = {"jsonrpc": "2.0", "id": request.id,
-                   **notification(request.method, params)}
+            params = params or {}
+            meta = {**(params.get("_meta") or {}), "progressToken": request.id}
+            params = {**params, "_meta": meta}
+        if params is not None:
+            message["params"] = params
         self.await_outcome(request, encode(message))
         return request
 
@@ -4550,6 +4547,7 @@ class Context:
                  peer: SessionPeer | RequestPeer) -> None:
         self.server = server
         self._request, self._peer = request, peer  # no request: a notification
+        self._in_loop = server._runtime.on_loop_thread
 
     @property
     def request_id(self) -> int | str | None:
@@ -4627,10 +4625,10 @@ class Context:
         Progress that does not increase is not sent (basic/utilities/progress).
         """
         self.check_cancelled()
+        on_loop = self._in_loop()
         if self._request:
-            self._request.report_progress(progress, total, message,
-                                          may_block=not self._in_loop())
-        return self._sent()
+            self._request.report_progress(progress, total, message, not on_loop)
+        return self._sent() if on_loop else DONE
 
     def track(self, iterable: Iterable[T], total: float | None = None,
               message: str | None = None) -> Iterator[T]:
@@ -4673,20 +4671,17 @@ class Context:
     def notify(self, method: str, params: Json | None = None) -> Awaitable[None]:
         """Send any notification, unless the request has been answered."""
         self.check_cancelled()
+        on_loop = self._in_loop()
         if self._request:
-            self._request.notify(method, params or {}, may_block=not self._in_loop())
+            self._request.notify(method, params or {}, not on_loop)
         else:
             self._peer.notify(method, params or {})
-        return self._sent()
-
-    def _in_loop(self) -> bool:
-        return self.server._runtime.on_loop_thread()
+        return self._sent() if on_loop else DONE
 
     def _sent(self) -> Awaitable[None]:
-        """What a sending method returns; on the loop, awaiting it waits for room."""
+        """What a sending method returns on the loop: awaiting it waits for room."""
         outbox = self._peer.connection.outbox
-        crowded = outbox.bytes > HIGH_WATER_BYTES and self._in_loop()
-        return Sent(outbox) if crowded else DONE
+        return Sent(outbox) if outbox.bytes > HIGH_WATER_BYTES else DONE
 
     # -- asking the client
 
@@ -6729,9 +6724,8 @@ class Call:
         """Begin a round.  params: of the request; None: wait for the user's answer."""
         connection = self._session.connection
         self._request = request = OutgoingRequest(
-            self._method, label=self._label, on_progress=self._on_progress,
-            timeout=None if params is None else self._timeout,
-            last_deadline=self._last_deadline)
+            self._method, self._label, self._on_progress,
+            None if params is None else self._timeout, self._last_deadline)
         if params is None:
             connection.await_outcome(request)
         elif not self._cancelled:
@@ -7099,9 +7093,9 @@ class Client:
             ToolError: the tool has failed; with raise_on_error=False see `is_error` of
                 the result.
         """
-        return self._read_tool(name, raise_on_error, self._live("tools/call").request(
-            "tools/call", wire_fields(name=name, arguments=arguments or {}, _meta=meta),
-            timeout, progress_handler))
+        result = self._live("tools/call").request(
+            "tools/call", tool_params(name, arguments, meta), timeout, progress_handler)
+        return self._read_tool(name, raise_on_error, result)
 
     def submit_tool(self, name: str, arguments: Json | None = None, *,
                     timeout: float | None = None,
@@ -7115,8 +7109,7 @@ class Client:
         """
         return self._live("tools/call").submit(
             partial(self._read_tool, name, raise_on_error), "tools/call",
-            wire_fields(name=name, arguments=arguments or {}, _meta=meta), timeout,
-            progress_handler)
+            tool_params(name, arguments, meta), timeout, progress_handler)
 
     def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
         check_complete(raw)  # with extensions `request` hands over other types
@@ -7284,6 +7277,11 @@ class Client:
         if key not in self._handlers:
             raise method_not_found(method)
         return ANSWER_FUNCTIONS[key](self._handlers[key], params)
+
+
+def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
+    params: Json = {"name": name, "arguments": arguments or {}}
+    return {**params, "_meta": meta} if meta else params
 
 
 def answer_form(handler: Handler, params: Json) -> Json:

@@ -42,11 +42,11 @@ a separate race: see Reading.)
 
 A thread.  `Reading.handle` chooses where the handler runs.  If no other handler is
 running, it runs here, on the reader: handing each call to another thread would double
-its time.  If the handler then keeps the reader for 4 ms, or is about to wait for its
-client (hand_over), a second thread, the standby, reads on.  If something else runs, a
-ThreadPool takes the request.  So pings, cancellations and answers are read while every
-tool is busy.  Either way `serve_request` calls `ServerSession.handle`, which is four
-steps, the same for every method and every revision.
+its time.  If the handler then keeps the reader for some milliseconds, or is about to
+wait for its client (hand_over), a second thread, the standby, reads on.  If something
+else runs, a ThreadPool takes the request.  So pings, cancellations and answers are read
+while every tool is busy.  Either way `serve_request` calls `ServerSession.handle`,
+which is four steps, the same for every method and every revision.
 
 Which peer.  `peer_of` decides which revision's rules apply.  Up to 2025-11-25 a
 connection begins with a handshake, and its SessionPeer knows what was agreed.  From
@@ -997,7 +997,7 @@ REQUEST_COST = 1024          # bytes that a request costs besides its text
 MAX_REQUESTS = 1000          # active at once
 MAX_BATCH = 100              # messages in an array, or questions in a result
 STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
-LOOK_SECONDS = 0.004         # a reader that a handler keeps for longer is replaced
+LOOK_SECONDS = 0.002         # a reader that a handler keeps for longer is replaced
 
 
 class Outbox:
@@ -1441,7 +1441,7 @@ class Reading:
 
         _reader  _current  what happens
         A        None      A waits for a line; B, the standby, sleeps
-        A        R         A runs the handler of R; B looks every LOOK_SECONDS
+        A        R         A runs the handler of R; B looks now and then
         None     None      R is about to block, and B was woken to take over
         B        None      B reads; when R has ended A stands by, or ends if C does
 
@@ -1528,13 +1528,16 @@ class Reading:
     def _stand_by(self) -> bool:
         """Wait until this thread becomes the reader; False if it must end."""
         with self._connection.lock:
+            pause = LOOK_SECONDS
             while not (self._connection.closed or self._is_free()):
                 since = self._since
-                self.changed.wait(None if self._standby == "sleeps" else LOOK_SECONDS)
+                self.changed.wait(None if self._standby == "sleeps" else pause)
                 # Sleep only if nothing began since the last look; otherwise each short
-                # request would have to wake this thread.
+                # request would have to wake this thread.  While they come, look less
+                # often: each look costs as much as a call.
                 idle = self._current is None and self._since == since
                 self._standby = "sleeps" if idle else "looks"
+                pause = LOOK_SECONDS if idle else min(2 * pause, 4 * LOOK_SECONDS)
             self._standby = ""
             if not self._is_free():
                 return False  # we have closed; the reader reads on

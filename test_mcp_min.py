@@ -1055,8 +1055,8 @@ class Test5Connection(unittest.TestCase):
 
     @UNIX
     def test_the_standby_sleeps_until_it_is_needed(self):
-        """Fails if it looks every 4 ms for a reader that is kept; or if a request (the
-        fence gets no result), or the end of the connection, does not wake it."""
+        """Fails if it looks again and again for a reader that is kept; or if a request
+        (the fence gets no result), or the end of the connection, does not wake it."""
         import resource
 
         def switches():
@@ -1064,7 +1064,7 @@ class Test5Connection(unittest.TestCase):
 
         def is_quiet():
             before = switches()
-            time.sleep(0.2)  # 50 looks
+            time.sleep(0.2)  # 25 looks
             return switches() - before < 10
 
         server, before = lab(), set(threading.enumerate())

@@ -92,8 +92,7 @@ MODERN_META = {  # what every request of the stateless revision carries
     KEY + "protocolVersion": MODERN, KEY + "clientInfo": CLIENT_INFO,
     KEY + "clientCapabilities": ALL_CAPABILITIES}
 PATIENCE = 60  # seconds after which a test stops waiting, and fails
-# A busy machine may take long to start or to end a process, or for a step of a loop.
-# Tests of these limits set their own.
+# A busy machine may take longer.  Tests of these limits set their own.
 mcp_min.PROBE_SECONDS = mcp_min.Process.PATIENCE = mcp_min.BLOCKED_SECONDS = 20.0
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job of a shell script
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -1291,7 +1290,8 @@ class Test5Connection(unittest.TestCase):
 
         @server.tool
         def copy(ctx: Context):
-            assert list(ctx.track("a", message="copying")) == ["a"]
+            assert [*ctx.track(iter("a"))] == ["a"]
+            assert [*ctx.track("ab", message="copying")] == ["a", "b"]
 
         @server.tool
         def forever(ctx: Context):
@@ -1303,7 +1303,8 @@ class Test5Connection(unittest.TestCase):
 
         play(server, """
             > 1 tools/call {"name": "copy", "_meta": {"progressToken": 1}}
-            < notifications/progress {"progress": 1, "total": 1, "message": "copying"}
+            < notifications/progress {"progress": 1}
+            < notifications/progress {"progress": 2, "total": 2, "message": "copying"}
             < 1 {"isError": false}
             > 2 tools/call {"name": "forever"}
             ! began
@@ -2666,7 +2667,6 @@ class Tree:
     below: "List[Tree]"
 
 
-# The schemas of some of these types
 CLOSED = {"additionalProperties": False}
 INTEGERS = {"type": "array", "items": {"type": "integer"}}
 OPTIONAL_INTEGER = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
@@ -2901,8 +2901,7 @@ class Test9TypeHints(unittest.TestCase):
         def with_args(*args): ...
         def with_kwargs(**kwargs): ...
         rows = [
-            (function(complex),
-             "handler(): parameter x: complex cannot be described"),
+            (function(complex), "handler(): parameter x: complex cannot be described"),
             (function(Tree), "parameter x: below: Tree is recursive"),
             (function(Dict[int, str]),
              "parameter x: the keys of a JSON object are str"),
@@ -2957,6 +2956,7 @@ class Test9TypeHints(unittest.TestCase):
     def test_the_schema_of_a_result_describes_what_to_json_data_returns(self):
         """A result that is no object is wrapped into one; some hints have no schema."""
         def unknown() -> "pandas.DataFrame": ...  # noqa: F821
+        def known() -> "Color": ...
         spot = {"type": "object", "required": ["x"], "properties": {
             "x": {"type": "integer"}, "y": {"type": "integer"}}}
         rows = [(dict, {"type": "object"}), (Spot, spot), (Dict[str, int], {
@@ -2964,7 +2964,7 @@ class Test9TypeHints(unittest.TestCase):
         rows += [(hint, {
             "type": "object", "properties": {"result": schema}, "required": ["result"],
             "x-fastmcp-wrap-result": True}) for hint, schema in (
-                (int, {"type": "integer"}), (Color, COLOR),
+                (int, {"type": "integer"}), (Signature(known).returns, COLOR),
                 (List[Spot], {"type": "array", "items": spot}),
                 (Optional[int], OPTIONAL_INTEGER))]
         rows += [(hint, None) for hint in (
@@ -7384,8 +7384,7 @@ class TestImportLine(unittest.TestCase):
                  for prompt in client.list_prompts()]]
 
     def tools(self, client):
-        # mcp_min has no schema for a result of text or of blocks, on purpose: only that
-        # of `find` is compared.
+        # We have no schema for text or blocks: only that of `find` is compared.
         return {tool["name"]: (
             tool.get("description") or "", tool.get("annotations"),
             self.simplified(tool["inputSchema"]),

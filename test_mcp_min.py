@@ -5802,7 +5802,7 @@ IGNORED_LINES = [  # lines that a client ignores when they come before a respons
 
 MALFORMED = [  # members of a response with a known id: only that request fails
     '"result":{},"error":{"code":1,"message":""}', '"x":0', '"result":[]',
-    '"result":null', '"error":"x"', '"error":null',
+    '"result":null', '"error":"x"', '"error":null', '"result":{},"jsonrpc":"1.0"',
     *['"error":{%s"message":"no disk left"}' % code
       for code in ('"code":"1",', '"code":1.5,', "")]]
 
@@ -7025,8 +7025,9 @@ class Test12FamiliarNames(unittest.TestCase):
         server.resource("s://{path*}")(lambda path: path)
         self.assertIn("no effect here: timeout", stderr.getvalue())
         with Client(server) as client:
-            shown, greet = client.list_tools()
-            self.assertEqual([*greet["inputSchema"]["properties"]], ["name"])
+            shown, listed = client.list_tools()
+            self.assertEqual([*listed["inputSchema"]["properties"]], ["name"])
+            self.assertEqual((on(), greet("b")), ({"x": 1}, "bme"))
             self.assertEqual(client.call_tool("greet", {"name": "a"}).text, "ame")
             self.assertEqual(shown, {
                 "name": "on", "annotations": {"readOnlyHint": True},

@@ -1889,7 +1889,7 @@ class Connection:
         if self.abandon(request):
             try:
                 request.finish(parse_response(message))
-            except McpError as error:
+            except Exception as error:  # nobody else would finish it
                 request.finish(error=error)
 
     def _handle_notification(self, message: Json, size: int) -> None:

@@ -804,7 +804,6 @@ class Test5Connection(unittest.TestCase):
             < 1 -32601 {"method": "tools/fly"}
             > 2 notifications/initialized {}
             < 2 -32601 {"method": "notifications/initialized"}
-            # the empty string is an unknown method
             > {"id": 10, "method": ""}
             <L 10 -32601 {"method": ""}
             <M 10 -32600
@@ -1290,8 +1289,10 @@ class Test5Connection(unittest.TestCase):
 
         @server.tool
         def copy(ctx: Context):
-            assert [*ctx.track(iter("a"))] == ["a"]
+            assert ctx.wait(0).__await__ and [*ctx.track(iter("a"))] == ["a"]
             assert [*ctx.track("ab", message="copying")] == ["a", "b"]
+            ctx.report_progress = mock.Mock()
+            assert [*ctx.track("a" * 1000)] and ctx.report_progress.call_count < 500
 
         @server.tool
         def forever(ctx: Context):
@@ -3814,7 +3815,7 @@ class Test10Tools(unittest.TestCase):
             def __call__(self, hours: int): ...
 
         server, plane = Server("s"), functools.partial(Plane())
-        self.assertIs(server.tool(plane), plane)
+        self.assertEqual([server.tool(plane), Server().middleware(plane)], [plane] * 2)
         with Client(server) as client:
             self.assertEqual(names(client.list_tools()), ["Plane"])
         for no_function, decorate in itertools.product(
@@ -3868,7 +3869,7 @@ class Test10Lists(unittest.TestCase):
                 server.add_tool(lambda: None, name=name, title="new")
             server.add_prompt(lambda: "", name="t2")
 
-        with quiet() as stderr:
+        with contextlib.redirect_stderr(io.TextIOWrapper(io.BytesIO())) as stderr:
             last = play(server, """
                 > 1 tools/list
                 < 1 {"tools": [{"name": "t0"}, {"name": "t1"}], "nextCursor": "$next"}
@@ -3881,8 +3882,8 @@ class Test10Lists(unittest.TestCase):
                 """, era="modern", change=change)["last"]
         self.assertEqual(names(last["tools"]), ["t5", "t6"])
         self.assertNotIn("nextCursor", last)
-        self.assertEqual(re.findall("(..) is already registered", stderr.getvalue()),
-                         ["t2", "t1"])
+        warned = re.findall(b"(..) is already registered", stderr.buffer.getvalue())
+        self.assertEqual(warned, [b"t2", b"t1"])
 
     @both_eras
     def test_all_that_is_declared_is_listed(self, era):
@@ -7725,12 +7726,11 @@ class Test13CommandLine(unittest.TestCase):
         run_together(self, tell, (
             (r"is running, but has not answered within 0.5 s: is .* server.run\(\)\?",
              "--timeout", "0.5", *python, "-c", "import sys; sys.stdin.read()"),
-            # The first is told when it comes.
-            ("(?s)stdout: 'Loading'.*run FILE.py.*RequestTimeout.*is it an MCP server",
+            ("(?s)stdout: '.{60}'.*run FILE.py.*RequestTimeout.*is it an MCP server",
              "--timeout", "3", *python, "-c",
-             "import sys; print('Loading', flush=True); sys.stdin.read()"),
+             "import sys; print('Loading' * 20, flush=True); sys.stdin.read()"),
             (r"exit code 0\): did it call server.run\(\)\?", *python, "-c", ""),
-            ("stderr: no licence\nmcp_min: .*exit code 1", *python, "-c",
+            ("stderr: no licence\nmcp_min: .*exit code 1\\)\n", *python, "-c",
              "import sys; sys.exit('no licence')"),
             (r"No module named 'mcp_min'\n(?s:.*)put mcp_min.py beside the server",
              *python, "-I", vendored),

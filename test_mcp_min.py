@@ -8629,9 +8629,9 @@ class TestRaces(unittest.TestCase):
 
     def test_close_returns_in_every_thread_that_calls_it(self):
         """Fails if two threads wait for the process, or close the same descriptor."""
-        client = Client(fake(), mode="legacy").connect()
-        self.assertEqual(together(*[client.close] * 4), [None] * 4)
-        self.assertEqual(client.exit_code, 0)
+        for client in Client(fake(), mode="legacy"), Client(Server(threaded=False)):
+            self.assertEqual(together(*[client.connect().close] * 4), [None] * 4)
+            self.assertFalse(client.exit_code)
 
     def test_a_client_whose_server_hangs_up_at_once_closes_its_streams(self):
         """Fails (its reader stays open) if the reading thread, when it starts late,

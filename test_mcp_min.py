@@ -6690,7 +6690,6 @@ class Test11Process(FakeServers, unittest.TestCase):
                 wait_until(lambda: received)
                 release.set()
                 client.close()
-            # Also that of a release that came too late would be there.
             self.assertEqual("Error: " in sys_stderr.getvalue(), function is broken)
         broken.assert_called_once()
 
@@ -6698,7 +6697,7 @@ class Test11Process(FakeServers, unittest.TestCase):
 
     @UNIX
     def test_the_end_of_the_server_fails_its_calls_with_exit_code_and_stderr(self):
-        """Fails if each call waits for the exit of a server that closed its stdout."""
+        """Fails if each call waits for an exit, or for a stdout that a child holds."""
         def end(rule, code):
             client = self.fake({"stderr": None}, call="err('last line'); " + rule)
             calls = [client.submit("fake/say", {"lines": []}) for _ in range(50)]
@@ -6712,7 +6711,8 @@ class Test11Process(FakeServers, unittest.TestCase):
         run_together(self, end, [
             ("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9)])
         with short_patience(2):  # of which a call waits for a quarter
-            run_together(self, end, [("os.close(1); time.sleep(60)", None)])
+            run_together(self, end, [("os.close(1); time.sleep(60)", None), (
+                "__import__('subprocess').Popen(['sleep', '60']); die(3)", 3)])
             self.doCleanups()
 
     def test_the_last_response_of_a_server_that_has_ended_is_received(self):

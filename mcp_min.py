@@ -1043,7 +1043,7 @@ class Outbox:
         may_block = wait or may_block and self._may_block
         try:
             while (wait or self._lines) and self.writing.acquire(wait):
-                wait = False  # a line that is queued from now on has another sender
+                wait = False  # whoever queues a line from now on has it written
                 try:
                     written = self._write_queued(may_block)
                 finally:
@@ -1253,7 +1253,8 @@ class IncomingRequest:
             text = self.connection.owner.error_text(error)
             text = f"The result is not JSON: {text:.200}"
             return self.respond(error=McpError(INTERNAL_ERROR, text).to_json())
-        self._send(line, last=True, may_block=not self.inline)  # inline: on the reader
+        # The reader, which responds to an inline request, must not block.
+        self._send(line, last=True, may_block=not self.inline)
 
     def _send(self, line: bytes, *, last: bool = False, may_block: bool = True,
               progress: float | None = None) -> None:
@@ -1437,7 +1438,7 @@ class Reading:
     On a threaded server (shared) the reader runs a handler itself if nothing else runs,
     because handing each request to another thread would double the time of a short
     call.  A second thread, the standby, takes over if one request keeps the reader for
-    LOOK_SECONDS, or at once if its handler is about to block (hand_over):
+    longer than LOOK_SECONDS, or at once if its handler is about to block (hand_over):
 
         _reader  _current  what happens
         A        None      A waits for a line; B, the standby, sleeps
@@ -1534,7 +1535,7 @@ class Reading:
                 self.changed.wait(None if self._standby == "sleeps" else pause)
                 # Sleep only if nothing began since the last look; otherwise each short
                 # request would have to wake this thread.  While they come, look less
-                # often: each look costs as much as a call.
+                # often, because a look costs as much as a few calls.
                 idle = self._current is None and self._since == since
                 self._standby = "sleeps" if idle else "looks"
                 pause = LOOK_SECONDS if idle else min(2 * pause, 4 * LOOK_SECONDS)
@@ -1889,7 +1890,7 @@ class Connection:
         if self.abandon(request):
             try:
                 request.finish(parse_response(message))
-            except Exception as error:  # nobody else would finish it
+            except Exception as error:  # also an unforeseen one: the caller waits
                 request.finish(error=error)
 
     def _handle_notification(self, message: Json, size: int) -> None:

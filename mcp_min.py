@@ -1,8 +1,10 @@
-"""mcp_min 3.0.0: the Model Context Protocol over stdio, server and client, in one file.
+"""mcp_min 4.0.0: the Model Context Protocol over stdio, server and client, in one file.
 
 Copy this file beside your program; it needs Python 3.9 or newer and nothing else.
 
-    from mcp_min import Client, Server
+A server (part II):
+
+    from mcp_min import Server
 
     server = Server("weather")
 
@@ -14,39 +16,53 @@ Copy this file beside your program; it needs Python 3.9 or newer and nothing els
     if __name__ == "__main__":
         server.run()                       # speaks to a host over stdin and stdout
 
-    with Client(["python3", "weather.py"]) as client:       # in another program
+To use it, read `help(Server)` and `help(Context)`.
+
+A client (part III):
+
+    from mcp_min import Client
+
+    with Client(["python3", "weather.py"]) as client:
         print(client.call_tool("forecast", {"city": "Oslo"}).text)
 
-To use it, read `help(Server)`, `help(Context)` and `help(Client)`; `python3 mcp_min.py
-demo` shows two sessions line by line.  To read it, follow one call through the file.  A
-client writes this line to a server's stdin:
+To use it, read `help(Client)`.
+
+The command line (part IV) looks into any server; `python3 mcp_min.py demo` shows two
+sessions line by line, and `vendor FOLDER` writes a copy with the parts that you need.
+
+The path of a call, from part I on.  A client writes this line to a server's stdin:
 
     {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"forecast",
     "arguments":{"city":"Oslo","days":"5"}}}
 
-Reading.  By now `Server.run` has duplicated descriptors 0 and 1 for itself and pointed
-the originals elsewhere (stdio_server), so that a stray print cannot corrupt the
-protocol.  It has made a ServerSession, the server's end of a Connection.  One thread of
-a connection reads: the reader.  It waits in `Connection.next_line` until split_lines
-has a whole line.  `Connection.receive` parses it (decode), and `_route` asks `classify`
-what it is: a request, a notification, or the response to a request of ours.
+Reading.  One thread of a connection reads: the reader.  It waits in
+`Connection.next_line` until split_lines has a whole line.  `Connection.receive` parses
+it (decode), and `_route` asks `classify` what it is: a request, a notification, or the
+response to a request of ours.
 
-In flight.  This message is a request: it becomes an IncomingRequest, and `enter` puts
-it into the table `active` under its id.  It leaves the table exactly once: when it is
-answered or cancelled, or when the connection ends.  The code that removes it decides
-its outcome; code that comes later finds nothing and does nothing.  Progress, log
-messages and the response are queued only while the lock is held and the request is in
-the table, so progress cannot follow the response, and a cancelled request is silent.
+In flight.  This message is a request: it becomes an IncomingRequest, and enters the
+table of IncomingRequests under its id.  It leaves the table exactly once: when it is
+answered or cancelled, or when the connection ends.  The code that takes it decides its
+outcome; code that comes later finds nothing and does nothing.  Progress, log messages
+and the response are queued only while the lock is held and the request is in the table,
+so progress cannot follow the response, and a cancelled request is silent.
 OutgoingRequests keeps the same rule for our own requests.  (Which thread reads next is
-a separate race: see Reading.)
+a separate race: see LeaderFollowers.)
 
-A thread.  `Reading.handle` chooses where the handler runs.  If no other handler is
-running, it runs here, on the reader: handing each call to another thread would double
-its time.  If the handler then keeps the reader for some milliseconds, or is about to
-wait for its client (hand_over), a second thread, the standby, reads on.  If something
-else runs, a ThreadPool takes the request.  So pings, cancellations and answers are read
-while every tool is busy.  Either way `serve_request` calls `ServerSession.handle`,
-which is four steps, the same for every method and every revision.
+A thread.  `LeaderFollowers.handle` chooses where the handler runs.  If no other handler
+is running, it runs here, on the reader: handing each call to another thread would
+double its time.  If the handler then keeps the reader for some milliseconds, or is
+about to wait for its client (hand_over), a second thread, the standby, reads on.  If
+something else runs, a ThreadPool takes the request.  So pings, cancellations and
+answers are read while every tool is busy.  Either way `serve_request` calls the
+`handle` of the connection's session, and `respond` takes the request out of the table
+and puts a line into the Outbox.  `Outbox.flush` writes it, on this thread, with
+whatever other threads have queued meanwhile.
+
+In a server (part II) the session is a ServerSession.  `Server.run` has duplicated
+descriptors 0 and 1 for it and pointed the originals elsewhere (stdio_server), so that a
+stray print cannot corrupt the protocol.  Its `handle` is four steps, the same for every
+method and every revision.
 
 Which peer.  `peer_of` decides which revision's rules apply.  Up to 2025-11-25 a
 connection begins with a handshake, and its SessionPeer knows what was agreed.  From
@@ -58,11 +74,11 @@ log messages are wanted, and which code an error has.  Handlers need not know.
 Validate.  `peer.validate` looks the method up in METHODS: does this revision have it,
 and did this server declare the capability?  Dispatch.  `Server._dispatch` passes the
 request through the middleware to the function that @handles("tools/call") registered,
-`_tools_call`.  It finds the Tool and calls `_call`: `Signature.bind` applies the schema
-that HintReader made of the type hints: one walk constructs objects and collects every
-problem; if text holds JSON of the right type ("5" for 5) it is replaced, and the walk
-is repeated.  `_call_user` calls the function where it has to run: here, on the host's
-thread (run_handler), or on the event loop, while this thread waits.
+`_tools_call`.  It finds the ToolEntry and calls `_call`: `Signature.bind` applies the
+schema that HintReader made of the type hints: one walk constructs objects and collects
+every problem; if text holds JSON of the right type ("5" for 5) it is replaced, and the
+walk is repeated.  `_call_user` calls the function where it has to run: here, on the
+host's thread (run_handler), or on the event loop, while this thread waits.
 
     forecast(city="Oslo", days=5)  ->  "Oslo: sun for 5 days"
 
@@ -70,72 +86,80 @@ A handler that asks its user calls `peer.ask`.  In a session that sends a reques
 waits.  Without one it raises Unwind, a BaseException that carries the result "input
 required"; the client calls again with the answers, and the handler runs from the top.
 
-Finalize.  `Tool.result` turns the return value into content, and `peer.finalize` adds
-what the revision requires.  What was raised instead becomes a result or an error in two
-places: a tool's own failure in `_tools_call`, because the model must read it, and all
-else in `serve_request`.  `respond` then takes the request out of the table, puts a line
-into the Outbox, and `Outbox.flush` writes it, on this thread, with whatever other
-threads have queued meanwhile.
+Finalize.  `ToolEntry.result` turns the return value into content, and `peer.finalize`
+adds what the revision requires.  What was raised instead becomes a result or an error
+in two places: a tool's own failure in `_tools_call`, because the model must read it,
+and all else in `serve_request`.
 
     {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":
     "Oslo: sun for 5 days"}],"isError":false}}
 
-The client that sent the line is built on the same Connection.  Its ClientSession holds
-what was negotiated; a Call sends an OutgoingRequest, whose future the reader completes,
-and when the result is "input required" the Call lets the user's handlers answer and
-sends another.  Server and Client do not name each other: `Client(server)` joins them
-with two pipes.
+In a client (part III), which is built on the same Connection, the session is a
+ClientSession, which holds what was negotiated.  The line was sent by a Call, which is a
+loop in the thread that waits for it.  The reader only puts what comes into its Inbox:
+progress, the response, the end of the connection.  The waiting thread takes it out,
+calls the progress handler, moves the deadline; when the result is "input required" it
+lets the user's handlers answer, sends another request, and goes round.  Parts II and
+III do not name each other: `Client(server)` joins the two with pipes.
 
-Locks.  One lock guards the state of a connection: Connection.lock.  A thread that holds
-it never waits for the peer or a handler, writes, or calls a user's code.  The order:
-first the locks held while something begins, runs or ends (AsyncRuntime._entering and
-_running; Client._lock, ClientSession._subscribing and _ending; CallingThread._serving),
-then Server._lock, Outbox.writing, Connection.lock, and one leaf: that of a pool, the
-trace, a Process, or stderr.
+The locks (part I).  One lock guards the state of a connection: Connection.lock.  A
+thread that holds it never waits for the peer or a handler, writes, or calls a user's
+code.  The locks that are held while something begins, runs or ends (with names like
+_entering, _ending, _subscribing) are taken first, then Outbox.writing, then
+Connection.lock, and last one leaf: that of a pool, of a trace, of stderr.
 
     peer          whoever is at the other end of a connection
     connection    two streams, and what is in flight on them
-    session       an end of a connection: ServerSession, ClientSession
+    session       an end of a connection, a server's or a client's
     handshake revisions, stateless revision    up to 2025-11-25; 2026-07-28
     request       has an id, and gets a response.  A question is a request of the server
                   to its client; an answer is what the client responds
     reader, standby    the thread that reads; the one that takes over
     subscriber, stream    who is notified of changes; a `subscriptions/listen` request
     handler       a function that the programmer registered.  A job is what a pool runs
+    part          one of the four that a copy may have
     node, problem    a schema that was read; what is wrong with a value
 
 The file is read from top to bottom; no section uses names of a later one:
 
+    Part I: the protocol, which both ends share
     1  Vocabulary    the facts of the specification, as tables
     2  Errors        exceptions, and the error objects of JSON-RPC
     3  Messages      JSON-RPC: bytes <-> messages, ids, responses
     4  Threads, streams, diagnostics   a thread pool, lines of a stream, the trace
-    5  Connection    what is in flight: tables, cancellation, progress, reading
-    6  Stdio         who owns descriptors 0 and 1; starting and ending a process
-    7  Revisions     what a server knows of its client, in a session and in a request
-    8  Content       values -> content blocks, and the results that carry them
-    9  Schema        hints -> JSON Schema, the validator, results, URI templates
-    10 Server        registries, pages, the context of a handler, the method handlers
-    11 Client        the same verbs from the other side
-    12 Familiar names  FastMCP's and the official SDK's spellings; may be deleted
-    13 Command line  the program in this file
+    5  Validation    JSON Schema: read once into nodes, then applied
+    6  Content       values -> content blocks, and the results that carry them
+    7  Connection    what is in flight: tables, cancellation, progress, reading
 
-Two ways to read it.  To learn the protocol: sections 1, 3, 7 and 10 (2,400 lines).  To
-debug a hang: sections 4 and 5 (1,400 lines).  Each section begins with its idea.
+    Part II: a server
+    8  Stdio         who owns descriptors 0 and 1; signals
+    9  Revisions     what a server knows of its client, in a session and in a request
+    10 Signatures    hints -> JSON Schema, arguments, results, URI templates
+    11 Handlers      what a handler can do, how it asks, where it runs
+    12 Server        registries, pages, the method handlers, a server's session
+
+    Part III: a client
+    13 Processes     starting and ending a server
+    14 Client        its session, a call, the same methods from the other side
+
+    Part IV: extras, each of which may go
+    15 Familiar names  FastMCP's and the official SDK's spellings
+    16 Command line  the program in this file
+
+Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
+9 and 12; to debug a hang, 4 and 7.  Each section begins with its idea.
 "(server/tools)" names a page of modelcontextprotocol.io/specification.  The comment
-above METHODS tells how to add a revision or a method, the head of section 10 where
-handlers run, and why.
+above METHODS tells how to add a revision or a method.
 
 To vendor it, copy it, under any name: it works from a zip file, twice in one process,
 and under `python -I -S`.  Importing it starts no thread and touches no file.  Keep its
 sha256 beside it.  Changes and licence (MIT) are at the end.
 """
 # ruff: noqa: BLE001, ISC004, RUF022, SIM905
-# (Broad `except` clauses are deliberate; lists are grouped by topic; long strings are
-# concatenated implicitly.)
+# (Broad `except` clauses are deliberate; each part imports what it alone needs; lists
+# are grouped by topic; long strings are concatenated implicitly.)
 from __future__ import annotations
 
-import atexit
 import enum
 import itertools
 import json
@@ -146,14 +170,14 @@ import stat
 import sys
 import threading
 import time
-import typing
+import traceback
 from collections import abc, deque, namedtuple
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from functools import cached_property, lru_cache, partial, partialmethod, reduce
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from unicodedata import category
 
 if TYPE_CHECKING:
     import socket
@@ -173,27 +197,22 @@ Handler = Callable[..., Any]
 Json = dict[str, Any]
 ByteStream = Any  # a binary stream: read1() or read(); write(), flush()
 
-__version__ = "3.0.0"
-__all__ = [
-    # the two ends
-    "Server", "Client", "Context",
-    # what handlers return and clients get
-    "ToolResult", "Text", "Image", "Audio", "ResourceLink", "EmbeddedResource",
-    "ResourceContents", "Message", "Elicited", "Sampled",
-    # errors
-    "McpError", "ToolError", "RequestTimeout", "ConnectionClosed", "Cancelled",
-    # by themselves
-    "validate", "SchemaError", "load_config", "stdio_server",
-    # error codes
-    "PARSE_ERROR", "INVALID_REQUEST", "METHOD_NOT_FOUND", "INVALID_PARAMS",
-    "INTERNAL_ERROR", "RESOURCE_NOT_FOUND", "MISSING_CAPABILITY",
-    "UNSUPPORTED_VERSION", "REQUEST_CANCELLED", "CONTENT_TOO_LARGE",
-]
+__version__ = "4.0.0"
+__all__: list[str] = []  # each section adds its own
+
+# == Part I: the protocol ==============================================================
+# What both ends share: the facts of the specification, JSON-RPC messages, validation,
+# content, and a connection with all that is in flight on it.  Every copy has this part;
+# it needs no other.
 
 # -- 1. Vocabulary ---------------------------------------------------------------------
 # The tables of the specification, as data.  Pages are those of
 # modelcontextprotocol.io/specification/REVISION.
 
+__all__ += [
+    "PARSE_ERROR", "INVALID_REQUEST", "METHOD_NOT_FOUND", "INVALID_PARAMS",
+    "INTERNAL_ERROR", "RESOURCE_NOT_FOUND", "MISSING_CAPABILITY",
+    "UNSUPPORTED_VERSION", "REQUEST_CANCELLED", "CONTENT_TOO_LARGE"]
 
 # One dated revision.  modern: it is stateless.  batches: it allows arrays of messages.
 # bad_arguments_are_results: bad arguments of a tool are a result with `isError`, not an
@@ -214,39 +233,39 @@ MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
 # A request that a server answers.  capability: the server must have declared it; "a.b"
 # is capability a with a true field b.  list_key: the key of the list in its result, if
 # it is paged.  cacheable: its result carries caching hints.  asks: its handler may ask
-# the client in the stateless revision ("input required").  inline: the reader handles
+# the client in the stateless revision ("input required").  on_reader: the reader handles
 # the request itself, without middleware, before it reads the next line: either the
 # request changes how that line is read, or it takes no time.  since, until: the first
 # and the last revision that has it.
 #
 # To add a revision, add a row to REVISIONS, after those of its kind.  To add a method,
-# add a row here with its `since`, a function under @handles (section 10) and a method
-# of Client (section 11), and name it in the table of Server's docstring.  If it needs a
+# add a row here with its `since`, a function under @handles (section 12) and a method
+# of Client (section 14), and name it in the table of Server's docstring.  If it needs a
 # new capability, the server must declare that: add it to CAPABILITIES if it has details
 # to declare, to CHANGES if it has a list that changes, and call Server._offer where a
 # function is registered.  To add a question, add a row to CLIENT_CAPABILITIES and to
-# ANSWER_SCHEMAS, a method to Context (section 10) and a function to ANSWER_FUNCTIONS
-# (11).
-Method = namedtuple("Method", "capability list_key cacheable asks inline since until",
+# ANSWER_SCHEMAS, a method to Context (section 11) and a function to ANSWER_FUNCTIONS
+# (14).
+Method = namedtuple("Method", "capability list_key cacheable asks on_reader since until",
                     defaults=("", "", False, False, False, "", "9999"))  # still there
 LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
 METHODS = {
-    "initialize":            Method(inline=True, until=LEGACY),
-    "ping":                  Method(inline=True, until=LEGACY),
-    "server/discover":       Method(inline=True, cacheable=True, since=MODERN),
+    "initialize":            Method(on_reader=True, until=LEGACY),
+    "ping":                  Method(on_reader=True, until=LEGACY),
+    "server/discover":       Method(on_reader=True, cacheable=True, since=MODERN),
     "tools/list":            Method("tools", "tools", cacheable=True),
     "tools/call":            Method("tools", asks=True),
     "resources/list":        Method("resources", "resources", cacheable=True),
     "resources/templates/list": Method(
         "resources", "resourceTemplates", cacheable=True),
     "resources/read":        Method("resources", asks=True, cacheable=True),
-    "resources/subscribe":   Method("resources.subscribe", inline=True, until=LEGACY),
-    "resources/unsubscribe": Method("resources.subscribe", inline=True, until=LEGACY),
+    "resources/subscribe":   Method("resources.subscribe", on_reader=True, until=LEGACY),
+    "resources/unsubscribe": Method("resources.subscribe", on_reader=True, until=LEGACY),
     "prompts/list":          Method("prompts", "prompts", cacheable=True),
     "prompts/get":           Method("prompts", asks=True),
     "completion/complete":   Method("completions"),
-    "logging/setLevel":      Method("logging", inline=True, until=LEGACY),
-    "subscriptions/listen":  Method(inline=True, since=MODERN),
+    "logging/setLevel":      Method("logging", on_reader=True, until=LEGACY),
+    "subscriptions/listen":  Method(on_reader=True, since=MODERN),
 }
 
 # CLIENT_CAPABILITIES: what a client declares for each handler that it has.
@@ -329,22 +348,59 @@ USER_REJECTED = -1            # client/sampling: "User rejected sampling request
 RESERVED_CODES = range(-32099, -32019)  # basic: "reserved for the MCP specification"
 
 
+def declares(capabilities: object, name: str) -> bool:
+    """True if a capability is declared; for "a.b" also its member b.
+
+    Some servers declare `true` in place of an object.
+    """
+    for part in name.split("."):
+        value = capabilities.get(part) if isinstance(capabilities, dict) else None
+        if value is None or value is False:
+            return False
+        capabilities = value
+    return True
+
+
+def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
+    """The capability that a request needs and the client has not declared; or {}."""
+    capability, detail = CLIENT_REQUESTS[method], ""
+    if capability == "elicitation":
+        detail = str(params.get("mode") or "form")
+        if detail not in REVISIONS[version].elicitation_modes.split():
+            declared = {}
+        elif declared.get(capability) in ({}, True):
+            declared = {capability: {"form": {}}}  # client/elicitation: "equivalent"
+    elif capability == "sampling" and (params.get("tools") or params.get("toolChoice")):
+        detail = "tools"
+    if declares(declared, f"{capability}.{detail}" if detail else capability):
+        return {}
+    return {capability: {detail: {}} if detail else {}}
+
+
 # -- 2. Errors -------------------------------------------------------------------------
 # Two families.  Callers and handlers may catch what derives from Exception.  Exceptions
 # by which this library stops a handler (Cancelled, Unwind, Stopped) derive from
 # BaseException, so that the handler's own `except Exception` does not catch them.
 
+__all__ += ["Error", "McpError", "ToolError", "RequestTimeout", "ConnectionClosed",
+            "Cancelled"]
 
-class McpError(Exception):
+class Error(Exception):
+    """The base of this library's errors, as csv.Error and sqlite3.Error are."""
+
+
+class McpError(Error):
     """A JSON-RPC error in either direction: handlers raise it, callers catch it.
 
     code: int, see the constants; or an object that has all three attributes.  message:
-    str.  data: any JSON, or None.  TypeError: the code is not an int (basic,
-    "Responses").
+    str.  data: any JSON, or None.  local: True if it was raised before anything was
+    sent, as for a method that the server does not offer.  TypeError: the code is not an
+    int (basic, "Responses").
     """
 
     # Defaults for subclasses that do not call __init__.
     code, message, data = INTERNAL_ERROR, "", None
+    local = False
 
     def __init__(self, code: Any, message: str = "", data: Any = None) -> None:
         if hasattr(code, "message"):  # an ErrorData of the official SDK
@@ -366,7 +422,7 @@ class Oversized(McpError):
     """A line is too long or nested too deep, so that it was not parsed."""
 
 
-class ToolError(Exception):
+class ToolError(Error):
     """A tool has failed: raise it in a tool, and `call_tool` raises it on the client.
 
     Its text is sent as a result with `isError` (server/tools, "Error Handling").
@@ -376,14 +432,14 @@ class ToolError(Exception):
     result: Any = None
 
 
-class RequestTimeout(TimeoutError):
+class RequestTimeout(Error, TimeoutError):
     """No response and no progress came in time; the peer was sent a cancellation.
 
     See basic/lifecycle, "Timeouts".
     """
 
 
-class ConnectionClosed(ConnectionError):
+class ConnectionClosed(Error, ConnectionError):
     """The peer is gone, or this end of the connection was closed.
 
     exit_code: of the server process, negative for a signal; None where it is unknown or
@@ -482,8 +538,6 @@ def escape_control(text: str) -> str:
     """The text with control characters made visible, except newline and tab."""
     if text.isprintable():
         return text
-    from unicodedata import category
-
     # Cf has the marks that reverse text; but one of them, U+200D, joins emoji.
     return "".join(ascii(c)[1:-1] if c not in "\n\t\u200d" and category(c) in (
         "Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text)
@@ -618,116 +672,123 @@ def parse_response(message: Json) -> Json:
 # are daemons, so that a handler that never ends does not keep the process alive.
 
 
-def start_thread(name: str, run: Job) -> threading.Thread | None:
-    """Start a thread; None if none can be started, as at exit since Python 3.12."""
-    thread = threading.Thread(target=run, name=name, daemon=True)
+def start_thread(name: str, run: Job) -> threading.Thread:
+    """Start a thread.
+
+    Raises:
+        RuntimeError: none can be started: at exit since Python 3.12, in an isolated
+            subinterpreter, in a process that may have no more of them.
+    """
     try:
+        thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
-    except RuntimeError:
-        return None
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"mcp_min needs another thread, and none can be started: {error}") from None
     return thread
 
 
 IDLE_SECONDS = 0.5  # after which a thread of a pool ends
-STEP_SECONDS = 0.5  # of a wait: in steps, because on Windows no signal interrupts one
 
 
 class ThreadPool:
     """A pool of threads, started on demand, that runs jobs in FIFO order.
 
-    At most `limit` jobs run at once; with limit 1 it is a serial executor.  An idle
-    thread ends by itself, so a pool is never closed.  (A ThreadPoolExecutor would not
-    do: the interpreter joins its threads at exit.)
+    At most `limit` jobs run at once; with limit 1 it is a serial executor.  A job that
+    finds no idle thread starts one.  An idle thread ends by itself, so a pool is never
+    closed.  (A ThreadPoolExecutor would not do: the interpreter joins its threads at
+    exit.)
 
-    Invariant: min(jobs, limit - running) <= idle.  A job that is added and a job that
-    ends each raise the left side by at most one, so each wakes or starts one thread.
-    If no thread can be started, a running one takes the jobs later; if none is running,
-    the caller runs them.
+    A job that is submitted is run: if no thread can be started for it, one that runs
+    takes it later; if none runs, `submit` raises RuntimeError.
     """
 
-    def __init__(self, name: str, limit: float) -> None:
+    def __init__(self, name: str, limit: int) -> None:
         self._name, self._limit = name, limit
         self._lock = threading.Lock()  # a leaf; guards the rest
         self._changed = threading.Condition(self._lock)  # there may be a job to take
         self._jobs: deque[tuple[Job, int]] = deque()
-        self._running = 0              # jobs, and the caller of `enter`, the guest
-        self._idle = 0                 # threads that wait, or are about to, for a job
+        self._running = 0              # jobs, also the one of try_run_here
+        self._threads = 0
+        self._idle = 0                 # threads that wait for a job
         self.bytes = 0                 # of memory that waiting and running jobs hold
 
     def submit(self, job: Job, size: int = 0) -> None:
         """Run a job as soon as a thread is free.  size: bytes of memory it holds."""
+        entry = job, size
         with self._lock:
-            self._jobs.append((job, size))
+            self._jobs.append(entry)
             self.bytes += size
-        self._provide_thread()
+            self._changed.notify()
+            if len(self._jobs) <= self._idle or self._threads >= self._limit:
+                return
+            self._threads += 1
+        try:
+            start_thread(self._name, self._work)
+        except RuntimeError:
+            with self._lock:
+                self._threads -= 1
+                if self._threads or entry not in self._jobs:
+                    return
+                self._jobs.remove(entry)
+                self.bytes -= size
+            raise
 
-    def enter(self) -> bool:
-        """Count the calling thread as a guest, whose job is not from the queue.
+    def try_run_here(self, job: Job) -> bool:
+        """Run a job on the calling thread if the pool has no other; else return False.
 
-        Returns False, and does nothing, if the pool has any other job.
+        It counts: while it runs, one job less may run on the pool's own threads.
         """
         with self._lock:
             if self._running or self._jobs:
                 return False
             self._running = 1
+        try:
+            job()
+        finally:
+            with self._lock:
+                self._running -= 1
+                if self._jobs:
+                    self._changed.notify()
         return True
-
-    def leave(self) -> None:
-        """The guest's job has ended."""
-        with self._lock:
-            self._running -= 1
-        if self._jobs:
-            self._provide_thread()
 
     def drain(self, seconds: float) -> None:
         """Wait until all jobs have ended, or the time is up; the limit must be 1."""
         done = threading.Event()
         if not self.is_own_thread():
-            self.submit(done.set)
-            done.wait(max(0.0, seconds))
+            with suppress(RuntimeError):  # no thread can be started: there was no job
+                self.submit(done.set)
+                done.wait(max(0.0, seconds))
 
     def is_own_thread(self) -> bool:
         """True if the calling thread is of this pool, or of one of the same name."""
         return threading.current_thread().name == self._name
 
-    def _provide_thread(self) -> None:
-        """Wake or start a thread for a job."""
-        with self._lock:
-            if min(len(self._jobs), self._limit - self._running) <= self._idle:
-                self._changed.notify()
-                return
-            self._idle += 1
-        if start_thread(self._name, self._work):
-            return
-        with self._lock:
-            if self._running:  # who runs a job takes the next one when it has ended
-                self._idle -= 1
-                return
-        self._work(wait=False)
-
-    def _work(self, wait: bool = True) -> None:
-        while (taken := self._take(wait)) is not None:
-            job, size = taken
+    def _work(self) -> None:
+        while (entry := self._take()) is not None:
+            job, size = entry
             try:
                 job()
-            except BaseException as error:
-                if not (wait or isinstance(error, Exception)):
-                    raise  # Ctrl-C, on a thread that is not ours
+            except BaseException:
                 log_exception(f"mcp_min: a job of the {self._name} thread failed")
             finally:
-                del job, taken  # or an idle thread would keep what they hold
+                del job, entry  # or an idle thread would keep what they hold
                 with self._lock:
                     self._running -= 1
-                    self._idle += 1
                     self.bytes -= size
 
-    def _take(self, wait: bool) -> tuple[Job, int] | None:
+    def _take(self) -> tuple[Job, int] | None:
+        """Wait for a job; None if this thread is to end."""
         with self._lock:
-            # A thread that was woken in vain goes on waiting.
-            ready = self._changed.wait_for(self._ready, IDLE_SECONDS if wait else 0)
-            self._idle -= 1
-            if not ready:
-                return None
+            self._idle += 1
+            try:
+                # With jobs that wait for try_run_here to end it must not leave.
+                while not self._changed.wait_for(self._ready, IDLE_SECONDS):
+                    if not self._jobs:
+                        self._threads -= 1
+                        return None
+            finally:
+                self._idle -= 1
             self._running += 1
             return self._jobs.popleft()
 
@@ -735,45 +796,74 @@ class ThreadPool:
         return bool(self._jobs) and self._running < self._limit
 
 
-class CallingThread(ThreadPool):
-    """Stands in for a pool where handlers must run on the thread that serves.
+# Bound once, and as an object of our own: libraries that freeze the clock for a test
+# replace `time.monotonic` in every module that has it under any name.
+monotonic = partial(time.monotonic)
+INFINITE = float("inf")
+STEP_SECONDS = 0.5  # of a wait: in steps, because a signal may come just before one
 
-    That is the thread that called serve(threaded=False); with Client(server) it is
-    whichever thread waits for a result.  Jobs run one after the other.
+
+class Inbox:
+    """Where a thread waits for an outcome, and meanwhile does what it is handed.
+
+    Any thread may put something in, also before the wait begins.
     """
 
     def __init__(self) -> None:
-        super().__init__("serving", 0)
-        self._serving = threading.RLock()  # held by the thread that runs a job
+        self._jobs: SimpleQueue[tuple[Job, bool]] = SimpleQueue()
 
-    def enter(self) -> bool:
-        return False  # the reader runs no handlers
+    def call(self, job: Job) -> None:
+        """Let the thread that waits call `job`; an exception ends the wait."""
+        self._jobs.put((job, False))
 
-    def _provide_thread(self) -> None:
-        self.wake()
+    def finish(self, outcome: Callable[[], Any]) -> None:
+        """End the wait with what `outcome()` returns or raises."""
+        self._jobs.put((outcome, True))
 
-    def wake(self, _: object = None) -> None:
-        """Let `run_until` see whether it is done, on every thread."""
-        with self._lock:
-            self._changed.notify_all()
-
-    def run_until(self, done: Callable[[], bool]) -> None:
-        """Run jobs until done() is true; call `wake` when it may have become so."""
-        while not done():
-            with self._lock:
-                self._changed.wait_for(lambda: self._jobs or done(), STEP_SECONDS)
-                job, size = self._jobs.popleft() if self._jobs else (None, 0)
-                self.bytes -= size
+    def wait(self, until: float = INFINITE) -> Any:
+        """Wait for the outcome; queue.Empty: none came until then (monotonic())."""
+        while True:
+            seconds = min(until - monotonic(), STEP_SECONDS)
             try:
-                if job:
-                    with self._serving:
-                        job()
-            except Exception:
-                log_exception("mcp_min: a job of the serving thread failed")
+                job, is_outcome = self._jobs.get(timeout=max(seconds, 0.0))
+            except Empty:
+                if monotonic() < until:
+                    continue
+                raise
+            result = job()
+            if is_outcome:
+                return result
 
-    def run_waiting(self) -> None:
-        """Run the jobs that wait now."""
-        self.run_until(lambda: not self._jobs)
+
+class Outcome(Generic[T]):
+    """What a function has returned or raised; to call it does the same again."""
+
+    def __init__(self, run: Callable[[], T]) -> None:
+        self.error: BaseException | None = None
+        try:
+            self.value = run()
+        except BaseException as error:
+            self.error = error
+
+    def __call__(self) -> T:
+        if self.error:
+            raise self.error
+        return self.value
+
+
+def resolve(future: Future[T], run: Callable[[], T]) -> None:
+    """Set the outcome of a function in a future, unless that was cancelled."""
+    outcome = Outcome(run)
+    if not future.set_running_or_notify_cancel():
+        return
+    if outcome.error:
+        future.set_exception(outcome.error)
+    else:
+        future.set_result(outcome.value)
+
+
+def raise_cancelled() -> NoReturn:
+    raise Cancelled()
 
 
 def read_chunks(stream: ByteStream) -> Iterator[bytes]:
@@ -837,10 +927,25 @@ def can_hang_up(stream: ByteStream) -> bool:
     return False
 
 
+private_files: set[ByteStream] = set()  # files that a forked child must not keep open
+
+
+def close_in_forked_children(*files: ByteStream) -> None:
+    """Close these files in forked children.
+
+    A pipe that a child also holds does not end when we close it.
+    """
+    # To register twice is harmless, because a file can be closed twice.
+    if not private_files and hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            after_in_child=lambda: [file.close() for file in private_files])
+    private_files.update(files)
+    private_files.difference_update(
+        [file for file in private_files.copy() if file.closed])
+
+
 def log_exception(heading: str) -> None:
     """Write the current exception to stderr, where a host keeps its server's log."""
-    import traceback
-
     error_type, error, frames = sys.exc_info()
     # Skip our own frames if the user's follow; on PyPy `partial` is Python too.
     first = frames
@@ -871,8 +976,8 @@ def warn(text: str, patience: float = 0.0) -> None:
     if os.name != "nt":
         return write_stderr(text, patience)
     # A pipe cannot be polled there.
-    thread = start_thread("mcp stderr", partial(write_stderr, text, None))
-    if thread:
+    with suppress(RuntimeError):  # no thread can be started
+        thread = start_thread("mcp stderr", partial(write_stderr, text, None))
         thread.join(max(patience, 0.1))
 
 
@@ -959,1834 +1064,792 @@ class Trace:
             return ""
 
 
-# -- 5. Connection ---------------------------------------------------------------------
-# One end of a JSON-RPC connection.  One lock, Connection.lock, guards its state: both
-# tables of requests, the queue of lines, batches, the timer's entries, the role of the
-# reader, and `closed`.  The parts are small classes with one rule each, which share
-# that lock:
-#
-#   Outbox            lines to be written: the thread that sends a line also writes it
-#   Batch             collects the responses to an array of messages
-#   Timer             deadlines, and the warning of stuck handlers
-#   IncomingRequest   a request of the peer, in `active` until it is answered
-#   OutgoingRequests  our requests that wait for a response, by id
-#   Reading           which thread reads, and where a handler runs
-#   ConnectionOwner   the callbacks of a connection
-#
-# The module docstring says what a thread must not do while it holds the lock, and in
-# which order locks are taken.
-#
-# The path of a request:
-#
-#   next_line         the reader reads a line
-#   receive           parses it, and routes each message in it (_route)
-#   enter             the request enters the table `active`
-#   Reading.handle    chooses the thread for its handler
-#   serve_request     calls the owner's `handle`, and responds with its outcome
-#   respond           queues the response, if the request is still active
-#
-# A response, a cancellation, a timeout and the end of the connection race for a
-# request.  The one that removes its id from its table wins; the others do nothing.
-
-NO_RESPONSE_YET: Any = object()  # returned by a handler whose response is sent later
-
-HIGH_WATER_BYTES = 1 << 20   # with more bytes in the outbox, a handler that sends waits
-MAX_UNREAD_BYTES = 64 << 20  # over that in the outbox, we close at the next line
-MAX_BACKLOG_BYTES = 16 << 20  # of requests until they end; of callbacks that wait
-REQUEST_COST = 1024          # bytes that a request costs besides its text
-MAX_REQUESTS = 1000          # active at once
-MAX_BATCH = 100              # messages in an array, or questions in a result
-STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
-LOOK_SECONDS = 0.002         # a reader that a handler keeps for longer is replaced
+# The functions of users.
 
 
-class Outbox:
-    """The lines that go to the peer, in order; one thread writes at a time.
+CO_COROUTINE, CO_ASYNC_GENERATOR = 128, 512  # flags of a function's code, see inspect
 
-    A thread that has queued a line also writes it, with all that other threads have
-    queued, so that no thread needs to be woken.  If another thread holds `writing`, it
-    will write our line too, because it looks at the queue again after releasing that.
 
-    may_block: whether a sender may block in a full pipe.  A server's handlers may: the
-    client sets their pace.  A client's callers may not, because they have timeouts to
-    keep, nor may a thread that reads or runs an event loop: what the pipe does not take
-    at once is left to the writer thread.
+def unwrap(fn: Any) -> Any:
+    """The function inside of decorators, partial, methods and callable objects."""
+    for _ in range(100):  # there are objects that answer every attribute
+        inner = fn.func if isinstance(fn, (partial, partialmethod)) else (
+            getattr(fn, "__wrapped__", None) or getattr(fn, "__func__", None))
+        if inner is None:
+            break
+        fn = inner
+    return fn if hasattr(fn, "__code__") else type(fn).__call__
+
+
+def is_async(fn: Any, flag: int = CO_COROUTINE) -> bool:
+    flags = getattr(getattr(unwrap(fn), "__code__", None), "co_flags", 0)
+    return type(flags) is int and flags & flag > 0
+
+
+def name_of(fn: object) -> str:
+    for attribute in ("func", "__func__"):  # of a partial, of a static method
+        fn = getattr(fn, attribute, fn)
+    return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+def require_sync(*functions: Handler | None) -> None:
+    for fn in functions:
+        if fn and is_async(fn):
+            raise TypeError(f"{name_of(fn)} is `async def`: handlers of a client and "
+                            "middleware are plain functions, which may block")
+
+
+# -- 5. Validation ---------------------------------------------------------------------
+# All of JSON Schema 2020-12, because a tool's schema may use all of it (server/tools,
+# "Tool"), and a library for it would be a dependency.  A schema is read once into Nodes,
+# references resolved (Validator); to apply a Node to a value is an Evaluation, which
+# collects Problems and makes the object that the value stands for.
+
+__all__ += ["validate", "SchemaError"]
+
+MAX_NESTING = 200      # schemas within each other, read or applied
+MAX_STEPS = 500_000    # of one validation: about a second; a step applies a schema
+PROBLEM_COST = 20      # steps that a problem costs
+LOOK_COST = 0.05       # steps for each name or item that is looked at
+CHARACTER_COST = 0.02  # steps to read a character
+MAX_SUBJECT = 20_000   # characters of the longest text that a pattern is tried on
+MAX_PROBLEMS = 20      # listed of a value; more are counted
+MAX_CHOICES = 100      # listed in a problem; more are counted
+Path = tuple[Any, ...]    # the keys and indices that lead to a part of a value
+MISSING: Any = object()   # marks an absent default or value
+UNSTATED: Any = object()  # marks a default that the schema does not state
+
+
+class SchemaError(Error, ValueError):
+    """A schema cannot be used.
+
+    It is malformed or of another dialect, a reference leads out of the document, or to
+    apply it is more work than the limits above allow.
     """
 
-    def __init__(self, connection: Connection, stream: ByteStream,
-                 may_block: bool) -> None:
-        self._connection, self._may_block = connection, may_block
-        self._stream: ByteStream = getattr(stream, "buffer", stream)
-        self._can_write = make_poll(self._stream, "w", False)
-        self._writer = ThreadPool("mcp writer", 1)
-        self.writing = threading.Lock()   # held by the thread that writes
-        self._lines: list[bytes] = []     # Connection.lock guards these
-        self.bytes = 0                    # in these lines
-        self._broken = False              # the peer is gone, or does not read
 
-    def put(self, line: bytes) -> None:
-        """Queue a line for the next `flush`.  The caller holds Connection.lock."""
-        if line and not self._connection.closed:
-            self._broken |= self.bytes > MAX_UNREAD_BYTES
-            self._lines.append(line)
-            self.bytes += len(line)
+class Problem:
+    """What is wrong with a part of a value; the message is formatted when it is read.
 
-    def clear(self) -> None:
-        """Drop what is queued.  The caller holds Connection.lock."""
-        self._lines, self.bytes = [], 0
-
-    def flush(self, may_block: bool = True, wait: bool = False) -> None:
-        """Write what is queued, unless another thread is writing.
-
-        may_block: whether to block in a full pipe.  wait: block until all is written.
-        """
-        may_block = wait or may_block and self._may_block
-        try:
-            while (wait or self._lines) and self.writing.acquire(wait):
-                wait = False  # whoever queues a line from now on has it written
-                try:
-                    written = self._write_queued(may_block)
-                finally:
-                    self.writing.release()
-                if not written:
-                    return self._writer.submit(partial(self.flush, wait=True))
-        except BaseException:
-            # Ctrl-C may also have left the lock held.  We cannot tell whether we hold
-            # it or another thread does, so close in either case.
-            if self._broken or self.writing.locked():
-                self._writer.submit(self._connection.close)
-            raise
-        if self._broken:
-            self._connection.close()
-
-    def wait_until_written(self, seconds: float) -> None:
-        """Wait until all that is queued now is written, or the time is up."""
-        if self._lines or self.writing.locked():
-            self._writer.submit(partial(self.flush, wait=True))
-            self._writer.drain(seconds)
-
-    def _write_queued(self, may_block: bool) -> bool:  # writing is held
-        """Write what is queued; False if that would block, and must not."""
-        with self._connection.lock:
-            # A pipe that is ready takes at least PIPE_BUF bytes (4096).
-            if not may_block and (self.bytes > 4096 or not self._can_write(0)):
-                return False
-            data = b"".join(self._lines)
-            self._lines, self.bytes = [], 0
-        try:
-            self._write(data)
-        except BaseException as error:
-            # Ctrl-C comes before or after a short write, but may cut a long one in two.
-            self._broken |= isinstance(error, Exception) or len(data) > 4096
-            if not isinstance(error, (OSError, ValueError)):
-                raise  # Ctrl-C, or a fault of the user's stream
-        return True
-
-    def _write(self, data: bytes) -> None:
-        if data and self._connection.trace:
-            self._connection.trace.show(self._connection.arrow_out, data)
-        rest: bytes | memoryview = data
-        while rest and (written := self._stream.write(rest)) != len(rest):
-            if written is not None:
-                rest = memoryview(rest)[written:]
-            elif hasattr(self._stream, "fileno"):  # somebody made it non-blocking
-                make_poll(self._stream, "w", True)(None)
-            else:
-                break  # a user's object whose write() returns None has taken all
-        self._stream.flush()
-
-
-class Batch:
-    """The responses to an array of messages; the last one sends them all as an array.
-
-    It stands in for an Outbox: `put` takes one line for each message of the array, b""
-    for a message that has no response.  See basic of 2025-03-26, "Batching".
+    text: what was expected; without `value` the whole message.  types: those that the
+    schema allows here; text that contains JSON of one of them is replaced by it.
     """
 
-    def __init__(self, outbox: Outbox, size: int) -> None:
-        self._outbox, self._missing = outbox, size
-        self._responses: list[bytes] = []
+    def __init__(self, path: Path, text: str, value: Any = MISSING,
+                 types: Iterable[str] = ()) -> None:
+        self.path, self.text, self.value, self.types = path, text, value, types
 
-    def put(self, line: bytes) -> None:  # the caller holds Connection.lock
-        self._missing -= 1
-        if line:
-            self._responses.append(line.rstrip())
-        if not self._missing and self._responses:
-            self._outbox.put(b"[" + b",".join(self._responses) + b"]\n")
+    @property
+    def field(self) -> str:
+        """The place of the part: `user.tags[1]`, or "" for the value as a whole."""
+        keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}"
+                for key in self.path)
+        return " ".join("".join(keys).split()).lstrip(".")
+
+    @property
+    def issue(self) -> str:
+        if self.value is MISSING:
+            return self.text
+        return f"expected {self.text}, got {quote(self.value)}"
+
+    def __str__(self) -> str:
+        return " ".join(f"{self.field}: {self.issue}".split()).lstrip(": ")
 
 
-class Timer:
-    """Calls functions at their time, on a thread that starts with the first entry.
+class ValidationError(ValueError):
+    """A value does not match its schema.
 
-    Actions run without the lock, so each must check that it is still due.
+    problems: a readable line for each.  data: the field and the issue of the first.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.entries: dict[object, tuple[float, Job]] = {}
-        self._wakes_at: float | None = None  # None: there is no thread yet
-        self.changed = threading.Condition(connection.lock)  # or closed
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = first_texts(problems, MAX_PROBLEMS, str)
+        self.data = {"field": problems[0].field, "issue": problems[0].issue}
+        super().__init__("\n".join(self.problems))
 
-    def set(self, key: object, when: float, act: Job) -> None:
-        """Call act() at `when` (time.monotonic()); replaces the key's earlier entry.
 
-        The caller holds Connection.lock.  (Removing an entry does not wake the thread,
-        so it wakes about once in each timeout.)
-        """
-        self.entries[key] = when, act
-        if self._wakes_at is None:
-            if start_thread("mcp timer", self._run):  # else the next entry tries again
-                self._wakes_at = when
-        elif when < self._wakes_at:
-            self.changed.notify()
+def validate(value: object, schema: object) -> list[str]:
+    """Return a readable line for each problem of `value`; [] if it matches `schema`.
 
-    def _run(self) -> None:
-        while not self._connection.closed:
-            with self._connection.lock:
-                now = time.monotonic()
-                due = [key for key, (when, _) in self.entries.items() if when <= now]
-                actions = [self.entries.pop(key)[1] for key in due]
-                self._wakes_at = min(
-                    (when for when, _ in self.entries.values()), default=float("inf"))
-                if not (actions or self._connection.closed):
-                    self.changed.wait(min(self._wakes_at - now, threading.TIMEOUT_MAX))
-            while actions:
-                actions.pop()()
-
-
-class IncomingRequest:
-    """A request of the peer, until it is answered or cancelled.
-
-    It is in Connection.active while lines about it may still be sent.  Such a line is
-    queued without releasing the lock under which the request was found there.  So
-    progress cannot follow the response, and a cancelled request stays silent.  (A line
-    that was queued before is still sent.)  We compare the object, not only its id,
-    because the peer may use an id again.
-
-    id, method, params: as received.  token: the progress token, or None.  sink: the
-    outbox or the batch that takes its response.  inline: the reader handles it.
-    cancelled: True once it was cancelled, or the connection was closed; cancel_reason:
-    the reason that the peer gave, or None.  thread: the identity of the thread that
-    runs its handler, or None.
-    """
-
-    cancelled = False
-    cancel_reason: str | None = None
-    thread: int | None = None
-    _hooks: tuple[Job, ...] = ()
-    _progress = float("-inf")
-    _ended = False
-
-    def __init__(self, connection: Connection, message: Json, sink: Outbox | Batch,
-                 size: int = 0) -> None:
-        self.connection, self.sink = connection, sink
-        self.in_batch = sink is not connection.outbox
-        self.id, self.method = valid_id(message["id"]), message["method"]
-        params = message.get("params")
-        self.params: Json = {} if params is None else params
-        meta = self.params.get("_meta") if type(self.params) is dict else None
-        self.token = valid_id(meta.get("progressToken")) if type(meta) is dict else None
-        self.inline = connection.owner.is_inline(self.method)
-        self._cost = size + REQUEST_COST
-
-    def enter(self) -> bool:
-        """Enter the table; False if the connection is closed.
-
-        Its cost is released when its handler returns or it is answered, not when it is
-        cancelled, or calls that are cancelled at once could fill memory.  For an inline
-        request there is always room, because it ends at once.
-
-        Raises:
-            McpError: there are too many, or the id is in use.
-        """
-        connection = self.connection
-        with connection.lock:
-            if connection.closed:
-                return False
-            if self.id in connection.active:
-                raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
-            if not self.inline:
-                connection.check_room(self._cost)
-            connection.held_bytes += self._cost
-            connection.active[self.id] = self
-        return True
-
-    def job_ended(self) -> None:
-        """The job of this request has ended, whatever became of the request."""
-        connection = self.connection
-        with connection.lock:
-            self.thread, self._ended = None, True
-            if self._cost and connection.active.get(self.id) is not self:
-                self._release()  # a stream stays, and is released when it is answered
-            if self.cancelled:
-                connection.timer.entries.pop(self, None)
-            connection.reading.handler_ended(self)
-
-    def notify(self, method: str, params: Json, may_block: bool = True) -> None:
-        """Send a notification about this request, unless it has left the table."""
-        self._send(encode(notification(method, params)), may_block=may_block)
-
-    def report_progress(self, progress: float, total: float | None,
-                        message: str | None, may_block: bool = True) -> None:
-        """Report progress that increases, if the client gave a token.
-
-        See basic/utilities/progress.
-        """
-        if self.token is None or not progress > self._progress:
-            return
-        params: Json = {"progressToken": self.token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        self._send(encode(notification(PROGRESS, params)), progress=progress,
-                   may_block=may_block)
-
-    def respond(self, **outcome: Any) -> None:
-        """Send `result=` or `error=`, unless the request has left the table."""
-        if os.getpid() != self.connection.pid:
-            os._exit(0)  # a child that the handler has forked: only this thread is in
-            # it, and one of the others may have held the lock
-        try:
-            line = encode({"jsonrpc": "2.0", "id": self.id, **outcome})
-        except Exception as error:  # a user's dict subclass may raise anything
-            text = self.connection.owner.error_text(error)
-            text = f"The result is not JSON: {text:.200}"
-            return self.respond(error=McpError(INTERNAL_ERROR, text).to_json())
-        # The reader, which responds to an inline request, must not block.
-        self._send(line, last=True, may_block=not self.inline)
-
-    def _send(self, line: bytes, *, last: bool = False, may_block: bool = True,
-              progress: float | None = None) -> None:
-        connection, outbox = self.connection, self.connection.outbox
-        with connection.lock:
-            if connection.active.get(self.id) is not self:
-                return
-            if progress is not None:
-                if progress <= self._progress:
-                    return
-                self._progress = progress
-            if last:
-                self._leave(answered=True)
-            (self.sink if last else outbox).put(line)
-        outbox.flush(may_block, may_block and outbox.bytes > HIGH_WATER_BYTES)
-
-    def cancel(self, reason: object = None) -> bool:
-        """End the request without a response; False if it has left the table."""
-        connection = self.connection
-        with connection.lock:
-            if connection.active.get(self.id) is not self:
-                return False
-            self._leave()
-            self.cancelled = True
-            self.cancel_reason = reason if isinstance(reason, str) else None
-            self.sink.put(b"")  # a batch counts it
-            if self.thread is None:
-                self.params = {}  # its handler will not run
-            elif not connection.closed:
-                connection.timer.set(self, time.monotonic() + STUCK_SECONDS,
-                                     self._report_stuck)
-            hooks = self._hooks  # no more are added once it is cancelled
-        connection.outbox.flush(may_block=False)
-        for hook in hooks:
-            hook()
-        return True
-
-    def on_cancel(self, hook: Job) -> None:
-        """Call the hook once when the request is cancelled, or now if it has been."""
-        with self.connection.lock:
-            if not self.cancelled:
-                self._hooks += (hook,)
-                return
-        hook()
-
-    def _release(self) -> None:  # the caller holds Connection.lock
-        self.connection.held_bytes -= self._cost
-        self._cost = 0
-
-    def _leave(self, answered: bool = False) -> None:  # Connection.lock is held
-        connection = self.connection
-        del connection.active[self.id]
-        if self._ended or answered:  # now: who receives it may send the next one
-            self._release()
-        if not connection.active and connection.eof.is_set():
-            connection.idle.notify_all()
-
-    def _report_stuck(self) -> None:
-        frame = user_frame(self.thread) if self.thread else None
-        if frame:
-            name = self.params.get("name") or self.params.get("uri") or ""
-            warn(f"mcp_min: {self.method} {name} was cancelled {STUCK_SECONDS:g} s "
-                 f"ago, and is still at {frame.f_code.co_filename}:{frame.f_lineno}\n")
-
-
-@lru_cache(maxsize=1)
-def future_class() -> type[Future[Any]]:
-    """concurrent.futures.Future; the first request imports it, which takes 6 ms."""
-    from concurrent.futures import Future
-
-    return Future
-
-
-def wait_for(future: Future[Any]) -> Any:
-    """Wait for the result of a future."""
-    while os.name == "nt" and not future.done():
-        from concurrent.futures import wait
-
-        wait([future], STEP_SECONDS)
-    return future.result()
-
-
-def result_of(future: Future[Any]) -> Any:
-    """Wait for the result of a future; Cancelled if the future was cancelled."""
-    from concurrent.futures import CancelledError
-
-    try:
-        return wait_for(future)
-    except CancelledError:
-        raise Cancelled() from None
-
-
-class OutgoingRequest:
-    """A request of ours, until its response comes or it is given up.
-
-    future: a concurrent.futures.Future of the result as received.  The reader sets it;
-    the thread that waits for it checks the result.  on_progress(progress, total,
-    message): called on the callback thread.  timeout: seconds without a response or
-    progress.  last_deadline: the time.monotonic() at which it ends despite progress.
-    """
-
-    def __init__(self, method: str, label: str = "", on_progress: Any = None,
-                 timeout: float | None = None, last_deadline: float = float("inf"),
-                 ) -> None:
-        self.id: object = object()  # an integer when it is sent
-        self.method, self.label = method, label or method  # label: its name in errors
-        self.future: Future[Json] = future_class()()
-        self.on_progress = on_progress
-        self.timeout = float("inf") if timeout is None else timeout
-        self.last_deadline = last_deadline
-        self.progress = float("-inf")   # the highest that came
-        self.by_callback = False        # the callback thread waits for it
-        self.ordered = False            # progress was queued, and comes first
-
-    def finish(self, result: Any = None, error: BaseException | None = None) -> None:
-        """Set the outcome, unless it has one, as when it was just cancelled."""
-        try:
-            if error is None:
-                self.future.set_result(result)
-            else:
-                self.future.set_exception(error)
-        except Exception:
-            if not self.future.done():
-                raise
-
-
-class OutgoingRequests:
-    """Our requests that wait for a response, by id; the caller holds Connection.lock.
-
-    A call that waits for its user's answer is in the table too, under a key that is not
-    an id: so it has a deadline, and ends with the connection.
-    """
-
-    def __init__(self, timer: Timer,
-                 expire: Callable[[OutgoingRequest], object]) -> None:
-        self._timer, self._expire = timer, expire
-        self._table: dict[object, OutgoingRequest] = {}
-        self._questions: set[object] = set()  # that our user is answering
-
-    def add(self, request: OutgoingRequest) -> None:
-        self._table[request.id] = request
-        self.restart(request)
-
-    def find(self, request_id: object) -> OutgoingRequest | None:
-        # Some servers return id 1 as "1".  The slice bounds int() on hostile input.
-        if type(request_id) is str and request_id.isdecimal():
-            number = int(request_id[:20])
-            request_id = number if str(number) == request_id else request_id
-        return self._table.get(valid_id(request_id))
-
-    def pop(self, key: object) -> OutgoingRequest | None:
-        """Remove and return a request: only this caller may finish it."""
-        self._timer.entries.pop(key, None)
-        return self._table.pop(key, None)
-
-    def pop_all(self) -> list[OutgoingRequest]:
-        return [request for key in list(self._table) if (request := self.pop(key))]
-
-    def suspend(self, question: object) -> None:
-        """Suspend all timeouts, but no last deadline: the server waits for our user."""
-        self._questions.add(question)
-        self.restart(*self._table.values())
-
-    def resume(self, question: object) -> None:
-        """Restart the timeouts: the question has its answer, or was cancelled."""
-        self._questions.discard(question)
-        self.restart(*self._table.values())
-
-    def restart(self, *requests: OutgoingRequest) -> None:
-        """Restart the timeouts of requests, but keep their last deadlines."""
-        for request in requests:
-            deadline = request.last_deadline
-            if not self._questions:
-                deadline = min(deadline, time.monotonic() + request.timeout)
-            self._timer.set(request.id, deadline, partial(self._expire, request))
-
-
-class Reading:
-    """Reads the lines of a connection; chooses the thread for each handler.
-
-    On a threaded server (shared) the reader runs a handler itself if nothing else runs,
-    because handing each request to another thread would double the time of a short
-    call.  A second thread, the standby, takes over if one request keeps the reader for
-    longer than LOOK_SECONDS, or at once if its handler is about to block (hand_over):
-
-        _reader  _current  what happens
-        A        None      A waits for a line; B, the standby, sleeps
-        A        R         A runs the handler of R; B looks now and then
-        None     None      R is about to block, and B was woken to take over
-        B        None      B reads; when R has ended A stands by, or ends if C does
-
-    One reader at a time: all of this changes under the lock only; a reader is replaced
-    only while `_current` is set, and clears it before it looks at `_reader`.  No stall
-    is missed: the standby sleeps only while the reader runs no handler, and
-    `handler_begins` wakes it.
-
-    Clients and threaded=False use the same loop without a standby.  Where no thread can
-    be started, the serving thread reads (`read_here`), and a handler that waits for its
-    client reads meanwhile (`read_until`).
-    """
-
-    def __init__(self, connection: Connection, shared: bool) -> None:
-        self._connection, self._shared = connection, shared
-        # Connection.lock guards all of these.
-        self._reader: int | None = None  # None: the standby is to take over
-        self._current: IncomingRequest | None = None  # that the reader runs
-        self._since = 0.0                # when it began that
-        self._standby = ""               # or "looks", or "sleeps" until a request
-        self.changed = threading.Condition(connection.lock)  # the standby must look
-
-    def start(self) -> bool:
-        """Begin to read on another thread; False if none can be started."""
-        with self._connection.lock:
-            self._standby = "looks" if start_thread("mcp reader", self._run) else ""
-            return bool(self._standby)
-
-    def read_here(self, pool: CallingThread) -> None:
-        """Read, and run handlers, on this thread until the end."""
-        self._reader, self._shared = threading.get_ident(), False
-        while (line := self._connection.next_line()) is not None:
-            self._connection.receive(line)
-            pool.run_waiting()
-        self._connection.drain_and_close()
-
-    def handle(self, request: IncomingRequest) -> None:
-        """Run the handler of a request, here or on another thread.
-
-        Not here if it came in a batch, whose next message would have to wait.
-        """
-        connection = self._connection
-        if request.inline:
-            connection.serve_request(request)
-        elif self._shared and not request.in_batch and connection.pool.enter():
-            try:
-                connection.serve_request(request)
-            finally:
-                connection.pool.leave()
-        else:
-            connection.pool.submit(partial(connection.serve_request, request))
-
-    def hand_over(self, request: IncomingRequest) -> None:
-        """Let the standby read if this request, about to block, runs on the reader."""
-        with self._connection.lock:
-            if self._current is request and self._standby:
-                self._reader = self._current = None
-                self.changed.notify()
-
-    def read_until(self, future: Future[Any]) -> None:
-        """Read until the future is done, if this thread is still the reader."""
-        with self._connection.lock:
-            if self._reader == threading.get_ident():
-                self._current = None  # it reads, so nobody may replace it
-        self._read(future)
-
-    def _run(self) -> None:
-        while self._stand_by():
-            self._read()
-            with self._connection.lock:
-                if self._standby:
-                    return
-                self._standby = "looks"
-
-    def _read(self, future: Future[Any] | None = None) -> None:
-        """Read while this thread is the reader and `future` is not done."""
-        connection, me = self._connection, threading.get_ident()
-        while self._reader == me and not (future and future.done()):
-            line = connection.next_line()
-            if line is None:
-                return connection.hang_up() if future else connection.drain_and_close()
-            connection.receive(line)
-
-    def _stand_by(self) -> bool:
-        """Wait until this thread becomes the reader; False if it must end."""
-        with self._connection.lock:
-            pause = LOOK_SECONDS
-            while not (self._connection.closed or self._is_free()):
-                since = self._since
-                self.changed.wait(None if self._standby == "sleeps" else pause)
-                # Sleep only if nothing began since the last look; otherwise each short
-                # request would have to wake this thread.  While they come, look less
-                # often, because a look costs as much as a few calls.
-                idle = self._current is None and self._since == since
-                self._standby = "sleeps" if idle else "looks"
-                pause = LOOK_SECONDS if idle else min(2 * pause, 4 * LOOK_SECONDS)
-            self._standby = ""
-            if not self._is_free():
-                return False  # we have closed; the reader reads on
-            self._reader, self._current = threading.get_ident(), None
-            # Ours is read to its end, also if we closed before the first look.
-            return bool(self._connection.own_input) or not self._connection.closed
-
-    def _is_free(self) -> bool:
-        """True if nobody reads, or one request keeps the reader for long."""
-        return self._reader is None or self._current is not None and (
-            time.monotonic() - self._since >= LOOK_SECONDS)
-
-    def handler_begins(self, request: IncomingRequest) -> None:
-        """Note that a handler begins on the reader, so that the standby can take over.
-
-        The caller holds Connection.lock.  (A pool's job runs on the reader only where
-        no other thread could be started.)
-        """
-        if not self._shared or self._reader != request.thread or request.inline:
-            return
-        self._current, self._since = request, time.monotonic()
-        if not self._standby:
-            self._standby = "looks" if start_thread("mcp reader", self._run) else ""
-        elif self._standby == "sleeps":
-            self._standby = "looks"
-            self.changed.notify()
-
-    def handler_ended(self, request: IncomingRequest) -> None:
-        """The caller holds Connection.lock."""
-        if self._current is request:
-            self._current = None
-
-
-class ConnectionOwner(Protocol):
-    """The callbacks of a connection, of a ServerSession or a ClientSession.
-
-    Mostly the reader calls them, so they must not block, except `handle`.
-    """
-
-    def handle(self, request: IncomingRequest) -> Any:
-        """Return the result of a request, or NO_RESPONSE_YET; raise to send an error.
-
-        Called on the reader if nothing else runs or the request is inline, else on a
-        thread of the pool.
-        """
-
-    def is_inline(self, method: str) -> bool:
-        """True if this method must be handled before the next line is read."""
-
-    def handle_notification(self, method: str, params: Json, size: int) -> None:
-        """Act on a notification, other than the cancellation of a request.
-
-        size: bytes of its line.
-        """
-
-    def handle_stray_line(self, line: Line) -> None:
-        """Note a line that is not a message; clients only: a server sends an error."""
-        return None  # noqa: RET501 - or mypy takes it for an abstract method
-
-    def allows_batches(self) -> bool:
-        """True if arrays of messages are allowed at present."""
-
-    def on_end(self) -> None:
-        """The peer has hung up, and handlers may still finish; or we have closed."""
-
-    def error_text(self, error: BaseException) -> str:
-        """The text of an exception for the peer."""
-
-    def closed_error(self) -> ConnectionClosed:
-        """The error of a request that has no response when the connection ends."""
-
-    def timeout_error(self, reason: str) -> RequestTimeout:
-        """The error of a request that was not answered in time."""
-        return RequestTimeout(reason)
-
-
-def looks_like_http(line: Line, is_cut: bool) -> bool:
-    """True for the first line of an HTTP request.  is_cut: its end is missing."""
-    return bool(re.match(rb"[A-Z]+ (\S+ HTTP/\d" + (rb"|\S*$)" if is_cut else rb")"),
-                         line))
-
-
-class Connection:
-    """One end of a JSON-RPC connection over two binary streams.
-
-    It knows two notifications, cancelled and progress, and that `initialize` is never
-    cancelled.  All other methods are the owner's.
-
-    pool: runs the handlers that the reading thread does not.  own_input: `reader` is
-    read to its end, and closed.  drain_seconds: how long handlers may still run when
-    the peer has hung up.  responds: whether the peer's requests are answered; a client
-    of a stateless server answers none.
-
-    At the end `eof` is set (the peer has hung up), handlers may finish, `closed` is
-    set, requests still active are cancelled, and `done` is set.
-    """
-
-    responds = True
-
-    def __init__(self, owner: ConnectionOwner, reader: ByteStream, writer: ByteStream,
-                 *, is_server: bool, own_input: bool, pool: ThreadPool | CallingThread,
-                 drain_seconds: float = 0.0, max_message_bytes: int = 16 << 20,
-                 max_depth: int = MAX_DEPTH) -> None:
-        self.owner, self.pool, self._is_server = owner, pool, is_server
-        self.arrow_out, self._arrow_in = "<>" if is_server else "><"
-        self._max_depth = max_depth
-        if not (own_input or can_hang_up(reader)):
-            drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
-        self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
-        self._max_message_bytes = max_message_bytes
-        self._lines = split_lines(read_chunks(reader), max_message_bytes)
-        self.own_input = reader if own_input else None
-        self.threaded = not isinstance(pool, CallingThread)
-        self.callbacks = ThreadPool("mcp callbacks", 1)
-        self.trace: Trace | None = None
-
-        self.pid = os.getpid()
-        self.lock = threading.RLock()    # guards what the section's head lists
-        self.closed = False
-        self.active: dict[object, IncomingRequest] = {}
-        self.held_bytes = 0              # that requests are charged
-        self.idle = threading.Condition(self.lock)  # no request is active after `eof`
-        self.outbox = Outbox(self, writer, is_server)
-        self.timer = Timer(self)
-        self.requests_out = OutgoingRequests(self.timer, self._expire)
-        self.reading = Reading(self, is_server and self.threaded)
-        self._ids = itertools.count(1)  # for our requests
-        self.peer_spoke = False          # a message of the peer has come
-        self._owner_knows = False        # that the connection ends
-        self.eof = threading.Event()
-        self.done = threading.Event()
-
-    def start(self) -> bool:
-        """Begin to read on another thread; False if none can be started.
-
-        Raises:
-            OSError: the file of MCP_MIN_TRACE cannot be opened.
-        """
-        target = os.environ.get("MCP_MIN_TRACE")
-        try:
-            if target and not self.trace:
-                self.trace = Trace(target)
-        finally:  # also without a trace, because close() waits for the end of input
-            started = self.reading.start()
-        return started
-
-    def serve_here(self) -> None:
-        """Read and run handlers on this thread, as no other can be started."""
-        self.threaded = False  # Ctrl-C in a handler ends the connection
-        self.pool = CallingThread()
-        self.reading.read_here(self.pool)
-
-    def is_stop(self, error: BaseException) -> bool:
-        """True for Ctrl-C or SIGTERM, in a handler on the thread that serves."""
-        return not self.threaded and isinstance(error, (KeyboardInterrupt, Stopped))
-
-    def check_room(self, cost: int = 0) -> None:  # the caller holds lock
-        """Raise McpError if another `cost` bytes would exceed what the peer may hold.
-
-        The caller then adds the cost to `held_bytes`.
-        """
-        if len(self.active) >= MAX_REQUESTS or (
-                self.held_bytes and self.held_bytes + cost > MAX_BACKLOG_BYTES):
-            raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
-                           f"{MAX_BACKLOG_BYTES} bytes of them, are in flight")
-
-    def callbacks_full(self) -> bool:
-        """True if the callback backlog is full and notifications should be dropped."""
-        return self.callbacks.bytes > MAX_BACKLOG_BYTES
-
-    # -- sending
-
-    def send(self, message: Json, may_block: bool = True) -> None:
-        """Send a message; ValueError or TypeError if it is not JSON."""
-        self._put(self.outbox, encode(message), may_block)
-
-    def _put(self, sink: Outbox | Batch, line: bytes, may_block: bool = False) -> None:
-        with self.lock:
-            sink.put(line)
-        self.outbox.flush(may_block)  # the reader must not block in a full pipe
-
-    def send_request(self, request: OutgoingRequest, params: Json | None,
-                     with_token: bool = False) -> OutgoingRequest:
-        """Send a request, and return it.  with_token: let the peer report progress."""
-        request.by_callback = bool(
-            request.on_progress) and self.callbacks.is_own_thread()
-        request.id = next(self._ids)
-        message = {"jsonrpc": "2.0", "id": request.id, "method": request.method}
-        if with_token:
-            params = params or {}
-            meta = {**(params.get("_meta") or {}), "progressToken": request.id}
-            params = {**params, "_meta": meta}
-        if params is not None:
-            message["params"] = params
-        self.await_outcome(request, encode(message))
-        return request
-
-    def await_outcome(self, request: OutgoingRequest, line: bytes = b"") -> None:
-        """Put a request into the table, and send its line if it has one."""
-        with self.lock:
-            failed = self.closed or self.eof.is_set()
-            if not failed:
-                self.requests_out.add(request)
-                self.outbox.put(line)
-        if failed:
-            request.finish(error=self.owner.closed_error())
-        else:
-            self.outbox.flush()
-
-    def cancel(self, request: OutgoingRequest) -> None:
-        """Give a request up and notify the peer, unless it has its outcome."""
-        self.abandon(request, "cancelled")
-        request.future.cancel()
-
-    def abandon(self, request: OutgoingRequest, reason: str = "") -> bool:
-        """Stop waiting for a response; False if it has one.
-
-        reason: sent to the peer; by default nothing is sent.
-        """
-        with self.lock:
-            waited = self.requests_out.pop(request.id) is not None
-            # basic/lifecycle: `initialize` MUST NOT be cancelled.
-            if waited and reason and type(request.id) is int and (
-                    request.method != "initialize"):
-                self.outbox.put(encode(notification(CANCELLED, {
-                    "requestId": request.id, "reason": reason})))
-        if reason:
-            self.outbox.flush(may_block=False)  # the reader may call this
-        return waited
-
-    def _expire(self, request: OutgoingRequest) -> None:
-        if not self.abandon(request, "timed out"):
-            return
-        reason = f"no response or progress within {request.timeout:g} s"
-        if time.monotonic() >= request.last_deadline:
-            reason = "no response within max_timeout"
-        request.finish(error=self.owner.timeout_error(f"{request.label}: {reason}"))
-
-    # -- receiving
-
-    def next_line(self) -> Line | None:
-        """Read a line; None at the end."""
-        # After close() we read a stream that is ours to its end: the peer must not
-        # block in a full pipe, and the end shows that it has closed.  Another we must
-        # not touch: its owner may close it, and its descriptor may be used again.
-        if self.closed and self.own_input is None:
-            return None
-        return next(self._lines, None)
-
-    def receive(self, line: Line) -> None:
-        """Act on a line; raises only a stop (is_stop)."""
-        if self.trace:
-            self.trace.show(self._arrow_in, line)
-        try:
-            if line and not line.isspace() and not self.closed:
-                self._receive(line)
-        except McpError as error:
-            self._refuse_line(error, line)
-        except BaseException as error:
-            self.close()  # a response may be lost, and its caller must not wait for it
-            if self.is_stop(error):
-                raise
-            log_exception("mcp_min: internal error")
-
-    def _receive(self, line: Line) -> None:
-        if len(line) > self._max_message_bytes:
-            raise Oversized(CONTENT_TOO_LARGE,
-                            f"Message over {self._max_message_bytes} bytes skipped")
-        message = decode(line, self._max_depth)
-        if type(message) is not list:
-            self._route(message, line, self.outbox, len(line))
-            return
-        if not (self.owner.allows_batches() and 0 < len(message) <= MAX_BATCH):
-            raise McpError(INVALID_REQUEST, "Invalid request: a batch is not allowed "
-                           f"now, is empty, or has over {MAX_BATCH} messages")
-        batch = Batch(self.outbox, len(message))
-        for element in message:
-            self._route(element, line, batch, len(line) // len(message))
-
-    def _route(self, message: Any, line: Line, sink: Outbox | Batch, size: int,
-               ) -> None:
-        try:
-            kind = classify(message)
-            self.peer_spoke = True
-            if kind == "request":
-                request = IncomingRequest(self, message, sink, size)
-                if self.responds and request.enter():
-                    self.reading.handle(request)
-                return
-        except McpError as error:
-            if self._is_server or type(message) is not dict or "method" in message:
-                self._send_error(message, error, line, sink)
-                return
-            kind = "response"  # a malformed one: parse_response will report it
-        if kind == "response":
-            self._handle_response(message, line)
-        else:
-            self._handle_notification(message, size)
-        if sink is not self.outbox:  # a batch also counts what has no response
-            self._put(sink, b"")
-
-    def _refuse_line(self, error: McpError, line: Line) -> None:
-        """Answer a line that was not read, or fail the call that it answers."""
-        start = LINE_START.match(line) if isinstance(error, Oversized) else None
-        message = {"jsonrpc": "2.0", "id": start and json.loads(start[1]),
-                   "error": error.to_json()}
-        if start and start[2] != b"method" and not self._is_server:
-            self._handle_response(message, line)
-        else:
-            self._send_error(message, error, line, self.outbox)
-
-    def _send_error(self, message: object, error: McpError, line: Line,
-                    sink: Outbox | Batch) -> None:
-        """Answer a message that cannot be accepted.
-
-        A client answers only requests, or two clients connected to each other could
-        exchange errors for ever.
-        """
-        response = b""
-        members = as_object(message)
-        request_id = valid_id(members.get("id"))
-        if not self._is_server and (request_id is None or "method" not in members):
-            self.owner.handle_stray_line(line)
-        elif looks_like_http(line, len(line) > self._max_message_bytes):
-            self.close()  # a web page sends to a port that somebody serves: run nothing
-            return
-        else:  # id null is JSON-RPC 2.0, though not in MCP's schemas
-            response = encode({"jsonrpc": "2.0", "error": error.to_json(),
-                               "id": request_id})
-        self._put(sink, response)
-
-    def _handle_response(self, message: Json, line: Line) -> None:
-        with self.lock:
-            request = self.requests_out.find(message.get("id"))
-            if request and request.ordered:
-                # First come its callbacks; until then only its last deadline ends it.
-                request.on_progress, request.timeout = None, float("inf")
-                self.requests_out.add(request)
-        if request and request.ordered:
-            self.callbacks.submit(partial(self._finish, request, message), len(line))
-        elif request:
-            self._finish(request, message)
-        elif message.get("id") is None and not self._is_server:
-            self.owner.handle_stray_line(line)
-        # Otherwise its id is unknown, it is late, or it is a second response.
-
-    def _finish(self, request: OutgoingRequest, message: Json) -> None:
-        """Finish with the result or the error of a response, unless it was given up."""
-        if self.abandon(request):
-            try:
-                request.finish(parse_response(message))
-            except Exception as error:  # also an unforeseen one: the caller waits
-                request.finish(error=error)
-
-    def _handle_notification(self, message: Json, size: int) -> None:
-        method, names = ALIASES.get(message["method"], (message["method"], {}))
-        params = {names.get(key, key): value
-                  for key, value in as_object(message.get("params")).items()}
-        if method == CANCELLED:
-            with self.lock:
-                request = self.active.get(valid_id(params.get("requestId")))
-            if request and request.cancel(params.get("reason")):
-                return  # otherwise it may end a subscription, which the owner knows
-        if method == PROGRESS:
-            self._handle_progress(params, size)
-        self.owner.handle_notification(method, params, size)
-
-    def _handle_progress(self, params: Json, size: int) -> None:
-        progress: Any = params.get("progress")
-        if type(progress) not in (int, float):
-            return
-        with self.lock:
-            request = self.requests_out.find(params.get("progressToken"))
-            if request and progress > request.progress:
-                request.progress = progress
-                self.requests_out.restart(request)
-        if request and request.on_progress and not self.callbacks_full():
-            # If the callback thread itself waits for this request, its response must
-            # not be queued behind callbacks.
-            request.ordered = not request.by_callback
-            self.callbacks.submit(partial(
-                request.on_progress, progress, params.get("total"),
-                params.get("message")), size + REQUEST_COST)
-
-    # -- serving
-
-    def serve_request(self, request: IncomingRequest) -> None:
-        """Call the owner's handler for a request, and send its outcome."""
-        result = None
-        try:
-            with self.lock:
-                if request.cancelled:
-                    return
-                request.thread = threading.get_ident()
-                self.reading.handler_begins(request)
-            result = self.owner.handle(request)
-            if result is not NO_RESPONSE_YET:
-                request.respond(result=result)
-        except McpError as error:
-            request.respond(error=error.to_json())
-        except BaseException as error:
-            if self.is_stop(error):
-                self.close()
-                raise
-            if request.cancelled:
-                return  # nobody waits, and the error follows from the cancellation
-            if not self.follows_from_eof(error):
-                log_exception(f"mcp_min: {request.method} failed")
-            text = self.owner.error_text(error)
-            request.respond(error=McpError(INTERNAL_ERROR, text).to_json())
-        finally:
-            request.job_ended()
-
-    # -- ending
-
-    def follows_from_eof(self, error: BaseException) -> bool:
-        """True if the error merely reports that the peer hung up while we waited."""
-        return self.eof.is_set() and isinstance(error, ConnectionClosed)
-
-    def drain_and_close(self) -> None:
-        """The peer has hung up: let handlers finish for some time, then close."""
-        self.hang_up()
-        if self.own_input:
-            self.own_input.close()
-        deadline = time.monotonic() + self._drain_seconds
-        with self.lock:
-            self.idle.wait_for(lambda: not self.active, self._drain_seconds)
-        self.outbox.wait_until_written(deadline - time.monotonic())
-        self.close()
-
-    def hang_up(self) -> None:
-        """Note that the peer has hung up: what waits for it fails."""
-        self.eof.set()
-        self._fail_requests()
-
-    def _fail_requests(self) -> None:
-        with self.lock:
-            requests = self.requests_out.pop_all()
-            is_first, self._owner_knows = not self._owner_knows, True
-        for request in requests:
-            request.finish(error=self.owner.closed_error())
-        if is_first:
-            self.owner.on_end()
-
-    def close(self) -> None:
-        """Close at once: calls fail, handlers are cancelled, threads end."""
-        with self.lock:
-            if self.closed:
-                return
-            self.closed = True
-            active = list(self.active.values())
-            self.outbox.clear()
-            self.timer.changed.notify()
-            self.reading.changed.notify()
-        try:
-            for request in active:
-                request.cancel()
-            self._fail_requests()
-            if self.trace:
-                self.trace.close()
-        finally:
-            self.done.set()
-            if isinstance(self.pool, CallingThread):
-                self.pool.wake()
-
-
-# -- 6. Stdio --------------------------------------------------------------------------
-# A stray print, a C library or a child process that writes to fd 1 would corrupt the
-# messages, and a child that reads fd 0 would take some of them.  So a server duplicates
-# both descriptors before it reads the first message, and uses the duplicates; 0 then
-# leads to the null device and 1 to stderr.  We read and write them unbuffered: a thread
-# inside sys.stdin at exit would abort the interpreter.
-
-
-AT_START = "sys.stderr"  # the default of `stderr=`: what that is when a server starts
-MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that we keep until it is passed on
-
-streams_taken = threading.Lock()  # held while a server uses stdin and stdout
-private_files: set[ByteStream] = set()  # files that a forked child must not keep open
-
-
-def close_in_forked_children(*files: ByteStream) -> None:
-    """Close these files in forked children.
-
-    A pipe that a child also holds does not end when we close it.
-    """
-    # To register twice is harmless, because a file can be closed twice.
-    if not private_files and hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            after_in_child=lambda: [file.close() for file in private_files])
-    private_files.update(files)
-    private_files.difference_update(
-        [file for file in private_files.copy() if file.closed])
-
-
-@contextmanager
-def stdio_server() -> Iterator[tuple[ByteStream, ByteStream]]:
-    """Take stdin and stdout for a server: `with stdio_server() as (reader, writer):`.
-
-    Meanwhile everything printed goes to stderr; at the end both are restored.  Enter it
-    before you import a module that prints, then call `server.serve(reader, writer)`.
+    Validates as JSON Schema 2020-12 says (and draft-07, if `$schema` names it);
+    `format` only annotates, and no reference is fetched.  Work is bounded, except that
+    Python's `re` cannot be stopped: a hostile `pattern` can take exponential time.
 
     Raises:
-        RuntimeError: a server of this process has them already.
-        OSError: one of them is closed.
+        SchemaError: the schema cannot be used, or takes over a second to apply.
     """
-    if not streams_taken.acquire(blocking=False):
-        raise RuntimeError("a server of this process already has stdin and stdout; "
-                           "put `server.run()` under `if __name__ == '__main__':`")
+    return Validator(schema).problems(value)
+
+
+# Values as JSON Schema sees them.
+
+JSON_TYPES = {type(None): "null", bool: "boolean", int: "number", float: "number",
+              str: "string", list: "array", tuple: "array", dict: "object"}
+
+
+def json_type(value: object) -> str:
+    """The name of a value's type; of an integer "number"."""
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return "unknown type"
+    return JSON_TYPES.get(type(value)) or next(
+        (JSON_TYPES[t] for t in JSON_TYPES if isinstance(value, t)), "unknown type")
+
+
+def show(value: object) -> str:
+    """A value in a short line of JSON."""
+    value = value[:80] if isinstance(value, (str, list)) else value
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def quote(value: object) -> str:
+    """Like `show`, but a container is named by its type only: it may hold secrets."""
+    kind = json_type(value)
+    return f"an {kind}" if kind in ("array", "object") else show(value)
+
+
+def first_texts(items: Iterable[T], most: int, text: Callable[[T], str]) -> list[str]:
+    """The texts of items; of very many, only of the first."""
+    items = [*items]
+    more = len(items) - most
+    texts = [*map(text, items[:most])]
+    return texts if more <= 0 else [*texts, f"… and {more} more"]
+
+
+def join_first(choices: Iterable[Any], text: Callable[[Any], str] = show) -> str:
+    return ", ".join(first_texts(choices, MAX_CHOICES, text)) or "none"
+
+
+class Budget:
+    """The steps that are left for a validation.
+
+    annotates: the names and indices that keywords have applied to are collected, for
+    `unevaluated…`.
+    """
+
+    def __init__(self, annotates: bool = False) -> None:
+        self.steps, self.annotates = float(MAX_STEPS), annotates
+
+    def spend(self, steps: float) -> None:
+        self.steps -= steps
+        if self.steps < 0:
+            raise SchemaError(f"checking takes over {MAX_STEPS:,} steps")
+
+
+write_sorted = json.JSONEncoder(sort_keys=True, default=repr).encode
+
+
+def mark(value: object, budget: Budget) -> str:
+    """Text that is equal for values that JSON Schema calls equal, as 1 and 1.0.
+
+    It is text, so that nobody can craft numbers whose hashes collide.
+    """
+    text = write_sorted(value)
+    if "." in text or "e" in text:
+        text = write_sorted(json.loads(text, parse_float=lambda digits: (
+            int(float(digits)) if float(digits) % 1 == 0 else float(digits))))
+    budget.spend(1 + len(text) * CHARACTER_COST)
+    return text
+
+
+def is_multiple(value: float, unit: float) -> bool:
+    if isinstance(value, int) and isinstance(unit, int):
+        return value % unit == 0
+    from fractions import Fraction
+
+    # as they are written: 0.1 is a tenth
+    return Fraction(repr(value)) % Fraction(repr(unit)) == 0
+
+
+@lru_cache(maxsize=512)
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern of ECMA 262: \\d and \\w are ASCII, $ is the very end."""
+    letter = r"(?u:[^\W\d_])"
+    replacements = {"$": r"\Z", "(?<": "(?P<", r"\p{L}": letter,
+                    r"\p{Letter}": letter}
+    tokens = r"\\[pP]\{\w+\}|\\.|\[(?:\\.|[^\]\\])*\]|\$|\(\?<(?=\w)"
+    text = re.sub(tokens, lambda token: replacements.get(token[0], token[0]), pattern)
     try:
-        for fd in 0, 1:
-            os.fstat(fd)  # OSError: it is closed
-        output = output_fd()
-        # If fd 2 is closed, os.open returns 2.  Keep it open, so that os.dup does not
-        # return 2, where others write.
-        null = os.open(os.devnull, os.O_RDWR)
-        # One duplicate of fd 0 to restore it, one to read from; that is not closed at
-        # the end, because a thread may be inside it.
-        stdin, reader, writer = files = [
-            open(os.dup(fd), mode, buffering=0)  # noqa: SIM115
-            for fd, mode in ((0, "rb"), (0, "rb"), (output, "wb"))]
-        close_in_forked_children(*files)
-        os.dup2(null, 0)
-        os.dup2(2, output)
-        if null > 2:
-            os.close(null)
-        # What was printed before goes to stderr, not to the client; and what a tool
-        # prints is there at once.
-        was_line_buffered = flush_stdout(line_buffering=True)
-        try:
-            yield reader, writer
-        finally:
-            flush_stdout(was_line_buffered)
-            for fd, file in (0, stdin), (output, writer):
-                if not file.closed:  # as they are in a forked child
-                    os.dup2(file.fileno(), fd)
-                    file.close()
-    finally:
-        streams_taken.release()
+        return re.compile(text, re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise SchemaError(f"pattern {show(pattern)}: {error}") from None
 
 
-def output_fd() -> int:
-    """The fd of stdout: 1, or where the program moved it before it sent 1 to stderr."""
-    with suppress(AttributeError, OSError, ValueError):  # there is no stdout or stderr
-        fd: int = sys.stdout.fileno()
-        if os.path.sameopenfile(1, 2) and not os.path.sameopenfile(fd, 2):
-            return fd
-    return 1
+def pattern_matches(text: str, pattern: str) -> bool:
+    if len(text) > MAX_SUBJECT:
+        raise SchemaError(f"no pattern is tried on over {MAX_SUBJECT} characters")
+    return compile_pattern(pattern).search(text) is not None
 
 
-def flush_stdout(line_buffering: bool) -> bool:
-    """Flush stdout and set its line buffering; return the earlier setting."""
-    stdout: Any = sys.stdout
-    before: bool = getattr(stdout, "line_buffering", line_buffering)
-    # Suppressed: there is no stdout, it is closed, or it is of another kind.
-    with suppress(AttributeError, OSError, ValueError):
-        stdout.flush()
-        if before != line_buffering:
-            stdout.reconfigure(line_buffering=line_buffering)
-    return before
+def join_uri(base: str, reference: str) -> str:
+    if not base or reference[:1] == "#":
+        return base + reference
+    from urllib.parse import urljoin
+
+    return urljoin(base, reference)
 
 
-class Signals:
-    """While a server runs, SIGTERM ends it with status 143, Ctrl-C with 130.
+# Reading.  A document is read once, into nodes; that is where a bad one is refused.
 
-    Handlers that were there are restored at the end; one of the application for Ctrl-C
-    stays in place.
+DIALECTS = ("//json-schema.org/draft/2020-12/schema",
+            "//json-schema.org/draft-07/schema")
+TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+EXACT_TYPES: Any = {  # no float, which could be infinite
+    (): object, ("string",): str, ("boolean",): bool, ("integer",): int,
+    ("object",): dict, ("array",): list}
+NODE, ANY = "schema", "any"
+PLAIN_SHAPES: Any = {  # of arguments: their type, and what else must hold of them
+    "unit":  ("number", lambda number: number > 0, "more than 0"),
+    "count": ("number", lambda number: number % 1 == 0 and number >= 0, "at least 0"),
+    "type":  (ANY, TYPES.__contains__, f"one of {join_first(TYPES)}"),
+}
+# What the value of each keyword is: NODE, a row of PLAIN_SHAPES, a JSON type, [x] for a
+# list of x, or {"": x} for a map of x.
+SHAPES: Any = {keyword: shape for shape, keywords in (
+    (NODE, "not if then else items contains unevaluatedItems propertyNames "
+           "additionalProperties unevaluatedProperties"),
+    ([NODE], "allOf anyOf oneOf prefixItems"),
+    ({"": NODE}, "properties patternProperties dependentSchemas $defs definitions"),
+    ({"": ["string"]}, "dependentRequired"), (["type"], "type"),
+    ("string", "$ref $dynamicRef $id $anchor $dynamicAnchor pattern"),
+    ("number", "maximum exclusiveMaximum minimum exclusiveMinimum"),
+    ("unit", "multipleOf"), (["string"], "required"), ("array", "enum"),
+    ("count", "maxLength minLength maxItems minItems maxProperties minProperties "
+              "maxContains minContains"),
+    ("boolean", "uniqueItems"), (ANY, "const"),
+) for keyword in keywords.split()}
+ASSERTIONS: Any = (  # type of the value, keyword, what is measured, its relation to it
+    ("number", "maximum",          operator.pos, operator.le, "at most {}"),
+    ("number", "minimum",          operator.pos, operator.ge, "at least {}"),
+    ("number", "exclusiveMaximum", operator.pos, operator.lt, "less than {}"),
+    ("number", "exclusiveMinimum", operator.pos, operator.gt, "more than {}"),
+    ("number", "multipleOf",       operator.pos, is_multiple, "a multiple of {}"),
+    ("string", "maxLength",        len, operator.le, "at most {} characters"),
+    ("string", "minLength",        len, operator.ge, "at least {} characters"),
+    ("string", "pattern",          str, pattern_matches, "text like {}"),
+    ("array", "maxItems",          len, operator.le, "at most {} items"),
+    ("array", "minItems",          len, operator.ge, "at least {} items"),
+    ("object", "maxProperties",    len, operator.le, "at most {} properties"),
+    ("object", "minProperties",    len, operator.ge, "at least {} properties"),
+)
+PATTERN_KEYWORDS = ("pattern", "patternProperties")
+# The keywords of an object that Node.fits can accept by the types of its members alone.
+FLAT_KEYWORDS = {"type", "properties", "required", "additionalProperties"}
+TYPE_ONLY = {"type", "$defs", "definitions"}  # these ask nothing but the type
+UNEVALUATED = {"array": "unevaluatedItems", "object": "unevaluatedProperties"}
+IN_PLACE_KEYWORDS = {"enum", "const", "allOf", "anyOf", "oneOf", "not", "if", "$ref",
+                     "$dynamicRef"}
+
+
+class Schema(dict):  # type: ignore[type-arg]
+    """A schema with a constructor: a matching value becomes `make(value)`.
+
+    Parts of the value are made first.  optional: null matches, too, although the schema
+    does not say so.
     """
 
-    def __enter__(self) -> None:
-        import signal
+    def __init__(self, keywords: Any, make: Any = None, optional: bool = False) -> None:
+        super().__init__(keywords)
+        self.make, self.optional = make, optional
 
-        self._restore = ExitStack()
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number, status in (signal.SIGTERM, 143), (signal.SIGINT, 130):
-            before = signal.getsignal(number)
-            if number == signal.SIGTERM or before is signal.default_int_handler:
-                signal.signal(number, partial(self._stop, status))
-                self._restore.callback(signal.signal, number, before or signal.SIG_DFL)
-
-    def _stop(self, status: int, *_: object) -> None:
-        raise Stopped(status)
-
-    def __exit__(self, *exc: object) -> None:
-        self._restore.close()
+    def plus(self, keywords: Json) -> Schema:
+        """A copy with more keywords."""
+        return Schema({**self, **keywords}, self.make, self.optional)
 
 
-# The environment variables that a server gets by default, as in the official SDKs: it
-# can find programs with them, and they hold no secrets.
-SAFE_VARIABLES = (
-    "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE "
-    "SYSTEMDRIVE SYSTEMROOT TEMP USERNAME USERPROFILE" if os.name == "nt" else
-    "HOME LOGNAME PATH SHELL TERM USER").split()
+class Node(dict):  # type: ignore[type-arg]
+    """A schema that was read: its keywords, with nodes for the schemas in them.
 
-
-def child_environment(extra: dict[str, str] | None, inherit: bool) -> dict[str, str]:
-    """The environment of a server: the safe variables, or all, and `extra`."""
-    kept = {key: value for key, value in os.environ.items() if inherit or (
-        # Not the functions of bash, which a shell would run (Shellshock).
-        key in SAFE_VARIABLES and not value.startswith("()"))}
-    if os.name == "nt":  # Path and PATH are the same there
-        extra = {key.upper(): value for key, value in (extra or {}).items()}
-    return {**kept, **(extra or {})}
-
-
-def resolve_command(target: Any, env: dict[str, str] | None, cwd: str | None,
-                    ) -> tuple[list[str], dict[str, str] | None, str | None]:
-    """The argv, the extra environment and the directory of a program to start."""
-    address = target.get("url") if isinstance(target, dict) else target
-    if isinstance(address, str) and "://" in address:
-        raise ValueError(f"{address} is not stdio, which is all that mcp_min speaks: "
-                         'start a proxy, such as ["mcp-proxy", URL]')
-    if isinstance(target, dict):
-        if type(target.get("command")) is not str:
-            raise ValueError(f"an entry needs a command; it has {[*target]}")
-        args = target.get("args") or ()
-        if isinstance(args, str):
-            raise TypeError(f"the args of an entry are a list: {args.split()}")
-        argv = [target["command"], *map(str, args)]  # configurations also hold numbers
-        extra = {key: str(value) for key, value in (target.get("env") or {}).items()}
-        return argv, {**extra, **(env or {})}, cwd or target.get("cwd")
-    if isinstance(target, (str, os.PathLike)):
-        path = os.fspath(target)
-        if " " in path and not os.path.exists(path):
-            raise ValueError(f"a command is a list: {path.split()}")
-        if path.endswith(".py"):  # "./": it must not look like an option
-            return [sys.executable, os.path.join(".", path)], env, cwd
-        return [path], env, cwd
-    if not target or type(target) not in (list, tuple) or not all(
-            isinstance(part, (str, bytes, os.PathLike)) for part in target):
-        raise TypeError(f"neither a command nor two binary streams: {target}")
-    return list(target), env, cwd
-
-
-def windows_argv(argv: list[str], env: dict[str, str]) -> list[str]:
-    """Find npx.cmd and the like; ValueError for arguments that cmd.exe would parse."""
-    import shutil
-
-    argv = [os.fsdecode(part) for part in argv]
-    program = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
-    is_batch_file = program.lower().endswith((".cmd", ".bat"))
-    unsafe = [part for part in (program, *argv[1:])
-              if is_batch_file and set(part) & set('&|<>^%"!\r\n')]
-    if unsafe:
-        raise ValueError(f"argument {unsafe[0]!r} is not safe for {program!r}")
-    return [program, *argv[1:]]
-
-
-def start_process(argv: list[str], env: dict[str, str], cwd: str | None,
-                  bufsize: int = 0) -> Any:
-    """Start a command, looked up in the PATH of env, as a process group of its own."""
-    import subprocess
-
-    argv = windows_argv(argv, env) if os.name == "nt" else argv
-    flags = (getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)  # 0 except on Windows
-             | getattr(subprocess, "CREATE_NO_WINDOW", 0))
-    try:
-        return subprocess.Popen(  # never a shell
-            argv, env=env, cwd=cwd, start_new_session=True, creationflags=flags,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            bufsize=bufsize)
-    except OSError as error:
-        text = (f"cannot start {argv[0]!r}: {error.strerror} "
-                f"(PATH={env.get('PATH', os.defpath)}; cwd={cwd or os.getcwd()})")
-        raise type(error)(error.errno, text, error.filename) from None
-
-
-IMPORT_HINTS = {  # what a server's stderr may say: what to do
-    "No module named 'mcp_min'":
-        "put mcp_min.py beside the server, or start it with: mcp_min.py run FILE.py",
-    "attempted relative import":
-        "start it as a part of its package, with: python3 -m PACKAGE.MODULE"}
-
-
-def import_hint(stderr: str) -> str:
-    """What to do about an import that failed, in parentheses; or nothing."""
-    return next((f" ({hint})" for text, hint in IMPORT_HINTS.items()
-                 if text in stderr), "")
-
-
-def tree_killer(popen: Any) -> Job:
-    """Return a function that ends a process together with all that it has started."""
-    import ctypes
-    import weakref
-
-    kernel: Any = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
-    kernel.CreateJobObjectW.restype = ctypes.c_void_p
-    job = ctypes.c_void_p(kernel.CreateJobObjectW(None, None))
-    kernel.AssignProcessToJobObject(job, ctypes.c_void_p(int(popen._handle)))
-    weakref.finalize(popen, kernel.CloseHandle, job)
-    return partial(kernel.TerminateJobObject, job, 1)
-
-
-def pipe_streams() -> tuple[ByteStream, ByteStream]:
-    reader, writer = os.pipe()
-    return open(reader, "rb", buffering=0), open(writer, "wb", buffering=0)
-
-
-class StreamPair:
-    """Streams to a server that we did not start (if we did, see Process).
-
-    caller: the pool of a Server(threaded=False) in this process, whose jobs run on the
-    thread that waits for a result.
+    source: the schema as it was written.  cost: steps to apply it.  assertions: rows of
+    ASSERTIONS with their limits.  choices: of `enum` and `const`, (marks of the values,
+    text for the problem).  targets: of references, (node, nodes with the same dynamic
+    anchor by base).  in_place: it has keywords that apply to a value of any type.
+    exact: a class all of whose instances match unchanged (`object`: any value).  parts:
+    the `exact` of each property, if the schema demands nothing but known properties of
+    these types; else None.
     """
 
-    stderr_tail, exit_code, quiet = "", None, False
-    caller: CallingThread | None = None
+    def __init__(self, keywords: Json, base: str, source: Json) -> None:
+        super().__init__(keywords)
+        self.base, self.source = base, source
+        self.make: Any = getattr(source, "make", None)
+        self.optional = getattr(source, "optional", False)
+        self.cost = 1 + LOOK_COST * sum(len(self.get(keyword, ())) for keyword in (
+            "properties", "dependentRequired", "dependentSchemas"))
+        self.assertions = [
+            (kind, measure, holds, self[keyword], text.format(show(self[keyword])))
+            for kind, keyword, measure, holds, text in ASSERTIONS if keyword in self]
+        self.choices = [self[keyword] for keyword in ("enum", "const")
+                        if keyword in self]
+        self.targets: list[tuple[Node, dict[str, Node]]] = []
+        self.in_place = not IN_PLACE_KEYWORDS.isdisjoint(self)
+        self.refuses_all = "not" in self and self["not"].exact is object
+        self.exact = self.parts = None
+        if self.make in (None, int) and not (self.in_place or self.keys() - TYPE_ONLY):
+            self.exact = EXACT_TYPES.get((*self.get("type", ()),))
+        if (not self.make and self.keys() | {"required"} == FLAT_KEYWORDS
+                and self["type"] == ["object"]
+                and {*self.get("required", ())} <= self["properties"].keys()):
+            self.parts = {name: part.exact for name, part in self["properties"].items()}
 
-    def __init__(self, reader: ByteStream, writer: ByteStream) -> None:
-        self.reader, self.writer = reader, writer
-
-    def watch(self, connection: Connection) -> None:
-        """There is no process to watch."""
-
-    def release(self, keep_earlier: bool) -> None:
-        """There is no stderr to pass on."""
-
-    def exit_report(self) -> tuple[int | None, str]:
-        return None, ""
-
-    def close(self, connection: Connection) -> None:
-        """Close our side, and wait 0.1 s for the end of theirs."""
-        # A buffered stream cannot be closed while a thread is inside it.
-        start_thread("mcp closing", self._close_writer)
-        connection.eof.wait(0.1)
-
-    def _close_writer(self) -> None:
-        with suppress(OSError, ValueError):
-            self.writer.close()
-
-
-def decode_stderr(stderr: bytes) -> str:
-    # Processes on Windows write \r\n.
-    return stderr.decode("utf-8", "replace").replace("\r\n", "\n")
-
-
-class Process(StreamPair):
-    """A server process: its streams, its stderr, how it is ended.
-
-    Its stderr is always read, because the server would block in a full pipe.  `stderr`
-    (a text stream or a function) gets whole lines as str, on a thread of its own: it
-    may block, and if it raises it is not called again.  It gets nothing before
-    `release`.
-    """
-
-    PATIENCE = 2.0  # seconds for each step of close()
-
-    def __init__(self, argv: list[str], env: dict[str, str], cwd: str | None,
-                 stderr: Any) -> None:
-        self._popen = start_process(argv, env, cwd)
-        self._kill_tree = tree_killer(self._popen) if os.name == "nt" else None
-        super().__init__(self._popen.stdout, self._popen.stdin)
-        close_in_forked_children(self.reader, self.writer)
-        self._tail = b""                # of stderr; only _read_stderr sets it
-        self._stderr_read = threading.Event()  # set when all of it was read
-        self._ended = threading.Event()  # set when the process has ended
-        self._patience = self.PATIENCE / 4  # of exit_report
-        self.quiet = stderr is None  # the user wants no diagnosis
-        stderr = sys.stderr if stderr is AT_START else stderr
-        self._sink = stderr if stderr is None or callable(stderr) else partial(
-            print, end="", file=stderr, flush=True)
-        self._sink_thread = ThreadPool("mcp stderr sink", 1)
-        self._lock = threading.Lock()   # a leaf; guards the next
-        self._held: bytes | None = b""  # what waits for `release`; None after that
-        start_thread("mcp stderr reader", self._read_stderr)
-
-    def _read_stderr(self) -> None:
-        rest = b""
-        with self._popen.stderr as stream:
-            for chunk in iter(partial(stream.read, 65536), b""):
-                self._tail = (self._tail + chunk)[-8192:]
-                lines, newline, rest = (rest + chunk).rpartition(b"\n")
-                self._queue(lines + newline)
-                if len(rest) > 65536:
-                    self._queue(rest)
-                    rest = b""
-        self._queue(rest)
-        self._stderr_read.set()
-
-    def _queue(self, lines: bytes) -> None:
-        with self._lock:
-            if self._held is not None:
-                self._held = (self._held + lines)[-MAX_STDERR_BYTES:]
-                return
-        if lines and self._sink_thread.bytes < MAX_STDERR_BYTES:
-            self._sink_thread.submit(partial(self._pass_on, lines), len(lines))
-
-    def _pass_on(self, lines: bytes) -> None:
-        try:
-            if self._sink:
-                self._sink(decode_stderr(lines))
-        except Exception:
-            self._sink = None
-            raise  # reported by the pool
-
-    def release(self, keep_earlier: bool) -> None:
-        """Pass stderr on from now on, and also what came before if `keep_earlier`."""
-        if not keep_earlier:
-            # For what the server has written, but we have not read.
-            can_read = make_poll(self._popen.stderr, "r", False)
-            deadline = time.monotonic() + 0.2
-            while can_read(0) and time.monotonic() < deadline:
-                time.sleep(0.001)
-            time.sleep(0.005)
-        with self._lock:
-            held, self._held = self._held, None
-        if keep_earlier and held:
-            self._queue(held)
-            self._sink_thread.drain(0.2)  # so that it stands before our next output
-
-    def watch(self, connection: Connection) -> None:
-        """Close the connection when the process has ended, but its stdout has not.
-
-        A child of the process may hold stdout open.
-        """
-        def wait() -> None:
-            self._popen.wait()
-            self._ended.set()
-            if not connection.eof.wait(self.PATIENCE):
-                connection.close()
-
-        start_thread("mcp exit", wait)
-
-    @property
-    def stderr_tail(self) -> str:  # type: ignore[override]
-        return decode_stderr(self._tail)
-
-    @property
-    def exit_code(self) -> int | None:  # type: ignore[override]
-        return self._popen.poll()  # type: ignore[no-any-return]
-
-    def exit_report(self) -> tuple[int | None, str]:
-        """The exit code and the stderr of a process that has closed its stdout.
-
-        The first call waits for each, a quarter of PATIENCE.
-        """
-        patience, self._patience = self._patience, 0.0
-        if self._ended.wait(patience):
-            self._stderr_read.wait(patience)
-        return self.exit_code, self.stderr_tail
-
-    def close(self, connection: Connection) -> None:
-        """End the process: close its stdin, send SIGTERM, send SIGKILL to its group.
-
-        Waits after each step (basic/lifecycle, "Shutdown").
-        """
-        writing, eof = connection.outbox.writing, connection.eof
-        try:
-            self._close_stdin(writing, self.PATIENCE / 2)
-            for number in (15, 9):  # SIGTERM, SIGKILL
-                # While its stdout is open, probably a process of its group still runs.
-                if eof.wait(self.PATIENCE) and self._ended.wait(self.PATIENCE):
-                    break
-                self._signal(number)
-            self._ended.wait(self.PATIENCE)
-        except BaseException:  # Ctrl-C while waiting
-            self._signal(9)
-            raise
-        self._close_stdin(writing, self.PATIENCE)  # if a thread was stuck in a write
-        # A grandchild may keep stderr open; the thread that reads it is a daemon.
-        self._stderr_read.wait(0.2)
-        self._sink_thread.drain(0.2)
-
-    def _close_stdin(self, writing: threading.Lock, seconds: float) -> None:
-        # Not while another thread writes; if it is stuck, the signals free it.
-        if writing.acquire(timeout=seconds):
-            try:
-                self.writer.close()
-            finally:
-                writing.release()
-
-    def _signal(self, number: int) -> None:
-        if self._kill_tree:
-            self._kill_tree()
-            return
-        with suppress(OSError):  # all have ended
-            os.killpg(self._popen.pid, number)
-
-
-# -- 7. Revisions ----------------------------------------------------------------------
-# What a server knows of its client.  In the handshake revisions it learns this once for
-# each connection, from `initialize`: a SessionPeer.  In the stateless revision every
-# request brings it along in `_meta`: a RequestPeer, which lives as long as the request.
-# Both answer the same questions, so that handlers never know the difference:
-#
-#                     SessionPeer                       RequestPeer
-#   validate          needs `initialize` first          needs `_meta`; restores state
-#   describe          agrees on the session; result     result of `server/discover`
-#                     of `initialize`
-#   finalize          wraps structured content          resultType, serverInfo, caching
-#   translate         leaves errors as they are         knows other error codes
-#   ask               sends requests and waits; raises  ends the handler, which runs
-#                     McpError if the client cannot     again with the answers
-#   steps             (of `once`) end with the handler  are kept in requestState
-#   notify            sends a notification              marks it with the stream's id
-#   listen            -                                 opens a stream
-#   end_stream        -                                 ends it with a result
-#
-# Section 11 has the client's side.
-
-STATE_SECONDS = 900     # how long a requestState can be used
-
-
-def declares(capabilities: object, name: str) -> bool:
-    """True if a capability is declared; for "a.b" also its member b.
-
-    Some servers declare `true` in place of an object.
-    """
-    for part in name.split("."):
-        value = capabilities.get(part) if isinstance(capabilities, dict) else None
-        if value is None or value is False:
+    def fits(self, value: object) -> bool:
+        """True if the types of a value's parts prove that it matches; else unknown."""
+        parts = self.parts
+        if parts is None or type(value) is not dict:
             return False
-        capabilities = value
-    return True
+        for name, part in value.items():
+            if type(part) is not parts.get(name):
+                return False
+        return len(value) == len(parts) or {*self.get("required", ())} <= value.keys()
 
 
-def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
-    """The capability that a request needs and the client has not declared; or {}."""
-    capability, detail = CLIENT_REQUESTS[method], ""
-    if capability == "elicitation":
-        detail = str(params.get("mode") or "form")
-        if detail not in REVISIONS[version].elicitation_modes.split():
-            declared = {}
-        elif declared.get(capability) in ({}, True):
-            declared = {capability: {"form": {}}}  # client/elicitation: "equivalent"
-    elif capability == "sampling" and (params.get("tools") or params.get("toolChoice")):
-        detail = "tools"
-    if declares(declared, f"{capability}.{detail}" if detail else capability):
-        return {}
-    return {capability: {detail: {}} if detail else {}}
+class Validator:
+    """A schema document that was read.  SchemaError: it cannot be used.
 
-
-class Peer:
-    """What a server knows of its client; see Context for the public attributes.
-
-    subscriptions: what the client is notified of, as (method, URI or None).  steps: the
-    results that `once` keeps for the handler's next run; None if it runs only once.
+    foreign: it came from the peer.  Then its regular expressions are not run, because
+    Python's `re` cannot be stopped; names and texts are taken to match them.
     """
 
-    stateless = False
-    steps: Json | None = None
-
-    def __init__(self, server: Server, connection: Connection) -> None:
-        self._server, self.connection = server, connection
-        self.version = ""  # the revision; "" until `initialize`
-        self.client_info: Json = {}
-        self.client_capabilities: Json = {}
-        self.level: str | None = None
-        self.subscriptions: set[tuple[str, str | None]] = set()
-
-    def bad_arguments(self, error: ValueError, of_tool: bool) -> Exception:
-        """The error for bad arguments; for those of a tool it may be a result."""
-        if of_tool and REVISIONS[self.version].bad_arguments_are_results:
-            return ToolError(str(error))
-        return invalid_params(str(error), **first_problem(error, "arguments"))
-
-    def logs(self, level: str) -> bool:
-        """True if the client has asked for log messages of this level."""
-        lowest = self.level
-        return lowest is not None and LEVELS.index(level) >= LEVELS.index(lowest)
-
-    def notify(self, method: str, params: Json) -> None:
-        """Send a notification that belongs to no request; does not block."""
-        self.connection.send(notification(method, params), may_block=False)
-
-    def translate(self, error: McpError) -> McpError:
-        """The error as it is sent in this revision."""
-        return error
-
-    def _check_method(self, method: str) -> Method | None:
-        """The row of a method, None for a custom one.
-
-        Raises:
-            McpError: this revision, or this server, does not have the method.
-        """
-        row = METHODS.get(method)
-        if row is None:
-            known = method in self._server._methods
-        else:  # dates are compared as text
-            known = row.since <= self.version <= row.until and (
-                not row.capability
-                or declares(self._server._capabilities, row.capability))
-        if not known:
-            raise method_not_found(method)
-        return row
-
-    def _description(self) -> Json:
-        instructions = self._server.instructions
-        return {"capabilities": dict(self._server._capabilities),
-                **({"instructions": instructions} if instructions else {})}
-
-    def _check_declared(self, questions: dict[str, Question[Any]]) -> None:
-        """McpError if questions need what the client did not declare."""
-        missing: Json = {}
-        for question in questions.values():
-            if question.method in CLIENT_REQUESTS:
-                needed = undeclared(question.method, question.params,
-                                    self.client_capabilities, self.version)
-                for capability, details in needed.items():
-                    missing.setdefault(capability, {}).update(details)
-        if missing:
-            code = MISSING_CAPABILITY if self.stateless else INVALID_REQUEST
-            raise McpError(code, "The client did not declare, or "
-                           f"revision {self.version} does not have: "
-                           f"{', '.join(missing)}", {"requiredCapabilities": missing})
-
-
-class SessionPeer(Peer):
-    """The client of a connection in the handshake revisions."""
-
-    def validate(self, request: IncomingRequest) -> None:
-        method = request.method
-        if method == "server/discover":  # a probe without the `_meta` that it needs
-            raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
-                                 "a client of earlier revisions sends `initialize`",
-                                 field="_meta", issue="missing")
-        if not self.version and method not in ("initialize", "ping"):
-            raise McpError(INVALID_REQUEST, "Send `initialize` first")
-        if method == "initialize" and request.in_batch:  # basic/lifecycle: MUST NOT
-            raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
-        self._check_method(method)
-
-    def describe(self, params: Json) -> Json:
-        """Agree on the session, and return the result of `initialize`.
-
-        See basic/lifecycle, "Initialization".
-        """
-        version = require_type(params.get("protocolVersion"), str, "protocolVersion")
-        info = member(params, "clientInfo", dict)
-        self.client_capabilities = member(params, "capabilities", dict)
-        # If we do not have the client's version we offer another, without an error.
-        self.version = version if version in LEGACY_VERSIONS else LEGACY
-        self.client_info, self.level = info, self._server._first_level
-        description = self._description()
-        # The client may rely on what we declare now.
-        self.subscriptions |= {
-            (method, None) for capability, (method, _) in CHANGES.items()
-            if declares(description["capabilities"], f"{capability}.listChanged")}
-        return {"protocolVersion": self.version, "serverInfo": self._server._info,
-                **description}
-
-    def finalize(self, method: str, result: Json) -> Json:
-        value = result.get("structuredContent")
-        # Before 2026 structured content had to be an object.
-        if value is not None and type(value) is not dict:
-            meta = {**as_object(result.get("_meta")), **WRAPPED}
-            return {**result, "structuredContent": {"result": value}, "_meta": meta}
-        return result
-
-    def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
-            timeout: float | None) -> Json:
-        """Send the questions and wait; {key: what Question.read returns}."""
-        self._check_declared(questions)
-        connection = self.connection
-        connection.reading.hand_over(request)
-        sent: dict[str, OutgoingRequest] = {}
+    def __init__(self, document: object, foreign: bool = False) -> None:
+        self._foreign, self._draft7, self._annotates = foreign, False, False
+        self._budget = Budget()  # of reading
+        self._names: dict[str, Node] = {}  # by URI, and by what references say
+        self._dynamic: dict[str, dict[str, Node]] = {}  # anchor: base: node
+        self._references: list[tuple[Node, str]] = []  # to be resolved
         try:
-            for key, question in questions.items():
-                sent[key] = connection.send_request(OutgoingRequest(
-                    question.method, timeout=timeout), question.params, with_token=True)
-                request.on_cancel(partial(connection.cancel, sent[key]))
-            for waited in sent.values():
-                connection.reading.read_until(waited.future)
-            return {key: question.read(key, result_of(sent[key].future))
-                    for key, question in questions.items()}
-        finally:  # if one fails, cancel the others
-            for waited in sent.values():
-                connection.cancel(waited)
+            size = len(encode(document))  # tools/list sends it; JSON is not cyclic
+            self._budget.spend(size * CHARACTER_COST / 10)
+            self._root = self._names[""] = self._read(document, "", ())
+            while self._references:  # one may lead to a schema with more of them
+                node, keyword = self._references.pop()
+                target = self._find(node.base, node[keyword])
+                anchor = target.get("$dynamicAnchor", "")
+                plain = keyword == "$ref" or not node[keyword].endswith("#" + anchor)
+                node.targets.append(
+                    (target, {} if plain else self._dynamic.get(anchor, {})))
+        except SchemaError:
+            raise
+        except RecursionError:
+            raise SchemaError("the schema nests too deeply") from None
+        except (TypeError, ValueError) as error:
+            raise SchemaError(f"it is not JSON, or has a bad URI: {error}") from None
+
+    def problems(self, value: object) -> list[str]:
+        """A readable line for each problem.  SchemaError: it is too much work."""
+        evaluation = self._evaluate(value, Budget(self._annotates))
+        return first_texts(evaluation.problems, MAX_PROBLEMS, str)
+
+    def coerce(self, value: object, strict: bool = True) -> Any:
+        """Return the object that `value` stands for, or raise ValidationError.
+
+        Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
+        may in turn contain such text.  SchemaError: it is too much work.
+        """
+        if self._root.fits(value):
+            return value
+        budget = Budget(self._annotates)
+        evaluation = self._evaluate(value, budget)
+        while evaluation.problems:
+            copy = value if strict else repaired(value, evaluation.problems, budget)
+            if copy == value:
+                raise ValidationError(evaluation.problems)
+            value, evaluation = copy, self._evaluate(copy, budget)
+        return evaluation.result
+
+    def _evaluate(self, value: object, budget: Budget) -> Evaluation:
+        try:
+            return Evaluation(budget, self._root, value).run()
+        except RecursionError:
+            raise SchemaError("checking nests too deeply (or $ref is a loop)") from None
+
+    def _require(self, valid: object, path: Path, expected: str,
+                 argument: object) -> None:
+        if not valid:
+            raise SchemaError(str(Problem(path, expected, argument)))
+
+    def _read(self, schema: object, base: str, path: Path) -> Node:
+        """Read a schema and all in it."""
+        self._budget.spend(1 + len(path) * LOOK_COST)
+        if len(path) > 2 * MAX_NESTING:
+            raise RecursionError
+        self._require(isinstance(schema, (dict, bool)), path, "object or boolean",
+                      schema)
+        source = schema if isinstance(schema, dict) else {} if schema else {"not": {}}
+        keywords = self._translate(source, path)
+        names = []
+        for keyword in ("$id", "$anchor", "$dynamicAnchor"):
+            name = keywords.get(keyword)
+            if isinstance(name, str):  # "$id": "#name" is an anchor of draft-07
+                uri = join_uri(base, name if keyword == "$id" else f"#{name}")
+                names.append(uri.rstrip("#"))
+                base = uri.partition("#")[0]
+        parts = {keyword: self._read_argument(SHAPES[keyword], keywords[keyword], base,
+                                              (*path, keyword))
+                 for keyword in keywords if keyword in SHAPES
+                 and not (self._foreign and keyword in PATTERN_KEYWORDS)}
+        for pattern in (parts.get("pattern", ""), *parts.get("patternProperties", ())):
+            compile_pattern(pattern)  # SchemaError now; it is cached
+        node = Node(parts, base, source)
+        self._names.update(dict.fromkeys(names, node))
+        self._references += [(node, keyword) for keyword in ("$ref", "$dynamicRef")
+                             if keyword in node]
+        if "$dynamicAnchor" in node:
+            self._dynamic.setdefault(node["$dynamicAnchor"], {})[base] = node
+        self._annotates |= not node.keys().isdisjoint(UNEVALUATED.values())
+        return node
+
+    def _translate(self, keywords: Json, path: Path) -> Json:
+        """Check `$schema`; return the schema in the keywords that Evaluation knows."""
+        if "$schema" in keywords:
+            name = f"{keywords['$schema']}".rpartition(":")[2].rstrip("#")
+            self._require(name in DIALECTS, (*path, "$schema"), "a known dialect "
+                          f"({', '.join(DIALECTS)})", keywords["$schema"])
+            self._draft7 |= not path and name == DIALECTS[1]
+        if self._draft7 and "$ref" in keywords:  # it ignores the siblings of a $ref
+            return {key: keywords[key] for key in ("$ref", "$defs", "definitions")
+                    if key in keywords}
+        changes: Json = {}
+        items, patterns = keywords.get("items"), keywords.get("patternProperties")
+        if isinstance(items, list):  # of draft-07
+            changes = {"prefixItems": items,
+                       "items": keywords.get("additionalItems", True)}
+        if self._foreign and isinstance(patterns, dict):
+            # No pattern is run, so a value must fit one of the schemas that may apply.
+            fits = [*patterns.values(), keywords.get("additionalProperties", True)]
+            changes["additionalProperties"] = {"anyOf": fits}
+        if isinstance(keywords.get("type"), str):
+            changes["type"] = [keywords["type"]]
+        return {**keywords, **changes}
+
+    def _read_argument(self, shape: Any, argument: Any, base: str, path: Path) -> Any:
+        """Read the value of a keyword; of `enum` and `const` see Node.choices."""
+        kind = json_type(argument)
+        if isinstance(shape, (list, dict)):
+            expected = "array" if isinstance(shape, list) else "object"
+            self._require(kind == expected, path, expected, argument)
+            self._budget.spend(len(argument) * LOOK_COST)
+            [inner] = shape if isinstance(shape, list) else shape.values()
+            items = argument.items() if kind == "object" else enumerate(argument)
+            parts = {key: self._read_argument(inner, item, base, (*path, key))
+                     for key, item in items}
+            return parts if kind == "object" else [*parts.values()]
+        if shape == NODE:
+            return self._read(argument, base, path)
+        name, holds, text = PLAIN_SHAPES.get(shape, (shape, None, ""))
+        self._require(name in (kind, ANY), path, name, argument)
+        self._require(not holds or holds(argument), path, text, argument)
+        if shape not in (ANY, "array"):
+            return argument
+        choices = [argument] if shape == ANY else argument
+        return ({mark(choice, self._budget) for choice in choices},
+                ("one of " if len(choices) > 1 else "") + join_first(choices))
+
+    def _find(self, base: str, reference: str) -> Node:
+        """The node of a reference, which is a URI, an anchor or a JSON pointer."""
+        from urllib.parse import unquote
+
+        uri, _, fragment = join_uri(base, reference).partition("#")
+        fragment = unquote(fragment)
+        name = f"{uri}#{fragment}".rstrip("#")
+        if name in self._names:
+            return self._names[name]
+        try:
+            place: Any = {"": self._names[uri]}
+            for step in fragment.split("/"):
+                step = step.replace("~1", "/").replace("~0", "~")
+                if isinstance(place, Node):
+                    if isinstance(place.source.get(step), list) and step == "items":
+                        step = "prefixItems"  # see _translate
+                    base, place = place.base, place if step in place else place.source
+                place = place[int(step) if isinstance(place, list) else step]
+        except (LookupError, ValueError, TypeError):
+            raise SchemaError(f"{show(reference)} is not in the document, "
+                              "and nothing is fetched") from None
+        # The pointer leads below an unknown keyword: that schema was not read yet.
+        node = place if isinstance(place, Node) else self._read(place, base, ())
+        self._names[name] = node
+        return node
 
 
-class RequestPeer(Peer):
-    """The client of a request in the stateless revision.
+class Evaluation:
+    """A node that is applied to a value.
 
-    A `subscriptions/listen` request stays open; that costs an entry in a table, but no
-    thread.
+    problems: what is wrong with the value.  evaluated: the names or indices that a
+    keyword has applied to; `unevaluated…` and others apply to the rest.  result: the
+    object that the value stands for.
     """
 
-    stateless = True
+    __slots__ = ("budget", "depth", "evaluated", "key", "node", "outer", "problems",
+                 "result", "value")
 
-    def __init__(self, server: Server, request: IncomingRequest) -> None:
-        super().__init__(server, request.connection)
-        self._request = request
-        # What requestState holds, and the request that it is valid for.
-        self._answers: Json = {}
-        self.steps: Json = {}
-        self._binding = ""
+    def __init__(self, budget: Budget, node: Node, value: Any,
+                 outer: Evaluation | None = None, key: Path = ()) -> None:
+        self.budget, self.node, self.outer, self.key = budget, node, outer, key
+        self.value = self.result = value
+        self.depth: int = outer.depth + 1 if outer else 0
+        self.problems: list[Problem] = []
+        self.evaluated: set[str | int] = set()
 
-    def validate(self, request: IncomingRequest) -> None:
-        meta = request.params["_meta"]
-        self.version = require_type(meta.get(META_VERSION), str, META_VERSION)
-        if self.version not in MODERN_VERSIONS:
-            raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", {
-                "supported": MODERN_VERSIONS, "requested": self.version})
-        self.client_capabilities = require_type(
-            meta.get(META_CAPABILITIES), dict, META_CAPABILITIES)
-        self.client_info = member(meta, META_CLIENT, dict)
-        self.level = meta.get(META_LOG_LEVEL)
-        if self.level is not None:
-            check_level(self.level, META_LOG_LEVEL)
-        row = self._check_method(request.method)
-        if row and row.asks:
-            self._restore(request.method, request.params)
+    def run(self) -> Evaluation:
+        """Apply the node, set the attributes, and return self."""
+        if self.depth > MAX_NESTING:
+            raise RecursionError
+        node, value = self.node, self.value
+        self.budget.spend(node.cost)
+        if value is None and node.optional:
+            return self
+        kind = json_type(value)
+        types = node.get("type", (kind,))
+        if kind in types or kind == "number" and "integer" in types and value % 1 == 0:
+            self.apply_keywords(node, kind)
+        else:
+            self.refuse(" or ".join(types), value, types)
+        if node.make and not self.problems:
+            try:
+                self.result = node.make(self.result)
+            except Exception as error:  # of user code, such as __post_init__
+                form = node.source.get("format") or node.source.get("contentEncoding")
+                text = str(error)[:200] or type(error).__name__
+                self.refuse(form or text, self.value if form else MISSING)
+        return self
 
-    def _restore(self, method: str, params: Json) -> None:
-        """Continue from the state of the last round, with the answers of this one.
+    def apply_keywords(self, node: Node, kind: str) -> None:
+        for applies_to, measure, holds, limit, text in node.assertions:
+            if applies_to == kind and not holds(measure(self.value), limit):
+                self.refuse(text, measure(self.value))
+        if kind == "array":
+            self.apply_to_items(node)
+        elif kind == "object":
+            self.apply_to_members(node)
+        if node.in_place:
+            self.apply_in_place(node)
+        unevaluated = node.get(UNEVALUATED.get(kind))
+        if unevaluated is not None and not self.problems:  # (core, 11)
+            self.apply_to_others(unevaluated)
 
-        Unsolicited answers, which come without a state, are accepted too.
+    def apply(self, node: Node, value: object, *key: str | int) -> Evaluation:
+        return Evaluation(self.budget, node, value, self, key).run()
+
+    def path(self) -> Path:
+        return (*self.outer.path(), *self.key) if self.outer else ()
+
+    def refuse(self, text: str, actual: object = MISSING, types: Iterable[str] = (),
+               key: Path = ()) -> None:
+        """Note a problem of the value, or of its part under a key."""
+        self.budget.spend(PROBLEM_COST)
+        self.problems.append(Problem((*self.path(), *key), text, actual, types))
+
+    # -- parts of the value
+
+    def apply_to_items(self, node: Node) -> None:
+        value = self.value
+        if node.get("uniqueItems") and len(
+                {mark(item, self.budget) for item in value}) < len(value):
+            self.refuse("items that differ", value)
+        self.apply_to_parts(zip(range(len(value)), node.get("prefixItems", ())))
+        if "items" in node:
+            self.apply_to_others(node["items"])
+        if "contains" in node:
+            matching = [index for index, item in enumerate(value)
+                        if not self.apply(node["contains"], item).problems]
+            self.evaluated.update(matching)
+            least = node.get("minContains", 1)
+            most = node.get("maxContains", len(value))
+            if not least <= len(matching) <= most:
+                self.refuse(f"{least} to {most} items that match `contains`",
+                            len(matching))
+
+    def apply_to_members(self, node: Node) -> None:
+        value, properties = self.value, node.get("properties", {})
+        self.require_names(node.get("required", ()), "required")
+        for name in value if "propertyNames" in node else ():
+            self.problems += self.apply(node["propertyNames"], name, name).problems
+        self.apply_to_parts([(name, properties[name]) for name in properties
+                             if name in value])
+        for pattern, part in node.get("patternProperties", {}).items():
+            self.apply_to_parts([(name, part) for name in value if pattern_matches(
+                name, pattern)])
+        if "additionalProperties" in node:
+            self.apply_to_others(node["additionalProperties"])
+        for name, names in node.get("dependentRequired", {}).items():
+            if name in value:
+                self.require_names(names, f"required with {name}")
+        for name, part in node.get("dependentSchemas", {}).items():
+            if name in value:
+                self.take(self.apply(part, value))
+
+    def require_names(self, names: list[str], reason: str) -> None:
+        self.budget.spend(len(names) * LOOK_COST)
+        for name in names:
+            if name not in self.value:
+                self.refuse(f"missing ({reason})", key=(name,))
+
+    def apply_to_parts(self, parts: Iterable[tuple[str | int, Node]]) -> None:
+        """Apply nodes to parts of the value, by name or index."""
+        for key, node in parts:
+            part = self.value[key]
+            self.evaluated.add(key)
+            if node.exact is type(part) or node.exact is object:
+                continue
+            other = self.apply(node, part, key)
+            self.problems += other.problems
+            if other.result is part:
+                continue
+            if self.result is self.value:
+                self.result = self.value.copy()
+            self.result[key] = other.result
+
+    def apply_to_others(self, node: Node) -> None:
+        """Apply a node to every part that no keyword has applied to."""
+        self.budget.spend(len(self.value) * LOOK_COST)
+        if node.exact is object and not self.budget.annotates:
+            return
+        is_object = isinstance(self.value, dict)
+        keys = [key for key in (self.value if is_object else range(len(self.value)))
+                if key not in self.evaluated]
+        if keys and is_object and node.refuses_all:
+            known = join_first(self.node.get("properties", ()), str)
+            for key in keys:
+                self.refuse(f"unknown; known are: {known}", key=(key,))
+        else:
+            self.apply_to_parts((key, node) for key in keys)
+
+    # -- the same value
+
+    def take(self, other: Evaluation) -> None:
+        """Take over what another evaluation of the same value has found."""
+        self.problems += other.problems
+        if not other.problems:
+            self.evaluated |= other.evaluated
+        if other.result is not self.value:
+            self.result = other.result
+
+    def apply_in_place(self, node: Node) -> None:
+        for marks, text in node.choices:
+            if not self.problems and mark(self.value, self.budget) not in marks:
+                self.refuse(text, self.value)
+        if "not" in node and not self.apply(node["not"], self.value).problems:
+            self.refuse("not allowed")
+        for part in node.get("allOf", ()):
+            self.take(self.apply(part, self.value))
+        if "anyOf" in node:
+            self.apply_alternatives(node["anyOf"], len(node["anyOf"]))
+        if "oneOf" in node:
+            self.apply_alternatives(node["oneOf"], 1)
+        if "if" in node:
+            condition = self.apply(node["if"], self.value)
+            if not condition.problems:
+                self.evaluated |= condition.evaluated
+            branch = node.get("else" if condition.problems else "then")
+            if branch is not None:
+                self.take(self.apply(branch, self.value))
+        for target, anchors in node.targets:
+            self.take(self.apply(self.outermost(target, anchors), self.value))
+
+    def outermost(self, node: Node, anchors: dict[str, Node]) -> Node:
+        """The node of a reference; of several anchors, that of the outermost base."""
+        evaluation: Evaluation | None = self if anchors else None
+        while evaluation:
+            self.budget.spend(LOOK_COST)
+            node = anchors.get(evaluation.node.base, node)
+            evaluation = evaluation.outer
+        return node
+
+    def apply_alternatives(self, nodes: list[Node], most: int) -> None:
+        """Take the first branch that matches; a problem if more than `most` match.
+
+        If none does, take the problems of the branch with the fewest, if some fail only
+        in parts of the value; else report what all of them expect.
         """
-        token = params.get("requestState")
-        self._answers = member(params, "inputResponses", dict)
-        # A client without capabilities cannot be asked, and so needs no state.
-        if self.client_capabilities or token is not None:
-            # Now, because the handler may change its arguments.
-            bound = {key: value for key, value in params.items()
-                     if key not in ("_meta", "inputResponses", "requestState")}
-            self._binding = json.dumps([self._server.name, method, bound],
-                                       sort_keys=True)
-        if token is not None:
-            state = verify_state(self._server._state_secret, token, self._binding)
-            self._answers, self.steps = {
-                **self._answers, **state["answers"]}, state["steps"]
+        branches = []
+        for node in nodes:
+            branches.append(self.apply(node, self.value))
+            if most > 1 and not (branches[-1].problems or self.budget.annotates):
+                break
+        matching = [branch for branch in branches if not branch.problems]
+        if matching:
+            self.take(matching[0])
+            self.evaluated.update(*(branch.evaluated for branch in matching))
+        else:
+            self.take_best(branches)
+        if len(matching) > most:
+            self.refuse("one alternative to fit", len(matching))
 
-    def describe(self, params: Json) -> Json:
-        """The result of `server/discover` (basic/discover)."""
-        return {"supportedVersions": MODERN_VERSIONS, **self._description()}
+    def take_best(self, branches: list[Evaluation]) -> None:
+        firsts = [branch.problems[0] for branch in branches]
+        depth = len(self.path())
+        within = [branch for branch, first in zip(branches, firsts)
+                  if first.value is MISSING or len(first.path) > depth]
+        if within:
+            self.take(min(within, key=lambda branch: len(branch.problems)))
+        else:
+            self.refuse(" or ".join(dict.fromkeys(first.text for first in firsts)),
+                        self.value, [name for first in firsts for name in first.types])
 
-    def finalize(self, method: str, result: Json) -> Json:
-        meta = {**as_object(result.get("_meta")), META_SERVER: self._server._info}
-        result = {"resultType": "complete", **result, "_meta": meta}
-        row = METHODS.get(method)
-        cacheable = row.cacheable if row else method in self._server._cacheable
-        if cacheable and result["resultType"] == "complete":
-            result = {**self._server._cache_hints, **result}
-        return result
 
-    def translate(self, error: McpError) -> McpError:
-        """The error as it is sent in this revision (basic, "Error Codes")."""
-        code = error.code
-        if code == RESOURCE_NOT_FOUND:
-            code = INVALID_PARAMS
-        elif code in RESERVED_CODES and code not in MODERN_CODES:
-            code = INTERNAL_ERROR
-        return error if code == error.code else McpError(
-            code, error.message, error.data)
+def json_in_text(text: str, types: Iterable[str]) -> object:
+    """The JSON that a text contains, if it is of one of these types; or the text."""
+    if text != text.strip():
+        return text
+    try:  # as strict as for a message
+        content = decode(text.encode("utf-8", "surrogatepass"), MAX_NESTING)
+    except McpError:
+        return text
+    # 5.0 is an integer, but "5.0" is not taken for one; nor is "null" taken for null.
+    names = {JSON_TYPES[type(content)], "integer" if type(content) is int else ""}
+    return text if content is None or names.isdisjoint(types) else content
 
-    def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
-            timeout: float | None) -> Json:
-        """Return the answers to the questions if all are here; else unwind.
 
-        Errors are raised as an Unwind too, so that the handler's `except Exception`
-        does not catch them.  See basic/patterns/mrtr.
-        """
-        row = METHODS.get(request.method)
+def repaired(value: Any, problems: list[Problem], budget: Budget) -> Any:
+    """A copy of `value` in which texts of a wrong type are the JSON in them."""
+    texts = {problem.path: problem for problem in problems
+             if problem.types and isinstance(problem.value, str)}
+    copy = json.loads(json.dumps([value])) if texts else [value]
+    for path, problem in texts.items():
+        *parents, last = (0, *path)
+        holder = reduce(operator.getitem, parents, copy)
+        if holder[last] == problem.value:  # else the problem is with a name
+            budget.spend(len(problem.value) * CHARACTER_COST)
+            holder[last] = json_in_text(problem.value, problem.types)
+    return copy[0]
+
+
+class OutputSchema:
+    """The output schema of a tool, or None, and the validation of results with it."""
+
+    def __init__(self, schema: Json | None, foreign: bool = False) -> None:
+        self.schema, self._foreign = schema, foreign
+        self.wrapped = WRAPS_RESULT in (schema or ())
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return Validator(self.schema, self._foreign)
+
+    def problems(self, value: object) -> list[str]:
+        """A readable line for each problem; a schema that cannot be used is one."""
         try:
-            if not (row and row.asks):  # basic/patterns/mrtr: "on any other", MUST NOT
-                raise McpError(INVALID_REQUEST,
-                               f"{request.method} cannot ask the client")
-            self._check_declared(questions)
-            answers = {key: question.read(key, self._answers[key])
-                       for key, question in questions.items() if key in self._answers}
-        except McpError as error:
-            raise Unwind(error) from None
-        requests = {key: {"method": question.method, "params": question.params}
-                    for key, question in questions.items() if key not in answers}
-        if not requests:
-            return answers
-        token = sign_state(self._server._state_secret, {
-            "answers": self._answers, "steps": self.steps}, self._binding)
-        raise Unwind({"resultType": "input_required", "inputRequests": requests,
-                      "requestState": token})
+            return self._validator.problems(value)
+        except SchemaError as error:
+            return [str(error)]
 
-    def listen(self, params: Json) -> Json:
-        """Subscribe to those of the requested notifications that this server declares.
+    def check(self, value: object) -> None:
+        """Raise ValueError if a result does not fit.
 
-        Returns the acknowledgement.  See basic/patterns/subscriptions.
+        The error shows the value, so that a model can read what a function has returned
+        instead.
         """
-        requested = require_type(params.get("notifications"), dict, "notifications")
-        declared = self._server._capabilities
-        agreed: Json = {}
-        for capability, (method, key) in CHANGES.items():
-            if member(requested, key, bool) and declares(
-                    declared, f"{capability}.listChanged"):
-                agreed[key] = True
-                self.subscriptions.add((method, None))
-        uris = member(requested, UPDATES_WANTED, list)
-        if uris and declares(declared, "resources.subscribe"):
-            agreed[UPDATES_WANTED] = uris
-            self.subscriptions |= {
-                (UPDATED, require_type(uri, str, UPDATES_WANTED)) for uri in uris}
-        return notification(ACKNOWLEDGED, self._marked({"notifications": agreed}))
-
-    def notify(self, method: str, params: Json) -> None:
-        self._request.notify(method, self._marked(params), may_block=False)
-
-    def _marked(self, params: Json) -> Json:
-        return {**params, "_meta": {META_SUBSCRIPTION: self._request.id}}
-
-    def end_stream(self) -> None:
-        self._request.respond(result=self.finalize(
-            self._request.method, self._marked({})))
+        problems = "; ".join(self.problems(value))
+        if problems:
+            raise ValueError("the result does not fit the output schema: "
+                             f"{problems}; it is: {json.dumps(value)[:500]}")
 
 
-# State passes through a client signed, not encrypted (basic/patterns/mrtr, requirement
-# 4): the client can read it, but neither make nor change it, nor use it for a request
-# other than the one that it is bound to.
-
-
-def sign_state(secret: bytes, state: Json, bound: str) -> str:
-    body = encode({**state, "until": time.time() + STATE_SECONDS}).hex()
-    return f"{body}.{state_digest(secret, body, bound)}"
-
-
-def verify_state(secret: bytes, token: object, bound: str) -> Json:
-    """The state; McpError if the token is not valid, or no longer."""
-    import hmac
-
-    text = token if isinstance(token, str) and token.isascii() else ""
-    body, _, digest = text.partition(".")
-    if hmac.compare_digest(digest, state_digest(secret, body, bound)):
-        state: Json = json.loads(bytes.fromhex(body))
-        if state.pop("until") > time.time():
-            return state
-    raise invalid_params("requestState is not valid for this request",
-                         field="requestState", issue="not valid here")
-
-
-def state_digest(secret: bytes, body: str, bound: str) -> str:
-    import hmac
-
-    return hmac.new(secret, f"{body}.{bound}".encode(), "sha256").hexdigest()
-
-
-def peer_of(server: Server, session: SessionPeer,
-            request: IncomingRequest) -> SessionPeer | RequestPeer:
-    """A RequestPeer if the request's `_meta` names a revision, else the session's."""
-    meta = request.params.get("_meta")
-    # Capabilities without a version, before any handshake: the error of the stateless
-    # revision names the missing key.
-    if meta is not None and (META_VERSION in require_type(meta, dict, "_meta")
-                             or not session.version and META_CAPABILITIES in meta):
-        return RequestPeer(server, request)
-    return session
-
-
-# -- 8. Content ------------------------------------------------------------------------
+# -- 6. Content ------------------------------------------------------------------------
 # Content is JSON as it is sent: dict subclasses with camelCase keys, whose fields are
 # attributes too.  A plain dict that a handler returns is data, not a content block.
+
+__all__ += ["ToolResult", "Text", "Image", "Audio", "ResourceLink", "EmbeddedResource",
+            "ResourceContents", "Message", "Elicited", "Sampled"]
 
 FieldsT = TypeVar("FieldsT", bound="Fields")
 
@@ -3014,15 +2077,6 @@ class Message(Fields):
         super().__init__(**fields)
 
 
-def message_of(value: object) -> Json:
-    """A message of a prompt or of sampling; a str or a block becomes a user message."""
-    if is_text(value) or isinstance(value, Block):
-        return Message("user", value)
-    if isinstance(value, dict) and "role" in value:
-        return {**value, **Message(value["role"], value.get("content"))}
-    raise TypeError(f"expected a str, a block or a Message, got {type(value).__name__}")
-
-
 class ToolResult(Fields):
     """The result of a tool: a handler may return one, and `call_tool` returns one.
 
@@ -3118,732 +2172,1561 @@ class Sampled(Fields):
         return text_of(self["content"])
 
 
-# -- 9. Schema -------------------------------------------------------------------------
-# Signatures become JSON Schema, arguments become objects, results become JSON.  All of
-# JSON Schema is here, because a tool's schema may use all of it (server/tools, "Tool"),
-# and a library for it would be a dependency.
+# -- 7. Connection ---------------------------------------------------------------------
+# One end of a JSON-RPC connection.  One lock, Connection.lock, guards its state: both
+# tables of requests, the queue of lines, batches, the role of the reader, and `closed`.
+# The parts are small classes with one rule each, which share that lock:
+#
+#   Outbox            lines to be written: the thread that sends a line also writes it
+#   Batch             collects the responses to an array of messages
+#   IncomingRequest   a request of the peer; IncomingRequests has all without a response
+#   OutgoingRequest   a request of ours; OutgoingRequests has all without a response
+#   StuckHandlers     reports those that go on after their cancellation
+#   LeaderFollowers   which thread reads, and where a handler runs
+#   Session           what a connection asks of its owner
+#
+# The module docstring says what a thread must not do while it holds the lock, and in
+# which order locks are taken.
+#
+# The path of a request:
+#
+#   next_line         the reader reads a line
+#   receive           parses it, and routes each message in it (_route)
+#   enter             the request enters the table
+#   LeaderFollowers.handle   chooses the thread for its handler
+#   serve_request     calls the session's `handle`, and responds with its outcome
+#   respond           queues the response, if the request is still in the table
+#
+# A response, a cancellation, a timeout and the end of the connection race for a
+# request.  The one that takes it out of its table wins; the others do nothing.
+
+NO_RESPONSE_YET: Any = object()  # returned by a handler whose response is sent later
+
+HIGH_WATER_BYTES = 1 << 20   # with more bytes in the outbox, a handler that sends waits
+MAX_UNREAD_BYTES = 64 << 20  # over that in the outbox, we close at the next line
+MAX_BACKLOG_BYTES = 16 << 20  # of requests until they end; of what waits to be told
+REQUEST_COST = 1024          # bytes that a request costs besides its text
+MAX_REQUESTS = 1000          # in flight at once
+MAX_BATCH = 100              # messages in an array, or questions in a result
+STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
+LOOK_SECONDS = 0.002         # a reader that a handler keeps for longer is replaced
+
+
+class Outbox:
+    """The lines that go to the peer, in order; one thread writes at a time.
+
+    A thread that has queued a line also writes it, with all that other threads have
+    queued, so that no thread needs to be woken.  If another thread holds `writing`, it
+    will write our line too, because it looks at the queue again after releasing that.
+
+    may_block: whether a sender may block in a full pipe.  A server's handlers may: the
+    client sets their pace.  A client's callers may not, because they have timeouts to
+    keep, nor may a thread that reads or runs an event loop: what the pipe does not take
+    at once is left to the writer thread.
+    """
+
+    def __init__(self, connection: Connection, stream: ByteStream,
+                 may_block: bool) -> None:
+        self._connection, self._may_block = connection, may_block
+        self._stream: ByteStream = getattr(stream, "buffer", stream)
+        self._can_write = make_poll(self._stream, "w", False)
+        self._writer = ThreadPool("mcp writer", 1)
+        self.writing = threading.Lock()   # held by the thread that writes
+        self._lines: list[bytes] = []     # Connection.lock guards these
+        self.bytes = 0                    # in these lines
+        self._broken = False              # the peer is gone, or does not read
+
+    def put(self, line: bytes) -> None:
+        """Queue a line for the next `flush`.  The caller holds Connection.lock."""
+        if not line or self._connection.closed:
+            return
+        if self.bytes > MAX_UNREAD_BYTES:
+            self._broken = True
+        self._lines.append(line)
+        self.bytes += len(line)
+
+    def clear(self) -> None:
+        """Drop what is queued.  The caller holds Connection.lock."""
+        self._lines = []
+        self.bytes = 0
+
+    def flush(self, may_block: bool = True, wait: bool = False) -> None:
+        """Write what is queued, unless another thread is writing.
+
+        may_block: whether to block in a full pipe.  wait: block until all is written.
+        """
+        may_block = wait or (may_block and self._may_block)
+        try:
+            while (wait or self._lines) and self.writing.acquire(wait):
+                wait = False  # whoever queues a line from now on has it written
+                try:
+                    written = self._write_queued(may_block)
+                finally:
+                    self.writing.release()
+                if not written:
+                    return self._write_later()
+        except BaseException:
+            # Ctrl-C may also have left the lock held: nobody knows who holds it, so
+            # close in either case.
+            if self._broken or self.writing.locked():
+                self._writer.submit(self._connection.close)
+            raise
+        if self._broken:
+            self._connection.close()
+
+    def wait_until_written(self, seconds: float) -> None:
+        """Wait until all that is queued now is written, or the time is up."""
+        if self._lines or self.writing.locked():
+            self._write_later()
+            self._writer.drain(seconds)
+
+    def _write_later(self) -> None:
+        """Let the writer thread write; if there can be none, block here."""
+        try:
+            self._writer.submit(partial(self.flush, wait=True))
+        except RuntimeError:
+            self.flush(wait=True)
+
+    def _write_queued(self, may_block: bool) -> bool:  # writing is held
+        """Write what is queued; False if that would block, and must not."""
+        with self._connection.lock:
+            # A pipe that is ready takes at least PIPE_BUF bytes (4096).
+            if not may_block and (self.bytes > 4096 or not self._can_write(0)):
+                return False
+            data = b"".join(self._lines)
+            self.clear()
+        try:
+            self._write(data)
+        except (OSError, ValueError):
+            self._broken = True
+        except BaseException as error:
+            # Ctrl-C comes before or after a short write, but may cut a long one in two.
+            if isinstance(error, Exception) or len(data) > 4096:
+                self._broken = True
+            raise
+        return True
+
+    def _write(self, data: bytes) -> None:
+        if data and self._connection.trace:
+            self._connection.trace.show(self._connection.arrow_out, data)
+        rest: bytes | memoryview = data
+        while rest:
+            written = self._stream.write(rest)
+            if written == len(rest):
+                break
+            if written is None:  # somebody made it non-blocking
+                make_poll(self._stream, "w", True)(None)
+            else:
+                rest = memoryview(rest)[written:]
+        self._stream.flush()
+
+
+class Batch:
+    """The responses to an array of messages; the last one sends them all as an array.
+
+    It stands in for an Outbox: `put` takes one line for each message of the array, b""
+    for a message that has no response.  See basic of 2025-03-26, "Batching".
+    """
+
+    def __init__(self, outbox: Outbox, size: int) -> None:
+        self._outbox, self._missing = outbox, size
+        self._responses: list[bytes] = []
+
+    def put(self, line: bytes) -> None:  # the caller holds Connection.lock
+        self._missing -= 1
+        if line:
+            self._responses.append(line.rstrip())
+        if not self._missing and self._responses:
+            self._outbox.put(b"[" + b",".join(self._responses) + b"]\n")
+
+
+# -- requests of the peer
+
+
+class IncomingRequest:
+    """A request of the peer, until it is answered or cancelled.
+
+    It is in the table while lines about it may still be sent.  Such a line is queued
+    without releasing the lock under which the request was found there.  So progress
+    cannot follow the response, and a cancelled request stays silent.  (A line that was
+    queued before is still sent.)
+
+    id, method, params: as received.  token: the progress token, or None.  sink: the
+    outbox or the batch that takes its response.  on_reader: the reader handles it.
+    cost: the bytes that it is charged.  cancelled: True once it was cancelled, or the
+    connection was closed; cancel_reason: the reason that the peer gave, or None.
+    thread: the identity of the thread that runs its handler, or None.
+    """
+
+    cancelled = False
+    cancel_reason: str | None = None
+    thread: int | None = None
+    _hooks: tuple[Job, ...] = ()
+    _progress = float("-inf")
+    _ended = False
+
+    def __init__(self, connection: Connection, message: Json, sink: Outbox | Batch,
+                 size: int, on_reader: bool) -> None:
+        self.connection, self.sink = connection, sink
+        self.in_batch = sink is not connection.outbox
+        self.id, self.method = valid_id(message["id"]), message["method"]
+        params = message.get("params")
+        self.params: Json = {} if params is None else params
+        meta = self.params.get("_meta") if type(self.params) is dict else None
+        self.token = valid_id(meta.get("progressToken")) if type(meta) is dict else None
+        self.on_reader = on_reader
+        self.cost = size + REQUEST_COST
+
+    def job_ended(self) -> None:
+        """The job of this request has ended, whatever became of the request."""
+        connection = self.connection
+        with connection.lock:
+            self.thread, self._ended = None, True
+            if self.cost and not connection.incoming.has(self):
+                connection.incoming.release(self)  # a stream stays until it is answered
+            if self.cancelled:
+                connection.stuck.forget(self)
+            connection.reading.handler_ended(self)
+
+    def notify(self, method: str, params: Json, may_block: bool = True) -> None:
+        """Send a notification about this request, unless it has left the table."""
+        self._send(encode(notification(method, params)), may_block=may_block)
+
+    def report_progress(self, progress: float, total: float | None,
+                        message: str | None, may_block: bool = True) -> None:
+        """Report progress that increases, if the client gave a token.
+
+        See basic/utilities/progress.
+        """
+        if self.token is None or not progress > self._progress:
+            return
+        params: Json = {"progressToken": self.token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        self._send(encode(notification(PROGRESS, params)), progress=progress,
+                   may_block=may_block)
+
+    def respond(self, **outcome: Any) -> None:
+        """Send `result=` or `error=`, unless the request has left the table."""
+        if os.getpid() != self.connection.pid:
+            os._exit(0)  # a child that the handler has forked: only this thread is in
+            # it, and one of the others may have held the lock
+        try:
+            line = encode({"jsonrpc": "2.0", "id": self.id, **outcome})
+        except Exception as error:  # a user's dict subclass may raise anything
+            text = self.connection.session.error_text(error)
+            text = f"The result is not JSON: {text:.200}"
+            return self.respond(error=McpError(INTERNAL_ERROR, text).to_json())
+        self._send(line, last=True, may_block=not self.on_reader)
+
+    def _send(self, line: bytes, *, last: bool = False, may_block: bool = True,
+              progress: float | None = None) -> None:
+        connection, outbox = self.connection, self.connection.outbox
+        with connection.lock:
+            if last:
+                if not connection.incoming.take(self):
+                    return
+                # Now: who receives the response may send the next request.
+                connection.incoming.release(self)
+                self.sink.put(line)
+            elif connection.incoming.has(self):
+                if progress is not None:
+                    if progress <= self._progress:
+                        return
+                    self._progress = progress
+                outbox.put(line)
+        outbox.flush(may_block, may_block and outbox.bytes > HIGH_WATER_BYTES)
+
+    def cancel(self, reason: object = None) -> bool:
+        """End the request without a response; False if it has left the table."""
+        connection = self.connection
+        with connection.lock:
+            if not connection.incoming.take(self):
+                return False
+            self.cancelled = True
+            if isinstance(reason, str):
+                self.cancel_reason = reason
+            self.sink.put(b"")  # a batch counts it
+            if self._ended:
+                connection.incoming.release(self)
+            elif self.thread is None:
+                self.params = {}  # its handler will not run
+            else:
+                connection.stuck.add(self)
+            hooks = self._hooks  # no more are added once it is cancelled
+        connection.outbox.flush(may_block=False)
+        for hook in hooks:
+            hook()
+        return True
+
+    def on_cancel(self, hook: Job) -> None:
+        """Call the hook once when the request is cancelled, or now if it has been."""
+        with self.connection.lock:
+            if not self.cancelled:
+                self._hooks += (hook,)
+                return
+        hook()
+
+
+class IncomingRequests:
+    """The requests of the peer that have no response yet, by id, and what they cost.
+
+    The caller holds Connection.lock.  We compare the object, not only its id, because
+    the peer may use an id again.
+    """
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._table: dict[object, IncomingRequest] = {}
+        self.held_bytes = 0  # that the peer makes us keep
+        self._drained = threading.Condition(lock)  # the table is empty
+
+    def has(self, request: IncomingRequest) -> bool:
+        return self._table.get(request.id) is request
+
+    def find(self, request_id: object) -> IncomingRequest | None:
+        return self._table.get(valid_id(request_id))
+
+    def add(self, request: IncomingRequest) -> None:
+        """Add a request and charge its cost; McpError: no room, or its id is in use.
+
+        For one that the reader handles there is always room, because it ends at once.
+        """
+        if request.id in self._table:
+            raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
+        if not request.on_reader:
+            self.check_room(request.cost)
+        self.held_bytes += request.cost
+        self._table[request.id] = request
+
+    def take(self, request: IncomingRequest) -> bool:
+        """Remove a request: only this caller may end it.  False: it has left."""
+        if self._table.get(request.id) is not request:
+            return False
+        del self._table[request.id]
+        if not self._table:
+            self._drained.notify_all()
+        return True
+
+    def release(self, request: IncomingRequest) -> None:
+        """Release the cost of a request.
+
+        That is when it is answered, or when its handler has ended, but not when it is
+        cancelled: calls that are cancelled at once could fill memory.
+        """
+        self.held_bytes -= request.cost
+        request.cost = 0
+
+    def check_room(self, cost: int = 0) -> None:
+        """Raise McpError if `cost` more bytes would exceed what the peer may hold.
+
+        The caller then adds the cost to `held_bytes`.
+        """
+        too_many = len(self._table) >= MAX_REQUESTS
+        too_large = self.held_bytes and self.held_bytes + cost > MAX_BACKLOG_BYTES
+        if too_many or too_large:
+            raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
+                           f"{MAX_BACKLOG_BYTES} bytes of them, are in flight")
+
+    def all(self) -> list[IncomingRequest]:
+        return [*self._table.values()]
+
+    def drain(self, seconds: float) -> None:
+        """Wait until there are none, or the time is up.  Releases the lock meanwhile."""
+        self._drained.wait_for(lambda: not self._table, seconds)
+
+
+class StuckHandlers:
+    """Reports handlers that go on for STUCK_SECONDS after their cancellation.
+
+    Its thread is there only while there is such a handler.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        # Connection.lock guards these.
+        self._due: dict[IncomingRequest, float] = {}  # when to report it; in this order
+        self._changed = threading.Condition(connection.lock)
+        self._watched = False  # by a thread
+
+    def add(self, request: IncomingRequest) -> None:  # the caller holds the lock
+        self._due[request] = monotonic() + STUCK_SECONDS
+        if not self._watched:
+            with suppress(RuntimeError):  # none can be started: then there is no report
+                start_thread("mcp watch", self._watch)
+                self._watched = True
+
+    def forget(self, request: IncomingRequest) -> None:  # the caller holds the lock
+        self._due.pop(request, None)
+        if not self._due:
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        while True:
+            with self._connection.lock:
+                if self._connection.closed or not self._due:
+                    self._watched = False
+                    return
+                request, due = next(iter(self._due.items()))
+                seconds = due - monotonic()
+                if seconds > 0:
+                    self._changed.wait(seconds)
+                    continue
+                del self._due[request]
+            self._report(request)
+
+    def _report(self, request: IncomingRequest) -> None:
+        frame = user_frame(request.thread) if request.thread else None
+        if frame is None:
+            return
+        name = request.params.get("name") or request.params.get("uri") or ""
+        warn(f"mcp_min: {request.method} {name} was cancelled {STUCK_SECONDS:g} s "
+             f"ago, and is still at {frame.f_code.co_filename}:{frame.f_lineno}\n")
+
+
+# -- our requests
+
+
+class OutgoingRequest:
+    """A request of ours.  The thread that waits for it does all that has to be done.
+
+    The reader only puts things into its inbox: progress, the response, the end of the
+    connection.  The waiting thread moves its own deadline, and calls on_progress.
+
+    label: its name in errors.  on_progress(progress, total, message): called on the
+    thread that waits.  timeout: seconds without a response or progress.
+    last_deadline: the time (monotonic()) at which it ends despite progress.
+    """
+
+    def __init__(self, connection: Connection, method: str, label: str = "",
+                 on_progress: Any = None, timeout: float = INFINITE,
+                 last_deadline: float = INFINITE) -> None:
+        self.connection, self.method = connection, method
+        self.label, self.on_progress = label or method, on_progress
+        self.timeout, self.last_deadline = timeout, last_deadline
+        self.id: object = None   # an integer when it was sent
+        self.inbox = Inbox()
+        # The reader sets these, under Connection.lock.
+        self.heard_at = 0.0      # when it was sent, or progress came
+        self.progress = float("-inf")  # the highest that came
+        self.held_bytes = 0      # of progress in the inbox
+        self.size = 0            # of its response
+
+    def send(self, params: Json | None, with_token: bool = False) -> None:
+        """Send it, or send it again with another id.
+
+        with_token: let the peer report progress.
+        """
+        request_id = next(self.connection.ids)
+        message = {"jsonrpc": "2.0", "id": request_id, "method": self.method}
+        if with_token:
+            params = params or {}
+            meta = {**(params.get("_meta") or {}), "progressToken": request_id}
+            params = {**params, "_meta": meta}
+        if params is not None:
+            message["params"] = params
+        self.enter(request_id, encode(message))
+
+    def enter(self, key: object, line: bytes = b"") -> None:
+        """Enter the table under a key, and send a line if there is one.
+
+        A key that is not an id: what is awaited comes from elsewhere.
+        """
+        connection = self.connection
+        self.id, self.heard_at, self.progress = key, monotonic(), float("-inf")
+        with connection.lock:
+            ends = connection.ending
+            if not ends:
+                connection.outgoing.add(self)
+                connection.outbox.put(line)
+        if ends:
+            self.fail()
+        else:
+            connection.outbox.flush()
+
+    def wait(self) -> Any:
+        """Wait for the outcome.
+
+        Raises:
+            RequestTimeout: neither a response nor progress came in time.
+            ConnectionClosed: the connection has ended.
+            McpError: the error of the response.
+        """
+        try:
+            while True:
+                try:
+                    return self.inbox.wait(self._deadline())
+                except Empty:
+                    if monotonic() < self._deadline():
+                        continue  # it has moved
+                    if not self.withdraw("timed out"):
+                        return self.inbox.wait()  # the outcome is on its way
+                    raise self._timeout_error() from None
+        except BaseException:
+            self._drop_progress()
+            raise
+
+    def _deadline(self) -> float:
+        since = max(self.heard_at, self.connection.session.counts_since())
+        return min(since + self.timeout, self.last_deadline)
+
+    def _timeout_error(self) -> RequestTimeout:
+        reason = f"no response or progress within {self.timeout:g} s"
+        if monotonic() >= self.last_deadline:
+            reason = "no response within max_timeout"
+        return self.connection.session.timeout_error(f"{self.label}: {reason}")
+
+    def cancel(self) -> None:
+        """Give it up, and end the wait with Cancelled; any thread may call this."""
+        self.withdraw("cancelled")
+        self.inbox.finish(raise_cancelled)
+
+    def withdraw(self, reason: str = "") -> bool:
+        """Take it out of the table, and tell the peer why.  False: it has left."""
+        connection = self.connection
+        with connection.lock:
+            if not connection.outgoing.take(self):
+                return False
+            # basic/lifecycle: `initialize` MUST NOT be cancelled.
+            if reason and type(self.id) is int and self.method != "initialize":
+                connection.outbox.put(encode(notification(CANCELLED, {
+                    "requestId": self.id, "reason": reason})))
+        connection.outbox.flush(may_block=False)  # the reader may call this
+        return True
+
+    def respond(self, message: Json, size: int) -> None:
+        """The response has come; whoever calls this has taken it out of the table."""
+        self.size = size
+        self.inbox.finish(partial(parse_response, message))
+
+    def fail(self) -> None:
+        """The connection ends; whoever calls this has taken it out of the table."""
+        self.inbox.finish(self.connection.raise_closed)
+
+    def tell_progress(self, params: Json, size: int) -> None:
+        """Call the progress handler; the thread that waits does this."""
+        with self.connection.lock:
+            self.held_bytes -= size
+            self.connection.told_bytes -= size
+        if monotonic() >= self.last_deadline:
+            return  # there is no time left for it
+        try:
+            self.on_progress(
+                params["progress"], params.get("total"), params.get("message"))
+        except Exception:
+            log_exception(f"mcp_min: the progress handler of {self.label} failed")
+
+    def _drop_progress(self) -> None:
+        """Release what is still in the inbox, where nobody will look again."""
+        with self.connection.lock:
+            self.connection.told_bytes -= self.held_bytes
+            self.held_bytes = 0
+
+
+class OutgoingRequests:
+    """Our requests that have no response yet, by id; the caller holds Connection.lock.
+
+    A call that waits for its user's answer is in the table too, under a key that is not
+    an id: so it ends with the connection.
+    """
+
+    def __init__(self) -> None:
+        self._table: dict[object, OutgoingRequest] = {}
+
+    def has(self, request: OutgoingRequest) -> bool:
+        return self._table.get(request.id) is request
+
+    def find(self, request_id: object) -> OutgoingRequest | None:
+        # Some servers return id 1 as "1".  The slice bounds int() on hostile input.
+        if type(request_id) is str and request_id.isdecimal():
+            number = int(request_id[:20])
+            request_id = number if str(number) == request_id else request_id
+        return self._table.get(valid_id(request_id))
+
+    def add(self, request: OutgoingRequest) -> None:
+        self._table[request.id] = request
+
+    def take(self, request: OutgoingRequest) -> bool:
+        """Remove a request: only this caller may end it.  False: it has left."""
+        if self._table.get(request.id) is not request:
+            return False
+        del self._table[request.id]
+        return True
+
+    def all(self) -> list[OutgoingRequest]:
+        return [*self._table.values()]
+
+
+# -- which thread reads: Leader/Followers
+
+
+class LeaderFollowers:
+    """Reads the lines of a connection; chooses the thread for each handler.
+
+    The pattern is Leader/Followers (POSA 2), with one follower: the leader is the
+    reader, the follower is the standby.
+
+    On a server (shared) the reader runs a handler itself if nothing else runs, because
+    handing each request to another thread would double the time of a short call.  The
+    standby takes over if one request keeps the reader for longer than LOOK_SECONDS, or
+    at once if its handler is about to block (hand_over):
+
+        _reader  _current  what happens
+        A        None      A waits for a line; B, the standby, sleeps
+        A        R         A runs the handler of R; B looks now and then
+        None     None      R is about to block, and B was woken to take over
+        B        None      B reads; when R has ended A stands by, or ends if C does
+
+    One reader at a time: all of this changes under the lock only; another thread takes
+    over only while the reader runs a handler, and the reader looks at `_reader` after
+    each.  No stall is missed: the standby sleeps only while the reader runs no handler,
+    and `handler_begins` wakes it.
+
+    A client uses the same loop without a standby, because its reader runs no handlers.
+    """
+
+    def __init__(self, connection: Connection, shared: bool) -> None:
+        self._connection, self._shared = connection, shared
+        # Connection.lock guards all of these.
+        self._reader: int | None = None  # None: the standby is to take over
+        self._current: IncomingRequest | None = None  # that the reader runs
+        self._since = 0.0                # when it began that
+        self._standby = ""               # or "looks", or "sleeps" until a request
+        self._changed = threading.Condition(connection.lock)  # the standby must look
+
+    def start(self) -> None:
+        """Begin to read on another thread; RuntimeError: none can be started."""
+        with self._connection.lock:
+            self._start_standby()
+
+    def _start_standby(self) -> None:  # the caller holds the lock
+        start_thread("mcp reader", self._run)
+        self._standby = "looks"
+
+    def wake(self) -> None:
+        """Let the standby look, because the connection is closed."""
+        self._changed.notify()
+
+    def handle(self, request: IncomingRequest) -> None:
+        """Run the handler of a request, here or on another thread.
+
+        Not here if it came in a batch, whose next message would have to wait.
+        """
+        connection = self._connection
+        job = partial(connection.serve_request, request)
+        if request.on_reader:
+            return job()
+        may_run_here = self._shared and not request.in_batch
+        if may_run_here and connection.pool.try_run_here(job):
+            return
+        try:
+            connection.pool.submit(job)
+        except RuntimeError as error:  # no thread can be started for it
+            request.respond(error=McpError(INTERNAL_ERROR, str(error)).to_json())
+
+    def hand_over(self, request: IncomingRequest) -> bool:
+        """Let the standby read if this request, about to block, runs on the reader.
+
+        False if no other thread can read.
+        """
+        with self._connection.lock:
+            if self._current is not request:
+                return True
+            if not self._standby:
+                return False
+            self._reader = self._current = None
+            self._changed.notify()
+            return True
+
+    def _run(self) -> None:
+        while self._stand_by():
+            self._read()
+            with self._connection.lock:
+                if self._standby:
+                    return
+                self._standby = "looks"
+
+    def _read(self) -> None:
+        """Read while this thread is the reader."""
+        connection, me = self._connection, threading.get_ident()
+        while self._reader == me:
+            line = connection.next_line()
+            if line is None:
+                return connection.drain_and_close()
+            connection.receive(line)
+
+    def _stand_by(self) -> bool:
+        """Wait until this thread becomes the reader; False if it must end."""
+        connection = self._connection
+        with connection.lock:
+            pause = LOOK_SECONDS
+            while not (connection.closed or self._is_free()):
+                since = self._since
+                self._changed.wait(None if self._standby == "sleeps" else pause)
+                # Sleep only if nothing began since the last look; otherwise each short
+                # request would have to wake this thread.  While they come, look less
+                # often, because a look costs as much as a few calls.
+                if self._current is None and self._since == since:
+                    self._standby = "sleeps"
+                    pause = LOOK_SECONDS
+                else:
+                    self._standby = "looks"
+                    pause = min(2 * pause, 4 * LOOK_SECONDS)
+            self._standby = ""
+            if not self._is_free():
+                return False  # we have closed; the reader reads on
+            self._reader, self._current = threading.get_ident(), None
+            # Ours is read to its end, also if we closed before the first look.
+            return bool(connection.own_input) or not connection.closed
+
+    def _is_free(self) -> bool:
+        """True if nobody reads, or one request keeps the reader for long."""
+        if self._reader is None:
+            return True
+        if self._current is None:
+            return False
+        return monotonic() - self._since >= LOOK_SECONDS
+
+    def handler_begins(self, request: IncomingRequest) -> None:
+        """Note that a handler begins on the reader, so that the standby can take over.
+
+        The caller holds Connection.lock.
+        """
+        if not self._shared or self._reader != request.thread or request.on_reader:
+            return
+        self._current, self._since = request, monotonic()
+        if not self._standby:
+            with suppress(RuntimeError):  # without one, others wait for this handler
+                self._start_standby()
+        elif self._standby == "sleeps":
+            self._standby = "looks"
+            self._changed.notify()
+
+    def handler_ended(self, request: IncomingRequest) -> None:
+        """The caller holds Connection.lock."""
+        if self._current is request:
+            self._current = None
+
+
+# -- the connection
+
+
+class Session(Protocol):
+    """What a connection asks of its owner, a ServerSession or a ClientSession.
+
+    Mostly the reader calls these, so they must not block, except `handle`.
+    """
+
+    def handle(self, request: IncomingRequest) -> Any:
+        """Return the result of a request, or NO_RESPONSE_YET; raise to send an error.
+
+        Called on the reader if nothing else runs or is_for_reader says so, else on a
+        thread of the pool.
+        """
+
+    def is_for_reader(self, method: str) -> bool:
+        """True if this method must be handled before the next line is read."""
+
+    def handle_notification(self, method: str, params: Json, size: int) -> None:
+        """Act on a notification, other than the cancellation of a request.
+
+        size: bytes of its line.
+        """
+
+    def handle_stray_line(self, line: Line) -> None:
+        """Note a line that is not a message; clients only: a server sends an error."""
+        return None  # noqa: RET501 - or mypy takes it for an abstract method
+
+    def allows_batches(self) -> bool:
+        """True if arrays of messages are allowed at present."""
+
+    def counts_since(self) -> float:
+        """When (monotonic()) the timeouts of requests began to count."""
+        return 0.0
+
+    def on_end(self) -> None:
+        """The peer has hung up, and handlers may still finish; or we have closed."""
+
+    def on_close(self) -> None:
+        """The connection is closed."""
+        return None  # noqa: RET501
+
+    def error_text(self, error: BaseException) -> str:
+        """The text of an exception for the peer."""
+
+    def closed_error(self) -> ConnectionClosed:
+        """The error of a request that has no response when the connection ends."""
+
+    def timeout_error(self, reason: str) -> RequestTimeout:
+        """The error of a request that was not answered in time."""
+        return RequestTimeout(reason)
+
+    def oversized_error(self, request: OutgoingRequest | None) -> McpError:
+        """The error for a line that is too long; request: of ours, that it answers."""
+
+
+def looks_like_http(line: Line, is_cut: bool) -> bool:
+    """True for the first line of an HTTP request.  is_cut: its end is missing."""
+    end = rb"|\S*$)" if is_cut else rb")"
+    return re.match(rb"[A-Z]+ (\S+ HTTP/\d" + end, line) is not None
+
+
+class Connection:
+    """One end of a JSON-RPC connection over two binary streams.
+
+    It knows two notifications, cancelled and progress, and that `initialize` is never
+    cancelled.  All other methods are the session's.
+
+    pool: runs the handlers that the reading thread does not.  own_input: `reader` is
+    read to its end, and closed.  drain_seconds: how long handlers may still run when
+    the peer has hung up.  responds: whether the peer's requests are answered; a client
+    of a stateless server answers none.
+
+    Its end: `ending` is set (the peer has hung up, or we close), requests of ours fail,
+    handlers may finish, `closed` is set, requests still in flight are cancelled.
+    """
+
+    responds = True
+
+    def __init__(self, session: Session, reader: ByteStream, writer: ByteStream,
+                 *, is_server: bool, own_input: bool, pool: ThreadPool,
+                 drain_seconds: float = 0.0, max_message_bytes: int = 16 << 20,
+                 max_depth: int = MAX_DEPTH) -> None:
+        self.session, self.pool, self._is_server = session, pool, is_server
+        self.arrow_out, self._arrow_in = "<>" if is_server else "><"
+        self._max_depth = max_depth
+        if not (own_input or can_hang_up(reader)):
+            drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
+        self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
+        self.max_message_bytes = max_message_bytes
+        self._lines = split_lines(read_chunks(reader), max_message_bytes)
+        self.own_input = reader if own_input else None
+        self.callbacks = ThreadPool("mcp callbacks", 1)
+        self.trace: Trace | None = None
+        self.ids = itertools.count(1)    # for our requests
+
+        self.pid = os.getpid()
+        self.lock = threading.RLock()    # guards what the section's head lists
+        self.ending = False
+        self.closed = False
+        self.incoming = IncomingRequests(self.lock)
+        self.outgoing = OutgoingRequests()
+        self.told_bytes = 0              # of progress that waits for its handlers
+        self.outbox = Outbox(self, writer, is_server)
+        self.stuck = StuckHandlers(self)
+        self.reading = LeaderFollowers(self, is_server)
+        self.peer_spoke = False          # a message of the peer has come
+        self.peer_gone = threading.Event()  # our input has ended
+
+    def start(self, traced: bool = True) -> None:
+        """Begin to read on another thread.
+
+        Raises:
+            OSError: the file of MCP_MIN_TRACE cannot be opened.
+            RuntimeError: no thread can be started.
+        """
+        target = os.environ.get("MCP_MIN_TRACE")
+        try:
+            if target and traced:
+                self.trace = Trace(target)
+        finally:  # also without a trace, because close() waits for the end of input
+            self.reading.start()
+
+    def backlog_full(self) -> bool:
+        """True if so much waits to be told to handlers that more is dropped."""
+        return self.callbacks.bytes + self.told_bytes > MAX_BACKLOG_BYTES
+
+    def raise_closed(self) -> NoReturn:
+        raise self.session.closed_error()
+
+    # -- sending
+
+    def send(self, message: Json, may_block: bool = True) -> None:
+        """Send a message; ValueError or TypeError if it is not JSON."""
+        self._put(self.outbox, encode(message), may_block)
+
+    def _put(self, sink: Outbox | Batch, line: bytes, may_block: bool = False) -> None:
+        with self.lock:
+            sink.put(line)
+        self.outbox.flush(may_block)  # the reader must not block in a full pipe
+
+    # -- receiving
+
+    def next_line(self) -> Line | None:
+        """Read a line; None at the end."""
+        # After close() we read a stream that is ours to its end: the peer must not
+        # block in a full pipe, and the end shows that it has closed.  Another we must
+        # not touch: its owner may close it, and its descriptor may be used again.
+        if self.closed and self.own_input is None:
+            return None
+        return next(self._lines, None)
+
+    def receive(self, line: Line) -> None:
+        """Act on a line; raises nothing."""
+        if self.trace:
+            self.trace.show(self._arrow_in, line)
+        try:
+            if line and not line.isspace() and not self.closed:
+                self._receive(line)
+        except McpError as error:
+            self._refuse_line(error, line)
+        except BaseException:
+            self.close()  # a response may be lost, and its caller must not wait for it
+            log_exception("mcp_min: internal error")
+
+    def _receive(self, line: Line) -> None:
+        if len(line) > self.max_message_bytes:
+            raise Oversized(CONTENT_TOO_LARGE, "")
+        message = decode(line, self._max_depth)
+        if type(message) is not list:
+            self._route(message, line, self.outbox)
+            return
+        if not (self.session.allows_batches() and 0 < len(message) <= MAX_BATCH):
+            raise McpError(INVALID_REQUEST, "Invalid request: a batch is not allowed "
+                           f"now, is empty, or has over {MAX_BATCH} messages")
+        batch = Batch(self.outbox, len(message))
+        for element in message:
+            self._route(element, line, batch)
+
+    def _route(self, message: Any, line: Line, sink: Outbox | Batch) -> None:
+        try:
+            kind = classify(message)
+            self.peer_spoke = True
+            if kind == "request":
+                self._handle_request(message, sink, len(line))
+                return
+        except McpError as error:
+            if self._is_server or type(message) is not dict or "method" in message:
+                self._send_error(message, error, line, sink)
+                return
+            kind = "response"  # a malformed one: parse_response will report it
+        if kind == "response":
+            self._handle_response(message, line)
+        else:
+            self._handle_notification(message, len(line))
+        if sink is not self.outbox:  # a batch also counts what has no response
+            self._put(sink, b"")
+
+    def _refuse_line(self, error: McpError, line: Line) -> None:
+        """Answer a line that was not read, or fail the call that it answers."""
+        start = LINE_START.match(line) if isinstance(error, Oversized) else None
+        request_id = json.loads(start[1]) if start else None
+        answers = start is not None and start[2] != b"method" and not self._is_server
+        if error.code == CONTENT_TOO_LARGE:
+            with self.lock:
+                request = self.outgoing.find(request_id) if answers else None
+            error = self.session.oversized_error(request)
+        message = {"jsonrpc": "2.0", "id": request_id, "error": error.to_json()}
+        if answers:
+            self._handle_response(message, line)
+        else:
+            self._send_error(message, error, line, self.outbox)
+
+    def _send_error(self, message: object, error: McpError, line: Line,
+                    sink: Outbox | Batch) -> None:
+        """Answer a message that cannot be accepted.
+
+        A client answers only requests, or two clients connected to each other could
+        exchange errors for ever.
+        """
+        response = b""
+        members = as_object(message)
+        request_id = valid_id(members.get("id"))
+        if not self._is_server and (request_id is None or "method" not in members):
+            self.session.handle_stray_line(line)
+        elif looks_like_http(line, len(line) > self.max_message_bytes):
+            self.close()  # a web page sends to a port that somebody serves: run nothing
+            return
+        else:  # id null is JSON-RPC 2.0, though not in MCP's schemas
+            response = encode({"jsonrpc": "2.0", "error": error.to_json(),
+                               "id": request_id})
+        self._put(sink, response)
+
+    def _handle_request(self, message: Json, sink: Outbox | Batch, size: int) -> None:
+        """Enter a request into the table and run its handler.
+
+        Raises:
+            McpError: there are too many, or the id is in use.
+        """
+        on_reader = self.session.is_for_reader(message["method"])
+        request = IncomingRequest(self, message, sink, size, on_reader)
+        with self.lock:
+            if self.closed or not self.responds:
+                return
+            self.incoming.add(request)
+        self.reading.handle(request)
+
+    def _handle_response(self, message: Json, line: Line) -> None:
+        with self.lock:
+            request = self.outgoing.find(message.get("id"))
+            if request:
+                self.outgoing.take(request)
+        if request:
+            request.respond(message, len(line))
+        elif message.get("id") is None and not self._is_server:
+            self.session.handle_stray_line(line)
+        # Otherwise its id is unknown, it is late, or it is a second response.
+
+    def _handle_notification(self, message: Json, size: int) -> None:
+        method, names = ALIASES.get(message["method"], (message["method"], {}))
+        params = {names.get(key, key): value
+                  for key, value in as_object(message.get("params")).items()}
+        if method == CANCELLED:
+            with self.lock:
+                request = self.incoming.find(params.get("requestId"))
+            if request and request.cancel(params.get("reason")):
+                return  # otherwise it may end a subscription, which the session knows
+        if method == PROGRESS:
+            self._handle_progress(params, size)
+        self.session.handle_notification(method, params, size)
+
+    def _handle_progress(self, params: Json, size: int) -> None:
+        progress: Any = params.get("progress")
+        if type(progress) not in (int, float):
+            return
+        with self.lock:
+            request = self.outgoing.find(params.get("progressToken"))
+            if request is None or not progress > request.progress:
+                return
+            request.progress, request.heard_at = progress, monotonic()
+            if request.on_progress is None or self.backlog_full():
+                return
+            size += REQUEST_COST
+            self.told_bytes += size
+            request.held_bytes += size
+        request.inbox.call(partial(request.tell_progress, params, size))
+
+    # -- serving
+
+    def serve_request(self, request: IncomingRequest) -> None:
+        """Call the session's handler for a request, and send its outcome."""
+        result = None
+        try:
+            with self.lock:
+                if request.cancelled:
+                    return
+                request.thread = threading.get_ident()
+                self.reading.handler_begins(request)
+            result = self.session.handle(request)
+            if result is not NO_RESPONSE_YET:
+                request.respond(result=result)
+        except McpError as error:
+            request.respond(error=error.to_json())
+        except BaseException as error:
+            if request.cancelled:
+                return  # nobody waits, and the error follows from the cancellation
+            if not self.follows_from_end(error):
+                log_exception(f"mcp_min: {request.method} failed")
+            text = self.session.error_text(error)
+            request.respond(error=McpError(INTERNAL_ERROR, text).to_json())
+        finally:
+            request.job_ended()
+
+    # -- ending
+
+    def follows_from_end(self, error: BaseException) -> bool:
+        """True if the error merely reports that the peer hung up while we waited."""
+        return self.ending and isinstance(error, ConnectionClosed)
+
+    def drain_and_close(self) -> None:
+        """The peer has hung up: let handlers finish for some time, then close."""
+        self.peer_gone.set()
+        self._begin_to_end()
+        if self.own_input:
+            self.own_input.close()
+        deadline = monotonic() + self._drain_seconds
+        with self.lock:
+            self.incoming.drain(self._drain_seconds)
+        self.outbox.wait_until_written(deadline - monotonic())
+        self.close()
+
+    def _begin_to_end(self) -> None:
+        """Once: let the requests of ours fail that wait for a response."""
+        with self.lock:
+            if self.ending:
+                return
+            self.ending = True
+            requests = self.outgoing.all()
+            for request in requests:
+                self.outgoing.take(request)
+        for request in requests:
+            request.fail()
+        self.session.on_end()
+
+    def close(self) -> None:
+        """Close at once: calls fail, handlers are cancelled, threads end."""
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+            self.outbox.clear()
+            self.reading.wake()
+            requests = self.incoming.all()
+        try:
+            for request in requests:
+                request.cancel()
+            self._begin_to_end()
+            if self.trace:
+                self.trace.close()
+        finally:
+            self.session.on_close()
+
+
+# == Part II: a server =================================================================
+# `Server`, and what a handler can do: the process's stdin and stdout, what a server
+# knows of its client, signatures that become schemas, contexts and questions,
+# registries.  It needs part I.
+
+import typing
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import overload
+
+# -- 8. Stdio --------------------------------------------------------------------------
+# A stray print, a C library or a child process that writes to fd 1 would corrupt the
+# messages, and a child that reads fd 0 would take some of them.  So a server duplicates
+# both descriptors before it reads the first message, and uses the duplicates; 0 then
+# leads to the null device and 1 to stderr.  We read and write them unbuffered: a thread
+# inside sys.stdin at exit would abort the interpreter.
+
+__all__ += ["stdio_server"]
+
+streams_taken = threading.Lock()  # held while a server uses stdin and stdout
+
+
+@contextmanager
+def stdio_server() -> Iterator[tuple[ByteStream, ByteStream]]:
+    """Take stdin and stdout for a server: `with stdio_server() as (reader, writer):`.
+
+    Meanwhile everything printed goes to stderr; at the end both are restored.  Enter it
+    before you import a module that prints, then call `server.serve(reader, writer)`.
+
+    Raises:
+        RuntimeError: a server of this process has them already.
+        OSError: one of them is closed.
+    """
+    if not streams_taken.acquire(blocking=False):
+        raise RuntimeError("a server of this process already has stdin and stdout; "
+                           "put `server.run()` under `if __name__ == '__main__':`")
+    try:
+        for fd in 0, 1:
+            os.fstat(fd)  # OSError: it is closed
+        # If fd 2 is closed, os.open returns 2.  Keep it open, so that os.dup does not
+        # return 2, where others write.
+        null = os.open(os.devnull, os.O_RDWR)
+        # One duplicate of fd 0 to restore it, one to read from; that is not closed at
+        # the end, because a thread may be inside it.
+        stdin, reader, writer = files = [
+            open(os.dup(fd), mode, buffering=0)  # noqa: SIM115
+            for fd, mode in ((0, "rb"), (0, "rb"), (1, "wb"))]
+        close_in_forked_children(*files)
+        os.dup2(null, 0)
+        os.dup2(2, 1)
+        if null > 2:
+            os.close(null)
+        # What was printed before goes to stderr, not to the client; and what a tool
+        # prints is there at once.
+        was_line_buffered = flush_stdout(line_buffering=True)
+        try:
+            yield reader, writer
+        finally:
+            flush_stdout(was_line_buffered)
+            for fd, file in (0, stdin), (1, writer):
+                if not file.closed:  # as they are in a forked child
+                    os.dup2(file.fileno(), fd)
+                    file.close()
+    finally:
+        streams_taken.release()
+
+
+def flush_stdout(line_buffering: bool) -> bool:
+    """Flush stdout and set its line buffering; return the earlier setting."""
+    stdout: Any = sys.stdout
+    before: bool = getattr(stdout, "line_buffering", line_buffering)
+    # Suppressed: there is no stdout, it is closed, or it is of another kind.
+    with suppress(AttributeError, OSError, ValueError):
+        stdout.flush()
+        if before != line_buffering:
+            stdout.reconfigure(line_buffering=line_buffering)
+    return before
+
+
+class Signals:
+    """While a server runs, SIGTERM ends it with status 143, Ctrl-C with 130.
+
+    Handlers that were there are restored at the end; one of the application for Ctrl-C
+    stays in place.
+    """
+
+    def __enter__(self) -> None:
+        import signal
+
+        self._restore = ExitStack()
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number, status in (signal.SIGTERM, 143), (signal.SIGINT, 130):
+            before = signal.getsignal(number)
+            if number == signal.SIGTERM or before is signal.default_int_handler:
+                signal.signal(number, partial(self._stop, status))
+                self._restore.callback(signal.signal, number, before or signal.SIG_DFL)
+
+    def _stop(self, status: int, *_: object) -> None:
+        raise Stopped(status)
+
+    def __exit__(self, *exc: object) -> None:
+        self._restore.close()
+
+
+# -- 9. Revisions ----------------------------------------------------------------------
+# What a server knows of its client.  In the handshake revisions it learns this once for
+# each connection, from `initialize`: a SessionPeer.  In the stateless revision every
+# request brings it along in `_meta`: a RequestPeer, which lives as long as the request.
+# Both answer the same questions, so that handlers never know the difference:
+#
+#                     SessionPeer                       RequestPeer
+#   validate          needs `initialize` first          needs `_meta`; restores state
+#   describe          agrees on the session; result     result of `server/discover`
+#                     of `initialize`
+#   finalize          wraps structured content          resultType, serverInfo, caching
+#   translate         leaves errors as they are         knows other error codes
+#   ask               sends requests and waits; raises  ends the handler, which runs
+#                     McpError if the client cannot     again with the answers
+#   steps             (of `once`) end with the handler  are kept in requestState
+#   notify            sends a notification              marks it with the stream's id
+#   listen            -                                 opens a stream
+#   end_stream        -                                 ends it with a result
+#
+# Section 14 has the client's side.
+
+STATE_SECONDS = 900     # how long a requestState can be used
+MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports progress
+
+
+class Peer:
+    """What a server knows of its client; see Context for the public attributes.
+
+    subscriptions: what the client is notified of, as (method, URI or None).  steps: the
+    results that `once` keeps for the handler's next run; None if it runs only once.
+    """
+
+    stateless = False
+    steps: Json | None = None
+
+    def __init__(self, server: Server, connection: Connection) -> None:
+        self._server, self.connection = server, connection
+        self.version = ""  # the revision; "" until `initialize`
+        self.client_info: Json = {}
+        self.client_capabilities: Json = {}
+        self.level: str | None = None
+        self.subscriptions: set[tuple[str, str | None]] = set()
+
+    def bad_arguments(self, error: ValueError, of_tool: bool) -> Exception:
+        """The error for bad arguments; for those of a tool it may be a result."""
+        if of_tool and REVISIONS[self.version].bad_arguments_are_results:
+            return ToolError(str(error))
+        return invalid_params(str(error), **first_problem(error, "arguments"))
+
+    def logs(self, level: str) -> bool:
+        """True if the client has asked for log messages of this level."""
+        lowest = self.level
+        return lowest is not None and LEVELS.index(level) >= LEVELS.index(lowest)
+
+    def notify(self, method: str, params: Json) -> None:
+        """Send a notification that belongs to no request; does not block."""
+        self.connection.send(notification(method, params), may_block=False)
+
+    def translate(self, error: McpError) -> McpError:
+        """The error as it is sent in this revision."""
+        return error
+
+    def _check_method(self, method: str) -> Method | None:
+        """The row of a method, None for a custom one.
+
+        Raises:
+            McpError: this revision, or this server, does not have the method.
+        """
+        row = METHODS.get(method)
+        if row is None:
+            known = method in self._server._methods
+        else:  # dates are compared as text
+            known = row.since <= self.version <= row.until and (
+                not row.capability
+                or declares(self._server._capabilities, row.capability))
+        if not known:
+            raise method_not_found(method)
+        return row
+
+    def _description(self) -> Json:
+        instructions = self._server.instructions
+        return {"capabilities": dict(self._server._capabilities),
+                **({"instructions": instructions} if instructions else {})}
+
+    def _check_declared(self, questions: dict[str, Question[Any]]) -> None:
+        """McpError if questions need what the client did not declare."""
+        missing: Json = {}
+        for question in questions.values():
+            if question.method in CLIENT_REQUESTS:
+                needed = undeclared(question.method, question.params,
+                                    self.client_capabilities, self.version)
+                for capability, details in needed.items():
+                    missing.setdefault(capability, {}).update(details)
+        if missing:
+            code = MISSING_CAPABILITY if self.stateless else INVALID_REQUEST
+            raise McpError(code, "The client did not declare, or "
+                           f"revision {self.version} does not have: "
+                           f"{', '.join(missing)}", {"requiredCapabilities": missing})
+
+
+class SessionPeer(Peer):
+    """The client of a connection in the handshake revisions."""
+
+    def validate(self, request: IncomingRequest) -> None:
+        method = request.method
+        if method == "server/discover":  # a probe without the `_meta` that it needs
+            raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
+                                 "a client of earlier revisions sends `initialize`",
+                                 field="_meta", issue="missing")
+        if not self.version and method not in ("initialize", "ping"):
+            raise McpError(INVALID_REQUEST, "Send `initialize` first")
+        if method == "initialize" and request.in_batch:  # basic/lifecycle: MUST NOT
+            raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
+        self._check_method(method)
+
+    def describe(self, params: Json) -> Json:
+        """Agree on the session, and return the result of `initialize`.
+
+        See basic/lifecycle, "Initialization".
+        """
+        version = require_type(params.get("protocolVersion"), str, "protocolVersion")
+        info = member(params, "clientInfo", dict)
+        self.client_capabilities = member(params, "capabilities", dict)
+        # If we do not have the client's version we offer another, without an error.
+        self.version = version if version in LEGACY_VERSIONS else LEGACY
+        self.client_info, self.level = info, self._server._first_level
+        description = self._description()
+        # The client may rely on what we declare now.
+        self.subscriptions |= {
+            (method, None) for capability, (method, _) in CHANGES.items()
+            if declares(description["capabilities"], f"{capability}.listChanged")}
+        return {"protocolVersion": self.version, "serverInfo": self._server._info,
+                **description}
+
+    def finalize(self, method: str, result: Json) -> Json:
+        value = result.get("structuredContent")
+        # Before 2026 structured content had to be an object.
+        if value is not None and type(value) is not dict:
+            meta = {**as_object(result.get("_meta")), **WRAPPED}
+            return {**result, "structuredContent": {"result": value}, "_meta": meta}
+        return result
+
+    def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
+            timeout: float | None) -> Json:
+        """Send the questions and wait; {key: what Question.read returns}."""
+        self._check_declared(questions)
+        connection = self.connection
+        if not connection.reading.hand_over(request):
+            raise RuntimeError("the client cannot be asked: no thread can be started "
+                               "that would read its answer")
+        sent: dict[str, OutgoingRequest] = {}
+        try:
+            for key, question in questions.items():
+                sent[key] = asked = OutgoingRequest(
+                    connection, question.method,
+                    timeout=INFINITE if timeout is None else timeout,
+                    last_deadline=monotonic() + MAX_QUESTION_SECONDS)
+                asked.send(question.params, with_token=True)
+                request.on_cancel(asked.cancel)
+            return {key: question.read(key, sent[key].wait())
+                    for key, question in questions.items()}
+        finally:  # if one fails, cancel the others
+            for asked in sent.values():
+                asked.withdraw("cancelled")
+
+
+class RequestPeer(Peer):
+    """The client of a request in the stateless revision.
+
+    A `subscriptions/listen` request stays open; that costs an entry in a table, but no
+    thread.
+    """
+
+    stateless = True
+
+    def __init__(self, server: Server, request: IncomingRequest) -> None:
+        super().__init__(server, request.connection)
+        self._request = request
+        # What requestState holds, and the request that it is valid for.
+        self._answers: Json = {}
+        self.steps: Json = {}
+        self._binding = ""
+
+    def validate(self, request: IncomingRequest) -> None:
+        meta = request.params["_meta"]
+        self.version = require_type(meta.get(META_VERSION), str, META_VERSION)
+        if self.version not in MODERN_VERSIONS:
+            raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", {
+                "supported": MODERN_VERSIONS, "requested": self.version})
+        self.client_capabilities = require_type(
+            meta.get(META_CAPABILITIES), dict, META_CAPABILITIES)
+        self.client_info = member(meta, META_CLIENT, dict)
+        self.level = meta.get(META_LOG_LEVEL)
+        if self.level is not None:
+            check_level(self.level, META_LOG_LEVEL)
+        row = self._check_method(request.method)
+        if row and row.asks:
+            self._restore(request.method, request.params)
+
+    def _restore(self, method: str, params: Json) -> None:
+        """Continue from the state of the last round, with the answers of this one.
+
+        Unsolicited answers, which come without a state, are accepted too.
+        """
+        token = params.get("requestState")
+        self._answers = member(params, "inputResponses", dict)
+        # A client without capabilities cannot be asked, and so needs no state.
+        if self.client_capabilities or token is not None:
+            # Now, because the handler may change its arguments.
+            bound = {key: value for key, value in params.items()
+                     if key not in ("_meta", "inputResponses", "requestState")}
+            self._binding = json.dumps([self._server.name, method, bound],
+                                       sort_keys=True)
+        if token is not None:
+            state = verify_state(self._server._state_secret, token, self._binding)
+            self._answers, self.steps = {
+                **self._answers, **state["answers"]}, state["steps"]
+
+    def describe(self, params: Json) -> Json:
+        """The result of `server/discover` (basic/discover)."""
+        return {"supportedVersions": MODERN_VERSIONS, **self._description()}
+
+    def finalize(self, method: str, result: Json) -> Json:
+        meta = {**as_object(result.get("_meta")), META_SERVER: self._server._info}
+        result = {"resultType": "complete", **result, "_meta": meta}
+        row = METHODS.get(method)
+        cacheable = row.cacheable if row else method in self._server._cacheable
+        if cacheable and result["resultType"] == "complete":
+            result = {**self._server._cache_hints, **result}
+        return result
+
+    def translate(self, error: McpError) -> McpError:
+        """The error as it is sent in this revision (basic, "Error Codes")."""
+        code = error.code
+        if code == RESOURCE_NOT_FOUND:
+            code = INVALID_PARAMS
+        elif code in RESERVED_CODES and code not in MODERN_CODES:
+            code = INTERNAL_ERROR
+        return error if code == error.code else McpError(
+            code, error.message, error.data)
+
+    def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
+            timeout: float | None) -> Json:
+        """Return the answers to the questions if all are here; else unwind.
+
+        Errors are raised as an Unwind too, so that the handler's `except Exception`
+        does not catch them.  See basic/patterns/mrtr.
+        """
+        row = METHODS.get(request.method)
+        try:
+            if not (row and row.asks):  # basic/patterns/mrtr: "on any other", MUST NOT
+                raise McpError(INVALID_REQUEST,
+                               f"{request.method} cannot ask the client")
+            self._check_declared(questions)
+            answers = {key: question.read(key, self._answers[key])
+                       for key, question in questions.items() if key in self._answers}
+        except McpError as error:
+            raise Unwind(error) from None
+        requests = {key: {"method": question.method, "params": question.params}
+                    for key, question in questions.items() if key not in answers}
+        if not requests:
+            return answers
+        token = sign_state(self._server._state_secret, {
+            "answers": self._answers, "steps": self.steps}, self._binding)
+        raise Unwind({"resultType": "input_required", "inputRequests": requests,
+                      "requestState": token})
+
+    def listen(self, params: Json) -> Json:
+        """Subscribe to those of the requested notifications that this server declares.
+
+        Returns the acknowledgement.  See basic/patterns/subscriptions.
+        """
+        requested = require_type(params.get("notifications"), dict, "notifications")
+        declared = self._server._capabilities
+        agreed: Json = {}
+        for capability, (method, key) in CHANGES.items():
+            if member(requested, key, bool) and declares(
+                    declared, f"{capability}.listChanged"):
+                agreed[key] = True
+                self.subscriptions.add((method, None))
+        uris = member(requested, UPDATES_WANTED, list)
+        if uris and declares(declared, "resources.subscribe"):
+            agreed[UPDATES_WANTED] = uris
+            self.subscriptions |= {
+                (UPDATED, require_type(uri, str, UPDATES_WANTED)) for uri in uris}
+        return notification(ACKNOWLEDGED, self._marked({"notifications": agreed}))
+
+    def notify(self, method: str, params: Json) -> None:
+        self._request.notify(method, self._marked(params), may_block=False)
+
+    def _marked(self, params: Json) -> Json:
+        return {**params, "_meta": {META_SUBSCRIPTION: self._request.id}}
+
+    def end_stream(self) -> None:
+        self._request.respond(result=self.finalize(
+            self._request.method, self._marked({})))
+
+
+# State passes through a client signed, not encrypted (basic/patterns/mrtr, requirement
+# 4): the client can read it, but neither make nor change it, nor use it for a request
+# other than the one that it is bound to.
+
+
+def sign_state(secret: bytes, state: Json, bound: str) -> str:
+    body = encode({**state, "until": time.time() + STATE_SECONDS}).hex()
+    return f"{body}.{state_digest(secret, body, bound)}"
+
+
+def verify_state(secret: bytes, token: object, bound: str) -> Json:
+    """The state; McpError if the token is not valid, or no longer."""
+    import hmac
+
+    text = token if isinstance(token, str) and token.isascii() else ""
+    body, _, digest = text.partition(".")
+    if hmac.compare_digest(digest, state_digest(secret, body, bound)):
+        state: Json = json.loads(bytes.fromhex(body))
+        if state.pop("until") > time.time():
+            return state
+    raise invalid_params("requestState is not valid for this request",
+                         field="requestState", issue="not valid here")
+
+
+def state_digest(secret: bytes, body: str, bound: str) -> str:
+    import hmac
+
+    return hmac.new(secret, f"{body}.{bound}".encode(), "sha256").hexdigest()
+
+
+def peer_of(server: Server, session: SessionPeer,
+            request: IncomingRequest) -> SessionPeer | RequestPeer:
+    """A RequestPeer if the request's `_meta` names a revision, else the session's."""
+    meta = request.params.get("_meta")
+    # Capabilities without a version, before any handshake: the error of the stateless
+    # revision names the missing key.
+    if meta is not None and (META_VERSION in require_type(meta, dict, "_meta")
+                             or not session.version and META_CAPABILITIES in meta):
+        return RequestPeer(server, request)
+    return session
+
+
+# -- 10. Signatures --------------------------------------------------------------------
+# Hints become JSON Schema, arguments become objects, results become JSON.
 #
 # `def f(days: int)`, called with {"days": "5"}:
 #
 #   HintReader   the hints -> a Schema: JSON Schema, and `make` to construct objects
-#   Validator    the Schema -> Nodes: read once, references resolved
-#   Evaluation   a Node applied to the value: Problem(("days",), "integer", "5", …)
-#   repaired     {"days": 5}; evaluated again it has no problem, and f gets its `result`
-
-MAX_NESTING = 200      # schemas within each other, read or applied
-MAX_STEPS = 500_000    # of one validation: about a second; a step applies a schema
-PROBLEM_COST = 20      # steps that a problem costs
-LOOK_COST = 0.05       # steps for each name or item that is looked at
-CHARACTER_COST = 0.02  # steps to read a character
-MAX_SUBJECT = 20_000   # characters of the longest text that a pattern is tried on
-MAX_PROBLEMS = 20      # listed of a value; more are counted
-MAX_CHOICES = 100      # listed in a problem; more are counted
-Path = tuple[Any, ...]    # the keys and indices that lead to a part of a value
-MISSING: Any = object()   # marks an absent default or value
-UNSTATED: Any = object()  # marks a default that the schema does not state
-
-
-class SchemaError(ValueError):
-    """A schema cannot be used.
-
-    It is malformed or of another dialect, a reference leads out of the document, or to
-    apply it is more work than the limits above allow.
-    """
-
-
-class Problem:
-    """What is wrong with a part of a value; the message is formatted when it is read.
-
-    text: what was expected; without `value` the whole message.  types: those that the
-    schema allows here; text that contains JSON of one of them is replaced by it.
-    """
-
-    def __init__(self, path: Path, text: str, value: Any = MISSING,
-                 types: Iterable[str] = ()) -> None:
-        self.path, self.text, self.value, self.types = path, text, value, types
-
-    @property
-    def field(self) -> str:
-        """The place of the part: `user.tags[1]`, or "" for the value as a whole."""
-        keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}"
-                for key in self.path)
-        return " ".join("".join(keys).split()).lstrip(".")
-
-    @property
-    def issue(self) -> str:
-        if self.value is MISSING:
-            return self.text
-        return f"expected {self.text}, got {quote(self.value)}"
-
-    def __str__(self) -> str:
-        return " ".join(f"{self.field}: {self.issue}".split()).lstrip(": ")
-
-
-class ValidationError(ValueError):
-    """A value does not match its schema.
-
-    problems: a readable line for each.  data: the field and the issue of the first.
-    """
-
-    def __init__(self, problems: list[Problem]) -> None:
-        self.problems = first_texts(problems, MAX_PROBLEMS, str)
-        self.data = {"field": problems[0].field, "issue": problems[0].issue}
-        super().__init__("\n".join(self.problems))
-
-
-def validate(value: object, schema: object) -> list[str]:
-    """Return a readable line for each problem of `value`; [] if it matches `schema`.
-
-    Validates as JSON Schema 2020-12 says (and draft-07, if `$schema` names it);
-    `format` only annotates, and no reference is fetched.  Work is bounded, except that
-    Python's `re` cannot be stopped: a hostile `pattern` can take exponential time.
-
-    Raises:
-        SchemaError: the schema cannot be used, or takes over a second to apply.
-    """
-    return Validator(schema).problems(value)
-
-
-# Values as JSON Schema sees them.
-
-JSON_TYPES = {type(None): "null", bool: "boolean", int: "number", float: "number",
-              str: "string", list: "array", tuple: "array", dict: "object"}
-
-
-def json_type(value: object) -> str:
-    """The name of a value's type; of an integer "number"."""
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return "unknown type"
-    return JSON_TYPES.get(type(value)) or next(
-        (JSON_TYPES[t] for t in JSON_TYPES if isinstance(value, t)), "unknown type")
-
-
-def show(value: object) -> str:
-    """A value in a short line of JSON."""
-    value = value[:80] if isinstance(value, (str, list)) else value
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
-def quote(value: object) -> str:
-    """Like `show`, but a container is named by its type only: it may hold secrets."""
-    kind = json_type(value)
-    return f"an {kind}" if kind in ("array", "object") else show(value)
-
-
-def first_texts(items: Iterable[T], most: int, text: Callable[[T], str]) -> list[str]:
-    """The texts of items; of very many, only of the first."""
-    items = [*items]
-    more = len(items) - most
-    texts = [*map(text, items[:most])]
-    return texts if more <= 0 else [*texts, f"… and {more} more"]
-
-
-def join_first(choices: Iterable[Any], text: Callable[[Any], str] = show) -> str:
-    return ", ".join(first_texts(choices, MAX_CHOICES, text)) or "none"
-
-
-class Budget:
-    """The steps that are left for a validation.
-
-    annotates: the names and indices that keywords have applied to are collected, for
-    `unevaluated…`.
-    """
-
-    def __init__(self, annotates: bool = False) -> None:
-        self.steps, self.annotates = float(MAX_STEPS), annotates
-
-    def spend(self, steps: float) -> None:
-        self.steps -= steps
-        if self.steps < 0:
-            raise SchemaError(f"checking takes over {MAX_STEPS:,} steps")
-
-
-write_sorted = json.JSONEncoder(sort_keys=True, default=repr).encode
-
-
-def mark(value: object, budget: Budget) -> str:
-    """Text that is equal for values that JSON Schema calls equal, as 1 and 1.0.
-
-    It is text, so that nobody can craft numbers whose hashes collide.
-    """
-    text = write_sorted(value)
-    if "." in text or "e" in text:
-        text = write_sorted(json.loads(text, parse_float=lambda digits: (
-            int(float(digits)) if float(digits) % 1 == 0 else float(digits))))
-    budget.spend(1 + len(text) * CHARACTER_COST)
-    return text
-
-
-def is_multiple(value: float, unit: float) -> bool:
-    if isinstance(value, int) and isinstance(unit, int):
-        return value % unit == 0
-    from fractions import Fraction
-
-    # as they are written: 0.1 is a tenth
-    return Fraction(repr(value)) % Fraction(repr(unit)) == 0
-
-
-@lru_cache(maxsize=512)
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern of ECMA 262: \\d and \\w are ASCII, $ is the very end."""
-    letter = r"(?u:[^\W\d_])"
-    replacements = {"$": r"\Z", "(?<": "(?P<", r"\p{L}": letter,
-                    r"\p{Letter}": letter}
-    tokens = r"\\[pP]\{\w+\}|\\.|\[(?:\\.|[^\]\\])*\]|\$|\(\?<(?=\w)"
-    text = re.sub(tokens, lambda token: replacements.get(token[0], token[0]), pattern)
-    try:
-        return re.compile(text, re.ASCII)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise SchemaError(f"pattern {show(pattern)}: {error}") from None
-
-
-def pattern_matches(text: str, pattern: str) -> bool:
-    if len(text) > MAX_SUBJECT:
-        raise SchemaError(f"no pattern is tried on over {MAX_SUBJECT} characters")
-    return compile_pattern(pattern).search(text) is not None
-
-
-def join_uri(base: str, reference: str) -> str:
-    if not base or reference[:1] == "#":
-        return base + reference
-    from urllib.parse import urljoin
-
-    return urljoin(base, reference)
-
-
-# Reading.  A document is read once, into nodes; that is where a bad one is refused.
-
-DIALECTS = ("//json-schema.org/draft/2020-12/schema",
-            "//json-schema.org/draft-07/schema")
-TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
-EXACT_TYPES: Any = {  # no float, which could be infinite
-    (): object, ("string",): str, ("boolean",): bool, ("integer",): int,
-    ("object",): dict, ("array",): list}
-NODE, ANY = "schema", "any"
-PLAIN_SHAPES: Any = {  # of arguments: their type, and what else must hold of them
-    "unit":  ("number", lambda number: number > 0, "more than 0"),
-    "count": ("number", lambda number: number % 1 == 0 and number >= 0, "at least 0"),
-    "type":  (ANY, TYPES.__contains__, f"one of {join_first(TYPES)}"),
-}
-METASCHEMA = "(the metaschema)"  # a keyword of ours: the value must be a schema
-# What the value of each keyword is: NODE, a row of PLAIN_SHAPES, a JSON type, [x] for a
-# list of x, or {"": x} for a map of x.
-SHAPES: Any = {keyword: shape for shape, keywords in (
-    (NODE, "not if then else items contains unevaluatedItems propertyNames "
-           "additionalProperties unevaluatedProperties"),
-    ([NODE], "allOf anyOf oneOf prefixItems"),
-    ({"": NODE}, "properties patternProperties dependentSchemas $defs definitions"),
-    ({"": ["string"]}, "dependentRequired"), (["type"], "type"),
-    ("string", "$ref $dynamicRef $id $anchor $dynamicAnchor pattern"),
-    ("number", "maximum exclusiveMaximum minimum exclusiveMinimum"),
-    ("unit", "multipleOf"), (["string"], "required"), ("array", "enum"),
-    ("count", "maxLength minLength maxItems minItems maxProperties minProperties "
-              "maxContains minContains"),
-    ("boolean", "uniqueItems"), (ANY, "const"),
-) for keyword in keywords.split()}
-ASSERTIONS: Any = (  # type of the value, keyword, what is measured, its relation to it
-    ("number", "maximum",          operator.pos, operator.le, "at most {}"),
-    ("number", "minimum",          operator.pos, operator.ge, "at least {}"),
-    ("number", "exclusiveMaximum", operator.pos, operator.lt, "less than {}"),
-    ("number", "exclusiveMinimum", operator.pos, operator.gt, "more than {}"),
-    ("number", "multipleOf",       operator.pos, is_multiple, "a multiple of {}"),
-    ("string", "maxLength",        len, operator.le, "at most {} characters"),
-    ("string", "minLength",        len, operator.ge, "at least {} characters"),
-    ("string", "pattern",          str, pattern_matches, "text like {}"),
-    ("array", "maxItems",          len, operator.le, "at most {} items"),
-    ("array", "minItems",          len, operator.ge, "at least {} items"),
-    ("object", "maxProperties",    len, operator.le, "at most {} properties"),
-    ("object", "minProperties",    len, operator.ge, "at least {} properties"),
-)
-PATTERN_KEYWORDS = ("pattern", "patternProperties")
-# The keywords of an object that Node.fits can accept by the types of its members alone.
-FLAT_KEYWORDS = {"type", "properties", "required", "additionalProperties"}
-TYPE_ONLY = {"type", "$defs", "definitions"}  # these ask nothing but the type
-UNEVALUATED = {"array": "unevaluatedItems", "object": "unevaluatedProperties"}
-IN_PLACE_KEYWORDS = {"enum", "const", "allOf", "anyOf", "oneOf", "not", "if", "$ref",
-                     "$dynamicRef", METASCHEMA}
-
-
-class Schema(dict):  # type: ignore[type-arg]
-    """A schema with a constructor: a matching value becomes `make(value)`.
-
-    Parts of the value are made first.  optional: null matches, too, although the schema
-    does not say so.
-    """
-
-    def __init__(self, keywords: Any, make: Any = None, optional: bool = False) -> None:
-        super().__init__(keywords)
-        self.make, self.optional = make, optional
-
-    def plus(self, keywords: Json) -> Schema:
-        """A copy with more keywords."""
-        return Schema({**self, **keywords}, self.make, self.optional)
-
-
-class Node(dict):  # type: ignore[type-arg]
-    """A schema that was read: its keywords, with nodes for the schemas in them.
-
-    source: the schema as it was written.  cost: steps to apply it.  assertions: rows of
-    ASSERTIONS with their limits.  choices: of `enum` and `const`, (marks of the values,
-    text for the problem).  targets: of references, (node, nodes with the same dynamic
-    anchor by base).  in_place: it has keywords that apply to a value of any type.
-    exact: a class all of whose instances match unchanged (`object`: any value).  parts:
-    the `exact` of each property, if the schema demands nothing but known properties of
-    these types; else None.
-    """
-
-    def __init__(self, keywords: Json, base: str, source: Json) -> None:
-        super().__init__(keywords)
-        self.base, self.source = base, source
-        self.make: Any = getattr(source, "make", None)
-        self.optional = getattr(source, "optional", False)
-        self.cost = 1 + LOOK_COST * sum(len(self.get(keyword, ())) for keyword in (
-            "properties", "dependentRequired", "dependentSchemas"))
-        self.assertions = [
-            (kind, measure, holds, self[keyword], text.format(show(self[keyword])))
-            for kind, keyword, measure, holds, text in ASSERTIONS if keyword in self]
-        self.choices = [self[keyword] for keyword in ("enum", "const")
-                        if keyword in self]
-        self.targets: list[tuple[Node, dict[str, Node]]] = []
-        self.in_place = not IN_PLACE_KEYWORDS.isdisjoint(self)
-        self.refuses_all = "not" in self and self["not"].exact is object
-        self.exact = self.parts = None
-        if self.make in (None, int) and not (self.in_place or self.keys() - TYPE_ONLY):
-            self.exact = EXACT_TYPES.get((*self.get("type", ()),))
-        if (not self.make and self.keys() | {"required"} == FLAT_KEYWORDS
-                and self["type"] == ["object"]
-                and {*self.get("required", ())} <= self["properties"].keys()):
-            self.parts = {name: part.exact for name, part in self["properties"].items()}
-
-    def fits(self, value: object) -> bool:
-        """True if the types of a value's parts prove that it matches; else unknown."""
-        parts = self.parts
-        if parts is None or type(value) is not dict:
-            return False
-        for name, part in value.items():
-            if type(part) is not parts.get(name):
-                return False
-        return len(value) == len(parts) or {*self.get("required", ())} <= value.keys()
-
-
-class Validator:
-    """A schema document that was read.  SchemaError: it cannot be used.
-
-    foreign: it came from the peer.  Then its regular expressions are not run, because
-    Python's `re` cannot be stopped; names and texts are taken to match them.
-    """
-
-    def __init__(self, document: object, foreign: bool = False,
-                 budget: Budget | None = None) -> None:
-        self._foreign, self._draft7, self._annotates = foreign, False, False
-        self._budget = budget or Budget()  # of reading
-        self._names: dict[str, Node] = {}  # by URI, and by what references say
-        self._dynamic: dict[str, dict[str, Node]] = {}  # anchor: base: node
-        self._references: list[tuple[Node, str]] = []  # to be resolved
-        try:
-            size = len(encode(document))  # tools/list sends it; JSON is not cyclic
-            self._budget.spend(size * CHARACTER_COST / 10)
-            self._root = self._names[""] = self._read(document, "", ())
-            while self._references:  # one may lead to a schema with more of them
-                node, keyword = self._references.pop()
-                target = self._find(node.base, node[keyword])
-                anchor = target.get("$dynamicAnchor", "")
-                plain = keyword == "$ref" or not node[keyword].endswith("#" + anchor)
-                node.targets.append(
-                    (target, {} if plain else self._dynamic.get(anchor, {})))
-        except SchemaError:
-            raise
-        except RecursionError:
-            raise SchemaError("the schema nests too deeply") from None
-        except (TypeError, ValueError) as error:
-            raise SchemaError(f"it is not JSON, or has a bad URI: {error}") from None
-
-    def problems(self, value: object) -> list[str]:
-        """A readable line for each problem.  SchemaError: it is too much work."""
-        evaluation = self._evaluate(value, Budget(self._annotates))
-        return first_texts(evaluation.problems, MAX_PROBLEMS, str)
-
-    def coerce(self, value: object, strict: bool = True) -> Any:
-        """Return the object that `value` stands for, or raise ValidationError.
-
-        Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
-        may in turn contain such text.  SchemaError: it is too much work.
-        """
-        if self._root.fits(value):
-            return value
-        budget = Budget(self._annotates)
-        evaluation = self._evaluate(value, budget)
-        while evaluation.problems:
-            copy = value if strict else repaired(value, evaluation.problems, budget)
-            if copy == value:
-                raise ValidationError(evaluation.problems)
-            value, evaluation = copy, self._evaluate(copy, budget)
-        return evaluation.result
-
-    def _evaluate(self, value: object, budget: Budget) -> Evaluation:
-        try:
-            return Evaluation(budget, self._root, value).run()
-        except RecursionError:
-            raise SchemaError("checking nests too deeply (or $ref is a loop)") from None
-
-    def _require(self, valid: object, path: Path, expected: str,
-                 argument: object) -> None:
-        if not valid:
-            raise SchemaError(str(Problem(path, expected, argument)))
-
-    def _read(self, schema: object, base: str, path: Path) -> Node:
-        """Read a schema and all in it."""
-        self._budget.spend(1 + len(path) * LOOK_COST)
-        if len(path) > 2 * MAX_NESTING:
-            raise RecursionError
-        self._require(isinstance(schema, (dict, bool)), path, "object or boolean",
-                      schema)
-        source = schema if isinstance(schema, dict) else {} if schema else {"not": {}}
-        keywords = self._translate(source, path)
-        names = []
-        for keyword in ("$id", "$anchor", "$dynamicAnchor"):
-            name = keywords.get(keyword)
-            if isinstance(name, str):  # "$id": "#name" is an anchor of draft-07
-                uri = join_uri(base, name if keyword == "$id" else f"#{name}")
-                names.append(uri.rstrip("#"))
-                base = uri.partition("#")[0]
-        parts = {keyword: self._read_argument(SHAPES[keyword], keywords[keyword], base,
-                                              (*path, keyword))
-                 for keyword in keywords if keyword in SHAPES
-                 and not (self._foreign and keyword in PATTERN_KEYWORDS)}
-        for pattern in (parts.get("pattern", ""), *parts.get("patternProperties", ())):
-            compile_pattern(pattern)  # SchemaError now; it is cached
-        node = Node(parts, base, source)
-        self._names.update(dict.fromkeys(names, node))
-        self._references += [(node, keyword) for keyword in ("$ref", "$dynamicRef")
-                             if keyword in node]
-        if "$dynamicAnchor" in node:
-            self._dynamic.setdefault(node["$dynamicAnchor"], {})[base] = node
-        self._annotates |= not node.keys().isdisjoint(UNEVALUATED.values())
-        return node
-
-    def _translate(self, keywords: Json, path: Path) -> Json:
-        """Check `$schema`; return the schema in the keywords that Evaluation knows."""
-        if "$schema" in keywords:
-            name = f"{keywords['$schema']}".rpartition(":")[2].rstrip("#")
-            self._require(name in DIALECTS, (*path, "$schema"), "a known dialect "
-                          f"({', '.join(DIALECTS)})", keywords["$schema"])
-            self._draft7 |= not path and name == DIALECTS[1]
-        if self._draft7 and "$ref" in keywords:  # it ignores the siblings of a $ref
-            return {key: keywords[key] for key in ("$ref", "$defs", "definitions")
-                    if key in keywords}
-        changes: Json = {}
-        items, patterns = keywords.get("items"), keywords.get("patternProperties")
-        if isinstance(items, list):  # of draft-07
-            changes = {"prefixItems": items,
-                       "items": keywords.get("additionalItems", True)}
-        if self._foreign and isinstance(patterns, dict):
-            # No pattern is run, so a value must fit one of the schemas that may apply.
-            fits = [*patterns.values(), keywords.get("additionalProperties", True)]
-            changes["additionalProperties"] = {"anyOf": fits}
-        if isinstance(keywords.get("type"), str):
-            changes["type"] = [keywords["type"]]
-        return {**keywords, **changes}
-
-    def _read_argument(self, shape: Any, argument: Any, base: str, path: Path) -> Any:
-        """Read the value of a keyword; of `enum` and `const` see Node.choices."""
-        kind = json_type(argument)
-        if isinstance(shape, (list, dict)):
-            expected = "array" if isinstance(shape, list) else "object"
-            self._require(kind == expected, path, expected, argument)
-            self._budget.spend(len(argument) * LOOK_COST)
-            [inner] = shape if isinstance(shape, list) else shape.values()
-            items = argument.items() if kind == "object" else enumerate(argument)
-            parts = {key: self._read_argument(inner, item, base, (*path, key))
-                     for key, item in items}
-            return parts if kind == "object" else [*parts.values()]
-        if shape == NODE:
-            return self._read(argument, base, path)
-        name, holds, text = PLAIN_SHAPES.get(shape, (shape, None, ""))
-        self._require(name in (kind, ANY), path, name, argument)
-        self._require(not holds or holds(argument), path, text, argument)
-        if shape not in (ANY, "array"):
-            return argument
-        choices = [argument] if shape == ANY else argument
-        return ({mark(choice, self._budget) for choice in choices},
-                ("one of " if len(choices) > 1 else "") + join_first(choices))
-
-    def _find(self, base: str, reference: str) -> Node:
-        """The node of a reference, which is a URI, an anchor or a JSON pointer."""
-        from urllib.parse import unquote
-
-        uri, _, fragment = join_uri(base, reference).partition("#")
-        fragment = unquote(fragment)
-        name = f"{uri}#{fragment}".rstrip("#")
-        if name in self._names:
-            return self._names[name]
-        if uri.rpartition(":")[2] in DIALECTS and uri not in self._names:
-            return Node({METASCHEMA: True}, uri, {})
-        try:
-            place: Any = {"": self._names[uri]}
-            for step in fragment.split("/"):
-                step = step.replace("~1", "/").replace("~0", "~")
-                if isinstance(place, Node):
-                    if isinstance(place.source.get(step), list) and step == "items":
-                        step = "prefixItems"  # see _translate
-                    base, place = place.base, place if step in place else place.source
-                place = place[int(step) if isinstance(place, list) else step]
-        except (LookupError, ValueError, TypeError):
-            raise SchemaError(f"{show(reference)} is not in the document, "
-                              "and nothing is fetched") from None
-        # The pointer leads below an unknown keyword: that schema was not read yet.
-        node = place if isinstance(place, Node) else self._read(place, base, ())
-        self._names[name] = node
-        return node
-
-
-class Evaluation:
-    """A node that is applied to a value.
-
-    problems: what is wrong with the value.  evaluated: the names or indices that a
-    keyword has applied to; `unevaluated…` and others apply to the rest.  result: the
-    object that the value stands for.
-    """
-
-    __slots__ = ("budget", "depth", "evaluated", "key", "node", "outer", "problems",
-                 "result", "value")
-
-    def __init__(self, budget: Budget, node: Node, value: Any,
-                 outer: Evaluation | None = None, key: Path = ()) -> None:
-        self.budget, self.node, self.outer, self.key = budget, node, outer, key
-        self.value = self.result = value
-        self.depth: int = outer.depth + 1 if outer else 0
-        self.problems: list[Problem] = []
-        self.evaluated: set[str | int] = set()
-
-    def run(self) -> Evaluation:
-        """Apply the node, set the attributes, and return self."""
-        if self.depth > MAX_NESTING:
-            raise RecursionError
-        node, value = self.node, self.value
-        self.budget.spend(node.cost)
-        if value is None and node.optional:
-            return self
-        kind = json_type(value)
-        types = node.get("type", (kind,))
-        if kind in types or kind == "number" and "integer" in types and value % 1 == 0:
-            self.apply_keywords(node, kind)
-        else:
-            self.refuse(" or ".join(types), value, types)
-        if node.make and not self.problems:
-            try:
-                self.result = node.make(self.result)
-            except Exception as error:  # of user code, such as __post_init__
-                form = node.source.get("format") or node.source.get("contentEncoding")
-                text = str(error)[:200] or type(error).__name__
-                self.refuse(form or text, self.value if form else MISSING)
-        return self
-
-    def apply_keywords(self, node: Node, kind: str) -> None:
-        for applies_to, measure, holds, limit, text in node.assertions:
-            if applies_to == kind and not holds(measure(self.value), limit):
-                self.refuse(text, measure(self.value))
-        if kind == "array":
-            self.apply_to_items(node)
-        elif kind == "object":
-            self.apply_to_members(node)
-        if node.in_place:
-            self.apply_in_place(node)
-        unevaluated = node.get(UNEVALUATED.get(kind))
-        if unevaluated is not None and not self.problems:  # (core, 11)
-            self.apply_to_others(unevaluated)
-
-    def apply(self, node: Node, value: object, *key: str | int) -> Evaluation:
-        return Evaluation(self.budget, node, value, self, key).run()
-
-    def path(self) -> Path:
-        return (*self.outer.path(), *self.key) if self.outer else ()
-
-    def refuse(self, text: str, actual: object = MISSING, types: Iterable[str] = (),
-               key: Path = ()) -> None:
-        """Note a problem of the value, or of its part under a key."""
-        self.budget.spend(PROBLEM_COST)
-        self.problems.append(Problem((*self.path(), *key), text, actual, types))
-
-    # -- parts of the value
-
-    def apply_to_items(self, node: Node) -> None:
-        value = self.value
-        if node.get("uniqueItems") and len(
-                {mark(item, self.budget) for item in value}) < len(value):
-            self.refuse("items that differ", value)
-        self.apply_to_parts(zip(range(len(value)), node.get("prefixItems", ())))
-        if "items" in node:
-            self.apply_to_others(node["items"])
-        if "contains" in node:
-            matching = [index for index, item in enumerate(value)
-                        if not self.apply(node["contains"], item).problems]
-            self.evaluated.update(matching)
-            least = node.get("minContains", 1)
-            most = node.get("maxContains", len(value))
-            if not least <= len(matching) <= most:
-                self.refuse(f"{least} to {most} items that match `contains`",
-                            len(matching))
-
-    def apply_to_members(self, node: Node) -> None:
-        value, properties = self.value, node.get("properties", {})
-        self.require_names(node.get("required", ()), "required")
-        for name in value if "propertyNames" in node else ():
-            self.problems += self.apply(node["propertyNames"], name, name).problems
-        self.apply_to_parts([(name, properties[name]) for name in properties
-                             if name in value])
-        for pattern, part in node.get("patternProperties", {}).items():
-            self.apply_to_parts([(name, part) for name in value if pattern_matches(
-                name, pattern)])
-        if "additionalProperties" in node:
-            self.apply_to_others(node["additionalProperties"])
-        for name, names in node.get("dependentRequired", {}).items():
-            if name in value:
-                self.require_names(names, f"required with {name}")
-        for name, part in node.get("dependentSchemas", {}).items():
-            if name in value:
-                self.take(self.apply(part, value))
-
-    def require_names(self, names: list[str], reason: str) -> None:
-        self.budget.spend(len(names) * LOOK_COST)
-        for name in names:
-            if name not in self.value:
-                self.refuse(f"missing ({reason})", key=(name,))
-
-    def apply_to_parts(self, parts: Iterable[tuple[str | int, Node]]) -> None:
-        """Apply nodes to parts of the value, by name or index."""
-        for key, node in parts:
-            part = self.value[key]
-            self.evaluated.add(key)
-            if node.exact is type(part) or node.exact is object:
-                continue
-            other = self.apply(node, part, key)
-            self.problems += other.problems
-            if other.result is part:
-                continue
-            if self.result is self.value:
-                self.result = self.value.copy()
-            self.result[key] = other.result
-
-    def apply_to_others(self, node: Node) -> None:
-        """Apply a node to every part that no keyword has applied to."""
-        self.budget.spend(len(self.value) * LOOK_COST)
-        if node.exact is object and not self.budget.annotates:
-            return
-        is_object = isinstance(self.value, dict)
-        keys = [key for key in (self.value if is_object else range(len(self.value)))
-                if key not in self.evaluated]
-        if keys and is_object and node.refuses_all:
-            known = join_first(self.node.get("properties", ()), str)
-            for key in keys:
-                self.refuse(f"unknown; known are: {known}", key=(key,))
-        else:
-            self.apply_to_parts((key, node) for key in keys)
-
-    # -- the same value
-
-    def take(self, other: Evaluation) -> None:
-        """Take over what another evaluation of the same value has found."""
-        self.problems += other.problems
-        if not other.problems:
-            self.evaluated |= other.evaluated
-        if other.result is not self.value:
-            self.result = other.result
-
-    def apply_in_place(self, node: Node) -> None:
-        for marks, text in node.choices:
-            if not self.problems and mark(self.value, self.budget) not in marks:
-                self.refuse(text, self.value)
-        if "not" in node and not self.apply(node["not"], self.value).problems:
-            self.refuse("not allowed")
-        for part in node.get("allOf", ()):
-            self.take(self.apply(part, self.value))
-        if "anyOf" in node:
-            self.apply_alternatives(node["anyOf"], len(node["anyOf"]))
-        if "oneOf" in node:
-            self.apply_alternatives(node["oneOf"], 1)
-        if "if" in node:
-            condition = self.apply(node["if"], self.value)
-            if not condition.problems:
-                self.evaluated |= condition.evaluated
-            branch = node.get("else" if condition.problems else "then")
-            if branch is not None:
-                self.take(self.apply(branch, self.value))
-        for target, anchors in node.targets:
-            self.take(self.apply(self.outermost(target, anchors), self.value))
-        if METASCHEMA in node:
-            try:
-                Validator(self.value, budget=self.budget)
-            except SchemaError as error:
-                self.refuse(str(error))
-
-    def outermost(self, node: Node, anchors: dict[str, Node]) -> Node:
-        """The node of a reference; of several anchors, that of the outermost base."""
-        evaluation: Evaluation | None = self if anchors else None
-        while evaluation:
-            self.budget.spend(LOOK_COST)
-            node = anchors.get(evaluation.node.base, node)
-            evaluation = evaluation.outer
-        return node
-
-    def apply_alternatives(self, nodes: list[Node], most: int) -> None:
-        """Take the first branch that matches; a problem if more than `most` match.
-
-        If none does, take the problems of the branch with the fewest, if some fail only
-        in parts of the value; else report what all of them expect.
-        """
-        branches = []
-        for node in nodes:
-            branches.append(self.apply(node, self.value))
-            if most > 1 and not (branches[-1].problems or self.budget.annotates):
-                break
-        matching = [branch for branch in branches if not branch.problems]
-        if matching:
-            self.take(matching[0])
-            self.evaluated.update(*(branch.evaluated for branch in matching))
-        else:
-            self.take_best(branches)
-        if len(matching) > most:
-            self.refuse("one alternative to fit", len(matching))
-
-    def take_best(self, branches: list[Evaluation]) -> None:
-        firsts = [branch.problems[0] for branch in branches]
-        depth = len(self.path())
-        within = [branch for branch, first in zip(branches, firsts)
-                  if first.value is MISSING or len(first.path) > depth]
-        if within:
-            self.take(min(within, key=lambda branch: len(branch.problems)))
-        else:
-            self.refuse(" or ".join(dict.fromkeys(first.text for first in firsts)),
-                        self.value, [name for first in firsts for name in first.types])
-
-
-def json_in_text(text: str, types: Iterable[str]) -> object:
-    """The JSON that a text contains, if it is of one of these types; or the text."""
-    if text != text.strip():
-        return text
-    try:  # as strict as for a message
-        content = decode(text.encode("utf-8", "surrogatepass"), MAX_NESTING)
-    except McpError:
-        return text
-    # 5.0 is an integer, but "5.0" is not taken for one; nor is "null" taken for null.
-    names = {JSON_TYPES[type(content)], "integer" if type(content) is int else ""}
-    return text if content is None or names.isdisjoint(types) else content
-
-
-def repaired(value: Any, problems: list[Problem], budget: Budget) -> Any:
-    """A copy of `value` in which texts of a wrong type are the JSON in them."""
-    texts = {problem.path: problem for problem in problems
-             if problem.types and isinstance(problem.value, str)}
-    copy = json.loads(json.dumps([value])) if texts else [value]
-    for path, problem in texts.items():
-        *parents, last = (0, *path)
-        holder = reduce(operator.getitem, parents, copy)
-        if holder[last] == problem.value:  # else the problem is with a name
-            budget.spend(len(problem.value) * CHARACTER_COST)
-            holder[last] = json_in_text(problem.value, problem.types)
-    return copy[0]
+#   Validator    (5) reads the Schema, and finds Problem(("days",), "integer", "5", …)
+#   repaired     (5) {"days": 5}; applied again it has no problem, and f gets its result
 
 
 # Hints.  Each becomes a Schema, which can also construct the object of a value.
@@ -4138,36 +4021,6 @@ def inline_definitions(schema: Any, definitions: Json) -> Any:
 # Results.  A return hint becomes an output schema, and results are validated with it.
 
 
-class OutputSchema:
-    """The output schema of a tool, or None, and the validation of results with it."""
-
-    def __init__(self, schema: Json | None, foreign: bool = False) -> None:
-        self.schema, self._foreign = schema, foreign
-        self.wrapped = WRAPS_RESULT in (schema or ())
-
-    @cached_property
-    def _validator(self) -> Validator:
-        return Validator(self.schema, self._foreign)
-
-    def problems(self, value: object) -> list[str]:
-        """A readable line for each problem; a schema that cannot be used is one."""
-        try:
-            return self._validator.problems(value)
-        except SchemaError as error:
-            return [str(error)]
-
-    def check(self, value: object) -> None:
-        """Raise ValueError if a result does not fit.
-
-        The error shows the value, so that a model can read what a function has returned
-        instead.
-        """
-        problems = "; ".join(self.problems(value))
-        if problems:
-            raise ValueError("the result does not fit the output schema: "
-                             f"{problems}; it is: {json.dumps(value)[:500]}")
-
-
 def output_schema_of(hint: object) -> Json | None:
     """The output schema of a return hint.
 
@@ -4254,28 +4107,10 @@ def json_form(value: Any, strict: bool) -> Any:
 
 
 # Signatures.  A function's parameters become a schema, and arguments are bound to them.
-
-CO_COROUTINE, CO_ASYNC_GENERATOR = 128, 512  # flags of a function's code, see inspect
 DOUBTS = {  # parameters without a hint that look like a mistake
     "ctx": "did you mean `ctx: Context`?",
     "context": "did you mean `context: Context`?",
     "self": "did you mean a method of an object, `object.method`?"}
-
-
-def unwrap(fn: Any) -> Any:
-    """The function inside of decorators, partial, methods and callable objects."""
-    for _ in range(100):  # there are objects that answer every attribute
-        inner = fn.func if isinstance(fn, (partial, partialmethod)) else (
-            getattr(fn, "__wrapped__", None) or getattr(fn, "__func__", None))
-        if inner is None:
-            break
-        fn = inner
-    return fn if hasattr(fn, "__code__") else type(fn).__call__
-
-
-def is_async(fn: Any, flag: int = CO_COROUTINE) -> bool:
-    flags = getattr(getattr(unwrap(fn), "__code__", None), "co_flags", 0)
-    return type(flags) is int and flags & flag > 0
 
 
 class Signature:
@@ -4470,31 +4305,26 @@ def is_safe(text: str) -> bool:
         or any(".." in segment and not segment.strip(". ") for segment in segments))
 
 
-# -- 10. Server ------------------------------------------------------------------------
-# ServerSession.handle takes each request through the four steps that the module
-# docstring describes.  The method handlers are the same for all revisions: what differs
-# is in the peer, and METHODS says which revisions have the method.
-#
-# Where a handler runs, and why each way exists:
+# -- 11. Handlers ----------------------------------------------------------------------
+# What a handler can do (Context), how it asks its client (Question, Form), and where it
+# runs.
 #
 #   threaded       The default: the reader itself, if nothing else runs (Reading), or
 #                  else a thread of the pool.  A round trip takes 1.1 times as long as a
 #                  bare loop's if the reader runs the handler, 2.4 times with a queue to
 #                  a pool, and 6.7 times with a thread for each request.
-#   threaded=False  The thread that called `serve` or `run`; with Client(server) the
-#                  one that waits for a result.  For what belongs to one thread: a
-#                  sqlite3 connection, COM, Qt.  Another thread reads on, so that
-#                  pings and cancellations are handled meanwhile.
 #   run_handler    A thread of the host's choice (Blender, IDA, Tk): it is handed a
 #                  function without arguments, and a worker waits until it has run.
+#   threaded=False  The same, where the host is the thread that called `serve` or `run`;
+#                  with Client(server) the one that waits for a result.  For what belongs
+#                  to one thread: a sqlite3 connection, COM, Qt.  One handler runs after
+#                  the other, in the order of the requests.
 #   async def      One event loop for all, on a thread of its own, so that a connection
 #                  pool made in one call serves the next.  A worker waits for each
 #                  coroutine; so `def` and `async def` take one path, and `max_workers`
-#                  bounds both.  With threaded=False and run_handler the loop runs on
-#                  the thread of the other handlers, while one of them waits for it.
-#   no threads     Pyodide, WASI, a container's limit: code that wanted a thread does
-#                  the work itself.  The serving thread reads and runs one handler after
-#                  the other; a handler that asks the client reads on until the answer.
+#                  bounds both.
+
+__all__ += ["Context"]
 
 current_context: ContextVar[Any] = ContextVar("mcp_min")  # the handler's Context
 
@@ -4646,9 +4476,9 @@ class Context:
         for count, item in enumerate(iterable, 1):
             self.check_cancelled()
             yield item
-            if time.monotonic() >= due or count == total:
+            if monotonic() >= due or count == total:
                 self.report_progress(count, total, message)
-                due = time.monotonic() + 0.1
+                due = monotonic() + 0.1
 
     def log(self, level: str, data: object,
             logger_name: str | None = None) -> Awaitable[None]:
@@ -4876,20 +4706,20 @@ DONE = Sent()
 async def call_in_thread(run: Callable[[], T]) -> T:
     """Call a function that blocks on a thread of its own, so that the loop goes on."""
     import asyncio
+    from concurrent.futures import Future
 
-    future = future_class()()
-    future.set_running_or_notify_cancel()
-    job = partial(run_into, future, run)
-    if not start_thread("mcp awaited", job):
-        job()
+    future: Future[T] = Future()
+    start_thread("mcp awaited", partial(resolve, future, run))
     return await asyncio.wrap_future(future)
 
 
-def run_into(future: Future[T], run: Callable[[], T]) -> None:
-    try:
-        future.set_result(run())
-    except BaseException as error:
-        future.set_exception(error)
+def message_of(value: object) -> Json:
+    """A message of a prompt or of sampling; a str or a block becomes a user message."""
+    if is_text(value) or isinstance(value, Block):
+        return Message("user", value)
+    if isinstance(value, dict) and "role" in value:
+        return {**value, **Message(value["role"], value.get("content"))}
+    raise TypeError(f"expected a str, a block or a Message, got {type(value).__name__}")
 
 
 class Question(Generic[T]):
@@ -4990,18 +4820,225 @@ class Form:
         return elicited
 
 
-def name_of(fn: object) -> str:
-    for attribute in ("func", "__func__"):  # of a partial, of a static method
-        fn = getattr(fn, attribute, fn)
-    return getattr(fn, "__name__", None) or type(fn).__name__
+LIFESPAN_SECONDS = 5.0  # to leave a lifespan, or to cancel all tasks
 
 
-def require_sync(*functions: Handler | None) -> None:
-    for fn in functions:
-        if fn and is_async(fn):
-            raise TypeError(f"{name_of(fn)} is `async def`: handlers of a client and "
-                            "middleware are plain functions, which may block")
+class AsyncRuntime:
+    """The event loop of a server's `async def` handlers, and its lifespan.
 
+    The first connection enters the lifespan; the last leaves it and ends the loop.  The
+    loop runs on a thread of its own from the first coroutine on; or it is the caller's
+    (`run_async`).
+    """
+
+    def __init__(self, server: Server, lifespan: Handler | None) -> None:
+        self._server, self._lifespan = server, lifespan
+        self.context: Any = {}            # the value that the lifespan yielded
+        # Guards the next two; held while a lifespan is entered or left.
+        self._entering = threading.Lock()
+        self._connections = 0
+        self._exits = ExitStack()         # what the last connection has to do
+        self._starting = threading.Lock()  # held while the loop starts; guards the rest
+        self._loop: AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None  # of the loop, if it is ours
+
+    def enter(self, loop: AbstractEventLoop | None = None) -> None:
+        """A connection begins.  loop: the caller's, to be used instead of ours."""
+        with self._entering:
+            if not self._connections:
+                self._loop = loop
+                with ExitStack() as exits:
+                    exits.callback(self._end_loop)
+                    if self._lifespan:
+                        manager = self._lifespan(self._server)
+                        self.context = self._enter_lifespan(manager, exits)
+                    self._exits = exits.pop_all()
+            self._connections += 1
+
+    def leave(self) -> None:
+        """A connection has ended."""
+        with self._entering:
+            self._connections -= 1
+            if not self._connections:
+                self._exits.close()
+
+    def on_loop_thread(self) -> bool:
+        """True if the calling thread runs the loop, so that nothing may block here."""
+        if self._loop is None:
+            return False
+        import asyncio
+
+        return asyncio._get_running_loop() is self._loop
+
+    def value_of(self, ctx: Context, value: Any) -> Any:
+        """What a handler returned; if it is awaitable, wait for it here.
+
+        On the loop's thread the awaitable itself.
+        """
+        if not hasattr(value, "__await__") or self.on_loop_thread():
+            return value
+        result, error = self.run(self._outcome(ctx, value))
+        if error:
+            raise error
+        return result
+
+    def run(self, coroutine: Any) -> Any:
+        """Run a coroutine on the loop, wait for it, and return its result."""
+        import asyncio
+
+        try:
+            with self._starting:
+                if not self._loop:
+                    loop = asyncio.new_event_loop()
+                    self._thread = start_thread(
+                        "mcp event loop", partial(self._run, loop))
+                    self._loop = loop
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except BaseException:
+            coroutine.close()
+            raise
+        inbox = Inbox()
+        future.add_done_callback(lambda done: inbox.finish(done.result))
+        return inbox.wait()
+
+    def _enter_lifespan(self, manager: Any, exits: ExitStack) -> Any:
+        if not hasattr(manager, "__aenter__"):
+            return exits.enter_context(manager)
+        context, leave = self.run(enter_in_task(manager))
+        exits.callback(lambda: self.run(leave()))
+        return context
+
+    def _run(self, loop: AbstractEventLoop) -> None:
+        while not loop.is_closed():
+            try:
+                loop.run_forever()
+                loop.run_until_complete(cancel_tasks())
+                loop.close()
+            except BaseException:  # such as the exit() of a task that a handler started
+                log_exception("mcp_min: a task of the event loop failed")
+
+    def _end_loop(self) -> None:
+        with self._starting:
+            loop, self._loop = self._loop, None
+            thread, self._thread = self._thread, None
+        if loop and thread:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(LIFESPAN_SECONDS + 1)
+
+    async def _outcome(self, ctx: Context,
+                       coroutine: Any) -> tuple[Any, BaseException | None]:
+        """Run the coroutine of a handler; return its result or its error.
+
+        The error is not raised here, because a SystemExit in a task would end the loop.
+        """
+        import asyncio
+
+        task: Any = asyncio.current_task()
+
+        def cancel() -> None:
+            with suppress(RuntimeError):  # the loop was just closed: the task has ended
+                task.get_loop().call_soon_threadsafe(task.cancel)
+
+        if ctx._request:
+            ctx._request.on_cancel(cancel)
+            ctx._request.thread = threading.get_ident()
+        try:
+            return await coroutine, None
+        except BaseException as error:
+            return None, find_unwind(error) or error
+
+
+async def enter_in_task(manager: Any) -> tuple[Any, Handler]:
+    """Enter an async context manager; return its value, and how to leave it.
+
+    Both happen in one task, because a task group inside insists on that.
+    """
+    import asyncio
+
+    entered, leaving = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+    async def live() -> None:
+        async with manager as context:
+            entered.set_result(context)
+            await leaving.wait()
+
+    async def leave() -> None:
+        leaving.set()
+        await asyncio.wait_for(task, LIFESPAN_SECONDS)
+
+    task = asyncio.ensure_future(live())
+    await asyncio.wait({task, entered}, return_when=asyncio.FIRST_COMPLETED)
+    if not entered.done():
+        await task  # raises its error
+    return entered.result(), leave
+
+
+async def cancel_tasks() -> None:
+    import asyncio
+
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=LIFESPAN_SECONDS)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+def find_unwind(error: BaseException) -> BaseException | None:
+    """The Unwind inside an exception group, as a task group raises one; or None."""
+    inner = map(find_unwind, getattr(error, "exceptions", None) or ())
+    return error if isinstance(error, Unwind) else next(filter(None, inner), None)
+
+
+def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
+                       request: IncomingRequest | None) -> Any:
+    """Let the host run a handler on a thread of its choice, and wait for it."""
+    inbox = Inbox()
+    claimed = threading.Lock()  # by the job, or by a cancellation that came before it
+
+    def job() -> None:
+        if not claimed.acquire(blocking=False):
+            return  # it was cancelled, or a timer calls this once more
+        if request:
+            request.thread = threading.get_ident()
+        pid = os.getpid()
+        outcome = Outcome(run)
+        if os.getpid() != pid:
+            os._exit(0)  # a child that the handler has forked, without the others
+        stop = isinstance(outcome.error, (KeyboardInterrupt, Stopped))
+        if stop and request:
+            request.connection.close()  # before the worker can answer
+        inbox.finish(outcome)
+        if stop:
+            outcome()  # it is meant for this thread, not for the handler
+
+    def cancel() -> None:
+        if claimed.acquire(blocking=False):
+            inbox.finish(raise_cancelled)
+
+    if request:
+        request.on_cancel(cancel)
+        request.connection.reading.hand_over(request)
+    run_handler(job)
+    return inbox.wait()
+
+
+def call_with_context(ctx: Context, call: Callable[[], T]) -> T:
+    """Call a user's function; `ctx` is the current context meanwhile."""
+    token = current_context.set(ctx)
+    try:
+        return call()
+    finally:
+        current_context.reset(token)
+
+
+# -- 12. Server ------------------------------------------------------------------------
+# The registries and the method handlers.  ServerSession.handle takes each request through
+# the four steps that the module docstring describes.  The method handlers are the same
+# for all revisions: what differs is in the peer, and METHODS says which revisions have
+# the method.
+
+__all__ += ["Server"]
 
 def write_json(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False)
@@ -5049,7 +5086,7 @@ class Registration:
         return {}
 
 
-class Tool(Registration):
+class ToolEntry(Registration):
     """A tool and its output schema."""
 
     capability = list_key = "tools"
@@ -5103,7 +5140,7 @@ class Tool(Registration):
         return result
 
 
-class Prompt(Registration):
+class PromptEntry(Registration):
     """A prompt; its arguments are the parameters of its function."""
 
     capability = list_key = "prompts"
@@ -5124,7 +5161,7 @@ class Prompt(Registration):
                 "messages": [message_of(v) for v in values]}
 
 
-class Resource(Registration):
+class ResourceEntry(Registration):
     """The resource at a URI, or the resources whose URIs match a template."""
 
     capability = "resources"
@@ -5163,215 +5200,6 @@ class Resource(Registration):
                                     mime_type=mime_type or "application/octet-stream")
         default = "text/plain" if is_text(value) else "application/json"
         return ResourceContents(to_text(value), uri=uri, mime_type=mime_type or default)
-
-
-LIFESPAN_SECONDS = 5.0  # to leave a lifespan, or to cancel all tasks
-BLOCKED_SECONDS = 1.0   # a handler that blocks the event loop for longer is reported
-
-
-class AsyncRuntime:
-    """The event loop of a server's `async def` handlers, and its lifespan.
-
-    The first connection enters the lifespan; the last leaves it and ends the loop.  The
-    loop runs on a thread of its own from the first coroutine on; or it is the caller's
-    (`run_async`); or (on_caller) a thread that waits for a coroutine runs it meanwhile,
-    because handlers must run there, or no thread can be started.  The first connection
-    decides this, until the last leaves.
-    """
-
-    def __init__(self, server: Server, lifespan: Handler | None) -> None:
-        self._server, self._lifespan = server, lifespan
-        self.context: Any = {}            # the value that the lifespan yielded
-        # Guards the next two; held while a lifespan is entered or left.
-        self._entering = threading.Lock()
-        self._connections = 0
-        self._exits = ExitStack()         # what the last connection has to do
-        # Guards the rest; held by the thread that runs the loop if on_caller.
-        self._running = threading.RLock()
-        self._loop: AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None  # of the loop, if it is ours
-        self._on_caller = False
-        self._warned = False              # of a handler that blocks the loop
-
-    def enter(self, on_caller: bool, loop: AbstractEventLoop | None = None) -> None:
-        """A connection begins."""
-        with self._entering:
-            if not self._connections:
-                self._on_caller, self._loop = on_caller, loop
-                with ExitStack() as exits:
-                    exits.callback(self._end_loop, adopted=loop is not None)
-                    if self._lifespan:
-                        manager = self._lifespan(self._server)
-                        self.context = self._enter_lifespan(manager, exits)
-                    self._exits = exits.pop_all()
-            self._connections += 1
-
-    def leave(self) -> None:
-        """A connection has ended."""
-        with self._entering:
-            self._connections -= 1
-            if not self._connections:
-                self._exits.close()
-
-    def on_loop_thread(self) -> bool:
-        """True if the calling thread runs the loop, so that nothing may block here."""
-        if self._loop is None:
-            return False
-        import asyncio
-
-        return asyncio._get_running_loop() is self._loop
-
-    def value_of(self, ctx: Context, value: Any) -> Any:
-        """What a handler returned; if it is awaitable, wait for it here.
-
-        On the loop's thread the awaitable itself.
-        """
-        if not hasattr(value, "__await__") or self.on_loop_thread():
-            return value
-        result, error = self.run(self._outcome(ctx, value))
-        if error:
-            raise error
-        return result
-
-    def run(self, coroutine: Any) -> Any:
-        """Run a coroutine on the loop, wait for it, and return its result."""
-        import asyncio
-        from concurrent.futures import TimeoutError as NotYet  # not ours before 3.11
-
-        with self._running:
-            if not self._loop:
-                self._loop = asyncio.new_event_loop()
-                self._thread = None if self._on_caller else start_thread(
-                    "mcp event loop", partial(self._run, self._loop))
-                self._on_caller = not self._thread
-            if self._on_caller:
-                return self._loop.run_until_complete(coroutine)
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        with suppress(NotYet):
-            return future.result(None if self._warned else BLOCKED_SECONDS)
-        self._warn_if_blocked()
-        return wait_for(future)
-
-    def _warn_if_blocked(self) -> None:
-        assert self._loop
-        alive = threading.Event()
-        self._loop.call_soon_threadsafe(alive.set)
-        if alive.wait(BLOCKED_SECONDS):
-            return
-        frame = user_frame((self._thread or threading.main_thread()).ident or 0)
-        with self._running:
-            if frame and not self._warned:
-                self._warned = True
-                warn("mcp_min: an `async def` handler blocks the event loop for all "
-                     f"others, at {frame.f_code.co_filename}:{frame.f_lineno}: await "
-                     "something, or make it `def`\n")
-
-    def _enter_lifespan(self, manager: Any, exits: ExitStack) -> Any:
-        if not hasattr(manager, "__aenter__"):
-            return exits.enter_context(manager)
-        context, leave = self.run(enter_in_task(manager))
-        exits.callback(lambda: self.run(leave()))
-        return context
-
-    def _run(self, loop: AbstractEventLoop) -> None:
-        while not loop.is_closed():
-            try:
-                loop.run_forever()
-                loop.run_until_complete(cancel_tasks())
-                loop.close()
-            except BaseException:  # such as the exit() of a task that a handler started
-                log_exception("mcp_min: a task of the event loop failed")
-
-    def _end_loop(self, adopted: bool) -> None:
-        with self._running:
-            loop, self._loop = self._loop, None
-            if not loop or adopted:
-                return
-            loop.call_soon_threadsafe(loop.stop)
-            if self._thread:
-                self._thread.join(LIFESPAN_SECONDS + 1)
-            else:
-                self._run(loop)
-
-    async def _outcome(self, ctx: Context,
-                       coroutine: Any) -> tuple[Any, BaseException | None]:
-        """Run the coroutine of a handler; return its result or its error.
-
-        The error is not raised here, because a SystemExit in a task would end the loop.
-        """
-        import asyncio
-
-        task: Any = asyncio.current_task()
-
-        def cancel() -> None:
-            with suppress(RuntimeError):  # the loop was just closed: the task has ended
-                task.get_loop().call_soon_threadsafe(task.cancel)
-
-        if ctx._request:
-            ctx._request.on_cancel(cancel)
-        try:
-            return await coroutine, None
-        except BaseException as error:
-            return None, find_unwind(error) or error
-
-
-async def enter_in_task(manager: Any) -> tuple[Any, Handler]:
-    """Enter an async context manager; return its value, and how to leave it.
-
-    Both happen in one task, because a task group inside insists on that.
-    """
-    import asyncio
-
-    entered, leaving = asyncio.get_running_loop().create_future(), asyncio.Event()
-
-    async def live() -> None:
-        async with manager as context:
-            entered.set_result(context)
-            await leaving.wait()
-
-    async def leave() -> None:
-        leaving.set()
-        await asyncio.wait_for(task, LIFESPAN_SECONDS)
-
-    task = asyncio.ensure_future(live())
-    await asyncio.wait({task, entered}, return_when=asyncio.FIRST_COMPLETED)
-    if not entered.done():
-        await task  # raises its error
-    return entered.result(), leave
-
-
-async def cancel_tasks() -> None:
-    import asyncio
-
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks, timeout=LIFESPAN_SECONDS)
-    await asyncio.get_running_loop().shutdown_asyncgens()
-
-
-def find_unwind(error: BaseException) -> BaseException | None:
-    """The Unwind inside an exception group, as a task group raises one; or None."""
-    inner = map(find_unwind, getattr(error, "exceptions", None) or ())
-    return error if isinstance(error, Unwind) else next(filter(None, inner), None)
-
-
-def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
-                       request: IncomingRequest | None) -> Any:
-    """Let the host run a handler on a thread of its choice, and wait for it."""
-    future = future_class()()
-
-    def job() -> None:
-        again = future.running() or future.done()  # a timer may call job() once more
-        if not again and future.set_running_or_notify_cancel():
-            run_into(future, run)
-
-    if request:
-        request.on_cancel(future.cancel)
-        request.connection.reading.hand_over(request)
-    run_handler(job)
-    return result_of(future)
 
 
 METHOD_HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
@@ -5650,7 +5478,7 @@ class Server:
 
     def add_tool(self, fn: F, **options: object) -> F:
         """Register a tool as `tool` does, and notify the clients."""
-        self._add(Tool(fn, options))
+        self._add(ToolEntry(fn, options))
         return fn
 
     def remove_tool(self, name: str) -> None:
@@ -5659,7 +5487,7 @@ class Server:
 
     def add_prompt(self, fn: F, **options: object) -> F:
         """Register a prompt as `prompt` does, and notify the clients."""
-        self._add(Prompt(fn, options))
+        self._add(PromptEntry(fn, options))
         return fn
 
     def remove_prompt(self, name: str) -> None:
@@ -5668,7 +5496,7 @@ class Server:
 
     def add_resource(self, uri: str, fn: F, **options: object) -> F:
         """Register a resource as `resource` does, and notify the clients."""
-        self._add(Resource(uri, fn, options))
+        self._add(ResourceEntry(uri, fn, options))
         return fn
 
     def remove_resource(self, uri: str) -> None:
@@ -5726,7 +5554,8 @@ class Server:
         (basic/transports).
 
         Raises:
-            RuntimeError: a server in this process already has stdin and stdout.
+            RuntimeError: a server in this process already has stdin and stdout; or no
+                thread can be started.
         """
         if os.isatty(0):
             warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
@@ -5740,52 +5569,12 @@ class Server:
 
         Blocks until the client hangs up, or until all requests in a file are answered.
         Several connections can be served at once, each from its own thread.  threaded:
-        overrides the server's option; if False, all handlers run on the calling thread,
-        while others read, answer pings and so on.  If no thread can be started, the
-        calling thread does all of that.
+        overrides the server's option; if False, all `def` handlers run on the calling
+        thread, while others read, answer pings and so on.  For HTTP put a proxy, such
+        as mcp-proxy, in front of a server that runs over stdio.
 
-        Behind http.server, each POST is a connection of its own.  So there are no
-        subscriptions, no logins, and in the handshake revisions no questions.
-
-            import io, json
-            from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-            from urllib.parse import urlsplit
-            from weather import server
-
-            HERE = "localhost", "127.0.0.1"
-
-            class Handler(BaseHTTPRequestHandler):
-                protocol_version, wbufsize = "HTTP/1.1", -1
-
-                def do_POST(self):
-                    host = self.headers["Host"].partition(":")[0]
-                    origin = urlsplit(self.headers.get("Origin", "//localhost"))
-                    if host not in HERE or origin.hostname not in HERE:
-                        return self.send_error(403)  # a web page of another site
-                    size = int(self.headers["Content-Length"])
-                    body = self.rfile.read(size).replace(b"\\n", b" ") + b"\\n"
-                    revision = self.headers.get("MCP-Protocol-Version", "2026-07-28")
-                    if revision != "2026-07-28" and b'"initialize"' not in body:
-                        body = json.dumps({  # a POST is a new session
-                            "jsonrpc": "2.0", "id": "hello", "method": "initialize",
-                            "params": {"protocolVersion": revision}}).encode() + (
-                            b"\\n" + body)
-                    out = io.BytesIO()
-                    server.serve(io.BytesIO(body), out)
-                    lines = [line for line in out.getvalue().splitlines()
-                             if not line.startswith(
-                                 b'{"jsonrpc":"2.0","id":"hello",')]
-                    kind, data = "application/json", b"".join(lines)
-                    if len(lines) > 1:  # progress, then the response
-                        kind = "text/event-stream"
-                        data = b"".join(b"data: %s\\n\\n" % line for line in lines)
-                    self.send_response(200 if lines else 202)
-                    self.send_header("Content-Type", kind)
-                    self.send_header("Content-Length", str(len(data)))
-                    self.end_headers()
-                    self.wfile.write(data)
-
-            ThreadingHTTPServer(("127.0.0.1", 8799), Handler).serve_forever()
+        Raises:
+            RuntimeError: no thread can be started.
         """
         self._new_session(reader, writer, threaded=threaded).run()
 
@@ -5834,10 +5623,11 @@ class Server:
         """Call the handler of a request, through the middleware from `depth` on."""
         request = ctx._request
         assert request
-        if depth < len(self._middleware) and not request.inline:
+        if depth < len(self._middleware) and not request.on_reader:
             layer = self._middleware[depth]
             call_next = partial(self._dispatch, depth=depth + 1)
-            result = layer(ctx, method, params, call_next)
+            result = self._call_user(
+                ctx, partial(layer, ctx, method, params, call_next))
             if not isinstance(result, dict):
                 raise TypeError(f"middleware {name_of(layer)} returned no result")
             return result
@@ -5869,17 +5659,20 @@ class Server:
             kwargs[signature.context] = ctx
         return self._call_user(ctx, partial(signature.fn, **kwargs))
 
-    def _call_user(self, ctx: Context, call: Callable[[], Any],
-                   on_host_thread: bool = False) -> Any:
+    def _call_user(self, ctx: Context, call: partial[Any]) -> Any:
         """Call a user's function where it must run; wait if it is `async def`."""
+        session: Any = ctx._peer.connection.session
         # A handler that is called by another one is on the right thread already.
-        if self._run_handler and not (on_host_thread or current_context.get(None)):
-            return run_on_host_thread(
-                self._run_handler, partial(self._call_user, ctx, call, True),
-                ctx._request)
+        is_nested = current_context.get(None) is not None
         token = current_context.set(ctx)
         try:
-            return self._runtime.value_of(ctx, call())
+            if is_nested or not session.run_handler or is_async(call.func):
+                value = call()
+            else:
+                value = run_on_host_thread(
+                    session.run_handler, partial(call_with_context, ctx, call),
+                    ctx._request)
+            return self._runtime.value_of(ctx, value)
         finally:
             current_context.reset(token)
 
@@ -5902,7 +5695,7 @@ class Server:
         connection = stream.connection
         acknowledgement = encode(stream.listen(params))
         with self._lock, connection.lock:
-            connection.check_room()
+            connection.incoming.check_room()
             connection.outbox.put(acknowledgement)  # before any change is reported
             self._subscribers.add(stream)
         request.on_cancel(partial(self._forget, stream))
@@ -5938,7 +5731,7 @@ class Server:
 
     @handles("tools/call")
     def _tools_call(self, ctx: Context, params: Json) -> Json:
-        tool: Tool
+        tool: ToolEntry
         tool, arguments = self._entry("tools", params)
         try:
             return tool.result(self._call(ctx, tool.signature, arguments, tool=True))
@@ -5948,16 +5741,14 @@ class Server:
             return ToolResult(str(error), is_error=True)
         except BaseException as error:  # sys.exit() in a tool must not end the server
             connection = ctx._peer.connection
-            if connection.is_stop(error):
-                raise
             ctx.check_cancelled()  # an error after the cancellation follows from it
-            if not connection.follows_from_eof(error):
+            if not connection.follows_from_end(error):
                 log_exception(f"mcp_min: tool {tool.key} failed")
-            return ToolResult(connection.owner.error_text(error), is_error=True)
+            return ToolResult(connection.session.error_text(error), is_error=True)
 
     @handles("prompts/get")
     def _prompts_get(self, ctx: Context, params: Json) -> Json:
-        prompt: Prompt
+        prompt: PromptEntry
         prompt, arguments = self._entry("prompts", params)
         return prompt.result(self._call(ctx, prompt.signature, arguments))
 
@@ -5976,7 +5767,7 @@ class Server:
         return {"contents": entry.contents(
             self._call(ctx, entry.signature, arguments), uri)}
 
-    def _resource_at(self, uri: str) -> tuple[Resource, Json]:
+    def _resource_at(self, uri: str) -> tuple[ResourceEntry, Json]:
         """The resource or template that a URI belongs to, and its variables."""
         entry = self._lists["resources"].get(uri)
         if entry:
@@ -5998,9 +5789,9 @@ class Server:
         subscribe = ctx._request.method == "resources/subscribe"
         with self._lock, peer.connection.lock:
             if subscribe:
-                peer.connection.check_room(cost)
+                peer.connection.incoming.check_room(cost)
             if subscribe != (key in peer.subscriptions):
-                peer.connection.held_bytes += cost if subscribe else -cost
+                peer.connection.incoming.held_bytes += cost if subscribe else -cost
                 peer.subscriptions ^= {key}
         return {}
 
@@ -6105,6 +5896,11 @@ class Listener:
         self._tcp = socketserver.ThreadingTCPServer(
             ("127.0.0.1", 0), self._serve)  # type: ignore[arg-type]
         self._tcp.daemon_threads = True
+        try:
+            start_thread("mcp listener", partial(self._tcp.serve_forever, 0.1))
+        except RuntimeError:
+            self._tcp.server_close()
+            raise
         fd, temporary = tempfile.mkstemp(dir=folder)  # with mode 0600
         port: Any = self._tcp.server_address[1]
         with open(fd, "wb") as file:
@@ -6113,10 +5909,9 @@ class Listener:
             os.replace(temporary, self.path)  # in one step: nobody reads a part of it
         except OSError:
             os.unlink(temporary)
+            self._tcp.shutdown()
             self._tcp.server_close()
             raise
-        accept = partial(self._tcp.serve_forever, 0.1)
-        threading.Thread(target=accept, name="mcp listener", daemon=True).start()
 
     def close(self) -> None:
         """Stop listening, end the connections, and remove the file."""
@@ -6141,7 +5936,7 @@ class Listener:
             self._sockets.discard(sock)
 
 
-class ServerSession(ConnectionOwner):
+class ServerSession(Session):
     """A server's end of a connection; a context manager that begins and ends it.
 
     peer: the client of requests in a handshake revision.
@@ -6149,36 +5944,31 @@ class ServerSession(ConnectionOwner):
 
     def __init__(self, server: Server, reader: ByteStream, writer: ByteStream,
                  own_input: bool = False, threaded: bool | None = None,
-                 loop: AbstractEventLoop | None = None) -> None:
-        self._server, self._loop = server, loop
+                 loop: AbstractEventLoop | None = None, traced: bool = True) -> None:
+        self._server, self._loop, self._traced = server, loop, traced
+        self.inbox = Inbox()  # of the thread that serves
+        self.run_handler, workers = server._run_handler, server._max_workers
         threaded = server.threaded if threaded is None else threaded
+        self.threaded = threaded or self.run_handler is not None
+        if not self.threaded:
+            # One worker, so that handlers run in the order of their requests.
+            self.run_handler, workers = self.inbox.call, 1
         self.connection = Connection(
-            self, reader, writer, is_server=True, own_input=own_input, pool=(
-                ThreadPool("mcp worker", server._max_workers) if threaded
-                else CallingThread()), **server._limits)
+            self, reader, writer, is_server=True, own_input=own_input,
+            pool=ThreadPool("mcp worker", workers), **server._limits)
         self.peer = SessionPeer(server, self.connection)
 
     def run(self) -> None:
-        """Serve until the client hangs up."""
-        connection = self.connection
+        """Serve until the client hangs up; with threaded=False run the handlers."""
         with self:
-            if not self._started:
-                connection.serve_here()
-            elif isinstance(connection.pool, CallingThread):
-                connection.pool.run_until(connection.done.is_set)
-            # In steps: on Windows no signal interrupts a wait, and elsewhere a signal
-            # may come just before it.
-            while not connection.done.wait(STEP_SECONDS):
-                pass
+            self.inbox.wait()
 
     def __enter__(self) -> ServerSession:  # noqa: PYI034 - no Self before 3.11
-        connection, server = self.connection, self._server
-        on_caller = server._run_handler is not None or not connection.threaded
-        server._runtime.enter(on_caller, self._loop)
+        self._server._runtime.enter(self._loop)
         with ExitStack() as exits:
-            exits.callback(server._runtime.leave)
+            exits.callback(self._server._runtime.leave)
             exits.callback(self.end)
-            self._started = connection.start()
+            self.connection.start(self._traced)
             self._exits = exits.pop_all()
         return self
 
@@ -6188,9 +5978,9 @@ class ServerSession(ConnectionOwner):
     def allows_batches(self) -> bool:
         return bool(self.peer.version) and REVISIONS[self.peer.version].batches
 
-    def is_inline(self, method: str) -> bool:
+    def is_for_reader(self, method: str) -> bool:
         row = METHODS.get(method)  # an unknown method is refused at once
-        return row.inline if row else method not in self._server._methods
+        return row.on_reader if row else method not in self._server._methods
 
     def handle(self, request: IncomingRequest) -> Any:
         """Take the request's four steps; return its result, or raise its error."""
@@ -6214,11 +6004,10 @@ class ServerSession(ConnectionOwner):
         if method == INITIALIZED:
             with server._lock:
                 server._subscribers.add(self.peer)
-        threads = connection.callbacks if connection.threaded else connection.pool
-        if method in server._methods and threads.bytes <= MAX_BACKLOG_BYTES:
+        if method in server._methods and not connection.backlog_full():
             ctx = server._context_class(server, None, self.peer)
-            threads.submit(partial(server._call_custom, ctx, method, params),
-                           size + REQUEST_COST)
+            connection.callbacks.submit(
+                partial(server._call_custom, ctx, method, params), size + REQUEST_COST)
 
     def end(self) -> None:
         """Close; end the streams first if the client is still there, as at SIGTERM."""
@@ -6227,6 +6016,9 @@ class ServerSession(ConnectionOwner):
             self.connection.outbox.wait_until_written(0.2)
         self.connection.close()
         self._server._forget(self.peer)
+
+    def on_close(self) -> None:
+        self.inbox.finish(lambda: None)  # for `run` to end
 
     def on_end(self) -> None:
         """End each `subscriptions/listen` request with a result."""
@@ -6244,44 +6036,432 @@ class ServerSession(ConnectionOwner):
     def closed_error(self) -> ConnectionClosed:
         return ConnectionClosed("The client has hung up")
 
+    def oversized_error(self, request: OutgoingRequest | None) -> McpError:
+        limit = f"{self.connection.max_message_bytes / (1 << 20):g} MiB"
+        return McpError(CONTENT_TOO_LARGE, f"A message has over {limit}: "
+                        "Server(max_message_bytes=…)")
 
-# -- 11. Client ------------------------------------------------------------------------
+
+# == Part III: a client ================================================================
+# `Client`: how a server is started and ended, and the same methods from the other side.
+# It needs part I, and does not know part II: `Client(server)` joins the two with pipes.
+
+import atexit
+
+# -- 13. Processes ---------------------------------------------------------------------
+# A server process is started without a shell and in a small environment, as the leader
+# of a process group of its own.  However it ends, or does not end, its streams are read
+# to their ends, and nothing that it has started is left.
+
+AT_START = "sys.stderr"  # the default of `stderr=`: what that is when a server starts
+MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that we keep until it is passed on
+
+
+# The environment variables that a server gets by default, as in the official SDKs: it
+# can find programs with them, and they hold no secrets.
+SAFE_VARIABLES = (
+    "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE "
+    "SYSTEMDRIVE SYSTEMROOT TEMP USERNAME USERPROFILE" if os.name == "nt" else
+    "HOME LOGNAME PATH SHELL TERM USER").split()
+
+
+def child_environment(extra: dict[str, str] | None, inherit: bool) -> dict[str, str]:
+    """The environment of a server: the safe variables, or all, and `extra`."""
+    kept = {key: value for key, value in os.environ.items() if inherit or (
+        # Not the functions of bash, which a shell would run (Shellshock).
+        key in SAFE_VARIABLES and not value.startswith("()"))}
+    if os.name == "nt":  # Path and PATH are the same there
+        extra = {key.upper(): value for key, value in (extra or {}).items()}
+    return {**kept, **(extra or {})}
+
+
+def resolve_command(target: Any, env: dict[str, str] | None, cwd: str | None,
+                    ) -> tuple[list[str], dict[str, str] | None, str | None]:
+    """The argv, the extra environment and the directory of a program to start."""
+    address = target.get("url") if isinstance(target, dict) else target
+    if isinstance(address, str) and "://" in address:
+        raise ValueError(f"{address} is not stdio, which is all that mcp_min speaks: "
+                         'start a proxy, such as ["mcp-proxy", URL]')
+    if isinstance(target, dict):
+        if type(target.get("command")) is not str:
+            raise ValueError(f"an entry needs a command; it has {[*target]}")
+        args = target.get("args") or ()
+        if isinstance(args, str):
+            raise TypeError(f"the args of an entry are a list: {args.split()}")
+        argv = [target["command"], *map(str, args)]  # configurations also hold numbers
+        extra = {key: str(value) for key, value in (target.get("env") or {}).items()}
+        return argv, {**extra, **(env or {})}, cwd or target.get("cwd")
+    if isinstance(target, (str, os.PathLike)):
+        path = os.fspath(target)
+        if " " in path and not os.path.exists(path):
+            raise ValueError(f"a command is a list: {path.split()}")
+        if path.endswith(".py"):  # "./": it must not look like an option
+            return [sys.executable, os.path.join(".", path)], env, cwd
+        return [path], env, cwd
+    if not target or type(target) not in (list, tuple) or not all(
+            isinstance(part, (str, bytes, os.PathLike)) for part in target):
+        raise TypeError(f"neither a command nor two binary streams: {target}")
+    return list(target), env, cwd
+
+
+def windows_argv(argv: list[str], env: dict[str, str]) -> list[str]:
+    """Find npx.cmd and the like; ValueError for arguments that cmd.exe would parse."""
+    import shutil
+
+    argv = [os.fsdecode(part) for part in argv]
+    program = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
+    is_batch_file = program.lower().endswith((".cmd", ".bat"))
+    unsafe = [part for part in (program, *argv[1:])
+              if is_batch_file and set(part) & set('&|<>^%"!\r\n')]
+    if unsafe:
+        raise ValueError(f"argument {unsafe[0]!r} is not safe for {program!r}")
+    return [program, *argv[1:]]
+
+
+def start_process(argv: list[str], env: dict[str, str], cwd: str | None,
+                  bufsize: int = 0) -> Any:
+    """Start a command, looked up in the PATH of env, as a process group of its own."""
+    import subprocess
+
+    argv = windows_argv(argv, env) if os.name == "nt" else argv
+    flags = (getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)  # 0 except on Windows
+             | getattr(subprocess, "CREATE_NO_WINDOW", 0))
+    try:
+        return subprocess.Popen(  # never a shell
+            argv, env=env, cwd=cwd, start_new_session=True, creationflags=flags,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            bufsize=bufsize)
+    except OSError as error:
+        text = (f"cannot start {argv[0]!r}: {error.strerror} "
+                f"(PATH={env.get('PATH', os.defpath)}; cwd={cwd or os.getcwd()})")
+        raise type(error)(error.errno, text, error.filename) from None
+
+
+IMPORT_HINTS = {  # what a server's stderr may say: what to do
+    "No module named 'mcp_min'":
+        "put mcp_min.py beside the server, or start it with: mcp_min.py run FILE.py",
+    "attempted relative import":
+        "start it as a part of its package, with: python3 -m PACKAGE.MODULE"}
+
+
+def import_hint(stderr: str) -> str:
+    """What to do about an import that failed, in parentheses; or nothing."""
+    return next((f" ({hint})" for text, hint in IMPORT_HINTS.items()
+                 if text in stderr), "")
+
+
+def tree_killer(popen: Any) -> Job:
+    """Return a function that ends a process together with all that it has started."""
+    import ctypes
+    import weakref
+
+    kernel: Any = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
+    kernel.CreateJobObjectW.restype = ctypes.c_void_p
+    job = ctypes.c_void_p(kernel.CreateJobObjectW(None, None))
+    kernel.AssignProcessToJobObject(job, ctypes.c_void_p(int(popen._handle)))
+    weakref.finalize(popen, kernel.CloseHandle, job)
+    return partial(kernel.TerminateJobObject, job, 1)
+
+
+def pipe_streams() -> tuple[ByteStream, ByteStream]:
+    reader, writer = os.pipe()
+    return open(reader, "rb", buffering=0), open(writer, "wb", buffering=0)
+
+
+class StreamPair:
+    """Streams to a server that we did not start (if we did, see Process).
+
+    jobs: handlers of a Server(threaded=False) in this process, which `run_jobs` runs on
+    a thread that waits for a result; else None.  quiet: the user wants no diagnosis.
+    runs_python: the server is a file of Python.
+    """
+
+    stderr_tail, exit_code, quiet, runs_python = "", None, False, False
+    jobs: deque[Job] | None = None
+
+    def __init__(self, reader: ByteStream, writer: ByteStream) -> None:
+        self.reader, self.writer = reader, writer
+
+    def watch(self, connection: Connection) -> None:
+        """There is no process to watch."""
+
+    def run_jobs(self) -> None:
+        """There are none."""
+
+    def release(self, keep_earlier: bool) -> None:
+        """There is no stderr to pass on."""
+
+    def exit_report(self) -> tuple[int | None, str]:
+        return None, ""
+
+    def close(self, connection: Connection) -> None:
+        """Close our side, and wait 0.1 s for the end of theirs."""
+        with suppress(RuntimeError):
+            # A buffered stream cannot be closed while a thread is inside it.
+            start_thread("mcp closing", self._close_writer)
+        connection.peer_gone.wait(0.1)
+
+    def _close_writer(self) -> None:
+        with suppress(OSError, ValueError):
+            self.writer.close()
+
+
+def decode_stderr(stderr: bytes) -> str:
+    # Processes on Windows write \r\n.
+    return stderr.decode("utf-8", "replace").replace("\r\n", "\n")
+
+
+class Process(StreamPair):
+    """A server process: its streams, its stderr, how it is ended.
+
+    Its stderr is always read, because the server would block in a full pipe.  `stderr`
+    (a text stream or a function) gets whole lines as str, on a thread of its own: it
+    may block, and if it raises it is not called again.  It gets nothing before
+    `release`.
+    """
+
+    PATIENCE = 2.0  # seconds for each step of close()
+
+    def __init__(self, argv: list[str], env: dict[str, str], cwd: str | None,
+                 stderr: Any) -> None:
+        self._popen = start_process(argv, env, cwd)
+        self.runs_python = any(os.fsdecode(part).endswith(".py") for part in argv)
+        self._kill_tree = tree_killer(self._popen) if os.name == "nt" else None
+        super().__init__(self._popen.stdout, self._popen.stdin)
+        close_in_forked_children(self.reader, self.writer)
+        self._tail = b""                # of stderr; only _read_stderr sets it
+        self._stderr_read = threading.Event()  # set when all of it was read
+        self._ended = threading.Event()  # set when the process has ended
+        self._report_due = 0.0          # the end of exit_report's patience
+        self.quiet = stderr is None  # the user wants no diagnosis
+        stderr = sys.stderr if stderr is AT_START else stderr
+        self._sink = stderr if stderr is None or callable(stderr) else partial(
+            print, end="", file=stderr, flush=True)
+        self._sink_thread = ThreadPool("mcp stderr sink", 1)
+        self._lock = threading.Lock()   # a leaf; guards the next
+        self._held: bytes | None = b""  # what waits for `release`; None after that
+        start_thread("mcp stderr reader", self._read_stderr)
+
+    def _read_stderr(self) -> None:
+        rest = b""
+        with self._popen.stderr as stream:
+            for chunk in iter(partial(stream.read, 65536), b""):
+                self._tail = (self._tail + chunk)[-8192:]
+                lines, newline, rest = (rest + chunk).rpartition(b"\n")
+                self._queue(lines + newline)
+                if len(rest) > 65536:
+                    self._queue(rest)
+                    rest = b""
+        self._queue(rest)
+        self._stderr_read.set()
+
+    def _queue(self, lines: bytes) -> None:
+        with self._lock:
+            if self._held is not None:
+                self._held = (self._held + lines)[-MAX_STDERR_BYTES:]
+                return
+        if lines and self._sink_thread.bytes < MAX_STDERR_BYTES:
+            self._sink_thread.submit(partial(self._pass_on, lines), len(lines))
+
+    def _pass_on(self, lines: bytes) -> None:
+        try:
+            if self._sink:
+                self._sink(decode_stderr(lines))
+        except Exception:
+            self._sink = None
+            raise  # reported by the pool
+
+    def release(self, keep_earlier: bool) -> None:
+        """Pass stderr on from now on, and also what came before if `keep_earlier`."""
+        if not keep_earlier:
+            # For what the server has written, but we have not read.
+            can_read = make_poll(self._popen.stderr, "r", False)
+            deadline = monotonic() + 0.2
+            while can_read(0) and monotonic() < deadline:
+                time.sleep(0.001)
+            time.sleep(0.005)
+        with self._lock:
+            held, self._held = self._held, None
+        if keep_earlier and held:
+            self._queue(held)
+            self._sink_thread.drain(0.2)  # so that it stands before our next output
+
+    def watch(self, connection: Connection) -> None:
+        """Close the connection when the process has ended, but its stdout has not.
+
+        A child of the process may hold stdout open.
+        """
+        def wait() -> None:
+            self._popen.wait()
+            self._ended.set()
+            if not connection.peer_gone.wait(self.PATIENCE):
+                connection.close()
+
+        start_thread("mcp exit", wait)
+
+    @property
+    def stderr_tail(self) -> str:  # type: ignore[override]
+        return decode_stderr(self._tail)
+
+    @property
+    def exit_code(self) -> int | None:  # type: ignore[override]
+        return self._popen.poll()  # type: ignore[no-any-return]
+
+    def exit_report(self) -> tuple[int | None, str]:
+        """The exit code and the stderr of a process that has closed its stdout.
+
+        Waits for both, all calls together half of PATIENCE.
+        """
+        if not self._report_due:
+            self._report_due = monotonic() + self.PATIENCE / 2
+        if self._ended.wait(max(0.0, self._report_due - monotonic())):
+            self._stderr_read.wait(max(0.0, self._report_due - monotonic()))
+        return self.exit_code, self.stderr_tail
+
+    def close(self, connection: Connection) -> None:
+        """End the process: close its stdin, send SIGTERM, send SIGKILL to its group.
+
+        Waits after each step (basic/lifecycle, "Shutdown").
+        """
+        writing, peer_gone = connection.outbox.writing, connection.peer_gone
+        try:
+            self._close_stdin(writing, self.PATIENCE / 2)
+            for number in (15, 9):  # SIGTERM, SIGKILL
+                # While its stdout is open, probably a process of its group still runs.
+                if (peer_gone.wait(self.PATIENCE)
+                        and self._ended.wait(self.PATIENCE)):
+                    break
+                self._signal(number)
+            self._ended.wait(self.PATIENCE)
+        except BaseException:  # Ctrl-C while waiting
+            self._signal(9)
+            raise
+        self._close_stdin(writing, self.PATIENCE)  # if a thread was stuck in a write
+        # A grandchild may keep stderr open; the thread that reads it is a daemon.
+        self._stderr_read.wait(0.2)
+        self._sink_thread.drain(0.2)
+
+    def _close_stdin(self, writing: threading.Lock, seconds: float) -> None:
+        # Not while another thread writes; if it is stuck, the signals free it.
+        if writing.acquire(timeout=seconds):
+            try:
+                self.writer.close()
+            finally:
+                writing.release()
+
+    def _signal(self, number: int) -> None:
+        if self._kill_tree:
+            self._kill_tree()
+            return
+        with suppress(OSError):  # all have ended
+            os.killpg(self._popen.pid, number)
+
+
+class HostedServer(StreamPair):
+    """A Server in this process, behind two pipes.
+
+    With threaded=False its handlers run on a thread of the client's that waits for a
+    result; one after the other.
+    """
+
+    _connection: Connection  # the client's end
+
+    def __init__(self, server: Any) -> None:
+        (reader, their_writer), (their_reader, writer) = pipe_streams(), pipe_streams()
+        super().__init__(reader, writer)
+        self._their_writer = their_writer
+        self._running = threading.RLock()  # held by the thread that runs a job
+        self._session = server._new_session(
+            their_reader, their_writer, own_input=True, traced=False)
+        if self._session.threaded:
+            start_thread("mcp server", self._serve)
+            return
+        self.jobs = deque()
+        self._session.run_handler = self._run_soon
+        self._session.__enter__()
+
+    def watch(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def _serve(self) -> None:
+        with self._their_writer:
+            self._session.run()
+
+    def _run_soon(self, job: Job) -> None:
+        assert self.jobs is not None
+        self.jobs.append(job)
+        with self._connection.lock:
+            waiting = self._connection.outgoing.all()
+        for request in waiting:
+            request.inbox.call(self.run_jobs)
+
+    def run_jobs(self) -> None:
+        # Whoever adds a job lets others look, so it is enough that one of them runs it.
+        while self.jobs and self._running.acquire(blocking=False):
+            try:
+                with suppress(IndexError):  # another thread was faster
+                    self.jobs.popleft()()
+            finally:
+                self._running.release()
+
+    def close(self, connection: Connection) -> None:
+        self._close_writer()
+        if self.jobs is not None:
+            with suppress(Empty):
+                self._session.inbox.wait(monotonic() + 2)
+            with self._their_writer:
+                self._session.__exit__()
+            self.jobs = None
+        connection.peer_gone.wait(2)
+
+
+# -- 14. Client ------------------------------------------------------------------------
 # The same methods from the other side.  A ClientSession is one connection, and knows
 # what the revisions differ in: `with_meta`, `set_level`, `follow`.  A Call is one call
-# on it; a Client holds the current session.
+# on it: a loop in the thread that waits.  A Client holds the current session.
+
+__all__ += ["Client", "load_config"]
 
 PROBE_SECONDS = 5.0     # how long to wait for an answer to `server/discover`
 MAX_ROUNDS = 16         # "input required" in a row; then a client gives up
 EMPTY_ROUND_SECONDS = 0.25  # the first pause when no input is asked for; it grows
 MAX_QUESTIONS = 8       # of a server that we answer at once; more wait
-MAX_CALLS = 64          # of `submit` whose results are processed at once
+MAX_CALLS = 10_000      # of `submit` that wait at once, each on a thread; more queue
 MAX_ENTRIES = 100_000   # of a list, on all its pages
+MAX_LIST_BYTES = 64 << 20  # of a list, on all its pages
 
 
 def seconds_until(deadline: float) -> float:
     """Seconds until then, at least 0.001; rounded, because error messages show it."""
-    return max(0.001, round(deadline - time.monotonic(), 3))
+    return max(0.001, round(deadline - monotonic(), 3))
 
 
 class Stream(OutgoingRequest):
     """A `subscriptions/listen` request; its outcome is what the server grants.
 
-    on_end(stream): called if the server ends it after that.
+    wanted: its filter.  on_end(stream): called if it ends after that.
     """
 
-    def __init__(self, wanted: Json, timeout: float,
+    def __init__(self, connection: Connection, wanted: Json, timeout: float,
                  on_end: Callable[[Stream], None]) -> None:
-        super().__init__("subscriptions/listen", timeout=timeout)
+        super().__init__(connection, "subscriptions/listen", timeout=timeout)
         self.wanted, self._on_end = wanted, on_end
+        self.acknowledged = False  # Connection.lock guards it
 
-    def finish(self, result: object = None, error: BaseException | None = None) -> None:
-        if self.future.done():
+    def respond(self, message: Json, size: int) -> None:
+        if self.acknowledged:
             self._on_end(self)
         else:
-            super().finish(result, error)
+            super().respond(message, size)
+
+    def fail(self) -> None:
+        if self.acknowledged:
+            self._on_end(self)
+        else:
+            super().fail()
 
 
-class ClientSession(ConnectionOwner):
+class ClientSession(Session):
     """A client's end of a connection, and the server process if there is one.
 
     version: the revision agreed on, "" until then.  When the server is started again,
@@ -6292,11 +6472,15 @@ class ClientSession(ConnectionOwner):
         self.client, self.process = client, process
         self.connection = Connection(
             self, process.reader, process.writer, is_server=False, own_input=True,
-            pool=ThreadPool("mcp questions", MAX_QUESTIONS))
+            pool=ThreadPool("mcp questions", MAX_QUESTIONS),
+            max_message_bytes=client._max_message_bytes)
         self.version, self.stateless = "", False
         self.capabilities: Json | None = None  # None: the server did not say
         self.stray_lines: deque[Line] = deque(maxlen=20)  # that were not messages
         self._calls = ThreadPool("mcp calls", MAX_CALLS)
+        # Questions in a session that our user is answering; and when the last was.
+        self._asking: set[IncomingRequest] = set()
+        self._answered_at = 0.0
         self._stream: Stream | None = None     # whose notifications are passed on
         self._subscribing = threading.Lock()   # held while a stream is replaced
         self._closed = False              # close() was called
@@ -6343,66 +6527,96 @@ class ClientSession(ConnectionOwner):
                 warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
 
     def _probe(self, mode: str, deadline: float) -> None:
-        from concurrent.futures import wait
-
         version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
-        seconds = seconds_until(deadline)
-        is_auto = mode == "auto"
-        probe = self.connection.send_request(
-            OutgoingRequest("server/discover", timeout=None if is_auto else seconds),
-            self.with_meta(None, version))
-        if is_auto:  # at most half, so that some is left for the handshake
-            wait([probe.future], min(PROBE_SECONDS, seconds / 2))
-            if not probe.future.done():
-                return self._fall_back(probe, version, deadline)
-        refusal = self._adopt_discovered(probe)
-        if refusal and not is_auto:
-            raise McpError(refusal.code, f"The server does not speak {version}: "
-                           f'{refusal}; try mode="auto"', refusal.data)
-        if refusal and refusal.code in MODERN_CODES and not any(
-                date in LEGACY_VERSIONS for date in versions_named(refusal)):
-            raise refusal
-        if refusal:
-            self._fall_back(probe, version, deadline)
+        probe = self._discover(version, deadline)
+        if mode != "auto":
+            refusal = self._adopt_discovered(probe.wait, deadline)
+            if refusal:
+                raise McpError(refusal.code, f"The server does not speak {version}: "
+                               f'{refusal}; try mode="auto"', refusal.data)
+            return
+        # At most half of the time, so that some is left for the handshake.
+        seconds = min(PROBE_SECONDS, seconds_until(deadline) / 2)
+        try:
+            refusal = self._adopt_discovered(
+                partial(probe.inbox.wait, monotonic() + seconds), deadline)
+        except Empty:
+            return self._fall_back(probe, deadline)
+        if refusal is None:
+            return
+        if refusal.code in MODERN_CODES:
+            named = versions_named(refusal)
+            if not any(date in LEGACY_VERSIONS for date in named):
+                raise refusal
+        self._fall_back(probe, deadline)
 
-    def _fall_back(self, probe: OutgoingRequest, version: str, deadline: float) -> None:
+    def _discover(self, version: str, deadline: float) -> OutgoingRequest:
+        probe = OutgoingRequest(self.connection, "server/discover",
+                                timeout=seconds_until(deadline))
+        probe.send(self.with_meta(None, version))
+        return probe
+
+    def _fall_back(self, probe: OutgoingRequest, deadline: float) -> None:
+        """Shake hands; but a server that is slow to start may be stateless after all."""
         try:
             self._shake_hands("auto", deadline)
         except McpError as error:
-            if version in versions_named(error):
-                self._adopt(version, {})
-            elif not probe.future.done() or self._adopt_discovered(probe):
-                raise  # else its response has come late
+            refusal: McpError | None = error
+            with suppress(Empty):  # a response to the probe that has come late
+                refusal = self._adopt_discovered(
+                    partial(probe.inbox.wait, monotonic()), deadline)
+            if refusal:
+                refusal = self._adopt_named(error, deadline)
+            if refusal:
+                raise
         finally:
-            self.connection.abandon(probe)
+            probe.withdraw()
 
-    def _adopt_discovered(self, probe: OutgoingRequest) -> McpError | None:
-        """Adopt a revision that a probe's response names; or return the error."""
+    def _adopt_discovered(self, wait: Callable[[], Json],
+                          deadline: float) -> McpError | None:
+        """Adopt a revision that the response to a probe names; or return the error."""
         try:
-            result = check_complete(wait_for(probe.future))
-            supported = result.get("supportedVersions")
+            result = check_complete(wait())
         except McpError as error:
-            if error.code != UNSUPPORTED_VERSION:
-                return error
-            result, supported = {}, versions_named(error)
+            return self._adopt_named(error, deadline)
+        supported = result.get("supportedVersions")
         if type(supported) is not list:
             return invalid_response("no list of supportedVersions")
-        shared = [date for date in MODERN_VERSIONS if date in supported]
-        if not shared:  # it may name handshake revisions
+        version = newest_shared(supported)
+        if version is None:  # it may name handshake revisions
             return no_common_version(supported)
         info = as_object(result.get("_meta")).get(META_SERVER)
-        self._adopt(shared[-1], {**result, "serverInfo": info})
+        self._adopt(version, {**result, "serverInfo": info})
+        return None
+
+    def _adopt_named(self, error: McpError, deadline: float) -> McpError | None:
+        """Adopt a revision that an error names; or return the error if it has none.
+
+        What the server is, and offers, is asked again in that revision.
+        """
+        if error.code != UNSUPPORTED_VERSION:
+            return error
+        version = newest_shared(versions_named(error))
+        if version is None:
+            return no_common_version(versions_named(error))
+        result = {}
+        with suppress(McpError):  # it does not say: then each method is tried
+            result = self._discover(version, deadline).wait()
+            info = as_object(result.get("_meta")).get(META_SERVER)
+            result = {**result, "serverInfo": info}
+        self._adopt(version, result)
         return None
 
     def _shake_hands(self, mode: str, deadline: float) -> None:
         capabilities = dict(self.client._declared)
         if "roots" in capabilities:
             capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
-        request = OutgoingRequest("initialize", timeout=seconds_until(deadline))
-        self.connection.send_request(request, {
+        request = OutgoingRequest(self.connection, "initialize",
+                                  timeout=seconds_until(deadline))
+        request.send({
             "protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
             "capabilities": capabilities, "clientInfo": self.client._info})
-        result = wait_for(request.future)
+        result = request.wait()
         if result.get("protocolVersion") not in LEGACY_VERSIONS:
             raise no_common_version([result.get("protocolVersion")])
         self._adopt(result["protocolVersion"], result)
@@ -6450,7 +6664,7 @@ class ClientSession(ConnectionOwner):
             if not self.stateless:
                 self.request(f"resources/{verb}", {"uri": uri}, seconds)
             elif stream := self._listen([*wanted], seconds):
-                granted = wait_for(stream.future).get(UPDATES_WANTED)
+                granted = stream.wait().get(UPDATES_WANTED)
                 if uri in wanted and not (type(granted) is list and uri in granted):
                     raise McpError(METHOD_NOT_FOUND,
                                    f"The server takes no subscription to {uri}")
@@ -6462,24 +6676,27 @@ class ClientSession(ConnectionOwner):
         """Open a stream for all that is wanted, which will replace the one before."""
         wanted = self._wanted(uris)
         if wanted:
-            stream = Stream(wanted, seconds, self._on_stream_ended)
-            self.connection.send_request(
-                stream, self.with_meta({"notifications": wanted}))
+            stream = Stream(self.connection, wanted, seconds, self._on_stream_ended)
+            stream.send(self.with_meta({"notifications": wanted}))
             return stream
         if self._stream:
-            self.connection.cancel(self._stream)
+            self._stream.cancel()
         return None
 
     def _wanted(self, uris: list[str]) -> Json:
         """What the client wants to hear of, as a filter of subscriptions/listen."""
-        lists = {key: True for capability, (_, key) in CHANGES.items()
-                 if self.client._message_handler
-                 and declares(self.capabilities, f"{capability}.listChanged")}
-        return {**lists, UPDATES_WANTED: uris} if uris else lists
+        wanted: Json = {}
+        if self.client._message_handler:
+            for capability, (_, key) in CHANGES.items():
+                if declares(self.capabilities, f"{capability}.listChanged"):
+                    wanted[key] = True
+        if uris:
+            wanted[UPDATES_WANTED] = uris
+        return wanted
 
     def _find_stream(self, stream_id: object) -> Stream | None:
         with self.connection.lock:
-            request = self.connection.requests_out.find(stream_id)
+            request = self.connection.outgoing.find(stream_id)
         return request if isinstance(request, Stream) else None
 
     def _is_current(self, meta: Json) -> bool:
@@ -6497,14 +6714,13 @@ class ClientSession(ConnectionOwner):
         """Pass on the notifications of this stream from now on, and of no other."""
         with self.connection.lock:
             stream = self._find_stream(stream_id)
-            if not stream or stream.future.done():
+            if stream is None or stream.acknowledged:
                 return
-            stream.timeout = float("inf")
-            self.connection.requests_out.restart(stream)
+            stream.acknowledged = True
             before, self._stream = self._stream, stream
         if before:
-            self.connection.cancel(before)
-        stream.finish(granted)
+            before.cancel()
+        stream.inbox.finish(lambda: granted)
 
     def _on_stream_ended(self, stream: Stream) -> None:
         if self._stream is stream:
@@ -6532,67 +6748,55 @@ class ClientSession(ConnectionOwner):
     def offers(self, method: str) -> bool:
         """True if the server declared what a method needs, or declared nothing."""
         needed = METHODS[method].capability
-        if not needed or self.capabilities is None or needed == "completions" and (
-                self.version < COMPLETIONS_SINCE):
+        if not needed or self.capabilities is None:
+            return True
+        if needed == "completions" and self.version < COMPLETIONS_SINCE:
             return True
         return declares(self.capabilities, needed)
 
     def request(self, method: str, params: Json | None = None,
-                timeout: float | None = None, progress_handler: Handler | None = None,
-                ) -> Json:
+                timeout: float | None = None) -> Json:
         """Send a request and wait for its result, answering what the server asks."""
-        call = Call(self, method, params, timeout, progress_handler)
-        try:
-            call.send(params or {})
-            return call.result()
-        except BaseException:  # Ctrl-C while it waits
-            call.cancel()  # does nothing if it has an outcome
-            raise
+        return Call(self, method, params, timeout).run()
 
-    def submit(self, read: Callable[[Json], T], method: str, params: Json | None,
-               timeout: float | None, progress_handler: Handler | None) -> Future[T]:
-        """Send a request; return a future of what `read` returns for its result.
+    def submit(self, call: Call, read: Callable[[Json], T]) -> Future[T]:
+        """Send a call; return a future of what `read` returns for its result.
 
-        A thread of a pool reads the result and runs the user's callbacks: both may take
-        long, and the callbacks may use the client.
+        The call's loop runs on a thread of a pool, and so do `read` and the callbacks
+        of the future: they may take long, and may use the client.
         """
-        call = Call(self, method, params, timeout, progress_handler)
-        future: Future[T] = future_class()()
+        from concurrent.futures import Future
 
-        def finish() -> None:
-            outcome = future_class()()
-            run_into(outcome, lambda: read(call.result()))
-            if future.set_running_or_notify_cancel():  # notifies who waits
-                run_into(future, outcome.result)
-
-        first = call.send(params or {})
+        future: Future[T] = Future()
+        call.begin()
         future.add_done_callback(
             lambda done: call.cancel() if done.cancelled() else None)
-        if self.process.caller:
-            finish()
-        else:
-            first.future.add_done_callback(lambda _: self._calls.submit(finish))
+        run = partial(resolve, future, lambda: read(call.result()))
+        if self.process.jobs is not None:
+            run()  # handlers run on the thread that waits: this one
+            return future
+        try:
+            self._calls.submit(run)
+        except RuntimeError:
+            call.withdraw("cancelled")
+            raise
         return future
-
-    def wait(self, future: Future[Json]) -> Json:
-        """Wait for a result; run the handlers of a Server(threaded=False) meanwhile."""
-        caller = self.process.caller
-        if caller:
-            future.add_done_callback(caller.wake)
-            caller.run_until(future.done)
-        return wait_for(future)  # type: ignore[no-any-return]
 
     def notify(self, method: str, params: Json | None = None) -> None:
         if self.connection.closed:
             raise self.closed_error()
         self.connection.send(notification(method, params))
 
+    def counts_since(self) -> float:
+        """While our user is being asked, no timeout counts: the server waits for us."""
+        return monotonic() if self._asking else self._answered_at
+
     # -- from the server
 
     def allows_batches(self) -> bool:
         return bool(self.version) and REVISIONS[self.version].batches
 
-    def is_inline(self, method: str) -> bool:
+    def is_for_reader(self, method: str) -> bool:
         return method not in CLIENT_REQUESTS
 
     def handle(self, request: IncomingRequest) -> Json:
@@ -6601,20 +6805,44 @@ class ClientSession(ConnectionOwner):
         params = require_type(request.params, dict, "params")
         if not self.version or request.method not in CLIENT_REQUESTS:
             raise method_not_found(request.method)  # also while it connects
-        answer = partial(self.client._answer, request.method, params, self.version)
         if request.method == "roots/list":  # no user has to answer that one
-            return answer()
-        with self.connection.lock:
-            self.connection.requests_out.suspend(request)
-        request.on_cancel(partial(self._resume, request))
+            return self.answer(request.method, params)
+        self._asking.add(request)
+        request.on_cancel(partial(self._answered, request))
         try:
-            return answer()
+            return self.answer(request.method, params)
         finally:
-            self._resume(request)
+            self._answered(request)
 
-    def _resume(self, request: IncomingRequest) -> None:
-        with self.connection.lock:
-            self.connection.requests_out.resume(request)
+    def _answered(self, request: IncomingRequest) -> None:
+        self._answered_at = monotonic()
+        self._asking.discard(request)
+
+    def answer(self, method: str, params: Json) -> Json:
+        """Answer a question of the server, by the user's handler for it.
+
+        Raises:
+            McpError: it is refused; or the handler has failed, and stderr says why.
+        """
+        capability = CLIENT_REQUESTS[method]
+        declared, handlers = self.client._declared, self.client._handlers
+        if undeclared(method, params, declared, self.version):
+            if declares(declared, capability):
+                raise invalid_params(
+                    f"The client did not declare this kind of {capability}")
+            raise method_not_found(method)
+        key = capability
+        if capability == "elicitation":
+            key = params.get("mode") or "form"
+        if key not in handlers:
+            raise method_not_found(method)
+        try:
+            return ANSWER_FUNCTIONS[key](handlers[key], params)
+        except McpError:
+            raise
+        except Exception as error:
+            log_exception(f"mcp_min: answering {method} failed")
+            raise McpError(INTERNAL_ERROR, "The client failed to answer") from error
 
     def error_text(self, error: BaseException) -> str:
         return "The client failed to answer"  # our stderr has the text
@@ -6631,12 +6859,12 @@ class ClientSession(ConnectionOwner):
         meta = as_object(params.get("_meta"))
         if method == CANCELLED:  # basic/patterns/cancellation: only of a stream
             stream = self._find_stream(params.get("requestId"))
-            if stream and self.connection.abandon(stream):
-                stream.finish({})
+            if stream and stream.withdraw():
+                stream.respond({"jsonrpc": "2.0", "result": {}}, size)
         elif method == ACKNOWLEDGED:
             self._acknowledge(
                 meta.get(META_SUBSCRIPTION), as_object(params.get("notifications")))
-        elif self._is_current(meta) and not self.connection.callbacks_full():
+        elif self._is_current(meta) and not self.connection.backlog_full():
             self._call_handlers(method, params, size + REQUEST_COST)
 
     def _call_handlers(self, method: str, params: Json, size: int) -> None:
@@ -6654,8 +6882,9 @@ class ClientSession(ConnectionOwner):
         seconds = f"{self.client._timeout:g} s"
         if self.connection.peer_spoke:
             return RequestTimeout(f"connecting took over {seconds}: {error}")
-        text = (f"The server is running, but has not answered within {seconds}: "
-                "is something slow before server.run()?")
+        text = f"The server is running, but has not answered within {seconds}"
+        if self.process.runs_python:
+            text += ": is something slow before server.run()?"
         if self.stray_lines:
             text = "The server writes to stdout, but no messages: is it an MCP server?"
         if self.client._mode in ("modern", *MODERN_VERSIONS):
@@ -6665,13 +6894,19 @@ class ClientSession(ConnectionOwner):
     def timeout_error(self, reason: str) -> RequestTimeout:
         return RequestTimeout(reason + self._other_output(self.process.stderr_tail))
 
+    def oversized_error(self, request: OutgoingRequest | None) -> McpError:
+        limit = f"{self.connection.max_message_bytes / (1 << 20):g} MiB"
+        what = f"The response to {request.label}" if request else "A message"
+        return McpError(CONTENT_TOO_LARGE,
+                        f"{what} has over {limit}: Client(max_message_bytes=…)")
+
     def closed_error(self) -> ConnectionClosed:
         if self.client._closed:
             return ConnectionClosed("The client is closed", self.process.exit_code,
                                     self.process.stderr_tail)
         code, stderr = self.process.exit_report()
-        ending = "" if code is None else f" (exit code {code})"
-        if code == 0 and not self.version:
+        ending = "" if code is None else f" (exit code {exit_name(code)})"
+        if code == 0 and not self.version and self.process.runs_python:
             ending += ": did it call server.run()?  Or try: mcp_min.py run FILE.py"
         ending += import_hint(stderr)
         return ConnectionClosed("The server has closed the connection" + ending
@@ -6686,9 +6921,7 @@ class ClientSession(ConnectionOwner):
 
     def is_dead(self) -> bool:
         """True if the server has ended, even if the end of its stdout was not read."""
-        connection = self.connection
-        return (connection.closed or connection.eof.is_set()
-                or self.process.exit_code is not None)
+        return self.connection.ending or self.process.exit_code is not None
 
     def close(self) -> None:
         """Close the connection and end the process; waits up to some 5 s."""
@@ -6704,39 +6937,46 @@ class ClientSession(ConnectionOwner):
                 self.process.close(self.connection)
 
 
-class Call:
+class Call(OutgoingRequest):
     """A call on a server: a request, and another each time the server asks for input.
 
-    See basic/patterns/mrtr.  Whether it waits for a response or for its user's answer,
-    it is in the connection's table, so that it ends with the connection, and at the
-    latest after `max_timeout`.
+    See basic/patterns/mrtr.  It is a loop in the thread that waits for it, also while
+    its user is asked; so it ends with the connection, and at the latest after
+    `max_timeout`.
+
+    max_timeout, last_deadline: the earlier of the two counts.
     """
 
     def __init__(self, session: ClientSession, method: str, params: Json | None,
-                 timeout: float | None, progress_handler: Handler | None) -> None:
+                 timeout: float | None = None, max_timeout: float | None = None,
+                 progress_handler: Handler | None = None,
+                 last_deadline: float = INFINITE) -> None:
         client = session.client
-        self._session, self._method, self._params = session, method, params or {}
-        self._timeout = client._seconds(timeout)
-        self._on_progress = progress_handler or client._progress_handler
+        self._session, self._params = session, params or {}
         name = self._params.get("name") or self._params.get("uri")
-        self._label = f"{method} {name}" if name else method
-        self._last_deadline = time.monotonic() + client._max_timeout
-        self._cancelled = False
-        self._request: OutgoingRequest | None = None  # what it waits for now
+        super().__init__(
+            session.connection, method, f"{method} {name}" if name else method,
+            progress_handler or client._progress_handler,
+            client._timeout if timeout is None else timeout,
+            min(last_deadline, monotonic() + (
+                client._max_timeout if max_timeout is None else max_timeout)))
 
-    def send(self, params: Json | None) -> OutgoingRequest:
-        """Begin a round.  params: of the request; None: wait for the user's answer."""
-        connection = self._session.connection
-        self._request = request = OutgoingRequest(
-            self._method, self._label, self._on_progress,
-            None if params is None else self._timeout, self._last_deadline)
-        if params is None:
-            connection.await_outcome(request)
-        elif not self._cancelled:
-            connection.send_request(request, self._session.with_meta(params), True)
-        if self._cancelled:
-            connection.cancel(request)
-        return request
+    def begin(self, **more: object) -> None:
+        """Send it, in the first round or a later one, with more params."""
+        params = {**self._params, **more} if more else self._params
+        self.send(self._session.with_meta(params), with_token=True)
+        process = self._session.process
+        if process.jobs:  # a handler may already wait for a thread that waits
+            self.inbox.call(process.run_jobs)
+
+    def run(self) -> Json:
+        """Send it, and wait for its result."""
+        try:
+            self.begin()
+        except BaseException:  # Ctrl-C just after it was sent
+            self.withdraw("cancelled")
+            raise
+        return self.result()
 
     def result(self) -> Json:
         """Wait for the result of the last round.
@@ -6746,56 +6986,68 @@ class Call:
                 as long as the call's timeout.
         """
         session, rounds, paused = self._session, 0, 0.0
-        while True:
-            assert self._request
-            result = session.wait(self._request.future)
-            if not session.stateless:
-                return result
-            if result.get("resultType") != "input_required":
-                extended = session.client._declared.get("extensions")
-                return result if extended else check_complete(result)
-            questions, rounds = questions_of(result), rounds + 1
-            if rounds > MAX_ROUNDS:
-                raise invalid_response(f"asked {rounds} times in a row for input")
-            answers = self._ask_user(questions) if questions else None
-            paused = 0.0 if questions else paused + rounds * EMPTY_ROUND_SECONDS
-            if paused > self._timeout:
-                raise session.timeout_error(
-                    f"{self._method}: input required, but none asked for")
-            if paused:
-                session.connection.done.wait(rounds * EMPTY_ROUND_SECONDS)
-            self.send({**self._params, **wire_fields(
-                inputResponses=answers, requestState=result.get("requestState"))})
+        try:
+            while True:
+                result: Json = self.wait()
+                if not session.stateless:
+                    return result
+                if result.get("resultType") != "input_required":
+                    extended = session.client._declared.get("extensions")
+                    return result if extended else check_complete(result)
+                questions, rounds = questions_of(result), rounds + 1
+                if rounds > MAX_ROUNDS:
+                    raise invalid_response(f"asked {rounds} times in a row for input")
+                answers = None
+                if questions:
+                    answers = self._ask_user(questions)
+                    paused = 0.0
+                else:
+                    seconds = rounds * EMPTY_ROUND_SECONDS
+                    paused += seconds
+                    self._pause(seconds, paused)
+                self.begin(**wire_fields(
+                    inputResponses=answers, requestState=result.get("requestState")))
+        except BaseException:  # also Ctrl-C
+            self.withdraw("cancelled")  # does nothing if it has an outcome
+            raise
 
-    def cancel(self) -> None:
-        """Give the call up, and notify the server."""
-        self._cancelled = True
-        if self._request:
-            self._session.connection.cancel(self._request)
+    def _pause(self, seconds: float, paused: float) -> None:
+        """Wait before a round without answers.  paused: how long, all in all."""
+        if paused > self.timeout:
+            raise self._session.timeout_error(
+                f"{self.method}: input required, but none asked for")
+        self.enter(object())  # so that it ends with the connection
+        with suppress(Empty):
+            self.inbox.wait(min(monotonic() + seconds, self.last_deadline))
+        self.withdraw()
 
     def _ask_user(self, questions: Json) -> Json:
         """Let the user's handlers answer, on a thread of the pool."""
-        waiting = self.send(None)
-        self._session.connection.pool.submit(
-            partial(self._call_handlers, waiting, questions))
-        return self._session.wait(waiting.future)
-
-    def _call_handlers(self, waiting: OutgoingRequest, questions: Json) -> None:
-        session, answers = self._session, None
-        if waiting.future.done():  # it has ended while others were asked
-            return
-        error: McpError | None = None
+        self.enter(object())
+        self.connection.pool.submit(partial(self._answer, self.id, questions))
+        timeout, self.timeout = self.timeout, INFINITE  # only the last deadline counts
         try:
-            answers = {key: session.client._answer(
-                question["method"], question.get("params") or {}, session.version)
-                for key, question in questions.items()}
-        except McpError as refusal:
-            error = refusal
-        except BaseException as failure:  # of a user's handler
-            log_exception(f"mcp_min: answering {self._method} failed")
-            error = McpError(INTERNAL_ERROR, error_text(failure))
-        if session.connection.abandon(waiting):
-            waiting.finish(answers, error)
+            return self.wait()  # type: ignore[no-any-return]
+        finally:
+            self.timeout = timeout
+
+    def _answer(self, key: object, questions: Json) -> None:
+        if self.id is not key or not self.connection.outgoing.has(self):
+            return  # it has ended while others were asked
+        outcome = Outcome(lambda: {
+            name: self._session.answer(question["method"], question.get("params") or {})
+            for name, question in questions.items()})
+        if self.id is key and self.withdraw():
+            self.inbox.finish(outcome)
+
+
+def exit_name(code: int) -> str:
+    """An exit code; with the name of the signal, if one has ended the process."""
+    import signal
+
+    with suppress(ValueError):  # on Windows, any number
+        return f"{code}, {signal.Signals(-code).name}"
+    return str(code)
 
 
 def questions_of(result: Json) -> Json:
@@ -6803,13 +7055,18 @@ def questions_of(result: Json) -> Json:
     questions = result.get("inputRequests")
     if questions is None and type(result.get("requestState")) is str:
         return {}
-    known = [*CLIENT_REQUESTS]  # a list: a method may be unhashable
-    if type(questions) is not dict or len(questions) > MAX_BATCH or any(
-            as_object(question).get("method") not in known
-            or type(question.get("params") or {}) is not dict
-            for question in questions.values()):
+    if type(questions) is not dict or len(questions) > MAX_BATCH or not all(
+            map(is_question, questions.values())):
         raise invalid_response("malformed, unknown or too many inputRequests")
     return questions
+
+
+def is_question(value: object) -> bool:
+    question = as_object(value)
+    known = [*CLIENT_REQUESTS]  # a list: a method may be unhashable
+    if question.get("method") not in known:
+        return False
+    return type(question.get("params") or {}) is dict
 
 
 def check_complete(result: Json) -> Json:
@@ -6823,7 +7080,15 @@ def check_complete(result: Json) -> Json:
 def versions_named(error: McpError) -> list[object]:
     """The versions in an UnsupportedProtocolVersionError; [] for any other error."""
     named = as_object(error.data).get("supported")
-    return named if error.code == UNSUPPORTED_VERSION and type(named) is list else []
+    if error.code == UNSUPPORTED_VERSION and type(named) is list:
+        return named
+    return []
+
+
+def newest_shared(versions: list[object]) -> str | None:
+    """The newest of these versions that is stateless and ours; or None."""
+    shared = [date for date in MODERN_VERSIONS if date in versions]
+    return shared[-1] if shared else None
 
 
 def no_common_version(supported: object) -> McpError:
@@ -6831,34 +7096,6 @@ def no_common_version(supported: object) -> McpError:
     text = f"the server has {supported!r:.200}, this client {', '.join(known)}"
     return McpError(UNSUPPORTED_VERSION, f"No common protocol version: {text}", {
         "supported": supported, "requested": known})
-
-
-class HostedServer(StreamPair):
-    """A Server in this process, behind two pipes; caller: see StreamPair."""
-
-    def __init__(self, server: Any) -> None:
-        (reader, their_writer), (their_reader, writer) = pipe_streams(), pipe_streams()
-        super().__init__(reader, writer)
-        self._their_writer = their_writer
-        self._session = server._new_session(their_reader, their_writer, own_input=True)
-        if server.threaded:
-            start_thread("mcp server", self._serve)
-        else:
-            self._session.__enter__()
-            self.caller = self._session.connection.pool
-
-    def _serve(self) -> None:
-        with self._their_writer:
-            self._session.run()
-
-    def close(self, connection: Connection) -> None:
-        self._close_writer()
-        if self.caller:
-            self._session.connection.done.wait(2)
-            with self._their_writer:
-                self._session.__exit__()
-            self.caller = None
-        connection.eof.wait(2)
 
 
 class Client:
@@ -6926,7 +7163,8 @@ class Client:
                  log_handler: Callable[[Json], object] | None = None,
                  message_handler: Callable[[Json], object] | None = None,
                  progress_handler: Handler | None = None, log_level: str | None = None,
-                 stderr: Any = AT_START, auto_restart: bool = False) -> None:
+                 stderr: Any = AT_START, max_message_bytes: int = 16 << 20,
+                 auto_restart: bool = False) -> None:
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}")
         require_sync(sampling_handler, elicitation_handler, url_handler, log_handler,
@@ -6944,6 +7182,7 @@ class Client:
         self._log_handler, self._level = log_handler, log_level
         self._message_handler = message_handler
         self._progress_handler = progress_handler
+        self._max_message_bytes = max_message_bytes
         self._auto_restart = auto_restart
 
         self._lock = threading.RLock()    # held while connecting
@@ -6997,11 +7236,10 @@ class Client:
         return self._session.process.exit_code if self._session else None
 
     def _open(self) -> None:
-        if not start_thread("mcp client", lambda: None):  # to find out whether it can
-            raise RuntimeError("a client needs threads, and none can be started")
+        start_thread("mcp client", lambda: None)  # RuntimeError: none can be started
         if self._session:  # it is dead, but processes and pipes of it may be left
             self._session.close()
-        self._begin(self._mode, time.monotonic() + self._timeout)
+        self._begin(self._mode, monotonic() + self._timeout)
 
     def _begin(self, mode: str, deadline: float) -> None:
         self._session = session = ClientSession(self, self._start())
@@ -7011,13 +7249,22 @@ class Client:
             session.begin(mode, deadline)
         except BaseException as error:
             session.close()
-            if mode == "auto" and isinstance(error, ConnectionClosed) and not (
-                    self._closed or session.version or self.exit_code is None):
-                return self._begin("legacy", deadline)  # some old ones end when probed
+            if mode == "auto" and not session.version and self._ended_by_probe(error):
+                return self._begin("legacy", deadline)
             session.process.release(keep_earlier=True)  # its stderr shows why
             if isinstance(error, RequestTimeout):
                 error = session.connect_error(error)
             raise error from None
+
+    def _ended_by_probe(self, error: BaseException) -> bool:
+        """True if the server has ended because of the probe, as some old ones do.
+
+        One that ends for another reason is not started twice.
+        """
+        if self._closed or not isinstance(error, ConnectionClosed):
+            return False
+        return error.exit_code == 0 or (
+            re.search("initialize|discover", error.stderr) is not None)
 
     def _start(self) -> StreamPair:
         target = self._target
@@ -7042,31 +7289,37 @@ class Client:
             raise ConnectionClosed(
                 "The client is not connected; use `with`, or connect()")
         if method and not session.offers(method):
-            raise McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
-                           {"method": method})
+            error = McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
+                             {"method": method})
+            error.local = True
+            raise error
         return session
 
     # -- any request
 
     def request(self, method: str, params: Json | None = None, *,
-                timeout: float | None = None,
+                timeout: float | None = None, max_timeout: float | None = None,
                 progress_handler: Handler | None = None) -> Json:
         """Send any request and wait for its result.
 
-        progress_handler(progress, total, message): instead of the client's.
+        max_timeout: seconds in any case; by default the client's.
+        progress_handler(progress, total, message): instead of the client's; called on
+        this thread, before this returns.
         """
-        return self._live().request(method, params, timeout, progress_handler)
+        return Call(self._live(), method, params, timeout, max_timeout,
+                    progress_handler).run()
 
     def submit(self, method: str, params: Json | None = None, *,
-               timeout: float | None = None,
+               timeout: float | None = None, max_timeout: float | None = None,
                progress_handler: Handler | None = None) -> Future[Json]:
         """Send any request; return a concurrent.futures.Future of its result at once.
 
-        `cancel()` of the future also cancels the request.  progress_handler: see
-        `request`.
+        `cancel()` of the future also cancels the request.  max_timeout,
+        progress_handler: see `request`; the handler is called on a thread of a pool.
         """
-        return self._live().submit(lambda result: result, method, params, timeout,
-                                   progress_handler)
+        session = self._live()
+        call = Call(session, method, params, timeout, max_timeout, progress_handler)
+        return session.submit(call, lambda result: result)
 
     def notify(self, method: str, params: Json | None = None) -> None:
         """Send any notification."""
@@ -7087,33 +7340,37 @@ class Client:
     # -- tools
 
     def call_tool(self, name: str, arguments: Json | None = None, *,
-                  timeout: float | None = None, progress_handler: Handler | None = None,
+                  timeout: float | None = None, max_timeout: float | None = None,
+                  progress_handler: Handler | None = None,
                   raise_on_error: bool = True, meta: Json | None = None) -> ToolResult:
         """Call a tool and wait for its result (server/tools, "Calling Tools").
 
-        progress_handler: see `request`.
+        max_timeout, progress_handler: see `request`.
 
         Raises:
             ToolError: the tool has failed; with raise_on_error=False see `is_error` of
                 the result.
         """
-        result = self._live("tools/call").request(
-            "tools/call", tool_params(name, arguments, meta), timeout, progress_handler)
-        return self._read_tool(name, raise_on_error, result)
+        call = Call(self._live("tools/call"), "tools/call",
+                    tool_params(name, arguments, meta), timeout, max_timeout,
+                    progress_handler)
+        return self._read_tool(name, raise_on_error, call.run())
 
     def submit_tool(self, name: str, arguments: Json | None = None, *,
-                    timeout: float | None = None,
+                    timeout: float | None = None, max_timeout: float | None = None,
                     progress_handler: Handler | None = None,
                     raise_on_error: bool = True,
                     meta: Json | None = None) -> Future[ToolResult]:
         """Call a tool; return a concurrent.futures.Future of its result at once.
 
         `cancel()` of the future also cancels the request.  A Server(threaded=False) in
-        this process runs the handler before this returns.
+        this process runs the handler before this returns.  max_timeout,
+        progress_handler: see `submit`.
         """
-        return self._live("tools/call").submit(
-            partial(self._read_tool, name, raise_on_error), "tools/call",
-            tool_params(name, arguments, meta), timeout, progress_handler)
+        session = self._live("tools/call")
+        call = Call(session, "tools/call", tool_params(name, arguments, meta), timeout,
+                    max_timeout, progress_handler)
+        return session.submit(call, partial(self._read_tool, name, raise_on_error))
 
     def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
         check_complete(raw)  # with extensions `request` hands over other types
@@ -7137,27 +7394,33 @@ class Client:
 
     # -- lists
 
-    def _list(self, method: str, timeout: float | None, again: bool = True,
-              ) -> list[Json]:
-        """All entries of a list, from all its pages.
+    def _list(self, method: str, timeout: float | None) -> list[Json]:
+        """All entries of a list, from all its pages, within `max_timeout`.
 
-        again: if a cursor has become invalid, begin again (server/utilities/caching).
+        If a cursor has become invalid, begin again once (server/utilities/caching).
         """
+        last_deadline = monotonic() + self._max_timeout
         entries: list[Json] = []
         cursors: set[str] = set()
-        cursor = None
+        cursor, size, restarted = None, 0, False
         while True:
+            call = Call(self._live(method), method, wire_fields(cursor=cursor), timeout,
+                        last_deadline=last_deadline)
             try:
-                page = self._request(method, wire_fields(cursor=cursor), timeout)
+                page = call.run()
             except McpError as error:
-                if error.code == INVALID_PARAMS and cursors and again:
-                    return self._list(method, timeout, again=False)
-                raise
+                if error.code != INVALID_PARAMS or cursor is None or restarted:
+                    raise
+                entries.clear()
+                cursors.clear()
+                cursor, restarted = None, True
+                continue
             entries += list_of_objects(page, METHODS[method].list_key)
+            size += call.size
             cursor = page.get("nextCursor")
             if cursor is None:  # "" is a cursor too
                 return entries
-            if type(cursor) is not str or cursor in cursors or (
+            if type(cursor) is not str or cursor in cursors or size > MAX_LIST_BYTES or (
                     len(entries) + len(cursors) > MAX_ENTRIES):  # or all are empty
                 raise invalid_response(f"the pages of {method} do not end "
                                        f"(after {len(entries):,} entries)")
@@ -7260,27 +7523,12 @@ class Client:
         if declared and session and session.version in LEGACY_VERSIONS:
             session.connection.send(notification(ROOTS_CHANGED))
 
-    # -- questions of the server
-
     def _add_handlers(self, **handlers: Any) -> None:
         self._handlers = {**self._handlers, **wire_fields(**handlers)}
         for key in self._handlers:
             for name, details in CLIENT_CAPABILITIES[key].items():
                 self._declared = {
                     **self._declared, name: {**details, **self._declared.get(name, {})}}
-
-    def _answer(self, method: str, params: Json, version: str) -> Json:
-        """Answer a question of the server."""
-        capability = CLIENT_REQUESTS[method]
-        if undeclared(method, params, self._declared, version):
-            raise invalid_params(f"The client did not declare this kind of {capability}"
-                                 ) if declares(self._declared, capability) else (
-                                     method_not_found(method))
-        key = (params.get("mode") or "form") if capability == "elicitation" else (
-            capability)
-        if key not in self._handlers:
-            raise method_not_found(method)
-        return ANSWER_FUNCTIONS[key](self._handlers[key], params)
 
 
 def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
@@ -7370,7 +7618,12 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
     raise ValueError(f'{path} has no "mcpServers"')
 
 
-# -- 12. Familiar names ----------------------------------------------------------------
+# == Part IV: extras ===================================================================
+# Two sections that nothing above depends on, so that each may be deleted: the names of
+# FastMCP and the official SDK, for programs that were written for these, and the command
+# line.  They need parts I to III.
+
+# -- 15. Familiar names ----------------------------------------------------------------
 # The names of FastMCP and of the official SDK (1.x).  Most stdio servers written for
 # either run when they import this file instead.  Nothing above uses this section:
 # delete it if you port nothing.  Where the two differ, we follow the SDK.
@@ -7407,40 +7660,91 @@ class Inert:
             raise NotImplementedError(f"this application: {NEEDS_HTTP}")
         return self
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
 
 NEEDS_HTTP = ("it needs HTTP, and mcp_min serves stdio only: put a proxy such as "
               "mcp-proxy in front of it")
-NOT_HERE: tuple[tuple[str, Any], ...] = (
-    # Names of attributes, options and imports; what to do instead, or what stands in.
-    (r"middleware|add_middleware|CallNext",
-     "write a function and register it with @server.middleware"),
-    (r"providers|\w*[tT]ransforms?|mount|import_server|add_provider|as_proxy|from_\w+|"
-     r"create_proxy|_\w+_(manager|server)|get_(tools|resources|prompts)|disable|enable|"
-     r"(Local|FileSystem)Provider|(Text|Binary|File|Function)Resource|CodeMode|"
-     r"\w+Filter|\w+AsTools",
-     "there is one server here: register functions with it, or call its add_tool, "
-     "remove_tool, list_tools and so on"),
-    (r"call_tool|read_resource|get_prompt|_call_tool_mcp|create_connected_server_and_"
-     r"client_session|stdio_client|ClientSessionGroup|\w*StdioTransport",
-     "use Client(server) or Client([command, *args]): `with Client(…) as client: "
-     "client.call_tool(…)`"),
-    (r"Depends|Current\w+", "annotate a parameter of the handler: ctx: Context"),
-    (r"\w*(Transport|Manager|Client|Resource)|get_http_request|\w+_client|Starlette\w*|"
-     r"create_\w+_app|session_manager|run_\w+_async", NEEDS_HTTP),
-    (r"\w*(Settings|Options|Config|Params|Parameters|Capability|Capabilities|Result|"
-     r"Request|Notification|Hint|Metadata|Token|CSP)|Root|Completion\w*|"
-     r"ModelPreferences|Implementation|PromptArgument|get_http_headers", AnyFields),
-    (r"\w*(Provider|Verifier|Proxy|Middleware|Auth|Store|Handler)|configure_logging|"
-     r"(OAuth|Middleware)\w+", Inert))
-
-
-def instead_of(name: str) -> Any:
-    """Advice on a name that is not here, or the class that stands in; or None."""
-    return next((found for pattern, found in NOT_HERE if re.fullmatch(pattern, name)),
-                None)
+REGISTER = ("there is one server here: register functions with it, or call its add_tool, "
+            "remove_tool, list_tools and so on")
+USE_CLIENT = ("use Client(server) or Client([command, *args]): `with Client(…) as client: "
+              "client.call_tool(…)`")
+USE_MIDDLEWARE = "write a function and register it with @server.middleware"
+USE_CONTEXT = "annotate a parameter of the handler: ctx: Context"
+# What programs import, or ask a server for, that is not here -> what to do instead, or
+# the class that stands in for it.
+NOT_HERE: Json = {name: instead for instead, names in (
+    (USE_MIDDLEWARE, "middleware add_middleware CallNext"),
+    (USE_CONTEXT, "Depends CurrentAccessToken CurrentContext CurrentFastMCP "
+                  "CurrentHeaders CurrentRequest"),
+    (USE_CLIENT, """
+        call_tool read_resource get_prompt create_connected_server_and_client_session
+        stdio_client ClientSessionGroup StdioTransport PythonStdioTransport
+        NodeStdioTransport NpxStdioTransport UvStdioTransport FastMCPTransport"""),
+    (REGISTER, """
+        providers transforms mount import_server add_provider add_transform as_proxy
+        from_client from_openapi from_fastapi create_proxy disable enable get_tool
+        get_tools get_resource get_resources get_prompts _tool_manager
+        _resource_manager _prompt_manager _mcp_server _lowlevel_server Provider
+        LocalProvider FileSystemProvider TextResource BinaryResource FileResource
+        FunctionResource DirectoryResource HttpResource Transform ToolTransform
+        ArgTransform Namespace PromptsAsTools ResourcesAsTools BM25SearchTransform
+        RegexSearchTransform CodeMode ToolManager ResourceManager PromptManager"""),
+    (NEEDS_HTTP, """
+        ClientTransport SSETransport StreamableHttpTransport StreamableHTTPTransport
+        SseServerTransport StreamableHTTPServerTransport StreamableHTTPSessionManager
+        StarletteWithLifespan OAuth ProxyClient StatefulProxyClient sse_client
+        streamablehttp_client streamable_http_client create_mcp_http_client
+        websocket_client create_sse_app create_streamable_http_app create_base_app
+        get_http_request session_manager run_http_async run_sse_async
+        run_streamable_http_async"""),
+    (AnyFields, """
+        AccessToken AppConfig AuthSettings AuthorizationCode AuthorizationParams
+        BaseMetadata CacheHint CallToolRequest CallToolRequestParams
+        CancelledNotification ClientCapabilities ClientNotification ClientRequest
+        ClientResult ClientRegistrationOptions CompleteRequest CompleteResult Completion
+        CompletionArgument CompletionContext CompletionsCapability
+        CreateMessageRequest CreateMessageRequestParams ElicitRequest
+        ElicitRequestFormParams ElicitRequestParams ElicitRequestURLParams ElicitResult
+        ElicitationCapability EmptyResult FormElicitationCapability GetPromptRequest
+        GetPromptRequestParams GetPromptResult Implementation InitializationOptions
+        InitializeRequest InitializeRequestParams InitializeResult InputRequiredResult
+        JSONRPCError JSONRPCMessage JSONRPCNotification JSONRPCRequest JSONRPCResponse
+        ListPromptsRequest ListPromptsResult ListResourceTemplatesRequest
+        ListResourceTemplatesResult ListResourcesRequest ListResourcesResult
+        ListRootsRequest ListRootsResult ListToolsRequest ListToolsResult
+        LoggingCapability LoggingMessageNotification LoggingMessageNotificationParams
+        MCPConfig MCPServerConfig ModelHint ModelPreferences Notification
+        NotificationOptions NotificationParams OAuthClientMetadata OAuthMetadata
+        OAuthToken PaginatedRequest PaginatedRequestParams PaginatedResult PingRequest
+        ProgressNotification ProgressNotificationParams PromptArgument PromptResult
+        PromptsCapability ProtectedResourceMetadata ReadResourceRequest
+        ReadResourceRequestParams ReadResourceResult RefreshToken RemoteMCPServer Request
+        RequestParams ResourceCSP ResourceContent ResourceResult
+        ResourceUpdatedNotification ResourceUpdatedNotificationParams
+        ResourcesCapability Result RevocationOptions Root RootsCapability
+        SamplingCapability SamplingToolsCapability ServerCapabilities
+        ServerNotification ServerRequest ServerResult SessionMessage SetLevelRequest
+        SetLevelRequestParams Settings StdioMCPServer StdioServerParameters
+        SubscribeRequest SubscribeRequestParams TaskConfig ToolTransformConfig
+        ToolsCapability TransportSecuritySettings UnsubscribeRequest
+        UrlElicitationCapability get_http_headers"""),
+    (Inert, """
+        AWSCognitoProvider Auth0Provider AuthCheck AuthContextMiddleware AuthKitProvider
+        AuthMiddleware AuthProvider AzureProvider AzureJWTVerifier BearerAuthBackend
+        BearerAuthProvider ClerkProvider DescopeProvider DetailedTimingMiddleware
+        DiscordProvider ErrorHandlingMiddleware EventStore GitHubProvider
+        GitHubTokenVerifier GoogleProvider GoogleTokenVerifier InMemoryEventStore
+        InMemoryOAuthProvider IntrospectionTokenVerifier JWTVerifier
+        KeycloakAuthProvider LoggingMiddleware Middleware MiddlewareContext MultiAuth
+        OAuthAuthorizationServerProvider OAuthClientInformationFull OAuthClientProvider
+        OAuthProvider OAuthProxy OCIProvider OIDCProxy OpenTelemetryMiddleware
+        PingMiddleware ProviderTokenVerifier PropelAuthProvider RateLimitingMiddleware
+        RemoteAuthProvider RequestContextMiddleware RequireAuthMiddleware
+        ResponseCachingMiddleware ResponseLimitingMiddleware RetryMiddleware
+        ScalekitProvider SlidingWindowRateLimitingMiddleware StaticTokenVerifier
+        StructuredLoggingMiddleware SupabaseProvider TimingMiddleware TokenStorage
+        TokenVerifier ToolInjectionMiddleware TransportSecurityMiddleware
+        WorkOSProvider configure_logging"""),
+) for name in names.split()}
 
 
 def stand_in(name: str) -> Any:
@@ -7450,14 +7754,14 @@ def stand_in(name: str) -> Any:
     that would have to do something raises NotImplementedError when called.
     """
     def refuse(*_: object, **__: object) -> NoReturn:
-        raise NotImplementedError(f"mcp_min has no {name}: {found}")
+        raise NotImplementedError(f"mcp_min has no {name}: {instead}")
 
-    found = instead_of(name)
-    if found is None:
+    instead = NOT_HERE.get(name)
+    if instead is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if isinstance(found, str):
+    if isinstance(instead, str):
         return type(name, (Inert,), {"__init__": refuse})
-    return type(name, (found,), {})
+    return type(name, (instead,), {})
 
 
 warn_once = lru_cache(maxsize=1000)(warn)
@@ -7472,10 +7776,29 @@ def no_effect(where: str, options: Iterable[str]) -> None:
 # Tools, prompts and resources
 
 
-class FunctionTool(Tool):
-    """A Tool with FastMCP's options, and a block of content for each item of a list."""
+class FamiliarEntry(Registration):
+    """A registration with FastMCP's options; it can be made of a function."""
 
-    option_names = f"{Tool.option_names} structured_output exclude_args"
+    @classmethod
+    def with_options(cls, *args: Any, tags: Iterable[str] | None = None,
+                     **options: Any) -> Any:
+        make: Any = cls
+        named = cls.option_names.split()
+        own = {key: options.pop(key) for key in [*options] if key in named}
+        if tags:  # FastMCP's clients read them there
+            own["meta"] = {**(own.get("meta") or {}), "fastmcp": {"tags": sorted(tags)}}
+        no_effect(cls.__name__, options)
+        return make(*args, own)
+
+    @classmethod
+    def from_function(cls, fn: Any, *args: Any, **options: Any) -> Any:
+        return cls.with_options(*map(str, args), fn, **options)
+
+
+class Tool(FamiliarEntry, ToolEntry):
+    """A tool, whose result has a block for each item of a list."""
+
+    option_names = f"{ToolEntry.option_names} structured_output exclude_args"
 
     def __init__(self, fn: Any, options: Json) -> None:
         options = dict(options)
@@ -7505,15 +7828,24 @@ def blocks_of(value: Any) -> Iterator[Block]:
         yield value if isinstance(value, Block) else Text(to_text(value))
 
 
-def registration(kind: Any, *args: Any,
-                 tags: Iterable[str] | None = None, **options: Any) -> Any:
-    """A tool, prompt or resource, with FastMCP's options."""
-    named = kind.option_names.split()
-    own = {key: options.pop(key) for key in [*options] if key in named}
-    if tags:  # FastMCP's clients read them there
-        own["meta"] = {**(own.get("meta") or {}), "fastmcp": {"tags": sorted(tags)}}
-    no_effect(kind.__name__, options)
-    return kind(*args, own)
+class Prompt(FamiliarEntry, PromptEntry):
+    """A prompt."""
+
+
+class FamiliarContents(ResourceContents):
+    """The contents of a resource, as FastMCP's handlers read them."""
+
+    @property
+    def content(self) -> Any:
+        """The text, or the bytes."""
+        return self.text if self.data is None else self.data
+
+
+class Resource(FamiliarEntry, ResourceEntry):
+    """A resource or a template."""
+
+    def contents(self, value: Any, uri: str) -> list[Any]:
+        return [*map(FamiliarContents.of, super().contents(value, uri))]
 
 
 # The context of a handler
@@ -7533,7 +7865,6 @@ class Listing(list, Sent):  # type: ignore[type-arg]
 class FamiliarContext(Context):
     """The Context of FastMCP's handlers; their `session` and `request_context` too."""
 
-    transport = "stdio"
     request = None  # that of HTTP
     client_id = property(lambda self: self.meta.get("client_id"))
     session_id = property(lambda self: f"{id(self._peer.connection):x}")
@@ -7628,7 +7959,7 @@ class FastMCP(Server):
                  **options: Any) -> None:
         for option in ("middleware", "transforms", "providers"):
             if options.pop(option, None):
-                raise NotImplementedError(f"FastMCP({option}=): {instead_of(option)}")
+                raise NotImplementedError(f"FastMCP({option}=): {NOT_HERE[option]}")
         options = {RENAMED.get(key, key): value for key, value in options.items()
                    if value is not None}
         own = {key: options.pop(key) for key in [*options]
@@ -7667,7 +7998,7 @@ class FastMCP(Server):
     def from_openapi(*_: object, **__: object) -> NoReturn:
         """Refuse: this server does not stand for another one."""
         raise NotImplementedError(
-            f"from_openapi, from_fastapi, as_proxy: {instead_of('as_proxy')}")
+            f"from_openapi, from_fastapi, as_proxy: {REGISTER}")
 
     from_fastapi = as_proxy = from_openapi
 
@@ -7677,11 +8008,11 @@ class FastMCP(Server):
                   **options: Any) -> Any:
         """Register a function, or an object that was made of one."""
         if enabled:
-            self._add(args[0] if isinstance(args[0], Registration) else registration(
-                kind, *args, **options))
+            self._add(args[0] if isinstance(args[0], Registration)
+                      else kind.with_options(*args, **options))
         return args[-1]
 
-    add_tool = partialmethod(_register, FunctionTool)
+    add_tool = partialmethod(_register, Tool)
     add_prompt = partialmethod(_register, Prompt)
     add_resource = partialmethod(_register, Resource)
 
@@ -7718,7 +8049,7 @@ class FastMCP(Server):
     list_resource_templates = partialmethod(_listing, "resourceTemplates")
 
     def __getattr__(self, name: str) -> Any:  # called only for missing attributes
-        words = instead_of(name) or "there is no such attribute"
+        words = NOT_HERE.get(name, "there is no such attribute")
         raise AttributeError(f"FastMCP.{name}: {words}")
 
 
@@ -7787,20 +8118,15 @@ def get_access_token() -> None:
     """None: there is no authorization over stdio."""
 
 
-ADDED: tuple[tuple[type, str, Any], ...] = (  # to classes of the sections above
+# To classes of the sections above, where a subclass would not do: the same names are
+# there, or the library itself makes them.
+ADDED: tuple[tuple[type, str, Any], ...] = (
     (Fields, "model_dump", lambda self, **_: dict(self)),
     (Fields, "model_dump_json", lambda self, **_: json.dumps(self)),
     (Media, "to_image_content", lambda self: self),
     (Media, "to_audio_content", lambda self: self),
-    (ResourceContents, "content", property(
-        lambda self: self.text if self.data is None else self.data,
-        doc="The text, or the bytes.")),
     (McpError, "error", property(lambda self: AnyFields(
-        code=self.code, message=self.message, data=self.data), doc="Its fields.")),
-    (Tool, "from_function", partial(registration, FunctionTool)),
-    (Prompt, "from_function", partial(registration, Prompt)),
-    (Resource, "from_function", lambda fn, uri, **options: registration(
-        Resource, str(uri), fn, **options)))
+        code=self.code, message=self.message, data=self.data), doc="Its fields.")))
 for _owner, _name, _value in ADDED:
     setattr(_owner, _name, _value)
 
@@ -7821,7 +8147,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 13. Command line ------------------------------------------------------------------
+# -- 16. Command line ------------------------------------------------------------------
 # Shows the protocol at work, and looks into any server.  Results go to stdout, all else
 # to stderr.  What a server sends is escaped, and indented or labelled, so that it can
 # neither control the terminal nor be mistaken for a message of this program.
@@ -8106,8 +8432,6 @@ def cli_load(path: str) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception:
-        import traceback
-
         text = traceback.format_exc().rstrip()
         raise SystemExit(f"{text}{import_hint(text)}") from None
     return module
@@ -8128,6 +8452,72 @@ def cli_server(module: ModuleType) -> Any:
     for function in functions:
         server.add_tool(function)
     return server
+
+
+# -- a copy for another project: vendor
+
+
+# Options of `vendor` -> the parts that the copy has besides the first.
+COPIES = {"server": ["II"], "client": ["III"], "lean": ["II", "III"],
+          "": ["II", "III", "IV"]}
+
+
+def cli_vendor(args: Namespace) -> None:
+    """Write a copy of this file that has only the parts that somebody needs."""
+    import inspect
+
+    source = inspect.getsource(sys.modules[__name__])
+    wanted = next(option for option in COPIES if not option or getattr(args, option))
+    copy, left_out = vendored(source, ["I", *COPIES[wanted]])
+    path = os.path.join(args.name, "mcp_min.py")
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            if not file.readline().startswith('"""mcp_min '):
+                raise ValueError(f"{path} is not a copy of mcp_min")
+        if os.path.exists(__file__) and os.path.samefile(path, __file__):
+            raise ValueError(f"{path} is the file to copy from")
+    os.makedirs(args.name, exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.write(copy)
+    from hashlib import sha256
+
+    cli_print(f"{path}: {copy.count(chr(10)):,} lines to review")
+    for title in left_out:
+        cli_print(f"left out: {title}")
+    cli_print(f"sha256: {sha256(copy.encode()).hexdigest()}")
+
+
+def vendored(source: str, parts: list[str]) -> tuple[str, list[str]]:
+    """A copy of the source with these parts, and the titles of those left out."""
+    head, *pieces = re.split(r"(?m)^# == Part (.+?) =+\n", source)
+    pieces[-1], end, tail = pieces[-1].partition("\n# -- Changes ")
+    left_out, body = [], ""
+    for title, text in zip(pieces[::2], pieces[1::2]):
+        if title.partition(":")[0] in parts:
+            body += f"# == Part {title} ".ljust(88, "=") + f"\n{text}"
+        else:
+            left_out.append(title)
+    if left_out:
+        head = head_of_copy(head, parts)
+    return head + body + end + tail, left_out
+
+
+def head_of_copy(head: str, parts: list[str]) -> str:
+    """What stands above part I, without the paragraphs about other parts.
+
+    A paragraph that names a part in its first line is about that part, as are those
+    after it, until one names another.
+    """
+    first, *paragraphs = head.split("\n\n")
+    kept = [re.sub(",.*", f"; a copy with parts {' and '.join(parts)}.", first)]
+    part = "I"
+    for paragraph in paragraphs:
+        named = re.match(r".*\b[Pp]art (I+V?)\b", paragraph)
+        if named:
+            part = named[1]
+        if part in parts:
+            kept.append(paragraph)
+    return "\n\n".join(kept)
 
 
 # -- between a host and a server: trace, connect
@@ -8195,9 +8585,9 @@ def cli_connect(args: Namespace) -> None:
     stdin = open(0, "rb", closefd=False)  # noqa: SIM115
     problem = (f"no server listens at {args.name}: start the application that calls "
                "server.listen with this path, and try again")
-    line, deadline = b"", time.monotonic() + CONNECT_SECONDS
+    line, deadline = b"", monotonic() + CONNECT_SECONDS
     while not (sock := reach_listener(args.name)):
-        if time.monotonic() < deadline:
+        if monotonic() < deadline:
             time.sleep(0.1)
             continue
         cli_refuse(line, problem)
@@ -8244,6 +8634,7 @@ COMMANDS: Json = {  # name: (function, arguments, options, help)
     "read": (cli_query, "URI -- COMMAND...", COMMON, "read a resource"),
     "prompt": (cli_query, "NAME [KEY=VALUE...] -- COMMAND...", COMMON, "get a prompt"),
     "run": (cli_run, "FILE.py", "unthreaded", "serve a file's Server or its functions"),
+    "vendor": (cli_vendor, "FOLDER", "server client lean", "copy what a project needs"),
     "trace": (cli_trace, "COMMAND...", "to env", "relay a server, log its lines"),
     "connect": (cli_connect, "PATH", "", "relay to a server inside an application")}
 OPTIONS: Json = {
@@ -8256,6 +8647,10 @@ OPTIONS: Json = {
     "mode": {"choices": MODES, "default": "auto", "metavar": "REVISION",
              "help": ", ".join(MODES)},
     "unthreaded": {"action": "store_true", "help": "run all handlers on one thread"},
+    "server": {"action": "store_true", "help": "the copy has only a server"},
+    "client": {"action": "store_true", "help": "the copy has only a client"},
+    "lean": {"action": "store_true", "help": "both, but no command line, nor familiar "
+             "names"},
     "to": {"default": "stderr", "metavar": "FILE", "help": "where the trace goes"}}
 
 
@@ -8301,6 +8696,7 @@ def main(argv: list[str] | None = None) -> int:
         read URI -- COMMAND...           a resource
         prompt NAME KEY=VALUE... -- COMMAND...
         run FILE.py                      serve its Server, or its functions as tools
+        vendor FOLDER                    copy this file; --server, --client: a half of it
         trace --to FILE COMMAND...       relay for a host, and write all of it down
         connect PATH                     relay to Server.listen(PATH)
         demo, serve                      two sessions explained; the server of them

@@ -11,7 +11,7 @@ requires that the next message is the response to it.
   with ``MCP_SPEC=docs/specification`` one test checks that the page contains it.
 * ``MCP_MIN_FUZZ=SECONDS`` makes the fuzz test longer, ``MCP_MIN_SEED=N`` repeats it.
 """
-# ruff: noqa: I001, UP006, UP007, UP017, UP031, UP035, UP045, PYI061, PLW1510
+# ruff: noqa: I001, UP006, UP007, UP017, UP031, UP035, UP045, PYI061
 # (Strings are formatted with %, because transcripts are full of braces.  The old
 # spellings of type hints are tested, and Python 3.9 reads only these.)
 
@@ -93,7 +93,7 @@ MODERN_META = {  # what every request of the stateless revision carries
     KEY + "clientCapabilities": ALL_CAPABILITIES}
 PATIENCE = 60  # seconds after which a test stops waiting, and fails
 # A busy machine may take longer.  Tests of these limits set their own.
-mcp_min.PROBE_SECONDS = mcp_min.Process.PATIENCE = mcp_min.BLOCKED_SECONDS = 20.0
+mcp_min.PROBE_SECONDS = mcp_min.Process.PATIENCE = 20.0
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job of a shell script
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -1025,7 +1025,7 @@ class Test5Connection(unittest.TestCase):
 
         def cancel_too_late(request, reason=None):
             server.go.set()
-            wait_until(lambda: request.id not in request.connection.active)
+            wait_until(lambda: not request.connection.incoming.has(request))
             return cancel(request, reason)
 
         with mock.patch.object(mcp_min.IncomingRequest, "cancel", cancel_too_late):
@@ -1079,13 +1079,16 @@ class Test5Connection(unittest.TestCase):
         wait_until(lambda: set(threading.enumerate()) <= before, "all threads end")
 
     def test_max_timeout_holds_while_a_slow_handler_is_told_of_progress(self):
-        """Fails (with the result) if a response that waits for this has no deadline."""
-        go = threading.Event()
-        with Client(lab(), max_timeout=0.3, progress_handler=(
-                lambda *progress: go.wait(PATIENCE))) as client:
-            call = client.submit_tool("report", {"times": 50})
-            self.assertIsInstance(call.exception(PATIENCE / 2), RequestTimeout)
-            go.set()
+        """Fails (each step is told) if only what the handler returns to is timed."""
+        steps = []
+
+        def step(progress, *_):
+            steps.append(progress)
+            time.sleep(0.06)
+
+        with Client(lab(), progress_handler=step) as client:
+            raised(client.call_tool, "report", {"times": 500}, max_timeout=0.2)
+            self.assertLess(len(steps), 100)
 
     def test_a_response_in_time_is_no_timeout_however_slow_its_handler_is(self):
         """Fails (with RequestTimeout) if the timeout goes on after the response."""
@@ -1200,19 +1203,6 @@ class Test5Connection(unittest.TestCase):
                 """, era="legacy", change=lambda: server.add_tool(raw, name="new"))
         self.assertEqual(stderr.getvalue(), "")  # this is not an error
 
-    def test_a_writer_that_is_not_a_file_may_return_none(self):
-        """Fails (nothing more is written) if None is taken for "would block"; or (b"",
-        the end of a datagram stream) if a batch always gets a response."""
-        written = []
-        writer = mock.Mock(spec=["write", "flush"])
-        writer.write.side_effect = lambda data: written.append(bytes(data))
-        zoo().serve(io.BytesIO(b"".join(map(raw, (
-            "1 initialize 2025-03-26", "batch notifications/x", "2 ping", "3 ping")))),
-            writer)
-        self.assertNotIn(b"", written)
-        ids = [checked(line)["id"] for line in b"".join(written).splitlines(True)]
-        self.assertEqual(ids, [1, 2, 3])
-
     # -- progress ----------------------------------------------------------------------
 
     @clause("2025-11-25/basic/utilities/progress",
@@ -1316,63 +1306,68 @@ class Test5Connection(unittest.TestCase):
 
 def at_most_threads(count):
     """mcp_min has at most ``count`` threads at once, as in a small container."""
-    free, start_thread = threading.Semaphore(count), mcp_min.start_thread
+    free = threading.Semaphore(count)
 
-    def start(name, run):
-        def run_and_leave():
-            try:
-                run()
-            finally:
-                free.release()
-        return free.acquire(blocking=False) and start_thread(name, run_and_leave)
+    def run_and_leave(run):
+        try:
+            run()
+        finally:
+            free.release()
 
-    return mock.patch.object(mcp_min, "start_thread", start)
+    return threads_start_if(lambda name: free.acquire(blocking=False), run_and_leave)
 
 
-def threads_start_if(condition):
+def threads_start_if(condition, run_in_thread=lambda run: run()):
     """mcp_min can start a thread if ``condition(name)`` is true."""
     start_thread = mcp_min.start_thread
-    return mock.patch.object(mcp_min, "start_thread", lambda name, run: (
-        condition(name) and start_thread(name, run)))
+
+    def start(name, run):
+        if not condition(name):
+            raise RuntimeError("no thread can be started")
+        return start_thread(name, lambda: run_in_thread(run))
+
+    return mock.patch.object(mcp_min, "start_thread", start)
 
 
 class Test5Threads(unittest.TestCase):
     """The pool, and a server with few threads or none.  Looks inside."""
 
-    def test_an_idle_thread_is_woken_for_a_job_but_waits_for_a_guest(self):
-        """Fails if a job that is added, or a guest that leaves, wakes no thread; or if
-        a thread that is woken exceeds the limit."""
+    def test_an_idle_thread_is_woken_for_a_job_but_waits_for_one_run_here(self):
+        """Fails if a job that is added, or one run here that ends, wakes no thread; or
+        if a thread that is woken exceeds the limit."""
         pool, seen = mcp_min.ThreadPool("patient", 1), []
+
+        def run_here():
+            pool.submit(lambda: (seen.append("job"), waited.set()))
+            time.sleep(0.0005)
+            seen.append("here")
+
         with mock.patch.object(mcp_min, "IDLE_SECONDS", 2 * PATIENCE):
             for _ in range(50):
-                ran, waited = gate("the job"), gate("the job that waits for the guest")
+                ran, waited = gate("the job"), gate("the job that waits")
                 pool.submit(ran.set)
                 ran.wait()
-                wait_until(pool.enter, "the job has ended")
-                pool.submit(lambda waited=waited: (seen.append("job"), waited.set()))
-                time.sleep(0.0005)  # the guest's job
-                seen.append("guest")
-                pool.leave()
+                wait_until(lambda: pool.try_run_here(run_here), "the job has ended")
                 waited.wait()
-        self.assertEqual(seen, ["guest", "job"] * 50)
+        self.assertEqual(seen, ["here", "job"] * 50)
 
     def test_no_job_is_lost_while_some_threads_cannot_be_started(self):
-        """Three of ten starts fail, threads end at once, guests come and go.  Fails if
-        one that was not started is counted, or one that ends does not look for jobs."""
+        """Three of ten starts fail, threads end at once, jobs run here.  Fails if one
+        that was not started is counted, or one that ends does not look for jobs."""
         def check(pool):
             ran = collections.Counter()
 
             def submit(thread):
                 for n in range(300):
-                    pool.submit(functools.partial(ran.update, [(thread, n)]), 5)
+                    job = functools.partial(ran.update, [(thread, n)])
+                    while raised(pool.submit, job, 5):
+                        time.sleep(0)  # there was no thread, and none could be started
                     if n % 10 == 0:
                         time.sleep(0.001)  # so that threads become idle, and end
 
             def visit():
                 for _ in range(300):
-                    if pool.enter():
-                        time.sleep(0)  # a job may come
-                        pool.leave()
+                    pool.try_run_here(lambda: time.sleep(0))  # a job may come
 
             submits = [functools.partial(submit, thread) for thread in range(4)]
             self.assertEqual(together(*submits, visit), [None] * 5)
@@ -1413,9 +1408,10 @@ class Test5Threads(unittest.TestCase):
             return answer.data
         """
 
-    def call_all(self, client, *names):
+    def call_all(self, client, *names, or_error=False):
         """Call these tools at once; answer the questions of the server, but not before
-        it has answered a ping; require the right result for each call."""
+        it has answered a ping; require the right result for each call, or an error that
+        says why there is none."""
         calls, answers = dict(enumerate(names)), {}
         for n, name in enumerate(names):
             client.say('%d tools/call {"name": "%s", "arguments": {"n": %d}, "_meta": '
@@ -1434,28 +1430,41 @@ class Test5Threads(unittest.TestCase):
                 client.send(answers.pop(id))
             else:
                 text = "x" if "ask" in calls.pop(id) else str(id)
-                self.assertEqual(received["result"]["content"][0]["text"], text)
+                result = received.get("result", {"isError": True})
+                if or_error and result["isError"]:
+                    self.assertIn("thread", json.dumps(received))
+                else:
+                    self.assertEqual(result["content"][0]["text"], text)
         client.fence()
 
-    def use_everything(self, client):
-        """Use the kinds of handlers, one by one and at once."""
-        play(client, "> handshake")
-        kinds = "plain", "coroutine", "ask", "ask_async"
-        for name in kinds:
-            self.call_all(client, name)
-        self.call_all(client, *kinds, *kinds, *reversed(kinds))
-        self.assertEqual(client.ask("1 nope")["error"]["code"], -32601)
-
-    def test_a_server_works_with_few_threads_or_none(self):
-        """Fails (nothing more comes) if the thread that reads waits for a coroutine
-        whose answer nobody else reads."""
-        for threaded, count in itertools.product((True, False), range(8)):
+    def test_with_few_threads_each_request_gets_a_result_or_an_error(self):
+        """None is silent, in a session and without; pings are answered, and serve()
+        ends.  Fails (nothing more comes) if a job waits for a thread that no one can
+        start, or a question for an answer that no one reads."""
+        burst = ["plain", "coroutine", "ask", "ask_async"] * 5
+        for threaded, count in itertools.product((True, False), range(1, 9)):
             names = {"mcp_min": mcp_min}
             exec(textwrap.dedent(self.ALL_KINDS), names)  # noqa: S102
-            names["server"].threaded = threaded
-            with self.subTest(threaded=threaded, threads=count), (
-                    at_most_threads(count)), wire(names["server"]) as client:
-                self.use_everything(client)
+            server = names["server"]
+            server.threaded = threaded
+            with self.subTest(threaded=threaded, threads=count), quiet(), (
+                    at_most_threads(count)), wire(server) as client:
+                play(client, "> handshake")
+                for name in sorted(set(burst)):
+                    self.call_all(client, name, or_error=count < 8)
+                self.call_all(client, *burst, or_error=True)
+                client.say('1 tools/call {"name": "plain", "arguments": {"n": 1}}',
+                           "modern")
+                self.assertEqual(client.recv()["id"], 1)
+
+    def test_without_any_thread_serving_is_refused(self):
+        with at_most_threads(0), tempfile.TemporaryDirectory() as folder:
+            for serve in (lambda: Server("s").serve(io.BytesIO(), io.BytesIO()),
+                          lambda: Server("s", threaded=False).serve(
+                              io.BytesIO(), io.BytesIO()),
+                          lambda: Server("s").listen(os.path.join(folder, "at"))):
+                self.assertRaisesRegex(RuntimeError, "thread", serve)
+            self.assertEqual(os.listdir(folder), [])
 
     # What is imported only when it is needed may not be readable for another user.
     LIMITED = """
@@ -1478,20 +1487,10 @@ class Test5Threads(unittest.TestCase):
         def serve(threaded, count):
             with process("%s\n%sserver.run(threaded=%s)" % (
                     self.LIMITED % count, self.ALL_KINDS, threaded)) as child:
-                self.use_everything(child)
+                play(child, "> handshake")
+                self.call_all(child, *["plain", "coroutine", "ask"] * 4, or_error=True)
 
-        run_together(self, serve, [(True, 0), (True, 1), (True, 3), (False, 1)])
-
-    def test_handlers_stay_on_the_serving_thread_that_also_reads(self):
-        """No thread can be started at first.  Fails (another thread runs them) if one
-        is started for them later."""
-        server, threads, first = Server("s", threaded=False), set(), iter([False])
-        server.tool(lambda: threads.add(threading.get_ident()), name="f")
-        served = io.BytesIO(b"".join(map(raw, (
-            "0 initialize", *['%d tools/call {"name": "f"}' % n for n in (1, 2)]))))
-        with threads_start_if(lambda name: next(first, True)):
-            server.serve(served, io.BytesIO())
-        self.assertEqual(threads, {threading.get_ident()})
+        run_together(self, serve, [(True, 1), (True, 3), (False, 1)])
 
     def test_deadlines_hold_after_a_timer_could_not_be_started(self):
         """Fails (the call never ends) if the thread is tried only once."""
@@ -1505,15 +1504,19 @@ class Test5Threads(unittest.TestCase):
 class Test5Amounts(unittest.TestCase):
     """What one end can make the other end keep in memory is limited."""
 
-    def test_a_batch_of_100_messages_is_charged_once_and_a_longer_one_is_refused(self):
-        """Fails (half of it is refused) if each of its messages is charged its line."""
+    def test_each_message_of_a_batch_is_charged_the_whole_line(self):
+        """At most 100 are taken.  Fails (all are) if each is charged its share: one may
+        be as large as the line."""
         server = lab(max_workers=2)
         call = '%d tools/call {"name": "hold", "arguments": {"n": 1}}'
         with wire(server) as client:
             play(client, "> handshake 2025-03-26")
-            client.send([{**message(call % n), "x": "x" * 3000} for n in range(100)])
+            client.send([{**message(call % n), "x": "x" * 60000} for n in range(100)])
             client.fence()
             server.go.set()
+            errors = sum("error" in response for response in client.recv())
+            self.assertIn(errors, range(90, 100))
+            client.send([message(call % n) for n in range(100)])
             self.assertTrue(all("result" in response for response in client.recv()))
             client.send([message("%d ping" % n) for n in range(101)])
             play(client, '< null -32600 "over 100 messages"')
@@ -3223,8 +3226,6 @@ PROBLEMS = [
      "expected at most 4, got 5"),
     (5, {"$id": "http://x/y#", "$ref": "#/$defs/x", "$defs": {"x": {"minimum": 6}}},
      "expected at least 6, got 5"),
-    ({"a": -1}, {"$ref": METASCHEMA}, ""),
-    ({"minItems": -1}, {"$ref": METASCHEMA}, "minItems: expected at least 0, got -1"),
     ([1, "a"], {"$schema": DRAFT_7, "items": [{"type": "string"}],
                 "additionalItems": False},
      "[0]: expected string, got 1; [1]: not allowed"),
@@ -3333,7 +3334,6 @@ class Test9Validator(unittest.TestCase):
                 ({"items": {"type": "integer"}}, [1] * 30_000),
                 ({"allOf": [{"uniqueItems": True}] * 5}, [*range(1000)]),
                 ({"allOf": [{"type": "integer"}] * 20}, "[" + "1," * 30_000 + "1]"),
-                ({"$ref": METASCHEMA}, {"enum": [*range(5000)]}),
                 ({"pattern": "^a"}, "a" * 20_001),
                 (doubling, 5), ({"allOf": [{"$ref": "#"}] * 1000}, 5), (deep, 5))):
             with self.subTest(number), mock.patch.object(
@@ -4104,16 +4104,11 @@ class Test10AsyncHandlers(unittest.TestCase):
 
     @both_eras
     def test_steps_resources_and_answers_are_awaited_wherever_it_runs(self, era):
-        """Fails (no response) if the thread that awaits wants to run the loop too, or
-        if without threads something needs one.  Looks inside."""
+        """Fails (no response) if the thread that awaits wants to run the loop too."""
         _, run_handler = host_thread(self)
         for options in {}, {"threaded": False}, {"run_handler": run_handler}:
             with self.subTest(**options):
                 self.check(era, **options)
-        with mock.patch.object(mcp_min, "start_thread", lambda *_: False):
-            for threaded in True, False:
-                with self.subTest("no threads", threaded=threaded):
-                    self.check(era, threaded=threaded)
 
     def check(self, era, **options):
         server = Server("s", **options)
@@ -4154,19 +4149,14 @@ class Test10AsyncHandlers(unittest.TestCase):
             < 2 {"content": [{"text": "step def later now True"}]}
             """ % yes, era=era)
 
-    def test_all_handlers_of_a_host_run_on_its_thread(self):
-        """Coroutines and the lifespan on one event loop there; a plain one may read a
-        resource.  Fails (by a timeout) if the thread waits for itself."""
+    def test_all_def_handlers_of_a_host_run_on_its_thread(self):
+        """One may read a resource; middleware runs there, too; coroutines on the event
+        loop.  Fails (by a timeout) if the thread waits for itself."""
         host, run_handler = host_thread(self)
-        loops, threads = [], queue.Queue()
-
-        @contextlib.asynccontextmanager
-        async def lifespan(server):
-            loops.append(asyncio.get_running_loop())
-            yield
-            loops.append(asyncio.get_running_loop())
-
-        server = Server("s", run_handler=run_handler, lifespan=lifespan)
+        threads = queue.Queue()
+        server = Server("s", run_handler=run_handler)
+        server.middleware(lambda ctx, method, params, call_next: (
+            threads.put(threading.current_thread()) or call_next(ctx, method, params)))
         server.resource("s://x")(lambda: threading.current_thread().name)
         server.method("notifications/acme")(
             lambda: threads.put(threading.current_thread()))
@@ -4177,18 +4167,17 @@ class Test10AsyncHandlers(unittest.TestCase):
 
         @server.tool
         async def where() -> str:
-            loops.append(asyncio.get_running_loop())
             await asyncio.sleep(0.001)
             return threading.current_thread().name
 
         with Client(server, timeout=PATIENCE) as client:
-            calls = [client.submit_tool(name) for name in ("read", "where", "where")]
-            for call in calls:
-                self.assertEqual(call.result().text, host.name)
+            calls = {client.submit_tool("read"): host.name,
+                     client.submit_tool("where"): "mcp event loop"}
+            for call, expected in calls.items():
+                self.assertEqual(call.result().text, expected)
             client.notify("notifications/acme")
-            self.assertIs(threads.get(timeout=PATIENCE), host)
-        wait_until(lambda: len(loops) == 4 and loops[0].is_closed())
-        self.assertEqual(len(set(loops)), 1)
+            for _ in range(3):
+                self.assertIs(threads.get(timeout=PATIENCE), host)
 
 
 class Test10Unthreaded(unittest.TestCase):
@@ -4198,16 +4187,15 @@ class Test10Unthreaded(unittest.TestCase):
     @unittest.skipUnless(sqlite3, "this Python has no sqlite3")
     @both_eras
     def test_a_client_of_the_server_needs_nothing_else(self, era):
-        """All handlers use one sqlite3 connection, which refuses every thread but the
-        one that has opened it."""
+        """All `def` handlers use one sqlite3 connection, which refuses every thread but
+        the one that has opened it."""
         rows, heard = sqlite3.connect(":memory:"), []
         self.addCleanup(rows.close)
 
-        @contextlib.asynccontextmanager
-        async def lifespan(server):
+        @contextlib.contextmanager
+        def lifespan(server):
             rows.execute("create table rows (n)")
             yield
-            await asyncio.sleep(0)
             heard.append(total())
 
         server = Server("bank", threaded=False, lifespan=lifespan)
@@ -4223,9 +4211,7 @@ class Test10Unthreaded(unittest.TestCase):
 
         @server.tool
         async def deposit_later(ctx: Context) -> int:
-            n = (await ctx.elicit("How much?", int)).data
-            await ctx.read_resource("bank://total")
-            return await ctx.once("add", lambda: add(n))
+            return (await ctx.elicit("How much?", int)).data
 
         @server.resource("bank://total")
         def total() -> str:
@@ -4244,34 +4230,44 @@ class Test10Unthreaded(unittest.TestCase):
             self.assertEqual(client.call_tool("deposit").data, 2)
             self.assertEqual(client.call_tool("deposit_later").data, 3)
             submitted = client.submit_tool("add", {"n": 4})
-            self.assertEqual(submitted.result(PATIENCE).data, 4)
-            self.assertEqual(client.read_resource("bank://total")[0].text, "11")
+            self.assertEqual(submitted.result(PATIENCE).data, 3)
+            self.assertEqual(client.read_resource("bank://total")[0].text, "8")
             self.assertEqual(client.get_prompt("report")["messages"][0]["content"],
-                             {"type": "text", "text": "Report 11"})
-            self.assertEqual(client.complete("report", "n", "")["values"], ["11"])
+                             {"type": "text", "text": "Report 8"})
+            self.assertEqual(client.complete("report", "n", "")["values"], ["8"])
             client.notify("notifications/acme")
-            self.assertEqual(client.request("acme/total")["result"], "11")
-            self.assertEqual(heard, ["11"])
-        self.assertEqual(heard, ["11"] * 2)
+            while not heard:  # a handler needs a thread that waits for a result
+                self.assertEqual(client.request("acme/total")["result"], "8")
+            self.assertEqual(heard, ["8"])
+        self.assertEqual(heard, ["8"] * 2)
 
     def test_it_is_the_default_of_serve_which_may_say_otherwise(self):
-        """Each time anew; but beside other connections there is still one loop."""
-        here, loop = threading.current_thread().name, "mcp event loop"
-
-        async def tool():
-            return threading.current_thread().name
-
+        """Each time anew."""
+        here, reader = threading.current_thread().name, "mcp reader"
         for default, *calls in (
-                (False, ({}, here), ({"threaded": True}, loop), ({}, here)),
-                (True, ({"threaded": False}, here), ({}, loop))):
+                (False, ({}, here), ({"threaded": True}, reader), ({}, here)),
+                (True, ({"threaded": False}, here), ({}, reader))):
             server = Server("s", threaded=default)
-            server.tool(tool)
+            server.tool(lambda: threading.current_thread().name, name="tool")
             for given, expected in calls:
                 with self.subTest(default=default, given=given):
                     self.assertEqual(serve_one_call(server, **given), expected)
-        with Client(server) as client:
-            client.call_tool("tool")
-            self.assertEqual(serve_one_call(server, threaded=False), loop)
+
+    def test_coroutines_run_where_the_caller_has_a_loop_of_its_own(self):
+        """As in a notebook.  Fails (it never ends) if they are to run on that loop."""
+        server = Server("s", threaded=False)
+
+        async def later() -> str:
+            await asyncio.sleep(0)
+            return threading.current_thread().name
+
+        server.tool(later)
+
+        async def main():
+            with Client(server, timeout=PATIENCE) as client:
+                return client.call_tool("later").text
+
+        self.assertEqual(asyncio.run(main()), "mcp event loop")
 
     @both_eras
     def test_a_failing_handler_does_not_end_the_client(self, era):
@@ -4346,31 +4342,34 @@ class Test10Diagnostics(unittest.TestCase):
         self.assertEqual(self.reported(stderr),
                          ["release.wait()  # where it waits"] * 2)
 
-    def test_a_coroutine_that_blocks_the_event_loop_is_named_once(self):
-        """While it blocks.  The report on another server is the fence: by then a second
-        one on the first would have come."""
-        first, second, release = Server("s"), Server("t"), threading.Event()
+    def test_a_coroutine_that_blocks_the_event_loop_is_named(self):
+        """Once its call was cancelled; so is a handler that blocks a host's thread."""
+        _, run_handler = host_thread(self)
+        server, release = Server("s", run_handler=run_handler), threading.Event()
         self.addCleanup(release.set)
+        began = queue.Queue()
 
-        @first.tool
+        @server.tool
         async def block():
-            release.wait()  # blocks
+            began.put(1)
+            release.wait()  # on the loop
 
-        @second.tool
-        async def fence():
-            release.wait()  # the fence
+        @server.tool
+        def hold():
+            began.put(1)
+            release.wait()  # on the host's thread
 
-        with mock.patch.object(mcp_min, "BLOCKED_SECONDS", 0.3), quiet() as stderr, (
-                Client(first)) as client, Client(second) as other:
-            calls = [client.submit_tool("block"), client.submit_tool("block")]
-            wait_until(lambda: "blocks the event loop" in stderr.getvalue())
-            calls.append(other.submit_tool("fence"))
+        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.3), quiet() as stderr, (
+                Client(server)) as client:
+            calls = [client.submit_tool("block"), client.submit_tool("hold")]
+            for _ in calls:
+                began.get(timeout=PATIENCE)
+            for call in calls:
+                call.cancel()
             wait_until(lambda: len(self.reported(stderr)) > 1)
             release.set()
-            for call in calls:
-                call.result(PATIENCE)
-        self.assertEqual(self.reported(stderr), [
-            "release.wait()  # blocks", "release.wait()  # the fence"])
+        self.assertEqual(sorted(self.reported(stderr)), [
+            "release.wait()  # on the host's thread", "release.wait()  # on the loop"])
 
     def test_a_traceback_shows_no_frame_of_the_library(self):
         """An error that a tool reports on purpose has none."""
@@ -4406,35 +4405,6 @@ class Test10Diagnostics(unittest.TestCase):
                 <* 1 {"isError": false}
                 <* 2 {"isError": false}
                 """, era="modern")
-
-    def test_a_program_may_have_moved_stdout_aside(self):
-        """By `dup2`, as programs do that load noisy libraries: messages go to
-        `sys.stdout`, not to descriptor 1, and both are as before at the end."""
-        with process("""
-                moved = os.dup(1)
-                os.dup2(2, 1)
-                sys.stdout = os.fdopen(moved, "w")
-                os.write(1, b"noise 1\\n")
-                server = Server("s")
-
-                @server.tool
-                def talk():
-                    print("printed")
-                    os.write(1, b"noise 2\\n")
-
-                server.run()
-                os.write(1, b"noise 3\\n")
-                print('{"jsonrpc": "2.0", "method": "after"}')
-                sys.stdout.flush()
-                """) as server:
-            play(server, """
-                > 1 tools/call {"name": "talk"}
-                < 1 {"isError": false}
-                > EOF
-                < after
-                """, era="modern")
-            self.assertEqual((server.exit(), server.stderr),
-                             (0, "noise 1\nprinted\nnoise 2\nnoise 3\n"))
 
 
 LIFESPAN_SERVER = textwrap.dedent("""
@@ -5552,7 +5522,8 @@ class Test11Client(unittest.TestCase):
                              r'"result":\{.*"echo":.*  # acme/echo \d+\.\d ms\n')
 
     def test_callbacks_run_in_order_on_one_thread_and_may_call_the_client(self):
-        """Also where that reports progress, to the handler of the client."""
+        """Those of progress on the thread that waits for the result, before it comes;
+        also where they report progress, to the handler of the client."""
         steps, threads = [], set()
 
         def on_progress(progress, total, message):
@@ -5562,8 +5533,8 @@ class Test11Client(unittest.TestCase):
 
         self.client.call_tool("count", {"n": 20}, progress_handler=on_progress)
         self.assertEqual(steps, list(range(1, 21)))
-        self.assertEqual(len(threads - {threading.get_ident()}), 1)
-        wait_until(lambda: self.session.progress == [(1, 1, "step 1")] * 20)
+        self.assertEqual(threads, {threading.get_ident()})
+        self.assertEqual(self.session.progress, [(1, 1, "step 1")] * 20)
 
     def test_close_waits_for_the_callbacks_that_are_due(self):
         logged, server = [], Server("s")
@@ -6416,14 +6387,6 @@ class Test11Faults(FakeServers, unittest.TestCase):
             self.assertNotIn("\x1b", str(error))
             self.assertEqual(error.exit_code, 3)
 
-    def test_a_wait_in_steps_returns_the_result(self):
-        """On Windows no signal interrupts a wait, so a client waits in steps.  Looks
-        inside."""
-        future = concurrent.futures.Future()
-        threading.Timer(0.01, future.set_result, [5]).start()
-        with mock.patch.object(mcp_min.os, "name", "nt"):
-            self.assertEqual(mcp_min.wait_for(future), 5)
-
     def test_arguments_that_a_windows_shell_would_interpret_are_refused(self):
         """Looks inside."""
         with mock.patch("shutil.which", lambda name, path: name + ".cmd"):
@@ -6460,8 +6423,10 @@ PROBES = [
         "modern('2099-01-01', '2026-07-28')",
         "error(-32022, supported=['2025-11-25', '2026-07-28'])")],
     *[(rule, "legacy()", RESTART, LATEST) for rule in (
-        "die(1)", "os.close(1); time.sleep(0.05); die(0)")],
-    *[(rule, "die(1) if probes else legacy()",
+        "err('no method server/discover'); die(1)",
+        "err('expect initialize request'); die(101)",
+        "os.close(1); time.sleep(0.05); die(0)")],
+    *[(rule, "(err('before initialize'), die(1)) if probes else legacy()",
        r"\+ discover initialize \+ initialize initialized call", LATEST)
       for rule in (SILENT + "probes = 1", "probes = 1; error(-32602)")],
     *[(LATER, ANSWER_LATE + rule, r"\+ discover initialize call", MODERN)
@@ -6483,8 +6448,9 @@ PROBES = [
     *[("error(-32601)", rule, r"\+ discover initialize", texts) for rule, texts in (
         ("legacy('1999-01-01')", ("1999-01-01", LATEST)),
         ("error(-32602, 'no such client')", ("no such client",)))],
-    ("die(1)", "err('no API key'); die(7)", r"\+ discover \+ initialize",
-     ("no API key",)),  # its exit code takes more patience, see PINNED
+    # One that ends for another reason is not started twice.
+    ("err('no API key'); die(7)", "legacy()", r"\+ discover", ("no API key",)),
+    ("die(1)", "legacy()", r"\+ discover", ("closed the connection",)),
 ]
 
 PINNED = [  # the same, after the mode
@@ -7003,7 +6969,7 @@ class Test12FamiliarNames(unittest.TestCase):
         for make in "http_app", "sse_app", "streamable_http_app":
             app = getattr(server, make)(path="/mcp")
             app.add_middleware(dict, allow_origins=["*"])
-            app.router.routes.extend([*auth.get_well_known_routes(mcp_path="/mcp")])
+            app.router.routes.append(auth.get_well_known_routes(mcp_path="/mcp"))
             with self.assertRaisesRegex(NotImplementedError, "HTTP"):
                 app({}, None, None)
 
@@ -7716,6 +7682,8 @@ class Test13CommandLine(unittest.TestCase):
         python = "--", sys.executable, "-S"
         relative = self.file("relative.py", "from . import mcp_min")
         vendored = self.file("vendored.py", "import mcp_min")
+        silent = self.file("silent.py", "import sys; sys.stdin.read()")
+        empty = self.file("empty.py", "")
 
         def tell(text, *args):
             with process(f"sys.exit(mcp_min.main({['list', *args]}))") as child:
@@ -7725,11 +7693,15 @@ class Test13CommandLine(unittest.TestCase):
 
         run_together(self, tell, (
             (r"is running, but has not answered within 0.5 s: is .* server.run\(\)\?",
-             "--timeout", "0.5", *python, "-c", "import sys; sys.stdin.read()"),
+             "--timeout", "0.5", *python, silent),
+            (r"has not answered within 0.5 s\n", "--timeout", "0.5", *python, "-c",
+             "import sys; sys.stdin.read()"),
             ("(?s)stdout: '.{60}'.*run FILE.py.*RequestTimeout.*is it an MCP server",
              "--timeout", "3", *python, "-c",
              "import sys; print('Loading' * 20, flush=True); sys.stdin.read()"),
-            (r"exit code 0\): did it call server.run\(\)\?", *python, "-c", ""),
+            (r"exit code 0\): did it call server.run\(\)\?", *python, empty),
+            (r"exit code 0\)\n", *python, "-c", ""),
+            (r"exit code -6, SIGABRT\)\n", *python, "-c", "import os; os.abort()"),
             ("stderr: no licence\nmcp_min: .*exit code 1\\)\n", *python, "-c",
              "import sys; sys.exit('no licence')"),
             (r"No module named 'mcp_min'\n(?s:.*)put mcp_min.py beside the server",
@@ -9688,40 +9660,6 @@ class TestReadme(unittest.TestCase):
 class TestReference(unittest.TestCase):
     """What the docstrings show runs; what they list is what the code has."""
 
-    def test_a_server_behind_http_answers_in_both_eras(self):
-        """The recipe of Server.serve."""
-        from http.client import HTTPConnection
-        weather = types.ModuleType("weather")
-        weather.server = Server("weather")
-        weather.server.tool(lambda city: "%s: sun" % city, name="forecast")
-        recipe, _, last = code_in(Server.serve.__doc__, "import io, json").rpartition(
-            "ThreadingHTTPServer(")
-        self.assertIn("127.0.0.1", last)
-        with mock.patch.dict(sys.modules, weather=weather):
-            module = run_block(recipe)
-        module.Handler.log_message = lambda *_: None
-        http = module.ThreadingHTTPServer(("127.0.0.1", 0), module.Handler)
-        self.addCleanup(http.server_close)
-        thread = threading.Thread(target=http.serve_forever)
-        thread.start()
-        self.addCleanup(thread.join)
-        self.addCleanup(http.shutdown)
-        call = '1 tools/call {"name": "forecast", "arguments": {"city": "Oslo"}}'
-        version = "MCP-Protocol-Version"
-        for text, modern, headers, status, part in (
-                (call, True, {version: MODERN}, 200, b"Oslo: sun"),
-                (call, False, {version: LATEST}, 200, b"Oslo: sun"),
-                ("1 initialize 2025-06-18", False, {}, 200, b'"2025-06-18"'),
-                ("notifications/initialized", False, {version: LATEST}, 202, b""),
-                (call, True, {"Host": "evil.example"}, 403, b""),
-                (call, True, {"Origin": "https://evil.example"}, 403, b"")):
-            connection = HTTPConnection(*http.server_address, timeout=PATIENCE)
-            with self.subTest(text, headers=headers), contextlib.closing(connection):
-                connection.request("POST", "/mcp", raw(text, modern), headers)
-                response = connection.getresponse()
-                self.assertEqual(response.status, status)
-                self.assertIn(part, response.read())
-
     def test_a_lifespan_is_shared_by_the_handlers(self):
         ended = []
 
@@ -9822,27 +9760,35 @@ class TestHouse(unittest.TestCase):
         self.assertEqual([(int(n), title) for n, title in listed],
                          [(n, title) for n, (title, _, _) in self.sections.items()])
 
-    def test_the_library_works_without_section_12(self):
-        _, start, end = self.sections[12]
-        lines = self.source.splitlines(keepends=True)
-        with tempfile.TemporaryDirectory() as folder:
-            shutil.copy(__file__, folder)
-            with open(f"{folder}/mcp_min.py", "w", encoding="utf-8") as file:
-                file.writelines([*lines[:start - 1], *lines[end - 1:]])
-            done = subprocess.run(
-                [sys.executable, "test_mcp_min.py", "Test10Tools"],
-                cwd=folder, capture_output=True, text=True, timeout=PATIENCE * 4)
-        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+    def test_parts_ii_and_iii_do_not_name_each_other(self):
+        """Nor does part I name anything of either; IV may name all."""
+        parts = [(m[1], self.source[:m.start()].count("\n")) for m in re.finditer(
+            r"^# == Part (\w+): ", self.source, re.MULTILINE)]
+        self.assertEqual([part for part, _ in parts], ["I", "II", "III", "IV"])
 
-    def test_the_docstring_tells_how_long_its_reading_paths_are(self):
-        """Two paths; the lines of each are given in hundreds."""
-        paths = re.findall(r"sections? ([\d, and]+) \((\d,\d00)\s+lines\)",
-                           mcp_min.__doc__)
-        self.assertEqual(len(paths), 2)
-        for numbers, lines in paths:
-            spans = [self.sections[int(n)] for n in re.findall(r"\d+", numbers)]
-            actual = sum(end - start for _, start, end in spans)
-            self.assertEqual(int(lines.replace(",", "")), round(actual, -2), numbers)
+        def part_of(line):
+            return max([(start, part) for part, start in parts if start < line],
+                       default=(0, ""))[1]
+
+        allowed = {"": {""}, "I": {"", "I"}, "II": {"", "I", "II"},
+                   "III": {"", "I", "III"}, "IV": {"", "I", "II", "III", "IV"}}
+        defined = collections.defaultdict(set)
+        for name, line in self.defined(self.tree.body):
+            defined[name].add(part_of(line))
+        self.assertEqual(defined["Client"], {"III"})
+        words = [(node.id, node.lineno) for node in self.nodes
+                 if isinstance(node, ast.Name)]
+        self.assertEqual([(name, line) for name, line in words if name in defined
+                          and not defined[name] & allowed[part_of(line)]], [])
+
+    def test_a_section_exports_its_own_names(self):
+        for node in self.tree.body:
+            if isinstance(node, ast.AugAssign) and node.target.id == "__all__":
+                here = self.section_of(node.lineno)
+                names = {name: self.section_of(line)
+                         for name, line in self.defined(self.tree.body)}
+                for part in node.value.elts:
+                    self.assertEqual(names[part.value], here, part.value)
 
     def test_a_section_uses_only_names_of_those_above_it(self):
         """Except in annotations."""
@@ -9851,7 +9797,7 @@ class TestHouse(unittest.TestCase):
         excluded = {id(part) for note in notes if note for part in ast.walk(note)}
         defined = {name: self.section_of(line)
                    for name, line in self.defined(self.tree.body)}
-        self.assertEqual(defined["Server"], 10)
+        self.assertEqual(defined["Server"], 12)
         self.assertEqual(sorted({
             (node.id, node.lineno) for node in self.nodes
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)

@@ -27,6 +27,7 @@ import decimal
 import enum
 import functools
 import gc
+import hashlib
 import inspect
 import io
 import itertools
@@ -72,6 +73,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
 import mcp_min
+
+if mcp_min.__doc__ and "; a copy with parts" in mcp_min.__doc__:
+    for name in "Client", "load_config", "Process":  # what a half lacks
+        vars(mcp_min).setdefault(name, None)
+
 from mcp_min import (
     Cancelled, Client, ConnectionClosed, Context, Elicited, EmbeddedResource, Image,
     McpError, Message, RequestTimeout, ResourceLink, SchemaError, Server, Signature,
@@ -93,7 +99,8 @@ MODERN_META = {  # what every request of the stateless revision carries
     KEY + "clientCapabilities": ALL_CAPABILITIES}
 PATIENCE = 60  # seconds after which a test stops waiting, and fails
 # A busy machine may take longer.  Tests of these limits set their own.
-mcp_min.PROBE_SECONDS = mcp_min.Process.PATIENCE = 20.0
+if Client:
+    mcp_min.PROBE_SECONDS = mcp_min.Process.PATIENCE = 20.0
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job of a shell script
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -774,7 +781,7 @@ def lab(**options):
     return server
 
 
-class Test5Connection(unittest.TestCase):
+class Test7Connection(unittest.TestCase):
     """One end of a connection: ids, responses, cancellation, progress."""
 
     # -- the envelope ------------------------------------------------------------------
@@ -1090,6 +1097,46 @@ class Test5Connection(unittest.TestCase):
             raised(client.call_tool, "report", {"times": 500}, max_timeout=0.2)
             self.assertLess(len(steps), 100)
 
+    def test_a_call_waits_for_no_log_handler(self):
+        """Fails (the result comes after it) if progress is told on the thread of the
+        other handlers."""
+        release, steps = gate("the log handler"), []
+        server = Server("s")
+
+        @server.tool
+        def work(ctx: Context) -> str:
+            ctx.info("slow")
+            ctx.report_progress(1)
+            return "done"
+
+        with Client(server, log_handler=lambda params: release.wait()) as client:
+            result = client.call_tool("work", progress_handler=(
+                lambda *step: steps.append(step)))
+            self.assertEqual((result.text, steps), ("done", [(1, None, None)]))
+            release.set()
+
+    def test_each_call_may_have_a_max_timeout_of_its_own(self):
+        server = lab()
+        with Client(server) as client:
+            for call in (functools.partial(client.call_tool, "wait"),
+                         lambda **options: client.submit_tool(
+                             "wait", **options).result(PATIENCE),
+                         functools.partial(client.request, "tools/call",
+                                           {"name": "wait"}),
+                         lambda **options: client.submit(
+                             "tools/call", {"name": "wait"}, **options).result(PATIENCE)):
+                error = raised(call, max_timeout=0.1)
+                self.assertIsInstance(error, RequestTimeout)
+                self.assertIn("no response within max_timeout", str(error))
+
+    def test_a_progress_handler_that_fails_does_not_fail_the_call(self):
+        with quiet() as stderr, Client(lab()) as client:
+            result = client.call_tool("report", {"times": 3}, progress_handler=(
+                lambda *step: 1 / 0))
+            self.assertEqual(result.text, "done")
+        self.assertIn("the progress handler of tools/call report failed",
+                      stderr.getvalue())
+
     def test_a_response_in_time_is_no_timeout_however_slow_its_handler_is(self):
         """Fails (with RequestTimeout) if the timeout goes on after the response."""
         with Client(lab(), progress_handler=(
@@ -1329,7 +1376,7 @@ def threads_start_if(condition, run_in_thread=lambda run: run()):
     return mock.patch.object(mcp_min, "start_thread", start)
 
 
-class Test5Threads(unittest.TestCase):
+class Test4Threads(unittest.TestCase):
     """The pool, and a server with few threads or none.  Looks inside."""
 
     def test_an_idle_thread_is_woken_for_a_job_but_waits_for_one_run_here(self):
@@ -1501,7 +1548,7 @@ class Test5Threads(unittest.TestCase):
             self.assertIsInstance(call.exception(PATIENCE), RequestTimeout)
 
 
-class Test5Amounts(unittest.TestCase):
+class Test7Amounts(unittest.TestCase):
     """What one end can make the other end keep in memory is limited."""
 
     def test_each_message_of_a_batch_is_charged_the_whole_line(self):
@@ -1746,7 +1793,7 @@ CALL_ADD = """
 """
 
 
-class Test6Stdio(unittest.TestCase):
+class Test8Stdio(unittest.TestCase):
     """The descriptors, the signals and the end of a server process."""
 
     def ended(self, server, status=0):
@@ -2165,7 +2212,7 @@ def paired(script):
     return re.sub(" +(?=<=? )", "\n", script)
 
 
-class Test7Handshake(unittest.TestCase):
+class Test9Handshake(unittest.TestCase):
     """The revisions in which a session begins with `initialize`."""
 
     @clause("2025-11-25/basic/lifecycle", "it **MUST** respond with the same version")
@@ -2290,7 +2337,7 @@ class Test7Handshake(unittest.TestCase):
             'resources/subscribe {"uri": "x://y"}')), era=era)
 
 
-class Test7Stateless(unittest.TestCase):
+class Test9Stateless(unittest.TestCase):
     """The revision in which each request carries all that it needs."""
 
     @clause("2026-07-28/server/discover", "Servers **MUST** implement it.")
@@ -2818,7 +2865,7 @@ class AnswersAll:
     __str__ = lambda self: "AnswersAll"
 
 
-class Test8Content(unittest.TestCase):
+class Test6Content(unittest.TestCase):
     def test_fields_are_attributes(self):
         """What is assigned is sent; what was not received is None; None is left out."""
         result = mcp_min.ToolResult("x")
@@ -2849,7 +2896,7 @@ class Test8Content(unittest.TestCase):
             self.assertEqual(Image(data).mime_type, mime_type)
 
 
-class Test9TypeHints(unittest.TestCase):
+class Test10TypeHints(unittest.TestCase):
     """A hint becomes a JSON Schema, and a JSON argument becomes a Python object."""
 
     def test_each_hint_has_its_schema_and_converts_arguments(self):
@@ -2998,7 +3045,7 @@ class Test9TypeHints(unittest.TestCase):
             self.assertEqual(result.data, {"a": 1})
 
 
-class Test9Signature(unittest.TestCase):
+class Test10Signature(unittest.TestCase):
     """A signature binds the arguments of a request to the parameters of a handler."""
 
     def test_what_is_long_is_cut_and_of_many_only_the_first_are_listed(self):
@@ -3266,7 +3313,7 @@ UNUSABLE_SCHEMAS = [
 ]
 
 
-class Test9Validator(unittest.TestCase):
+class Test5Validator(unittest.TestCase):
     """`validate` returns the problems of a value, and refuses an unusable schema."""
 
     @clause("2025-11-25/basic/index",
@@ -3385,7 +3432,7 @@ class Test9Validator(unittest.TestCase):
         self.assertEqual([case for case in outcomes if not case[2]], [])
 
 
-class Test9Pydantic(unittest.TestCase):
+class Test10Pydantic(unittest.TestCase):
     """What pydantic describes and validates, where it is installed."""
 
     def setUp(self):
@@ -3500,7 +3547,7 @@ class Test9Pydantic(unittest.TestCase):
             signature.bind({**arguments, "limit": 99})
 
 
-class Test9Jsonable(unittest.TestCase):
+class Test10Jsonable(unittest.TestCase):
     """`to_json_data` turns the result of a handler into what JSON can hold."""
 
     def test_each_value_has_one_json_form(self):
@@ -3596,7 +3643,7 @@ OTHER_URIS = {  # template: URIs that do not match, or whose variables are unsaf
     "x{?a}": ["x?c=1", *("x?a=" + text for text in ("../b", "/etc", *UNSAFE))]}
 
 
-class Test9UriTemplate(unittest.TestCase):
+class Test10UriTemplate(unittest.TestCase):
     """A template (a part of RFC 6570) finds the variables of a URI."""
 
     def test_a_uri_matches_with_its_variables_or_not_at_all(self):
@@ -3631,7 +3678,7 @@ class Test9UriTemplate(unittest.TestCase):
                 UriTemplate(text)
 
 
-class Test9Imports(unittest.TestCase):
+class Test10Imports(unittest.TestCase):
     def test_what_is_slow_to_import_is_imported_when_it_is_needed(self):
         with process("""
                 imported = {*sys.modules}
@@ -3656,7 +3703,7 @@ class Point:
     y: int
 
 
-class Test10Tools(unittest.TestCase):
+class Test12Tools(unittest.TestCase):
     """tools/list and tools/call."""
 
     @both_eras
@@ -3825,7 +3872,7 @@ class Test10Tools(unittest.TestCase):
                 self.assertRaises(TypeError, decorate, no_function)
 
 
-class Test10Lists(unittest.TestCase):
+class Test12Lists(unittest.TestCase):
     """Pagination, resources, prompts and completion."""
 
     @clause("2025-11-25/server/utilities/pagination",
@@ -4024,7 +4071,7 @@ def serve_one_call(server, **options):
     return json.loads(written.getvalue())["result"]["content"][0]["text"]
 
 
-class Test10AsyncHandlers(unittest.TestCase):
+class Test11AsyncHandlers(unittest.TestCase):
     """`async def` handlers of a server share one event loop."""
 
     def test_all_calls_to_a_server_run_on_one_event_loop(self):
@@ -4180,7 +4227,7 @@ class Test10AsyncHandlers(unittest.TestCase):
                 self.assertIs(threads.get(timeout=PATIENCE), host)
 
 
-class Test10Unthreaded(unittest.TestCase):
+class Test11Unthreaded(unittest.TestCase):
     """`threaded=False`: all handlers run on the thread that serves; under
     `Client(server)` on the thread that waits for a result."""
 
@@ -4309,7 +4356,7 @@ class Test10Unthreaded(unittest.TestCase):
             self.assertEqual(threads, [client._serving] * 2)
 
 
-class Test10Diagnostics(unittest.TestCase):
+class Test11Diagnostics(unittest.TestCase):
     """What a server reports on stderr, and what the program prints while it serves."""
 
     def reported(self, stderr):
@@ -4422,7 +4469,7 @@ LIFESPAN_SERVER = textwrap.dedent("""
     """)
 
 
-class Test10Lifespan(unittest.TestCase):
+class Test11Lifespan(unittest.TestCase):
     """The lifespan: a context manager that is open as long as the server runs."""
 
     @UNIX
@@ -4480,7 +4527,7 @@ class Test10Lifespan(unittest.TestCase):
                 self.assertRaises(error, server.serve, io.BytesIO(), io.BytesIO())
 
 
-class Test10Extras(unittest.TestCase):
+class Test12Extras(unittest.TestCase):
     """Middleware, finite streams, and methods of one's own."""
 
     @both_eras
@@ -4701,7 +4748,7 @@ MEDIUM = '{"size": {"action": "accept", "content": {"size": "M"}}}'
 ORDER = '"name": "order", "arguments": {"item": "hat", "count": 2}'
 
 
-class Test10Questions(unittest.TestCase):
+class Test11Questions(unittest.TestCase):
     """A handler asks its client: by a request in a session, and without a session by an
     `InputRequiredResult`, after which the handler is replayed."""
 
@@ -5486,7 +5533,7 @@ class Session:
 # 11  Client
 # ======================================================================================
 
-class Test11Client(unittest.TestCase):
+class Test14Client(unittest.TestCase):
     """The methods of a client, with client and server in one process."""
 
     def setUp(self):
@@ -5812,7 +5859,7 @@ ROUNDS = [  # a result of the server for each round of one call; the text of the
 ]
 
 
-class Test11Faults(FakeServers, unittest.TestCase):
+class Test14Faults(FakeServers, unittest.TestCase):
     """The client and servers that send invalid messages, or none at all."""
 
     def methods(self, client):
@@ -5933,7 +5980,36 @@ class Test11Faults(FakeServers, unittest.TestCase):
         self.assertEqual((len(steps), logs), (2, ["1", "3"]))
         self.assertEqual(receive()["method"], "notifications/tools/list_changed")
 
+    def test_a_limit_of_messages_is_named_with_the_option_that_moves_it(self):
+        """On both ends, and raised there."""
+        server, size = Server("s", max_message_bytes=3 << 20), 2 << 20
+        server.tool(lambda size: "x" * int(size), name="big")
+        server.tool(lambda text: str(len(text)), name="length")
+        with Client(server, max_message_bytes=1 << 20) as client:
+            error = raised(client.call_tool, "big", {"size": size})
+            self.assertEqual(error.message, "The response to tools/call big has over "
+                             "1 MiB: Client(max_message_bytes=…)")
+            self.assertEqual(client.call_tool("length", {"text": "x" * size}).text,
+                             str(size))
+            error = raised(client.call_tool, "length", {"text": "x" * 2 * size})
+            self.assertEqual((error.code, error.message), (
+                -32801, "A message has over 3 MiB: Server(max_message_bytes=…)"))
+        with Client(server, max_message_bytes=3 << 20) as client:
+            self.assertEqual(len(client.call_tool("big", {"size": size}).text), size)
+
     # -- lists, capabilities, settings
+
+    def test_a_list_has_one_deadline_and_one_sum_of_bytes(self):
+        """Fails if each page has its own."""
+        pages = ("n += 1; time.sleep(0.02); result(nextCursor=str(n), "
+                 "tools=[{'name': 'x' * 100000}])")
+        client = self.fake({"max_timeout": 0.3}, start="n = 0", list=pages)
+        error = self.fails(RequestTimeout, client.list_tools)
+        self.assertIn("no response within max_timeout", str(error))
+        with mock.patch.object(mcp_min, "MAX_LIST_BYTES", 1 << 20):
+            client = self.fake(start="n = 0", list=pages)
+            self.assertIn("do not end (after 11 entries)",
+                          str(raised(client.list_tools)))
 
     def test_a_list_that_does_not_end_is_an_error(self):
         """A cursor repeats, or the entries or the empty pages are too many."""
@@ -5973,8 +6049,11 @@ class Test11Faults(FakeServers, unittest.TestCase):
             for name, *arguments in REQUESTS:
                 with self.subTest(name, rules=rules):
                     error = raised(getattr(client, name), *arguments)
-                    self.assertEqual(error.code, -32601)
+                    self.assertEqual((error.code, error.local), (-32601, True))
             self.assertEqual(self.methods(client), [*before, "seen"])
+        with Client(Server("s")) as client:
+            error = raised(client.request, "acme/none")
+            self.assertEqual((error.code, error.local), (-32601, False))
         client = self.fake(complete="result(completion={'values': ['x']})", initialize=(
             "OFFERED.clear(); legacy('2024-11-05', tools=True)"))
         self.assertEqual(client.complete("p", "a", "v")["values"], ["x"])
@@ -6472,7 +6551,7 @@ PINNED = [  # the same, after the mode
 ]
 
 
-class Test11Probe(unittest.TestCase):
+class Test14Probe(unittest.TestCase):
     """How a client finds the era of a server, with no start and no call too many."""
 
     def connect(self, mode, discover, initialize, expected_story, expected):
@@ -6501,6 +6580,22 @@ class Test11Probe(unittest.TestCase):
         with short_patience():
             for first in range(0, len(others), 9):
                 run_together(self, connect, others[first:first + 9])
+
+    def test_a_server_that_is_slow_to_start_keeps_its_name_and_capabilities(self):
+        """It speaks the stateless revision only, and refuses `initialize`: in words
+        that name the revision; or it has answered the probe meanwhile.  Fails ({}) if
+        what it is is not asked again, or not looked for."""
+        refuse = "error(-32022, supported=['2026-07-28'])"
+        for discover, initialize in (
+                (SILENT + "probes += 1; modern() if probes > 1 else None", refuse),
+                ("probes += 1; modern() if probes > 1 else " + refuse, ""),
+                (LATER, ANSWER_LATE + "error(0)"), (LATER, ANSWER_LATE + refuse)):
+            client = Client(fake(start="probes = 0", discover=discover,
+                                 initialize=initialize), timeout=PATIENCE)
+            with self.subTest(discover), mock.patch.object(
+                    mcp_min, "PROBE_SECONDS", 0.2), client:
+                self.assertEqual(client.server_info, {"name": "fake", "version": "1"})
+                self.assertIn("tools", client.server_capabilities)
 
     def test_a_pinned_mode_does_not_negotiate(self):
         with mock.patch.object(mcp_min, "PROBE_SECONDS", 0.02):
@@ -6551,7 +6646,7 @@ class Test11Probe(unittest.TestCase):
 # 6, 11  The client of a real process
 # ======================================================================================
 
-class Test11Process(FakeServers, unittest.TestCase):
+class Test13Process(FakeServers, unittest.TestCase):
     """The client and a real process: its start, its end and its stderr."""
 
     MODE = "legacy"
@@ -6847,7 +6942,7 @@ assert ctx.request_context.lifespan_context is ctx.lifespan_context
     return """)
 
 
-class Test12FamiliarNames(unittest.TestCase):
+class Test15FamiliarNames(unittest.TestCase):
     """Programs for FastMCP and the SDK run when only their imports are changed."""
 
     # -- names and options
@@ -7478,7 +7573,7 @@ SAID = """ part of a sentence of the demo, and a pattern of the line below it
 """
 
 
-class Test13CommandLine(unittest.TestCase):
+class Test16CommandLine(unittest.TestCase):
     """Results go to stdout, other text to stderr.  The exit status is 0 for success, 1
     for a failure, 2 for wrong usage."""
 
@@ -7899,7 +7994,7 @@ class Test13CommandLine(unittest.TestCase):
                 self.assertEqual(sorted(listed), options.split())
 
 
-class Test13Connect(unittest.TestCase):
+class Test16Connect(unittest.TestCase):
     """`Server.listen`, and the command `connect` that reaches it."""
 
     def setUp(self):
@@ -9864,6 +9959,110 @@ class TestHouse(unittest.TestCase):
                     os.write(2, text.encode())
                     """) as child:
                 self.assertEqual((child.exit(), child.stderr), (0, "hi"))
+
+
+class TestVendor(unittest.TestCase):
+    """Copies with some of the parts, each alone."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        for option in "server", "client", "lean":
+            out, err, status = cli("vendor", str(cls.folder / option), "--" + option)
+            assert (status, err) == (0, ""), err
+
+    def run_in(self, folder, *command):
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, '.'); "
+             + command[0], *command[1:]], cwd=self.folder / folder, timeout=PATIENCE * 4,
+            capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        return done.stdout
+
+    def test_a_half_calls_the_other(self):
+        """With progress, a question and a cancellation, in both kinds of revisions."""
+        (self.folder / "server" / "serve.py").write_text(textwrap.dedent("""
+            import sys
+            from mcp_min import Context, Server
+            server = Server("half")
+
+            @server.tool
+            def order(ctx: Context) -> str:
+                ctx.report_progress(1, 2)
+                return ctx.elicit("What?", str).data
+
+            @server.tool
+            def hang(ctx: Context):
+                ctx.report_progress(1)
+                try:
+                    ctx.wait(3600)
+                finally:
+                    print("cancelled:", ctx.cancelled, file=sys.stderr)
+
+            server.run()
+            """))
+        (self.folder / "client" / "ask.py").write_text(textwrap.dedent("""
+            import sys
+            from mcp_min import Cancelled, Client, RequestTimeout
+            for mode in "legacy", "modern":
+                steps, errors = [], []
+                with Client([sys.executable, "-S", sys.argv[1]], mode=mode,
+                            stderr=errors.append, elicitation_handler=(
+                                lambda message, schema, params: "tea")) as client:
+                    result = client.call_tool("order", progress_handler=(
+                        lambda *step: steps.append(step)))
+                    call = client.submit_tool("hang", progress_handler=(
+                        lambda *step: call.cancel()))
+                    while "cancelled" not in client.stderr_tail:
+                        client.list_tools()
+                print(mode, result.text, steps[0], call.cancelled(), *errors, end="")
+            """))
+        told = self.run_in("client", "import runpy; runpy.run_path('ask.py')",
+                           str(self.folder / "server" / "serve.py"))
+        self.assertEqual(told, "".join(
+            f"{mode} tea (1, 2, None) True cancelled: True\n"
+            for mode in ("legacy", "modern")))
+
+    def test_a_copy_says_what_it_has_and_names_nothing_else(self):
+        for folder, parts, missing in (
+                ("server", "I and II", {"Client", "FastMCP", "main"}),
+                ("client", "I and III", {"Server", "FastMCP", "main"}),
+                ("lean", "I and II and III", {"FastMCP", "main"})):
+            with self.subTest(folder):
+                source = (self.folder / folder / "mcp_min.py").read_text("utf-8")
+                doc = ast.get_docstring(ast.parse(source))
+                self.assertIn(f"a copy with parts {parts}.\n", doc)
+                self.assertEqual(missing & {*re.findall(r"\w+", doc)} - {"main"}, set())
+                named = {*re.findall(r"\b[A-Z][a-z]+[A-Z]\w+|\b[a-z]+_[a-z_]+", doc)}
+                code = source[source.index("from __future__"):]
+                self.assertEqual(named - {*re.findall(r"\w+", code)}, set())
+                exported = self.run_in(folder, "from mcp_min import *; print(dir())")
+                self.assertEqual(missing & {*ast.literal_eval(exported)}, set())
+                self.assertIn("Permission is hereby granted", source)
+
+    def test_the_raw_transcripts_pass_with_the_server_half(self):
+        shutil.copy(__file__, self.folder / "server")
+        self.run_in("server", "import runpy; sys.argv[:1] = ['test_mcp_min.py']; "
+                    "runpy.run_path('test_mcp_min.py', run_name='__main__')",
+                    "Test3Messages", "Test9Handshake", "Test9Stateless")
+
+    def test_only_a_copy_of_mcp_min_is_overwritten(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "mcp_min.py")
+            path.write_text("# mine")
+            _, err, status = cli("vendor", folder)
+            self.assertEqual((status, path.read_text()), (2, "# mine"))
+            self.assertIn("is not a copy of mcp_min", err)
+            path.write_text('"""mcp_min 3.0.0: older."""')
+            out, _, status = cli("vendor", folder)
+            self.assertEqual((status, path.read_bytes()),
+                             (0, pathlib.Path(FILE).read_bytes()))
+            self.assertIn(hashlib.sha256(path.read_bytes()).hexdigest(), out)
+        _, err, status = cli("vendor", HERE, "--server")
+        self.assertEqual(status, 2)
+        self.assertIn("is the file to copy from", err)
 
 
 # ======================================================================================

@@ -892,28 +892,30 @@ class Deadlines(Generic[T]):
 class Outcome(Generic[T]):
     """What a function has returned or raised; to call it does the same again."""
 
-    def __init__(self, run: Callable[[], T]) -> None:
-        self.error: BaseException | None = None
+    def __init__(self, value: T, error: BaseException | None = None) -> None:
+        self.value, self.error = value, error
+
+    @classmethod
+    def of(cls, run: Callable[[], T]) -> Outcome[Any]:
+        """The outcome of calling a function now."""
         try:
-            self.value = run()
+            return Outcome(run())
         except BaseException as error:
-            self.error = error
+            return Outcome(None, error)
 
     def __call__(self) -> T:
         if self.error:
             raise self.error
         return self.value
 
-
-def resolve(future: Future[T], run: Callable[[], T]) -> None:
-    """Set the outcome of a function in a future, unless that was cancelled."""
-    outcome = Outcome(run)
-    if not future.set_running_or_notify_cancel():
-        return
-    if outcome.error:
-        future.set_exception(outcome.error)
-    else:
-        future.set_result(outcome.value)
+    def deliver(self, future: Any) -> None:
+        """Set it in a future, of asyncio or another, that was not cancelled."""
+        if isinstance(self.error, StopIteration):  # no future takes that
+            future.set_exception(RuntimeError(repr(self.error)))
+        elif self.error:
+            future.set_exception(self.error)
+        else:
+            future.set_result(self.value)
 
 
 def raise_cancelled() -> NoReturn:
@@ -1122,6 +1124,17 @@ class Trace:
 
 
 CO_COROUTINE, CO_ASYNC_GENERATOR = 128, 512  # flags of a function's code, see inspect
+
+
+def is_coroutine_function(fn: Any) -> bool:
+    """True if to call it only makes a coroutine; false for a decorator around one."""
+    while isinstance(fn, (partial, partialmethod)):
+        fn = fn.func
+    fn = getattr(fn, "__func__", fn)
+    if not hasattr(fn, "__code__"):
+        fn = type(fn).__call__
+    flags = getattr(getattr(fn, "__code__", None), "co_flags", 0)
+    return type(flags) is int and flags & CO_COROUTINE > 0
 
 
 def unwrap(fn: Any) -> Any:
@@ -2202,17 +2215,11 @@ class Elicited:
     def __repr__(self) -> str:
         return f"Elicited({self.action!r}, {self.content!r})"
 
-    if TYPE_CHECKING:  # `await ctx.elicit(…)` in an `async def` handler
-        def __await__(self) -> Generator[object, None, Elicited]: ...
-
 
 class Sampled(Fields):
     """The answer to `sample`: role, content, model, stopReason (client/sampling)."""
 
     _field_names = "role content model stopReason _meta"
-
-    if TYPE_CHECKING:  # `await ctx.sample(…)` in an `async def` handler
-        def __await__(self) -> Generator[object, None, Sampled]: ...
 
     @property
     def content(self) -> Any:
@@ -2288,6 +2295,7 @@ class Outbox:
         self._lines: list[bytes] = []     # Connection.lock guards these
         self.bytes = 0                    # in these lines
         self._broken = False              # the peer is gone, or does not read
+        self._crowd: list[Job] = []       # to be called when there is room
 
     def put(self, line: bytes) -> None:
         """Queue a line for the next `flush`.  The caller holds Connection.lock."""
@@ -2298,10 +2306,30 @@ class Outbox:
         self._lines.append(line)
         self.bytes += len(line)
 
-    def clear(self) -> None:
-        """Drop what is queued.  The caller holds Connection.lock."""
-        self._lines = []
-        self.bytes = 0
+    def clear(self) -> list[bytes]:
+        """Take what is queued.  The caller holds Connection.lock."""
+        lines, self._lines, self.bytes = self._lines, [], 0
+        return lines
+
+    def when_roomy(self, tell: Job) -> None:
+        """Call a function, which must not block, when there is room again, or now."""
+        with self._connection.lock:
+            if self.bytes > HIGH_WATER_BYTES:
+                self._crowd.append(tell)
+                return
+        tell()
+
+    def forget(self, tell: Job) -> None:
+        """Do not call this function any more."""
+        with self._connection.lock, suppress(ValueError):
+            self._crowd.remove(tell)
+
+    def tell_crowd(self) -> None:
+        """There is room, or nothing will be written any more."""
+        with self._connection.lock:
+            crowd, self._crowd = self._crowd, []
+        for tell in crowd:
+            tell()
 
     def flush(self, may_block: bool = True, wait: bool = False) -> None:
         """Write what is queued, unless another thread is writing.
@@ -2346,8 +2374,7 @@ class Outbox:
             # A pipe that is ready takes at least PIPE_BUF bytes (4096).
             if not may_block and (self.bytes > 4096 or not self._can_write(0)):
                 return False
-            data = b"".join(self._lines)
-            self.clear()
+            data = b"".join(self.clear())
         try:
             self._write(data)
         except (OSError, ValueError):
@@ -2357,6 +2384,8 @@ class Outbox:
             if isinstance(error, Exception) or len(data) > 4096:
                 self._broken = True
             raise
+        if self._crowd:
+            self.tell_crowd()
         return True
 
     def _write(self, data: bytes) -> None:
@@ -2629,7 +2658,8 @@ class OutgoingRequest:
         self.held_bytes = 0      # of progress in the inbox
         self.size = 0            # of its response
 
-    def send(self, params: Json | None, with_token: bool = False) -> None:
+    def send(self, params: Json | None, with_token: bool = False,
+             may_block: bool = True) -> None:
         """Send it, or send it again with another id.
 
         with_token: let the peer report progress.
@@ -2642,9 +2672,9 @@ class OutgoingRequest:
             params = {**params, "_meta": meta}
         if params is not None:
             message["params"] = params
-        self.enter(request_id, encode(message))
+        self.enter(request_id, encode(message), may_block)
 
-    def enter(self, key: object, line: bytes = b"") -> None:
+    def enter(self, key: object, line: bytes = b"", may_block: bool = True) -> None:
         """Enter the table under a key, and send a line if there is one.
 
         A key that is not an id: what is awaited comes from elsewhere.
@@ -2659,7 +2689,7 @@ class OutgoingRequest:
         if ends:
             self.fail()
         else:
-            connection.outbox.flush()
+            connection.outbox.flush(may_block)
 
     def wait(self) -> Any:
         """Wait for the outcome.
@@ -2678,7 +2708,7 @@ class OutgoingRequest:
                         continue  # it has moved
                     if not self.withdraw("timed out"):
                         return self.inbox.wait()  # the outcome is on its way
-                    raise self._timeout_error() from None
+                    raise self.timeout_error() from None
         except BaseException:
             self._drop_progress()
             raise
@@ -2687,7 +2717,7 @@ class OutgoingRequest:
         since = max(self.heard_at, self.connection.session.counts_since())
         return min(since + self.timeout, self.last_deadline)
 
-    def _timeout_error(self) -> RequestTimeout:
+    def timeout_error(self) -> RequestTimeout:
         reason = f"no response or progress within {self.timeout:g} s"
         if monotonic() >= self.last_deadline:
             reason = "no response within max_timeout"
@@ -3012,7 +3042,7 @@ class Connection:
         self.session, self.pool, self._is_server = session, pool, is_server
         self.arrow_out, self._arrow_in = "<>" if is_server else "><"
         self._max_depth = max_depth
-        if not (own_input or can_hang_up(reader)):
+        if not can_hang_up(reader):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self.max_message_bytes = max_message_bytes
@@ -3282,6 +3312,7 @@ class Connection:
         try:
             for request in requests:
                 request.cancel()
+            self.outbox.tell_crowd()
             self._begin_to_end()
             if self.trace:
                 self.trace.close()
@@ -3295,8 +3326,7 @@ class Connection:
 # registries.  It needs part I.
 
 import typing
-from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import overload
 
@@ -3537,9 +3567,14 @@ class SessionPeer(Peer):
             return {**result, "structuredContent": {"result": value}, "_meta": meta}
         return result
 
+    @contextmanager
     def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
-            timeout: float | None) -> Json:
-        """Send the questions and wait; {key: what Question.read returns}."""
+            timeout: float, may_block: bool,
+            ) -> Iterator[tuple[Json, dict[str, OutgoingRequest]]]:
+        """Send the questions: no answers yet, and the requests to wait for.
+
+        Those that are not answered at the end are withdrawn.
+        """
         self._check_declared(questions)
         connection = self.connection
         if not connection.reading.hand_over(request):
@@ -3549,14 +3584,12 @@ class SessionPeer(Peer):
         try:
             for key, question in questions.items():
                 sent[key] = asked = OutgoingRequest(
-                    connection, question.method,
-                    timeout=INFINITE if timeout is None else timeout,
+                    connection, question.method, timeout=timeout,
                     last_deadline=monotonic() + MAX_QUESTION_SECONDS)
-                asked.send(question.params, with_token=True)
+                asked.send(question.params, with_token=True, may_block=may_block)
                 request.on_cancel(asked.cancel)
-            return {key: question.read(key, sent[key].wait())
-                    for key, question in questions.items()}
-        finally:  # if one fails, cancel the others
+            yield {}, sent
+        finally:
             for asked in sent.values():
                 asked.withdraw("cancelled")
 
@@ -3636,12 +3669,14 @@ class RequestPeer(Peer):
         return error if code == error.code else McpError(
             code, error.message, error.data)
 
+    @contextmanager
     def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
-            timeout: float | None) -> Json:
-        """Return the answers to the questions if all are here; else unwind.
+            timeout: float, may_block: bool,
+            ) -> Iterator[tuple[Json, dict[str, OutgoingRequest]]]:
+        """The answers to the questions if all are here, with none to wait for.
 
-        Errors are raised as an Unwind too, so that the handler's `except Exception`
-        does not catch them.  See basic/patterns/mrtr.
+        Else unwind.  Errors are raised as an Unwind too, so that the handler's `except
+        Exception` does not catch them.  See basic/patterns/mrtr.
         """
         row = METHODS.get(request.method)
         try:
@@ -3656,7 +3691,8 @@ class RequestPeer(Peer):
         requests = {key: {"method": question.method, "params": question.params}
                     for key, question in questions.items() if key not in answers}
         if not requests:
-            return answers
+            yield answers, {}
+            return
         token = sign_state(self._server._state_secret, {
             "answers": self._answers, "steps": self.steps}, self._binding)
         raise Unwind({"resultType": "input_required", "inputRequests": requests,
@@ -3975,6 +4011,16 @@ def parts_of(cls: Any, output: bool) -> list[tuple[str, Any, Any]]:
                     "dataclass, a TypedDict and an Enum can")
 
 
+# Programs may use other MCP libraries beside this one; these are never imported.
+FOREIGN_PACKAGES = {"mcp", "mcp_types", "fastmcp"}
+
+
+def is_foreign(cls: Any) -> bool:
+    """True if a class, or a base of it, is of another MCP library."""
+    return any(base.__module__.partition(".")[0] in FOREIGN_PACKAGES
+               for base in getattr(cls, "__mro__", ()))
+
+
 def default_of(parameter: Any) -> Any:
     return MISSING if parameter.default is parameter.empty else parameter.default
 
@@ -4133,19 +4179,20 @@ class Signature:
     """The schema of a function's parameters, and the binding of arguments to them.
 
     hint_schema: the Schema of the hints.  given_schema: the schema that the user gave;
-    then arguments must match both.  context: the name of the parameter of
-    `context_type`, or "".  returns: the return hint.  doubt: what may be a mistake, or
+    then arguments must match both.  context: the name of the parameter that gets the
+    context, or "".  is_async: it gets an AsyncContext.  on_loop: to call the function
+    only makes a coroutine.  returns: the return hint.  doubt: what may be a mistake, or
     "".
 
     Raises:
         TypeError: a parameter cannot be described.
     """
 
-    def __init__(self, fn: Any, context_type: Any = MISSING,
-                 schema: Any = None) -> None:
+    def __init__(self, fn: Any, context_types: Any = (), schema: Any = None) -> None:
         self.fn = fn.__func__ if isinstance(fn, staticmethod) else fn  # for Python 3.9
         self.function = unwrap(self.fn)
-        self.given_schema, self._context_type = schema, context_type
+        self.given_schema, self._context_types = schema, context_types
+        self.is_async, self.on_loop = is_async(fn), is_coroutine_function(self.fn)
         self.context = self.doubt = ""
         self._defaults: dict[str, Callable[[], object]] = {}  # of pydantic Fields
         name = getattr(self.function, "__qualname__", self.fn)
@@ -4167,14 +4214,26 @@ class Signature:
         reader, parts, more = HintReader(), [], False
         for parameter in signature.parameters.values():
             hint = resolve_hint(parameter.name, parameter.annotation, names)
-            if self._context_type in (hint, *typing.get_args(hint)):  # it may be None
+            context_type = self._context_in(parameter.name, hint)
+            if context_type:
                 self.context = parameter.name
+                self.is_async = self.is_async or context_type._is_async
             elif self.given_schema and parameter.kind is parameter.VAR_KEYWORD:
                 more = True
             else:
                 parts.append(self._read_parameter(parameter, hint))
         schema = reader.with_definitions(reader.object(parts))
         return schema.plus({"additionalProperties": True}) if more else schema
+
+    def _context_in(self, name: str, hint: Any) -> Any:
+        """The class of contexts that a hint, which may allow None, stands for."""
+        for part in (hint, typing.get_origin(hint), *typing.get_args(hint)):
+            if any(part is context_type for context_type in self._context_types):
+                return part
+            if getattr(part, "__name__", "") == "Context" and is_foreign(part):
+                raise TypeError(f"{name}: this is the Context of another library: "
+                                "import Context from mcp_min")
+        return None
 
     def _read_parameter(self, parameter: Any, hint: Any) -> tuple[str, Any, Any]:
         """(name, hint, default) of a parameter, whose default may be a Field's."""
@@ -4340,64 +4399,31 @@ def is_safe(text: str) -> bool:
 #                  coroutine; so `def` and `async def` take one path, and `max_workers`
 #                  bounds both.
 
-__all__ += ["Context"]
+__all__ += ["Context", "AsyncContext"]
 
-current_context: ContextVar[Any] = ContextVar("mcp_min")  # the handler's Context
+current_context: ContextVar[Any] = ContextVar("mcp_min")  # the handler's context
+SentT = TypeVar("SentT")  # what a context returns for what it has sent
 
 
-class Context:
-    """What a handler can find out and do about the request that it serves.
+class BaseContext(Generic[SentT]):
+    """What both contexts have: what never blocks, and what is to be asked."""
 
-    A parameter annotated `Context` receives it:
-
-        @server.tool
-        def copy(paths: list[str], ctx: Context) -> str:
-            for path in ctx.track(paths):       # reports progress, stops if cancelled
-                ctx.info(f"copying {path}")     # a log message for the client
-            if ctx.elicit("Delete the originals?", bool).data: ...
-
-    Each call that talks to the client raises Cancelled when the client has cancelled
-    the request or is gone.  Usable from any thread; when the request has been answered,
-    progress and messages are dropped.
-
-    Methods that ask the client (elicit, elicit_url, sample, list_roots, ask) block
-    until it has answered, or raise RequestTimeout after `timeout` seconds in which
-    neither an answer nor progress came.  McpError: the client did not declare the
-    capability, or its answer does not fit.  In the stateless revision they end the
-    handler instead, by an exception that `except Exception` does not catch, and the
-    handler runs again from the top when the answers have come; `timeout` is without
-    effect.  So put side effects before a question into `once`.  In that revision only
-    tools, prompts and resources can ask, and only on the handler's own thread.
-    `key` names a question within its request; give one if the order of your questions
-    may change when the handler runs again.
-
-    Check `client_capabilities` before you ask: in the stateless revision no `except
-    Exception` notices that the client cannot be asked.  Where `run_handler` puts
-    handlers on a main loop, a question in a handshake revision blocks that loop.
-
-    In the stateless revision, answers so far and results of `once` travel through the
-    client.  They are signed for this request, so that the client cannot change them,
-    but it can read them: keep no secret there.  It may send the same state again for 15
-    minutes, so code after the last question must tolerate a second run.  Replicas of a
-    server share one `state_secret` of 32 random bytes; other servers must not have it.
-
-    The client gets the texts of exceptions, not tracebacks; with `mask_errors`, only
-    those of ToolError and McpError, and the problems of arguments.
-
-    In an `async def` handler await wait, ping, once, read_resource and the methods that
-    ask: `await ctx.elicit(…)`.  The others act at once, whether awaited or not.
-    """
-
-    _asked: AbstractSet[str] = frozenset()  # keys of questions
-
-    def __class_getitem__(cls, item: object) -> type[Context]:
-        return cls  # Context[...]
+    _is_async = False
+    _may_block = True  # a sender may block in a full pipe
 
     def __init__(self, server: Server, request: IncomingRequest | None,
                  peer: SessionPeer | RequestPeer) -> None:
         self.server = server
         self._request, self._peer = request, peer  # no request: a notification
-        self._in_loop = server._runtime.on_loop_thread
+        self._asked: set[str] = set()  # keys of questions
+        self._kept: Json = {}          # results of `once`, unless the peer keeps them
+
+    def _sibling(self) -> Any:
+        """The other kind of context, of the same request."""
+        other = self.server._contexts[not self._is_async](
+            self.server, self._request, self._peer)
+        other._asked, other._kept = self._asked, self._kept
+        return other
 
     @property
     def request_id(self) -> int | str | None:
@@ -4446,39 +4472,22 @@ class Context:
         if self._request and self._request.cancelled:
             raise Cancelled()
 
-    def wait(self, seconds: float) -> Awaitable[None]:
-        """Sleep; raise Cancelled as soon as the request is cancelled."""
-        if self._in_loop():
-            import asyncio
-
-            return asyncio.sleep(seconds)
-        if self._request:
-            self._request.connection.reading.hand_over(self._request)
-        self._cancel_event.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
-        self.check_cancelled()
-        return DONE
-
-    @cached_property
-    def _cancel_event(self) -> threading.Event:
-        # One for all waits, because a hook cannot be removed.
-        event = threading.Event()
-        if self._request:
-            self._request.on_cancel(event.set)
-        return event
-
     # -- reports and messages
 
+    def _sent(self) -> SentT:
+        """What a method returns that has sent something."""
+        raise NotImplementedError
+
     def report_progress(self, progress: float, total: float | None = None,
-                        message: str | None = None) -> Awaitable[None]:
+                        message: str | None = None) -> SentT:
         """Send a progress notification, if the client has asked for them.
 
         Progress that does not increase is not sent (basic/utilities/progress).
         """
         self.check_cancelled()
-        on_loop = self._in_loop()
         if self._request:
-            self._request.report_progress(progress, total, message, not on_loop)
-        return self._sent() if on_loop else DONE
+            self._request.report_progress(progress, total, message, self._may_block)
+        return self._sent()
 
     def track(self, iterable: Iterable[T], total: float | None = None,
               message: str | None = None) -> Iterator[T]:
@@ -4496,8 +4505,7 @@ class Context:
                 self.report_progress(count, total, message)
                 due = monotonic() + 0.1
 
-    def log(self, level: str, data: object,
-            logger_name: str | None = None) -> Awaitable[None]:
+    def log(self, level: str, data: object, logger_name: str | None = None) -> SentT:
         """Send a log message, if the client has asked for that level.
 
         data: any JSON value.  debug, info, notice, warning, error, critical, alert and
@@ -4508,32 +4516,157 @@ class Context:
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
         if not self._peer.logs(level):
-            return Sent()
+            return self._sent()
         return self.notify(LOG_MESSAGE, {
             "level": level, **wire_fields(logger=logger_name),
             "data": to_json_data(data)})
 
-    debug, info = partialmethod(log, "debug"), partialmethod(log, "info")
-    notice, warning = partialmethod(log, "notice"), partialmethod(log, "warning")
-    error, critical = partialmethod(log, "error"), partialmethod(log, "critical")
-    alert, emergency = partialmethod(log, "alert"), partialmethod(log, "emergency")
+    if TYPE_CHECKING:
+        def debug(self, data: object, logger_name: str | None = None) -> SentT: ...
+        info = notice = warning = error = critical = alert = emergency = debug
+    else:
+        debug, info = partialmethod(log, "debug"), partialmethod(log, "info")
+        notice, warning = partialmethod(log, "notice"), partialmethod(log, "warning")
+        error, critical = partialmethod(log, "error"), partialmethod(log, "critical")
+        alert, emergency = partialmethod(log, "alert"), partialmethod(log, "emergency")
 
-    def notify(self, method: str, params: Json | None = None) -> Awaitable[None]:
+    def notify(self, method: str, params: Json | None = None) -> SentT:
         """Send any notification, unless the request has been answered."""
         self.check_cancelled()
-        on_loop = self._in_loop()
         if self._request:
-            self._request.notify(method, params or {}, not on_loop)
+            self._request.notify(method, params or {}, self._may_block)
         else:
             self._peer.notify(method, params or {})
-        return self._sent() if on_loop else DONE
+        return self._sent()
 
-    def _sent(self) -> Awaitable[None]:
-        """What a sending method returns on the loop: awaiting it waits for room."""
-        outbox = self._peer.connection.outbox
-        return Sent(outbox) if outbox.bytes > HIGH_WATER_BYTES else DONE
+    # -- what is to be asked
 
-    # -- asking the client
+    def _form_question(self, message: str, schema: Any) -> Question[Elicited]:
+        form = Form(schema)
+        return Question("elicitation/create", {
+            "message": message, "requestedSchema": form.schema}, form.read)
+
+    def _url_question(self, message: str, url: str,
+                      elicitation_id: str | None) -> Question[Elicited]:
+        if not re.match(URI_START, url):
+            raise ValueError(f"not a URL: {url!r:.100}")
+        name = None
+        if not self._peer.stateless:
+            name = elicitation_id or os.urandom(8).hex()
+        params = {"mode": "url", "message": message, "url": url,
+                  **wire_fields(elicitation_id=name)}
+        return Question("elicitation/create", params, lambda answer: Elicited(
+            answer["action"], elicitation_id=name))
+
+    def _sampling_question(self, messages: Any, max_tokens: int,
+                           options: Json) -> Question[Sampled]:
+        if type(messages) is not list:
+            messages = [messages]
+        params = {"messages": [message_of(m) for m in messages],
+                  "maxTokens": max_tokens, **wire_fields(**options)}
+        return Question("sampling/createMessage", params, Sampled.of)
+
+    def _questions(self, requests: dict[str, Json]) -> dict[str, Question[Json]]:
+        questions = {}
+        for key, request in requests.items():
+            if request.get("method") not in CLIENT_REQUESTS:
+                raise ValueError(f"a client cannot be asked this: {request}")
+            question = question_of(request["method"], request.get("params") or {})
+            questions[self._new_key(key, question.method)] = question
+        return questions
+
+    def _ping_question(self) -> Question[None]:
+        if self._peer.stateless:
+            raise method_not_found("ping")
+        return Question("ping", {}, lambda answer: None)
+
+    def _new_key(self, key: str | None, method: str) -> str:
+        self.check_cancelled()
+        with self.server._lock:  # several threads may ask at once, so order matters
+            key = key or f"{method}-{len(self._asked) + 1}"
+            if key in self._asked:
+                raise ValueError(f"asked before in this request: {key}")
+            self._asked.add(key)
+        return key
+
+    def _asking(self, questions: dict[str, Question[Any]], timeout: float | None,
+                ) -> AbstractContextManager[tuple[Json, dict[str, OutgoingRequest]]]:
+        if self._request is None:
+            raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
+        seconds = INFINITE if timeout is None else timeout
+        return self._peer.ask(self._request, questions, seconds, self._may_block)
+
+    @property
+    def _steps(self) -> Json:
+        return self._kept if self._peer.steps is None else self._peer.steps
+
+    def _keep(self, key: str, value: Any) -> Any:
+        self._steps[key] = json.loads(encode(to_json_data(value, strict=True)))
+        return self._steps[key]
+
+
+class Context(BaseContext[None]):
+    """What a handler can find out and do about the request that it serves.
+
+    A parameter annotated `Context` receives it:
+
+        @server.tool
+        def copy(paths: list[str], ctx: Context) -> str:
+            for path in ctx.track(paths):       # reports progress, stops if cancelled
+                ctx.info(f"copying {path}")     # a log message for the client
+            if ctx.elicit("Delete the originals?", bool).data: ...
+
+    Each call that talks to the client raises Cancelled when the client has cancelled
+    the request or is gone.  Usable from any thread; when the request has been answered,
+    progress and messages are dropped.
+
+    Methods that ask the client (elicit, elicit_url, sample, list_roots, ask) block
+    until it has answered, or raise RequestTimeout after `timeout` seconds in which
+    neither an answer nor progress came, and after an hour in any case.  McpError: the
+    client did not declare the capability, or its answer does not fit.  In the stateless
+    revision they end the handler instead, by an exception that `except Exception` does
+    not catch, and the handler runs again from the top when the answers have come;
+    `timeout` is without effect.  So put side effects before a question into `once`.  In
+    that revision only tools, prompts and resources can ask, and only on the handler's
+    own thread.  `key` names a question within its request; give one if the order of
+    your questions may change when the handler runs again.
+
+    Check `client_capabilities` before you ask: in the stateless revision no `except
+    Exception` notices that the client cannot be asked.  Where `run_handler` puts
+    handlers on a main loop, a question in a handshake revision blocks that loop.
+
+    In the stateless revision, answers so far and results of `once` travel through the
+    client.  They are signed for this request, so that the client cannot change them,
+    but it can read them: keep no secret there.  It may send the same state again for 15
+    minutes, so code after the last question must tolerate a second run.  Replicas of a
+    server share one `state_secret` of 32 random bytes; other servers must not have it.
+
+    The client gets the texts of exceptions, not tracebacks; with `mask_errors`, only
+    those of ToolError and McpError, and the problems of arguments.
+
+    An `async def` handler gets an AsyncContext.
+    """
+
+    def __class_getitem__(cls, item: object) -> type[Context]:
+        return cls  # Context[...]
+
+    def _sent(self) -> None:
+        return None
+
+    def wait(self, seconds: float) -> None:
+        """Sleep; raise Cancelled as soon as the request is cancelled."""
+        if self._request:
+            self._request.connection.reading.hand_over(self._request)
+        self._cancel_event.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
+        self.check_cancelled()
+
+    @cached_property
+    def _cancel_event(self) -> threading.Event:
+        # One for all waits, because a hook cannot be removed.
+        event = threading.Event()
+        if self._request:
+            self._request.on_cancel(event.set)
+        return event
 
     def elicit(self, message: str, schema: Any = None, key: str | None = None,
                timeout: float | None = 600) -> Elicited:
@@ -4544,10 +4677,7 @@ class Context:
         or None, to ask for consent only.  ValueError names a field that a form cannot
         ask for.
         """
-        form = Form(schema)
-        return self._ask_one(Question("elicitation/create", {
-            "message": message, "requestedSchema": form.schema}, form.read),
-            key, timeout)
+        return self._ask_one(self._form_question(message, schema), key, timeout)
 
     def elicit_url(self, message: str, url: str, elicitation_id: str | None = None,
                    key: str | None = None, timeout: float | None = 600) -> Elicited:
@@ -4556,14 +4686,8 @@ class Context:
         elicitation_id: names the question in `notifications/elicitation/complete`; by
         default random.  The stateless revision has neither.  ValueError: not a URL.
         """
-        if not re.match(URI_START, url):
-            raise ValueError(f"not a URL: {url!r:.100}")
-        name = None if self._peer.stateless else elicitation_id or os.urandom(8).hex()
-        return self._ask_one(Question("elicitation/create", {
-            "mode": "url", "message": message, "url": url,
-            **wire_fields(elicitation_id=name)},
-            lambda answer: Elicited(answer["action"], elicitation_id=name)),
-            key, timeout)
+        return self._ask_one(
+            self._url_question(message, url, elicitation_id), key, timeout)
 
     def sample(self, messages: Any, *, system_prompt: str | None = None,
                max_tokens: int = 512, temperature: float | None = None,
@@ -4574,21 +4698,17 @@ class Context:
         Blocks, see Context.  params: further parameters of the request, such as
         modelPreferences (client/sampling).
         """
-        messages = messages if type(messages) is list else [messages]
-        return self._ask_one(Question("sampling/createMessage", {
-            "messages": [message_of(m) for m in messages], "maxTokens": max_tokens,
-            **wire_fields(systemPrompt=system_prompt, temperature=temperature,
-                          tools=tools, toolChoice=tool_choice), **params}, Sampled.of),
-            key, timeout)
+        question = self._sampling_question(messages, max_tokens, dict(
+            system_prompt=system_prompt, temperature=temperature, tools=tools,
+            tool_choice=tool_choice, **params))
+        return self._ask_one(question, key, timeout)
 
     def list_roots(self, timeout: float | None = 600) -> list[Json]:
         """The client's roots: uri and name (client/roots); blocks, see Context.
 
         A root is a directory that the client lets this server work in.
         """
-        return self._ask_one(
-            Question("roots/list", {}, lambda answer: list(answer["roots"])),
-            None, timeout)
+        return self._ask_one(ROOTS_QUESTION, None, timeout)
 
     def ask(self, requests: dict[str, Json],
             timeout: float | None = 600) -> dict[str, Json]:
@@ -4597,13 +4717,7 @@ class Context:
         {key: {"method": …, "params": …}} -> {key: answer}, both as in the protocol.
         ValueError: a client cannot be asked this.
         """
-        questions = {}
-        for key, request in requests.items():
-            if request.get("method") not in CLIENT_REQUESTS:
-                raise ValueError(f"a client cannot be asked this: {request}")
-            question = question_of(request["method"], request.get("params") or {})
-            questions[self._new_key(key, question.method)] = question
-        return self._blocking(lambda: self._ask(questions, timeout))
+        return self._ask(self._questions(requests), timeout)
 
     def ping(self, timeout: float | None = 10) -> None:
         """Ask the client for a sign of life (basic/utilities/ping); blocks as `elicit`.
@@ -4612,81 +4726,161 @@ class Context:
             RequestTimeout: none came within `timeout` seconds.
             McpError: the stateless revision has no pings.
         """
-        if self._peer.stateless:
-            raise method_not_found("ping")
-        return self._ask_one(Question("ping", {}, lambda answer: None), None, timeout)
+        self._ask_one(self._ping_question(), None, timeout)
 
     def _ask_one(self, question: Question[T], key: str | None,
                  timeout: float | None) -> T:
         name = self._new_key(key, question.method)
-
-        def run() -> T:
-            answers: dict[str, T] = self._ask({name: question}, timeout)
-            return answers[name]
-
-        return self._blocking(run)
+        answers: dict[str, T] = self._ask({name: question}, timeout)
+        return answers[name]
 
     def _ask(self, questions: dict[str, Question[Any]], timeout: float | None) -> Json:
-        if self._request is None:
-            raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
-        return self._peer.ask(self._request, questions, timeout)
-
-    def _new_key(self, key: str | None, method: str) -> str:
-        self.check_cancelled()
-        with self.server._lock:  # several threads may ask at once, so order matters
-            key = key or f"{method}-{len(self._asked) + 1}"
-            if key in self._asked:
-                raise ValueError(f"asked before in this request: {key}")
-            self._asked |= {key}
-        return key
-
-    def _blocking(self, run: Callable[[], T]) -> T:
-        """Return what `run` returns; in an `async def` handler an awaitable of it."""
-        if self._in_loop():
-            return call_in_thread(run)  # type: ignore[return-value]
-        return run()
+        answers: Json
+        with self._asking(questions, timeout) as (answers, sent):
+            for key, asked in sent.items():
+                answers[key] = questions[key].read(key, asked.wait())
+        return answers
 
     def once(self, key: str, run: Callable[[], Any]) -> Any:
         """Run a step with side effects once for this request, and return its result.
 
         A handler that asks may run again from the top; then this returns the result of
-        the first run.  key: the name of the step within this request.  In an `async
-        def` handler `run` may be `async def` too.  TypeError: the result has no JSON
-        form, and so cannot be kept.
+        the first run.  key: the name of the step within this request.  TypeError: the
+        result has no JSON form, and so cannot be kept.
         """
         self.check_cancelled()
         if key in self._steps:
-            return self._settle(self._steps[key], lambda kept: kept)
-        return self._settle(run(), partial(self._keep, key))
-
-    def _keep(self, key: str, value: Any) -> Any:
-        self._steps[key] = json.loads(encode(to_json_data(value, strict=True)))
-        return self._steps[key]
-
-    @cached_property
-    def _steps(self) -> Json:
-        return {} if self._peer.steps is None else self._peer.steps
-
-    # -- the server
+            return self._steps[key]
+        return self._keep(key, run())
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
-        """Read a resource of this server; McpError if there is none with this URI.
-
-        In an `async def` handler, a `def` resource runs on the event loop.
-        """
+        """Read a resource of this server; McpError if there is none with this URI."""
         entry, arguments = self.server._resource_at(uri)
-        return self._settle(self.server._call(self, entry.signature, arguments),
-                            lambda value: entry.contents(value, uri))
-
-    def _settle(self, value: Any, finish: Callable[[Any], T]) -> T:
-        """finish(value), now; or in an `async def` handler once it is awaited."""
-        if self._in_loop():
-            return settled(value, finish)  # type: ignore[return-value]
-        return finish(self.server._runtime.value_of(self, value))
+        return entry.contents(self.server._call(self, entry.signature, arguments), uri)
 
 
-async def settled(value: Any, finish: Callable[[Any], T]) -> T:
-    return finish(await value if hasattr(value, "__await__") else value)
+class AsyncContext(BaseContext["Awaitable[None]"]):
+    """The context of an `async def` handler.
+
+        @server.tool
+        async def copy(paths: list[str], ctx: AsyncContext) -> str:
+            for path in ctx.track(paths):
+                await ctx.info(f"copying {path}")
+            answer = await ctx.elicit("Delete the originals?", bool)
+
+    It is Context, with wait, once, read_resource and the methods that ask as `async
+    def`, which hold up nobody else.  Reports and messages act at once; to await them
+    waits for room where the client reads slowly.  When the client cancels the request,
+    the handler's task is cancelled; a task that is cancelled while it asks withdraws
+    its question.  A handler may annotate either; type checkers find a missing `await`
+    with this one.
+    """
+
+    _is_async = True
+    _may_block = False  # on the loop's thread
+    _worker: Inbox | None = None  # of the thread that waits for the handler
+
+    def __class_getitem__(cls, item: object) -> type[AsyncContext]:
+        return cls
+
+    def _sent(self) -> Awaitable[None]:
+        outbox = self._peer.connection.outbox
+        return Sent(outbox) if outbox.bytes > HIGH_WATER_BYTES else DONE
+
+    async def wait(self, seconds: float) -> None:
+        """Sleep; the task is cancelled as soon as the request is."""
+        import asyncio
+
+        await asyncio.sleep(seconds)
+        self.check_cancelled()
+
+    async def elicit(self, message: str, schema: Any = None, key: str | None = None,
+                     timeout: float | None = 600) -> Elicited:
+        """See Context.elicit."""
+        return await self._ask_one(self._form_question(message, schema), key, timeout)
+
+    async def elicit_url(self, message: str, url: str,
+                         elicitation_id: str | None = None, key: str | None = None,
+                         timeout: float | None = 600) -> Elicited:
+        """See Context.elicit_url."""
+        return await self._ask_one(
+            self._url_question(message, url, elicitation_id), key, timeout)
+
+    async def sample(self, messages: Any, *, system_prompt: str | None = None,
+                     max_tokens: int = 512, temperature: float | None = None,
+                     tools: Any = None, tool_choice: Any = None, key: str | None = None,
+                     timeout: float | None = 600, **params: Any) -> Sampled:
+        """See Context.sample."""
+        question = self._sampling_question(messages, max_tokens, dict(
+            system_prompt=system_prompt, temperature=temperature, tools=tools,
+            tool_choice=tool_choice, **params))
+        return await self._ask_one(question, key, timeout)
+
+    async def list_roots(self, timeout: float | None = 600) -> list[Json]:
+        """See Context.list_roots."""
+        return await self._ask_one(ROOTS_QUESTION, None, timeout)
+
+    async def ask(self, requests: dict[str, Json],
+                  timeout: float | None = 600) -> dict[str, Json]:
+        """See Context.ask."""
+        return await self._ask(self._questions(requests), timeout)
+
+    async def ping(self, timeout: float | None = 10) -> None:
+        """See Context.ping."""
+        await self._ask_one(self._ping_question(), None, timeout)
+
+    async def _ask_one(self, question: Question[T], key: str | None,
+                       timeout: float | None) -> T:
+        name = self._new_key(key, question.method)
+        answers: dict[str, T] = await self._ask({name: question}, timeout)
+        return answers[name]
+
+    async def _ask(self, questions: dict[str, Question[Any]],
+                   timeout: float | None) -> Json:
+        answers: Json
+        with self._asking(questions, timeout) as (answers, sent):
+            for key, asked in sent.items():
+                answers[key] = questions[key].read(key, await wait_async(asked))
+        return answers
+
+    async def once(self, key: str, run: Callable[[], Any]) -> Any:
+        """See Context.once; `run` may be `async def` too."""
+        self.check_cancelled()
+        if key in self._steps:
+            return self._steps[key]
+        value = run()
+        if hasattr(value, "__await__"):
+            value = await value
+        return self._keep(key, value)
+
+    async def read_resource(self, uri: str) -> list[ResourceContents]:
+        """See Context.read_resource.  A `def` resource runs on a thread."""
+        entry, arguments = self.server._resource_at(uri)
+        call = self.server._bind(self, entry.signature, arguments)
+        if entry.signature.on_loop:
+            value = await call()
+        else:
+            value = await self._on_worker(partial(
+                self.server._call_user, self._sibling(), call))
+        return entry.contents(value, uri)
+
+    async def _on_worker(self, run: Callable[[], T]) -> T:
+        """Call a function that may block, on the thread that waits for the handler."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def job() -> None:
+            outcome = Outcome.of(run)
+            loop.call_soon_threadsafe(
+                lambda: None if future.done() else outcome.deliver(future))
+
+        if self._worker:
+            self._worker.call(job)
+        else:
+            start_thread("mcp awaited", job)  # this task has outlived its handler
+        return await future
 
 
 class Sent(abc.Coroutine):  # type: ignore[type-arg]
@@ -4702,8 +4896,7 @@ class Sent(abc.Coroutine):  # type: ignore[type-arg]
 
     def __await__(self) -> Generator[Any, None, Any]:
         if self._crowded:
-            yield from call_in_thread(
-                partial(self._crowded.flush, wait=True)).__await__()
+            yield from room_in(self._crowded).__await__()
         return self.result
 
     def send(self, value: object) -> NoReturn:
@@ -4719,14 +4912,21 @@ class Sent(abc.Coroutine):  # type: ignore[type-arg]
 DONE = Sent()
 
 
-async def call_in_thread(run: Callable[[], T]) -> T:
-    """Call a function that blocks on a thread of its own, so that the loop goes on."""
+async def room_in(outbox: Outbox) -> None:
+    """Wait until the outbox is no longer crowded."""
     import asyncio
-    from concurrent.futures import Future
 
-    future: Future[T] = Future()
-    start_thread("mcp awaited", partial(resolve, future, run))
-    return await asyncio.wrap_future(future)
+    loop, room = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell() -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(room.set)
+
+    outbox.when_roomy(tell)
+    try:
+        await room.wait()
+    finally:
+        outbox.forget(tell)
 
 
 def message_of(value: object) -> Json:
@@ -4759,6 +4959,35 @@ class Question(Generic[T]):
         except ValueError as error:
             raise invalid_params(f"The answer to {key} does not fit: {error}",
                                  **first_problem(error, key)) from None
+
+
+ROOTS_QUESTION: Question[list[Json]] = Question(
+    "roots/list", {}, lambda answer: list(answer["roots"]))
+
+
+async def wait_async(asked: OutgoingRequest) -> Any:
+    """Wait for the outcome of a request, as its `wait` does; no thread waits."""
+    import asyncio
+
+    loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell() -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(arrived.set)
+
+    asked.inbox.on_arrival = tell
+    is_late = False
+    while True:
+        arrived.clear()
+        with suppress(Empty):
+            return asked.inbox.wait(monotonic())
+        seconds = asked.deadline() - monotonic()
+        if seconds <= 0 and not is_late:
+            if asked.withdraw("timed out"):
+                raise asked.timeout_error()
+            is_late = True  # the outcome is on its way
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(arrived.wait(), max(seconds, STEP_SECONDS))
 
 
 def question_of(method: str, params: Json) -> Question[Json]:
@@ -4837,6 +5066,7 @@ class Form:
 
 
 LIFESPAN_SECONDS = 5.0  # to leave a lifespan, or to cancel all tasks
+MAX_LOOP_FAILURES = 100  # after which an event loop is given up
 
 
 class AsyncRuntime:
@@ -4844,7 +5074,7 @@ class AsyncRuntime:
 
     The first connection enters the lifespan; the last leaves it and ends the loop.  The
     loop runs on a thread of its own from the first coroutine on; or it is the caller's
-    (`run_async`).
+    (`run_async`).  An `async` lifespan runs on the loop, too.
     """
 
     def __init__(self, server: Server, lifespan: Handler | None) -> None:
@@ -4857,6 +5087,7 @@ class AsyncRuntime:
         self._starting = threading.Lock()  # held while the loop starts; guards the rest
         self._loop: AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None  # of the loop, if it is ours
+        self._tasks: set[object] = set()  # or the loop might forget them
 
     def enter(self, loop: AbstractEventLoop | None = None) -> None:
         """A connection begins.  loop: the caller's, to be used instead of ours."""
@@ -4878,44 +5109,101 @@ class AsyncRuntime:
             if not self._connections:
                 self._exits.close()
 
-    def on_loop_thread(self) -> bool:
-        """True if the calling thread runs the loop, so that nothing may block here."""
-        if self._loop is None:
-            return False
-        import asyncio
+    def run(self, coroutine: Any, ctx: AsyncContext | None = None) -> Any:
+        """Run a coroutine on the loop, and return its result.
 
-        return asyncio._get_running_loop() is self._loop
-
-    def value_of(self, ctx: Context, value: Any) -> Any:
-        """What a handler returned; if it is awaitable, wait for it here.
-
-        On the loop's thread the awaitable itself.
+        The thread that waits here meanwhile runs what the coroutine hands it
+        (AsyncContext._on_worker).
         """
-        if not hasattr(value, "__await__") or self.on_loop_thread():
-            return value
-        result, error = self.run(self._outcome(ctx, value))
-        if error:
-            raise error
-        return result
-
-    def run(self, coroutine: Any) -> Any:
-        """Run a coroutine on the loop, wait for it, and return its result."""
-        import asyncio
-
+        inbox = Inbox()
+        followed = self._follow(coroutine, inbox, ctx)
         try:
-            with self._starting:
-                if not self._loop:
-                    loop = asyncio.new_event_loop()
-                    self._thread = start_thread(
-                        "mcp event loop", partial(self._run, loop))
-                    self._loop = loop
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            self._running_loop().call_soon_threadsafe(self._begin, followed)
         except BaseException:
+            followed.close()
             coroutine.close()
             raise
-        inbox = Inbox()
-        future.add_done_callback(lambda done: inbox.finish(done.result))
         return inbox.wait()
+
+    def _begin(self, followed: Any) -> None:
+        import asyncio
+
+        task = asyncio.ensure_future(followed)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _follow(self, coroutine: Any, inbox: Inbox,
+                      ctx: AsyncContext | None) -> None:
+        """Await the coroutine of a handler, and put its outcome into the inbox.
+
+        An error is not raised here, because a SystemExit in a task would end the loop.
+        """
+        import asyncio
+
+        pid, task = os.getpid(), asyncio.current_task()
+        loop = asyncio.get_running_loop()
+
+        def cancel() -> None:
+            with suppress(RuntimeError):  # the loop was just closed: the task has ended
+                loop.call_soon_threadsafe(task.cancel)  # type: ignore[union-attr]
+
+        if ctx:
+            current_context.set(ctx)
+            ctx._worker = inbox
+            if ctx._request:
+                ctx._request.thread = threading.get_ident()
+                ctx._request.on_cancel(cancel)
+        error: BaseException | None = None
+        value = None
+        try:
+            value = await coroutine
+        except BaseException as failure:
+            error = find_unwind(failure) or failure
+        if os.getpid() != pid:
+            os._exit(0)  # a child that the handler has forked, without the others
+        if ctx:
+            ctx._worker = None
+        inbox.finish(Outcome(value, error))
+
+    def _running_loop(self) -> AbstractEventLoop:
+        import asyncio
+
+        with self._starting:
+            if self._loop is None or self._loop.is_closed():
+                loop = self._loop = asyncio.new_event_loop()
+                try:
+                    self._thread = start_thread(
+                        "mcp event loop", partial(self._run, loop))
+                except RuntimeError:
+                    self._loop = None
+                    loop.close()
+                    raise
+            return self._loop
+
+    def _run(self, loop: AbstractEventLoop) -> None:
+        failures = 0
+        # A handler may have stopped the loop: then it goes on.
+        while self._loop is loop and failures < MAX_LOOP_FAILURES:
+            try:
+                loop.run_forever()
+            except BaseException:  # such as the exit() of a task that a handler started
+                failures += 1
+                log_exception("mcp_min: a task of the event loop failed")
+        try:
+            loop.run_until_complete(cancel_tasks())
+        except BaseException:
+            log_exception("mcp_min: the event loop failed")
+        finally:
+            loop.close()
+
+    def _end_loop(self) -> None:
+        with self._starting:
+            loop, self._loop = self._loop, None
+            thread, self._thread = self._thread, None
+        if loop and thread:
+            with suppress(RuntimeError):  # it is closed
+                loop.call_soon_threadsafe(loop.stop)
+            thread.join(LIFESPAN_SECONDS + 1)
 
     def _enter_lifespan(self, manager: Any, exits: ExitStack) -> Any:
         if not hasattr(manager, "__aenter__"):
@@ -4923,45 +5211,6 @@ class AsyncRuntime:
         context, leave = self.run(enter_in_task(manager))
         exits.callback(lambda: self.run(leave()))
         return context
-
-    def _run(self, loop: AbstractEventLoop) -> None:
-        while not loop.is_closed():
-            try:
-                loop.run_forever()
-                loop.run_until_complete(cancel_tasks())
-                loop.close()
-            except BaseException:  # such as the exit() of a task that a handler started
-                log_exception("mcp_min: a task of the event loop failed")
-
-    def _end_loop(self) -> None:
-        with self._starting:
-            loop, self._loop = self._loop, None
-            thread, self._thread = self._thread, None
-        if loop and thread:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(LIFESPAN_SECONDS + 1)
-
-    async def _outcome(self, ctx: Context,
-                       coroutine: Any) -> tuple[Any, BaseException | None]:
-        """Run the coroutine of a handler; return its result or its error.
-
-        The error is not raised here, because a SystemExit in a task would end the loop.
-        """
-        import asyncio
-
-        task: Any = asyncio.current_task()
-
-        def cancel() -> None:
-            with suppress(RuntimeError):  # the loop was just closed: the task has ended
-                task.get_loop().call_soon_threadsafe(task.cancel)
-
-        if ctx._request:
-            ctx._request.on_cancel(cancel)
-            ctx._request.thread = threading.get_ident()
-        try:
-            return await coroutine, None
-        except BaseException as error:
-            return None, find_unwind(error) or error
 
 
 async def enter_in_task(manager: Any) -> tuple[Any, Handler]:
@@ -5006,6 +5255,15 @@ def find_unwind(error: BaseException) -> BaseException | None:
     return error if isinstance(error, Unwind) else next(filter(None, inner), None)
 
 
+class HostThread(threading.local):
+    """Tells whether the calling thread is a host's that runs a handler."""
+
+    active = False
+
+
+host_thread = HostThread()
+
+
 def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
                        request: IncomingRequest | None) -> Any:
     """Let the host run a handler on a thread of its choice, and wait for it."""
@@ -5018,7 +5276,9 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
         if request:
             request.thread = threading.get_ident()
         pid = os.getpid()
-        outcome = Outcome(run)
+        host_thread.active = True
+        outcome = Outcome.of(run)
+        host_thread.active = False
         if os.getpid() != pid:
             os._exit(0)  # a child that the handler has forked, without the others
         stop = isinstance(outcome.error, (KeyboardInterrupt, Stopped))
@@ -5039,7 +5299,7 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
     return inbox.wait()
 
 
-def call_with_context(ctx: Context, call: Callable[[], T]) -> T:
+def call_with_context(ctx: BaseContext[Any], call: Callable[[], T]) -> T:
     """Call a user's function; `ctx` is the current context meanwhile."""
     token = current_context.set(ctx)
     try:
@@ -5084,7 +5344,7 @@ class Registration:
                             f"{', '.join(known)}")
         self.key = key or name
         fields = wire_fields(**{**options, "name": name})
-        self.signature = Signature(fn, Context, schema=fields.pop("inputSchema", None))
+        self.signature = Signature(fn, CONTEXT_TYPES, schema=fields.pop("inputSchema", None))
         # Converted now, so that the TypeError comes now.
         self.options = {key: to_json_data(field, strict=True)
                         for key, field in fields.items()}
@@ -5218,6 +5478,7 @@ class ResourceEntry(Registration):
         return ResourceContents(to_text(value), uri=uri, mime_type=mime_type or default)
 
 
+CONTEXT_TYPES = (Context, AsyncContext)
 METHOD_HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
 
 
@@ -5309,7 +5570,7 @@ class Server:
         URLs (elicitation)                                         since 2025-11-25
     """
 
-    _context_class = Context  # what handlers get
+    _contexts: tuple[Any, Any] = (Context, AsyncContext)  # of `def`, of `async def`
     _first_level = "info"     # of log messages, until logging/setLevel
 
     def __init__(self, name: str = "mcp", version: str | None = None, *,
@@ -5428,7 +5689,7 @@ class Server:
         """
         def add(fn: F) -> F:
             with self._lock:
-                self._completers[ref, argument] = Signature(fn, Context)
+                self._completers[ref, argument] = Signature(fn, CONTEXT_TYPES)
                 self._offer("completions")
             return fn
 
@@ -5462,7 +5723,7 @@ class Server:
             raise TypeError(f"method needs a name of your own, not {name!r}")
 
         def add(fn: F) -> F:
-            self._methods[name] = Signature(fn, Context)
+            self._methods[name] = Signature(fn, CONTEXT_TYPES)
             if cacheable:
                 self._cacheable.add(name)
             return fn
@@ -5627,7 +5888,7 @@ class Server:
         with Signals(), stdio_server() as (reader, writer):
             session = self._new_session(reader, writer, own_input=True, threaded=True,
                                         loop=asyncio.get_running_loop())
-            ended = asyncio.ensure_future(call_in_thread(session.run))
+            ended = asyncio.ensure_future(asyncio.to_thread(session.run))
             try:
                 await asyncio.shield(ended)
             finally:  # also when this task is cancelled
@@ -5661,11 +5922,22 @@ class Server:
             arguments = {"params": params}
         return self._call(ctx, signature, arguments)
 
-    def _call(self, ctx: Context, signature: Signature, arguments: Json,
+    def _call(self, ctx: BaseContext[Any], signature: Signature, arguments: Json,
               tool: bool = False) -> Any:
-        """Call a user's function with the arguments of a request.
+        """Call a user's function with the arguments of a request."""
+        if ctx._is_async is not signature.is_async:
+            ctx = ctx._sibling()
+        call = self._bind(ctx, signature, arguments, tool)
+        return self._call_user(ctx, call, signature.on_loop)
+
+    def _bind(self, ctx: BaseContext[Any], signature: Signature, arguments: Json,
+              tool: bool = False) -> partial[Any]:
+        """A call of a user's function with these arguments.
 
         strict_input is for tools: prompts, templates and completions only get strings.
+
+        Raises:
+            McpError, ToolError: the arguments are invalid.
         """
         try:
             kwargs = signature.bind(arguments, tool and self._strict_input)
@@ -5673,24 +5945,26 @@ class Server:
             raise ctx._peer.bad_arguments(error, tool) from None
         if signature.context:
             kwargs[signature.context] = ctx
-        return self._call_user(ctx, partial(signature.fn, **kwargs))
+        return partial(signature.fn, **kwargs)
 
-    def _call_user(self, ctx: Context, call: partial[Any]) -> Any:
-        """Call a user's function where it must run; wait if it is `async def`."""
+    def _call_user(self, ctx: BaseContext[Any], call: Callable[[], Any],
+                   on_loop: bool = False) -> Any:
+        """Call a user's function where it must run; wait if it is `async def`.
+
+        on_loop: it runs on the event loop.
+        """
         session: Any = ctx._peer.connection.session
-        # A handler that is called by another one is on the right thread already.
-        is_nested = current_context.get(None) is not None
-        token = current_context.set(ctx)
-        try:
-            if is_nested or not session.run_handler or is_async(call.func):
-                value = call()
-            else:
-                value = run_on_host_thread(
-                    session.run_handler, partial(call_with_context, ctx, call),
-                    ctx._request)
-            return self._runtime.value_of(ctx, value)
-        finally:
-            current_context.reset(token)
+        if on_loop:
+            value = call()
+        elif session.run_handler and not host_thread.active:
+            value = run_on_host_thread(session.run_handler, partial(
+                call_with_context, ctx, call), ctx._request)
+        else:
+            value = call_with_context(ctx, call)
+        if hasattr(value, "__await__"):
+            async_ctx: Any = ctx if ctx._is_async else ctx._sibling()
+            value = self._runtime.run(value, async_ctx)
+        return value
 
     # -- the method handlers
 
@@ -6003,7 +6277,7 @@ class ServerSession(Session):
         params: Json = require_type(request.params, dict, "params")
         peer = peer_of(self._server, self.peer, request)
         peer.validate(request)
-        ctx = self._server._context_class(self._server, request, peer)
+        ctx = self._server._contexts[0](self._server, request, peer)
         try:
             result = self._server._dispatch(ctx, request.method, params)
         except McpError as error:
@@ -6021,7 +6295,7 @@ class ServerSession(Session):
             with server._lock:
                 server._subscribers.add(self.peer)
         if method in server._methods and not connection.backlog_full():
-            ctx = server._context_class(server, None, self.peer)
+            ctx = server._contexts[0](server, None, self.peer)
             connection.callbacks.submit(
                 partial(server._call_custom, ctx, method, params), size + REQUEST_COST)
 
@@ -6787,7 +7061,12 @@ class ClientSession(Session):
         call.begin()
         future.add_done_callback(
             lambda done: call.cancel() if done.cancelled() else None)
-        run = partial(resolve, future, lambda: read(call.result()))
+
+        def run() -> None:
+            outcome = Outcome.of(lambda: read(call.result()))
+            if future.set_running_or_notify_cancel():
+                outcome.deliver(future)
+
         if self.process.jobs is None:
             self._submitted.add(call, run)
         else:
@@ -7046,7 +7325,7 @@ class Call(OutgoingRequest):
     def _answer(self, key: object, questions: Json) -> None:
         if self.id is not key or not self.connection.outgoing.has(self):
             return  # it has ended while others were asked
-        outcome = Outcome(lambda: {
+        outcome = Outcome.of(lambda: {
             name: self._session.answer(question["method"], question.get("params") or {})
             for name, question in questions.items()})
         if self.id is key and self.withdraw():
@@ -7899,9 +8178,12 @@ class Resource(FamiliarEntry, ResourceEntry):
 
 # The context of a handler
 
-def get_context() -> Context:
-    """The context of the handler that is running; LookupError outside of one."""
-    return current_context.get()  # type: ignore[no-any-return]
+def get_context() -> Any:
+    """The context of the handler that is running; RuntimeError outside of one."""
+    ctx = current_context.get(None)
+    if ctx is None:
+        raise RuntimeError("there is no context outside of a handler")
+    return ctx
 
 
 class Listing(list, Sent):  # type: ignore[type-arg]
@@ -7911,8 +8193,11 @@ class Listing(list, Sent):  # type: ignore[type-arg]
     result = roots = property(lambda self: self)
 
 
-class FamiliarContext(Context):
-    """The Context of FastMCP's handlers; their `session` and `request_context` too."""
+class Familiar:
+    """What FastMCP's and the SDK's contexts have besides; a mixin.
+
+    Their `session` and `request_context` are the context itself.
+    """
 
     request = None  # that of HTTP
     client_id = property(lambda self: self.meta.get("client_id"))
@@ -7925,17 +8210,18 @@ class FamiliarContext(Context):
         protocolVersion=self.protocol_version))
 
     @property
-    def meta(self) -> AnyFields:
-        return AnyFields.of(super().meta)
+    def meta(self: Any) -> Any:
+        return AnyFields.of(BaseContext.meta.__get__(self))
 
     def log(self, *args: Any, level: str = "info", message: object = None,
             data: object = None, logger_name: str | None = None,
-            logger: str | None = None, **_: object) -> Awaitable[None]:
+            logger: str | None = None, **_: object) -> Any:
         """log(level, message) of the SDK, or log(message, level) of fastmcp."""
         given = [part for part in (*args, message, data) if part is not None] or [None]
         if given[1:]:
             level = given.pop(0 if given[0] in LEVELS else 1)
-        return super().log(level, given[0], logger_name or logger)
+        base: Any = super()
+        return base.log(level, given[0], logger_name or logger)
 
     debug, info = partialmethod(log, level="debug"), partialmethod(log, level="info")
     warning = partialmethod(log, level="warning")
@@ -7944,46 +8230,60 @@ class FamiliarContext(Context):
 
     def elicit(self, message: str, schema: Any = None, key: str | None = None,
                timeout: float | None = 600, *, response_type: Any = None,
-               requestedSchema: Any = None, **_: object) -> Elicited:
-        return super().elicit(message, schema or response_type or requestedSchema, key,
-                              timeout)
+               requestedSchema: Any = None, **_: object) -> Any:
+        base: Any = super()
+        return base.elicit(message, schema or response_type or requestedSchema, key,
+                           timeout)
 
-    def create_message(self, messages: Any, *, max_tokens: int = 512,
-                       related_request_id: Any = None, **params: Any) -> Sampled:
+    def create_message(self: Any, messages: Any, *, max_tokens: int = 512,
+                       related_request_id: Any = None, **params: Any) -> Any:
         return self.sample([*messages], max_tokens=max_tokens, **params)
 
-    def send_progress_notification(
-            self, progress_token: object, *args: Any,
-            related_request_id: object = None, **options: Any) -> Awaitable[None]:
-        return self.report_progress(*args, **options)
-
-    def list_roots(self, timeout: float | None = 600) -> Listing:
+    def list_roots(self: Any, timeout: float | None = 600) -> Any:
         return self._ask_one(Question("roots/list", {}, lambda answer: Listing(
             map(AnyFields.of, answer["roots"]))), None, timeout)
 
-    def send_elicit_complete(self, elicitation_id: str) -> Awaitable[None]:
+    def send_progress_notification(
+            self: Any, progress_token: object, *args: Any,
+            related_request_id: object = None, **options: Any) -> Any:
+        return self.report_progress(*args, **options)
+
+    def send_elicit_complete(self: Any, elicitation_id: str,
+                             related_request_id: object = None) -> Any:
         return self.notify("notifications/elicitation/complete",
                            {"elicitationId": elicitation_id})
 
-    def send_resource_updated(self, uri: Any) -> Awaitable[None]:
+    def send_resource_updated(self: Any, uri: Any) -> Any:
         self.server.notify_resource_updated(str(uri))
-        return Sent()
+        return DONE
 
-    def _changed(self, capability: str) -> Awaitable[None]:
+    def _changed(self: Any, capability: str) -> Any:
         self.server._list_changed(capability)
-        return Sent()
+        return DONE
 
     send_tool_list_changed = partialmethod(_changed, "tools")
     send_prompt_list_changed = partialmethod(_changed, "prompts")
     send_resource_list_changed = partialmethod(_changed, "resources")
 
-    async def set_state(self, key: str, value: Any) -> None:
-        """Keep a value for this connection."""
+    def set_state(self: Any, key: str, value: Any) -> Any:
+        """Keep a value for this connection; it may be awaited."""
         vars(self._peer.connection).setdefault("states", {})[key] = value
+        return DONE
 
-    async def get_state(self, key: str) -> Any:
+    async def get_state(self: Any, key: str) -> Any:
         """The value that was kept for this connection, or None."""
         return vars(self._peer.connection).get("states", {}).get(key)
+
+
+class SyncFamiliarContext(Familiar, Context):
+    """The Context of a `def` handler of FastMCP."""
+
+
+class FamiliarContext(Familiar, AsyncContext):
+    """The Context of an `async def` handler of FastMCP.
+
+    For type checkers: from mcp_min import FamiliarContext as Context.
+    """
 
 
 RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size",
@@ -7998,7 +8298,7 @@ class FastMCP(Server):
     servers, transforms, providers) is an error.  `settings` keeps the unused options.
     """
 
-    _context_class = FamiliarContext
+    _contexts = SyncFamiliarContext, FamiliarContext
     _complete_any: Any = None  # completes all arguments that have no function
     _first_level = "debug"  # the SDK filters nothing before a level was set
     get_context = staticmethod(get_context)
@@ -8061,7 +8361,9 @@ class FastMCP(Server):
                       else kind.with_options(*args, **options))
         return args[-1]
 
-    add_tool = partialmethod(_register, Tool)
+    def add_tool(self, fn: Any, name: Any = None, **options: Any) -> Any:
+        return self._register(Tool, fn, **wire_fields(name=name), **options)
+
     add_prompt = partialmethod(_register, Prompt)
     add_resource = partialmethod(_register, Resource)
 
@@ -8084,7 +8386,8 @@ class FastMCP(Server):
             return super()._completions(ctx, key, ref, argument, context)
         return self._call_user(ctx, partial(
             self._complete_any, Fields.of(ref), Fields.of(argument),
-            Fields.of({"arguments": context}))) or ()
+            Fields.of({"arguments": context})),
+            is_coroutine_function(self._complete_any)) or ()
 
     # -- looking at it
 

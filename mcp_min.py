@@ -183,11 +183,12 @@ if TYPE_CHECKING:
     import socket
     from argparse import Namespace
     from asyncio import AbstractEventLoop
-    from collections.abc import Awaitable, Generator, Iterable, Iterator
+    from collections.abc import Awaitable, Coroutine, Generator, Iterable, Iterator
     from concurrent.futures import Future
     from types import FrameType, ModuleType
-    from typing import NoReturn, TextIO
+    from typing import Concatenate, NoReturn, ParamSpec, TextIO
 
+    P = ParamSpec("P")
     Line = bytes | bytearray
     Job = Callable[[], object]  # a function without arguments; its result is dropped
 
@@ -611,7 +612,7 @@ def depth_of(line: Line) -> int:
 
 def as_object(value: object) -> Json:
     """Return the value if it is an object, else {}: the peer may send anything."""
-    return value if type(value) is dict else {}
+    return value if isinstance(value, dict) else {}
 
 
 def valid_id(value: object) -> int | str | None:
@@ -1294,8 +1295,9 @@ class Budget:
     `unevaluated…`.
     """
 
-    def __init__(self, annotates: bool = False) -> None:
-        self.steps, self.annotates = float(MAX_STEPS), annotates
+    def __init__(self, annotates: bool = False, bounded: bool = True) -> None:
+        self.steps: float = MAX_STEPS if bounded else INFINITE
+        self.annotates = annotates
 
     def spend(self, steps: float) -> None:
         self.steps -= steps
@@ -1328,18 +1330,39 @@ def is_multiple(value: float, unit: float) -> bool:
     return Fraction(repr(value)) % Fraction(repr(unit)) == 0
 
 
+LETTER = r"(?u:[^\W\d_])"
+LETTER_CLASS = re.compile(r"\\p\{(?:L|Letter)\}")
+
+
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern of ECMA 262: \\d and \\w are ASCII, $ is the very end."""
-    letter = r"(?u:[^\W\d_])"
-    replacements = {"$": r"\Z", "(?<": "(?P<", r"\p{L}": letter,
-                    r"\p{Letter}": letter}
     tokens = r"\\[pP]\{\w+\}|\\.|\[(?:\\.|[^\]\\])*\]|\$|\(\?<(?=\w)"
-    text = re.sub(tokens, lambda token: replacements.get(token[0], token[0]), pattern)
+    text = re.sub(tokens, translate_token, pattern)
     try:
         return re.compile(text, re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
         raise SchemaError(f"pattern {show(pattern)}: {error}") from None
+
+
+def translate_token(token: re.Match[str]) -> str:
+    """A token of ECMA 262 in the words of `re`."""
+    text = token[0]
+    if text == "$":
+        return r"\Z"
+    if text == "(?<":
+        return "(?P<"
+    if LETTER_CLASS.fullmatch(text):
+        return LETTER
+    if text[0] != "[" or not LETTER_CLASS.search(text):
+        return text
+    # A set that has letters among others, which `re` has no word for.
+    others = LETTER_CLASS.sub("", text)
+    if others == "[]":
+        return LETTER
+    if text[1] == "^":
+        return f"(?!{LETTER})" + ("(?s:.)" if others == "[^]" else others)
+    return f"(?:{LETTER}|{others})"
 
 
 def pattern_matches(text: str, pattern: str) -> bool:
@@ -1361,9 +1384,9 @@ def join_uri(base: str, reference: str) -> str:
 DIALECTS = ("//json-schema.org/draft/2020-12/schema",
             "//json-schema.org/draft-07/schema")
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
-EXACT_TYPES: Any = {  # no float, which could be infinite
+EXACT_TYPES: Any = {  # a float must be finite, too
     (): object, ("string",): str, ("boolean",): bool, ("integer",): int,
-    ("object",): dict, ("array",): list}
+    ("number",): float, ("object",): dict, ("array",): list}
 NODE, ANY = "schema", "any"
 PLAIN_SHAPES: Any = {  # of arguments: their type, and what else must hold of them
     "unit":  ("number", lambda number: number > 0, "more than 0"),
@@ -1452,12 +1475,14 @@ class Node(dict):  # type: ignore[type-arg]
         self.in_place = not IN_PLACE_KEYWORDS.isdisjoint(self)
         self.refuses_all = "not" in self and self["not"].exact is object
         self.exact = self.parts = None
-        if self.make in (None, int) and not (self.in_place or self.keys() - TYPE_ONLY):
+        is_plain = not self.in_place and self.keys() <= TYPE_ONLY
+        if is_plain and self.make in (None, int, float):
             self.exact = EXACT_TYPES.get((*self.get("type", ()),))
         if (not self.make and self.keys() | {"required"} == FLAT_KEYWORDS
                 and self["type"] == ["object"]
                 and {*self.get("required", ())} <= self["properties"].keys()):
-            self.parts = {name: part.exact for name, part in self["properties"].items()}
+            self.parts = {name: None if part.exact is float else part.exact
+                          for name, part in self["properties"].items()}
 
     def fits(self, value: object) -> bool:
         """True if the types of a value's parts prove that it matches; else unknown."""
@@ -1501,9 +1526,9 @@ class Validator:
         except (TypeError, ValueError) as error:
             raise SchemaError(f"it is not JSON, or has a bad URI: {error}") from None
 
-    def problems(self, value: object) -> list[str]:
+    def problems(self, value: object, bounded: bool = True) -> list[str]:
         """A readable line for each problem.  SchemaError: it is too much work."""
-        evaluation = self._evaluate(value, Budget(self._annotates))
+        evaluation = self._evaluate(value, Budget(self._annotates, bounded))
         return first_texts(evaluation.problems, MAX_PROBLEMS, str)
 
     def coerce(self, value: object, strict: bool = True) -> Any:
@@ -1756,7 +1781,9 @@ class Evaluation:
         for key, node in parts:
             part = self.value[key]
             self.evaluated.add(key)
-            if node.exact is type(part) or node.exact is object:
+            kind = type(part)
+            if node.exact is object or (node.exact is kind and (
+                    kind is not float or part - part == 0.0)):  # infinity, NaN: are not
                 continue
             other = self.apply(node, part, key)
             self.problems += other.problems
@@ -1894,8 +1921,8 @@ class OutputSchema:
 
     def problems(self, value: object) -> list[str]:
         """A readable line for each problem; a schema that cannot be used is one."""
-        try:
-            return self._validator.problems(value)
+        try:  # only what came from the peer is counted
+            return self._validator.problems(value, bounded=self._foreign)
         except SchemaError as error:
             return [str(error)]
 
@@ -1994,6 +2021,13 @@ class Fields(dict):  # type: ignore[type-arg]
         raise AttributeError(f"{type(self).__name__} has no field {name!r}")
 
 
+class Entry(Fields):
+    """An entry of a list: a tool, a resource, a template or a prompt."""
+
+    _field_names = ("name title description inputSchema outputSchema annotations icons "
+                    "uri uriTemplate mimeType size arguments _meta")
+
+
 class Block(Fields):
     """A content block (server/tools, "Tool Result").
 
@@ -2016,6 +2050,8 @@ class Text(Block):
     _type, _field_names = "text", "type text annotations _meta"
 
     def __init__(self, text: str, **fields: Any) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"the text of a block is a str, not {text!r:.60}")
         super().__init__(text=text, **fields)
 
 
@@ -2143,6 +2179,31 @@ class Message(Fields):
             fields["content"] = Text(fields["content"])
         super().__init__(**fields)
 
+    @property
+    def content(self) -> Any:
+        """The block; its fields are attributes too."""
+        content = self["content"]
+        return Block.of(content) if type(content) is dict else content
+
+
+class PromptResult(Fields):
+    """The result of `get_prompt`: description, and messages, with role and content."""
+
+    _field_names = "description messages _meta"
+
+    @property
+    def messages(self) -> list[Json]:
+        return [*map(Message.of, self.get("messages") or [])]
+
+
+def as_block(part: Any) -> Json:
+    """A block; a str becomes one.  TypeError: neither."""
+    if isinstance(part, str):
+        return Text(part)
+    if isinstance(part, dict) and isinstance(part.get("type"), str):
+        return part
+    raise TypeError(f"content is text or a block, such as Image, not {part!r:.60}")
+
 
 class ToolResult(Fields):
     """The result of a tool: a handler may return one, and `call_tool` returns one.
@@ -2158,7 +2219,7 @@ class ToolResult(Fields):
                  is_error: bool = False, meta: Json | None = None,
                  **fields: Any) -> None:
         parts = [content] if isinstance(content, (str, dict)) else content or ()
-        blocks = [Text(part) if isinstance(part, str) else part for part in parts]
+        blocks = [*map(as_block, parts)]
         super().__init__(**{
             "content": blocks, "structuredContent": structured_content,
             "isError": is_error, "_meta": meta, **fields})
@@ -3780,6 +3841,8 @@ def peer_of(server: Server, session: SessionPeer,
 #   Validator    (5) reads the Schema, and finds Problem(("days",), "integer", "5", …)
 #   repaired     (5) {"days": 5}; applied again it has no problem, and f gets its result
 
+__all__ += ["Field"]
+
 
 # Hints.  Each becomes a Schema, which can also construct the object of a value.
 
@@ -3923,9 +3986,12 @@ class HintReader:
         foreign = any(map(is_of_pydantic, hint.__metadata__))
         schema = self._described(hint) if foreign else self.read(hint.__origin__)
         for extra in hint.__metadata__:
-            if isinstance(extra, (str, dict)):
-                schema = schema.plus(extra if isinstance(extra, dict) else
-                                 {"description": extra})
+            if isinstance(extra, FieldInfo):
+                schema = extra.added_to(schema)
+            elif isinstance(extra, dict):
+                schema = schema.plus(extra)
+            elif isinstance(extra, str):
+                schema = schema.plus({"description": extra})
         Validator({**schema, "$defs": self.definitions})  # SchemaError now
         return schema
 
@@ -3994,6 +4060,10 @@ def parts_of(cls: Any, output: bool) -> list[tuple[str, Any, Any]]:
 
     hints = typing.get_type_hints(cls, include_extras=True)
     if hasattr(cls, "__dataclass_fields__"):
+        for field in cls.__dataclass_fields__.values():
+            if "mcp_min" in field.metadata:
+                hints[field.name] = annotated(
+                    hints[field.name], field.metadata["mcp_min"])
         if output:
             return [(field.name, hints[field.name],
                      MISSING if field.default is field.default_factory else UNSTATED)
@@ -4019,6 +4089,10 @@ def is_foreign(cls: Any) -> bool:
     """True if a class, or a base of it, is of another MCP library."""
     return any(base.__module__.partition(".")[0] in FOREIGN_PACKAGES
                for base in getattr(cls, "__mro__", ()))
+
+
+def annotated(hint: Any, extra: object) -> Any:
+    return operator.getitem(typing.Annotated, (hint, extra))
 
 
 def default_of(parameter: Any) -> Any:
@@ -4058,7 +4132,74 @@ def model_of(validate: Callable[[object], T], value: object) -> T:
 
 
 def is_field(value: object) -> bool:
+    """True for a Field of ours or of pydantic."""
     return hasattr(value, "is_required") and hasattr(value, "metadata")
+
+
+LENGTHS = {"array": "Items", "object": "Properties"}  # of a type; else "Length"
+BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum",
+          "lt": "exclusiveMaximum", "multiple_of": "multipleOf"}
+
+
+def Field(default: Any = MISSING, *,
+          default_factory: Callable[[], Any] | None = None,
+          title: str | None = None, description: str | None = None,
+          examples: list[Any] | None = None, ge: float | None = None,
+          gt: float | None = None, le: float | None = None, lt: float | None = None,
+          multiple_of: float | None = None, min_length: int | None = None,
+          max_length: int | None = None, pattern: str | None = None,
+          **keywords: Any) -> Any:
+    """Describe or constrain a parameter, or a field of a dataclass.
+
+        def book(seats: Annotated[int, Field(ge=1, le=9)],
+                 guest: str = Field("me", min_length=2, description="Who comes"))
+
+    The keywords are pydantic's: ge, gt, le, lt and multiple_of for numbers; min_length
+    and max_length of text, lists and objects; pattern; title, description, examples.
+    Any other is a keyword of JSON Schema, as in Field(format="email").
+    """
+    given = {"ge": ge, "gt": gt, "le": le, "lt": lt, "multiple_of": multiple_of}
+    more: Json = {BOUNDS[name]: value for name, value in given.items()}
+    more.update(title=title, description=description, examples=examples,
+                pattern=pattern, **keywords)
+    more = {key: value for key, value in more.items() if value is not None}
+    return FieldInfo(default, default_factory, more, min_length, max_length)
+
+
+class FieldInfo:
+    """What Field returns: a default, and keywords of JSON Schema."""
+
+    metadata = ()  # as pydantic's has it
+
+    def __init__(self, default: Any, default_factory: Any, keywords: Json,
+                 min_length: int | None, max_length: int | None) -> None:
+        self.default, self.default_factory = default, default_factory
+        self._keywords = keywords
+        self._lengths = {"min": min_length, "max": max_length}
+
+    def is_required(self) -> bool:
+        return self.default in (MISSING, ...) and self.default_factory is None
+
+    def get_default(self, call_default_factory: bool = True) -> Any:
+        return self.default_factory() if self.default_factory else self.default
+
+    def added_to(self, schema: Schema) -> Schema:
+        """The schema of a type with these keywords."""
+        choices = [schema, *schema.get("anyOf", ())]
+        types = [choice.get("type") for choice in choices]
+        unit = next((LENGTHS[kind] for kind in types if kind in LENGTHS), "Length")
+        lengths = {f"{end}{unit}": length for end, length in self._lengths.items()
+                   if length is not None}
+        return schema.plus({**self._keywords, **lengths})
+
+    def __get__(self, instance: object, owner: Any) -> Any:
+        """In a class it is a field of a dataclass, which asks for it."""
+        from dataclasses import MISSING as NOTHING
+        from dataclasses import field
+
+        default = NOTHING if self.default in (MISSING, ...) else self.default
+        return field(default=default, metadata={"mcp_min": self}, default_factory=(
+            self.default_factory or NOTHING))
 
 
 def inline_definitions(schema: Any, definitions: Json) -> Any:
@@ -4244,7 +4385,7 @@ class Signature:
         if hint is parameter.empty:
             hint, self.doubt = object, DOUBTS.get(name, self.doubt)
         if is_field(default):
-            hint, default = operator.getitem(typing.Annotated, (hint, default)), MISSING
+            hint, default = annotated(hint, default), MISSING
         fields = [*filter(is_field, getattr(hint, "__metadata__", ()))]
         if default is not MISSING or not fields or fields[-1].is_required():
             return name, hint, default
@@ -5324,6 +5465,33 @@ def to_text(value: Any) -> str:
     return value if is_text(value) else write_json(to_json_data(value))
 
 
+def from_foreign(value: Any) -> Any:
+    """What a function returned, with the content of other MCP libraries as ours.
+
+    Raises:
+        TypeError: it is of another one, and cannot be content.
+    """
+    if type(value) in (list, tuple):
+        return [*map(from_foreign, value)] if any(map(is_of_foreign, value)) else value
+    if not is_of_foreign(value):
+        return value
+    for name in ("to_image_content", "to_audio_content", "to_resource_content",
+                 "to_mcp_result"):
+        if hasattr(value, name):
+            return from_foreign(getattr(value, name)())
+    if not hasattr(value, "model_dump"):
+        raise TypeError(f"{type(value).__name__} is of another library: import it from "
+                        "mcp_min")
+    data = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if "role" in data:
+        return message_of({**data, "content": Block.of(data["content"])})
+    return Block.of(data) if "type" in data else ToolResult.of(data)
+
+
+def is_of_foreign(value: object) -> bool:
+    return type(value).__module__ != "builtins" and is_foreign(type(value))
+
+
 class Registration:
     """A registered function: its signature, and its descriptor in a list.
 
@@ -5396,6 +5564,7 @@ class ToolEntry(Registration):
         schema = self._output.schema
         if is_text(value) and schema is None:
             return {"content": [{"type": "text", "text": str(value)}], "isError": False}
+        value = from_foreign(value)
         parts = value if type(value) in (list, tuple) else [value]
         if isinstance(value, ToolResult):
             result = ToolResult.of({  # clients read `isError` by key
@@ -5432,6 +5601,7 @@ class PromptEntry(Registration):
 
     def result(self, value: Any) -> Json:
         """The result for what the function returned (server/prompts)."""
+        value = from_foreign(value)
         values = value if type(value) in (list, tuple) else [value]
         return {**wire_fields(description=self.descriptor.get("description")),
                 "messages": [message_of(v) for v in values]}
@@ -5816,10 +5986,16 @@ class Server:
 
     def _offer(self, capability: str) -> None:  # the caller holds _lock
         more = self._more_capabilities.get(capability, {})
-        if more is not False:
-            details = {**CAPABILITIES.get(capability, {}), **more}
-            self._capabilities[capability] = {
-                key: value for key, value in details.items() if value is not False}
+        if more is False:
+            return
+        if more is True:
+            more = {}
+        if type(more) is not dict:
+            raise TypeError(f"capabilities: {capability} is a dict, or True or False, "
+                            f"not {more!r:.60}")
+        details = {**CAPABILITIES.get(capability, {}), **more}
+        self._capabilities[capability] = {
+            key: value for key, value in details.items() if value is not False}
 
     # -- serving
 
@@ -6661,21 +6837,16 @@ class HostedServer(StreamPair):
         super().__init__(reader, writer)
         self._their_writer = their_writer
         self._running = threading.RLock()  # held by the thread that runs a job
+        self._closed = False
         self._session = server._new_session(
             their_reader, their_writer, own_input=True, traced=False)
-        if self._session.threaded:
-            start_thread("mcp server", self._serve)
-            return
-        self.jobs = deque()
-        self._session.run_handler = self._run_soon
-        self._session.__enter__()
+        if not self._session.threaded:
+            self.jobs = deque()
+            self._session.run_handler = self._run_soon
+        self._session.__enter__()  # raises what the lifespan raises
 
     def watch(self, connection: Connection) -> None:
         self._connection = connection
-
-    def _serve(self) -> None:
-        with self._their_writer:
-            self._session.run()
 
     def _run_soon(self, job: Job) -> None:
         assert self.jobs is not None
@@ -6695,13 +6866,15 @@ class HostedServer(StreamPair):
                 self._running.release()
 
     def close(self, connection: Connection) -> None:
+        if self._closed:
+            return
+        self._closed = True
         self._close_writer()
-        if self.jobs is not None:
-            with suppress(Empty):
-                self._session.inbox.wait(monotonic() + 2)
-            with self._their_writer:
-                self._session.__exit__()
-            self.jobs = None
+        with suppress(Empty):
+            self._session.inbox.wait(monotonic() + 2)
+        with self._their_writer:
+            self._session.__exit__()
+        self.jobs = None
         connection.peer_gone.wait(2)
 
 
@@ -6710,7 +6883,7 @@ class HostedServer(StreamPair):
 # what the revisions differ in: `with_meta`, `set_level`, `follow`.  A Call is one call
 # on it: a loop in the thread that waits.  A Client holds the current session.
 
-__all__ += ["Client", "load_config"]
+__all__ += ["Client", "AsyncClient", "load_config"]
 
 PROBE_SECONDS = 5.0     # how long to wait for an answer to `server/discover`
 MAX_ROUNDS = 16         # "input required" in a row; then a client gives up
@@ -7256,6 +7429,8 @@ class Call(OutgoingRequest):
         """Send it, in the first round or a later one, with more params."""
         params = {**self._params, **more} if more else self._params
         self.send(self._session.with_meta(params), with_token=True)
+        if calling.scope:
+            calling.scope.enter(self)
         process = self._session.process
         if process.jobs:  # a handler may already wait for a thread that waits
             self.inbox.call(process.run_jobs)
@@ -7330,6 +7505,38 @@ class Call(OutgoingRequest):
             for name, question in questions.items()})
         if self.id is key and self.withdraw():
             self.inbox.finish(outcome)
+
+
+class Scope:
+    """What a thread of AsyncClient's does for a task; cancelled with the task."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # a leaf; guards the rest
+        self._call: Call | None = None
+        self._cancelled = False
+
+    def enter(self, call: Call) -> None:
+        """This call was sent; cancel it if the task was cancelled before."""
+        with self._lock:
+            self._call = call
+            cancelled = self._cancelled
+        if cancelled:
+            call.cancel()
+
+    def cancel(self) -> None:
+        with self._lock:
+            call, self._cancelled = self._call, True
+        if call:
+            call.cancel()
+
+
+class Calling(threading.local):
+    """The scope of the calling thread, or None."""
+
+    scope: Scope | None = None
+
+
+calling = Calling()
 
 
 class Submitted:
@@ -7471,7 +7678,7 @@ class Client:
     its process group (not a child that has called setsid).  Windows has no signals:
     there, after the 2 seconds, the server and all its children are ended.
 
-    In an asyncio program: `await asyncio.wrap_future(client.submit_tool(...))`.
+    In an asyncio program use AsyncClient.
     """
 
     server_info: Json = {}               # noqa: RUF012 - its name and version
@@ -7526,6 +7733,14 @@ class Client:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    if not TYPE_CHECKING:  # a type checker finds this by itself
+        async def __aenter__(self):
+            raise TypeError("a Client blocks: use `with`, or in an asyncio program "
+                            "`async with AsyncClient(…) as client:`")
+
+        async def __aexit__(self, *exc):
+            """For `async with` to come to __aenter__."""
 
     def connect(self) -> Client:
         """Start the server and agree on a revision; does nothing if it is connected.
@@ -7722,13 +7937,13 @@ class Client:
 
     # -- lists
 
-    def _list(self, method: str, timeout: float | None) -> list[Json]:
+    def _list(self, method: str, timeout: float | None) -> list[Entry]:
         """All entries of a list, from all its pages, within `max_timeout`.
 
         If a cursor has become invalid, begin again once (server/utilities/caching).
         """
         last_deadline = monotonic() + self._max_timeout
-        entries: list[Json] = []
+        entries: list[Entry] = []
         cursors: set[str] = set()
         cursor, size, restarted = None, 0, False
         while True:
@@ -7743,7 +7958,8 @@ class Client:
                 cursors.clear()
                 cursor, restarted = None, True
                 continue
-            entries += list_of_objects(page, METHODS[method].list_key)
+            entries += map(
+                Entry.of, list_of_objects(page, METHODS[method].list_key))
             size += call.size
             cursor = page.get("nextCursor")
             if cursor is None:  # "" is a cursor too
@@ -7754,10 +7970,10 @@ class Client:
                                        f"(after {len(entries):,} entries)")
             cursors.add(cursor)
 
-    def list_tools(self, *, timeout: float | None = None) -> list[Json]:
+    def list_tools(self, *, timeout: float | None = None) -> list[Entry]:
         """The descriptors of all tools, from all pages (server/tools).
 
-        timeout: for each page.  From then on the results of tools are validated; a
+        They are dicts whose fields are attributes too.  From then on the results of tools are validated; a
         RuntimeWarning says which do not match their output schema.
         """
         tools = self._list("tools/list", timeout)
@@ -7767,15 +7983,15 @@ class Client:
             for name, schema in schemas.items() if type(schema) is dict}
         return tools
 
-    def list_resources(self, *, timeout: float | None = None) -> list[Json]:
+    def list_resources(self, *, timeout: float | None = None) -> list[Entry]:
         """The descriptors of all resources (server/resources)."""
         return self._list("resources/list", timeout)
 
-    def list_resource_templates(self, *, timeout: float | None = None) -> list[Json]:
+    def list_resource_templates(self, *, timeout: float | None = None) -> list[Entry]:
         """The descriptors of all resource templates (server/resources)."""
         return self._list("resources/templates/list", timeout)
 
-    def list_prompts(self, *, timeout: float | None = None) -> list[Json]:
+    def list_prompts(self, *, timeout: float | None = None) -> list[Entry]:
         """The descriptors of all prompts (server/prompts)."""
         return self._list("prompts/list", timeout)
 
@@ -7802,10 +8018,10 @@ class Client:
         self._live().follow("unsubscribe", uri, self._seconds(timeout))
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
-                   timeout: float | None = None) -> Json:
+                   timeout: float | None = None) -> PromptResult:
         """The `messages` of a prompt, and its `description` (server/prompts)."""
         params = {"name": name, "arguments": arguments or {}}
-        return self._request("prompts/get", params, timeout)
+        return PromptResult.of(self._request("prompts/get", params, timeout))
 
     def complete(self, ref: str | Json, argument: str, value: str,
                  context: dict[str, str] | None = None, *,
@@ -7857,6 +8073,118 @@ class Client:
             for name, details in CLIENT_CAPABILITIES[key].items():
                 self._declared = {
                     **self._declared, name: {**details, **self._declared.get(name, {})}}
+
+
+def verb(method: Callable[Concatenate[Client, P], T],
+         ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """A coroutine with the arguments of a method of Client, which runs on a thread."""
+    async def run(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(partial(method, self._client, *args, **kwargs))
+
+    run.__doc__ = f"See Client.{method.__name__}."
+    run.__name__ = method.__name__
+    return run
+
+
+class AsyncClient:
+    """Client for asyncio programs, and for tests that were written for FastMCP.
+
+        async with AsyncClient(["python3", "server.py"]) as client:
+            result = await client.call_tool("forecast", {"city": "Oslo"})
+
+    It takes what Client takes, and has its verbs as coroutines, with the same
+    arguments, results and errors; each runs on a thread of a pool, and is cancelled
+    with its task.  Several may run at once (asyncio.gather, create_task).  The handlers
+    that it is given may be `async def`: they run on the event loop that connects.
+
+    Raises:
+        TypeError: a handler is `async def`, and the target is a Server in this process
+            with threaded=False, whose handlers would wait for themselves.
+    """
+
+    def __init__(self, target: Any, **options: Any) -> None:
+        self._loop: AbstractEventLoop | None = None
+        unthreaded = getattr(target, "threaded", True) is False
+        for name, handler in options.items():
+            if not (name.endswith("_handler") and handler and is_async(handler)):
+                continue
+            if unthreaded:
+                raise TypeError(f"{name} must be `def`: the server's handlers run on "
+                                "the thread that waits for them (threaded=False)")
+            options[name] = partial(self._call_handler, handler)
+        self._client = Client(target, **options)
+        self._threads = ThreadPool("mcp async", MAX_CALLS)
+
+    async def __aenter__(self) -> AsyncClient:  # noqa: PYI034 - no Self before 3.11
+        return await self.connect()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def connect(self) -> AsyncClient:
+        """See Client.connect.  If the task is cancelled, the server is ended."""
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._run(self._client.connect)
+        except asyncio.CancelledError:
+            start_thread("mcp closing", self._client.close)
+            raise
+        return self
+
+    async def close(self) -> None:
+        """See Client.close."""
+        import asyncio
+
+        await asyncio.shield(asyncio.ensure_future(self._run(self._client.close)))
+
+    request, ping, notify = verb(Client.request), verb(Client.ping), verb(Client.notify)
+    call_tool = verb(Client.call_tool)
+    list_tools, list_prompts = verb(Client.list_tools), verb(Client.list_prompts)
+    list_resources = verb(Client.list_resources)
+    list_resource_templates = verb(Client.list_resource_templates)
+    read_resource = verb(Client.read_resource)
+    subscribe, unsubscribe = verb(Client.subscribe), verb(Client.unsubscribe)
+    get_prompt, complete = verb(Client.get_prompt), verb(Client.complete)
+    set_logging_level = verb(Client.set_logging_level)
+    set_roots = verb(Client.set_roots)
+
+    server_info = property(operator.attrgetter("_client.server_info"))
+    server_capabilities = property(operator.attrgetter("_client.server_capabilities"))
+    instructions = property(operator.attrgetter("_client.instructions"))
+    protocol_version = property(operator.attrgetter("_client.protocol_version"))
+    stderr_tail = property(operator.attrgetter("_client.stderr_tail"))
+    exit_code = property(operator.attrgetter("_client.exit_code"))
+
+    async def _run(self, method: Callable[[], T]) -> T:
+        """Call a method of the client on a thread; it is cancelled with this task."""
+        import asyncio
+
+        loop, scope = asyncio.get_running_loop(), Scope()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def job() -> None:
+            calling.scope = scope
+            outcome = Outcome.of(method)
+            calling.scope = None
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(
+                    lambda: None if future.done() else outcome.deliver(future))
+
+        self._threads.submit(job)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            scope.cancel()
+            raise
+
+    def _call_handler(self, handler: Handler, *args: object) -> Any:
+        """Call an `async def` handler on the event loop, and wait for it."""
+        import asyncio
+
+        assert self._loop
+        return asyncio.run_coroutine_threadsafe(handler(*args), self._loop).result()
 
 
 def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
@@ -8199,7 +8527,7 @@ class Familiar:
     Their `session` and `request_context` are the context itself.
     """
 
-    request = None  # that of HTTP
+    request: Any = None  # that of HTTP
     client_id = property(lambda self: self.meta.get("client_id"))
     session_id = property(lambda self: f"{id(self._peer.connection):x}")
     fastmcp = mcp_server = property(lambda self: self.server)
@@ -8279,11 +8607,18 @@ class SyncFamiliarContext(Familiar, Context):
     """The Context of a `def` handler of FastMCP."""
 
 
-class FamiliarContext(Familiar, AsyncContext):
-    """The Context of an `async def` handler of FastMCP.
+if TYPE_CHECKING:  # Context[…, …] is a type
+    First = TypeVar("First", default=Any)
+    Second = TypeVar("Second", default=Any)
+    Third = TypeVar("Third", default=Any)
 
-    For type checkers: from mcp_min import FamiliarContext as Context.
-    """
+    class FamiliarContext(Familiar, AsyncContext, Generic[First, Second, Third]): ...
+else:
+    class FamiliarContext(Familiar, AsyncContext):
+        """The Context of an `async def` handler of FastMCP.
+
+        For type checkers: from mcp_min import FamiliarContext as Context.
+        """
 
 
 RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size",
@@ -8483,7 +8818,7 @@ for _owner, _name, _value in ADDED:
     setattr(_owner, _name, _value)
 
 __all__ += [  # so that `from mcp_min import *` has the commonest
-    "FastMCP", "get_context", "TextContent", "ImageContent", "AudioContent",
+    "FastMCP", "FamiliarContext", "get_context", "TextContent", "ImageContent", "AudioContent",
     "TextResourceContents", "BlobResourceContents", "CallToolResult", "PromptMessage",
     "UserMessage", "AssistantMessage", "SamplingMessage", "ToolAnnotations", "Icon",
     "ResourceError", "PromptError", "AcceptedElicitation", "DeclinedElicitation",

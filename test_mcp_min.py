@@ -75,14 +75,14 @@ sys.path.insert(0, HERE)
 import mcp_min
 
 if mcp_min.__doc__ and "; a copy with parts" in mcp_min.__doc__:
-    for name in "Client", "load_config", "Process":  # what a half lacks
+    for name in "Client", "AsyncClient", "load_config", "Process":  # what a half lacks
         vars(mcp_min).setdefault(name, None)
 
 from mcp_min import (
-    Cancelled, Client, ConnectionClosed, Context, Elicited, EmbeddedResource, Image,
-    McpError, Message, RequestTimeout, ResourceLink, SchemaError, Server, Signature,
-    Text, ToolError, UriTemplate, ValidationError, load_config, output_schema_of,
-    to_json_data, validate)
+    AsyncClient, AsyncContext, Cancelled, Client, ConnectionClosed, Context, Elicited,
+    EmbeddedResource, Field, Image, McpError, Message, RequestTimeout, ResourceLink,
+    SchemaError, Server, Signature, Text, ToolError, UriTemplate, ValidationError,
+    load_config, output_schema_of, to_json_data, validate)
 
 # ======================================================================================
 # Helpers: waiting, raw connections, transcripts
@@ -3303,7 +3303,7 @@ UNUSABLE_SCHEMAS = [
     ({"$id": "http://x/y", "$defs": {"a": {"$id": "http://[bad"}}}, "a bad URI"),
     ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
                                      "b": {"$ref": "#/$defs/a"}}}, "$ref is a loop"),
-    ({"pattern": "("}, 'pattern "("'), ({"pattern": r"[\p{L}]"}, "bad escape"),
+    ({"pattern": "("}, 'pattern "("'), ({"pattern": r"[\p{Lu}]"}, "bad escape"),
     ({"patternProperties": {"[": True}}, 'pattern "["'),
     ({"multipleOf": float("inf")}, "not JSON"), ({"default": {1}}, "not JSON"),
     ({"$ref": "#/required/0", "required": ["a"]},
@@ -3311,6 +3311,64 @@ UNUSABLE_SCHEMAS = [
     ({"$ref": "#/x/0", "x": [{"$ref": "#/x/1"}, {"minimum": "a"}]},
      'minimum: expected number, got "a"'),
 ]
+
+
+class Test10Field(unittest.TestCase):
+    """pydantic's word, without pydantic."""
+
+    def test_its_keywords_are_those_of_json_schema(self):
+        """The length is that of text, items or members, as the type has it."""
+        for hint, field, keywords in (
+                (int, Field(ge=1, le=9), {"minimum": 1, "maximum": 9}),
+                (float, Field(gt=0, lt=1, multiple_of=0.5), {
+                    "exclusiveMinimum": 0, "exclusiveMaximum": 1, "multipleOf": 0.5}),
+                (str, Field(min_length=1, max_length=9, pattern="^a", title="T"), {
+                    "minLength": 1, "maxLength": 9, "pattern": "^a", "title": "T"}),
+                (List[int], Field(min_length=1, examples=[[1]]), {
+                    "minItems": 1, "examples": [[1]]}),
+                (Dict[str, int], Field(max_length=2), {"maxProperties": 2}),
+                (Optional[List[int]], Field(max_length=2), {"maxItems": 2}),
+                (str, Field(format="email", description="d"), {
+                    "format": "email", "description": "d"})):
+            with self.subTest(keywords):
+                schema = parameter_schema(Annotated[hint, field])
+                self.assertEqual({key: schema[key] for key in keywords}, keywords)
+                self.assertEqual(parameter_schema(hint, field), schema)
+        self.assertRaises(TypeError, parameter_schema, Annotated[str, Field(pattern="(")])
+
+    def test_its_default_is_that_of_the_parameter(self):
+        """Also of Optional of Annotated, and made anew for each call."""
+        def fn(a: int = Field(3, ge=1), b: list = Field(  # noqa: B008
+                default_factory=list),
+               c: Optional[Annotated[int, Field(ge=1)]] = None,
+               d: int = Field(ge=1),  # noqa: B008
+               e: Annotated[int, Field(4)] = 5): ...
+        signature = Signature(fn)
+        self.assertEqual(signature.schema["required"], ["d"])
+        self.assertEqual(signature.schema["properties"]["a"],
+                         {"type": "integer", "minimum": 1, "default": 3})
+        first, second = signature.bind({"d": 1}), signature.bind({"d": 1})
+        self.assertEqual({key: first[key] for key in "abd"}, {"a": 3, "b": [], "d": 1})
+        self.assertIsNot(first["b"], second["b"])
+        self.assertRaisesRegex(ValidationError, "c: expected at least 1",
+                               signature.bind, {"d": 1, "c": 0})
+
+    def test_a_dataclass_may_have_it(self):
+        @dataclasses.dataclass
+        class Order:
+            dish: str = Field(min_length=2)  # noqa: RUF009
+            amount: int = Field(1, ge=1, description="how many")  # noqa: RUF009
+            tags: List[str] = Field(default_factory=list)  # noqa: RUF009
+
+        self.assertEqual(Order("tea"), Order("tea", 1, []))
+        schema = parameter_schema(Order)
+        self.assertEqual(schema["required"], ["dish"])
+        self.assertEqual(schema["properties"]["amount"], {
+            "type": "integer", "minimum": 1, "description": "how many", "default": 1})
+        bind = Signature(function(Order)).bind
+        self.assertEqual(bind({"x": {"dish": "tea"}})["x"], Order("tea", 1, []))
+        self.assertRaisesRegex(ValidationError, "x.dish: expected at least 2 char",
+                               bind, {"x": {"dish": "t"}})
 
 
 class Test5Validator(unittest.TestCase):
@@ -3703,6 +3761,59 @@ class Point:
     y: int
 
 
+class Test12Foreigners(unittest.TestCase):
+    """Objects of other MCP libraries, in a signature or as a result."""
+
+    @staticmethod
+    def foreign(name, bases=(), package="mcp", **members):
+        return types.new_class(name, bases, exec_body=lambda namespace: (
+            namespace.update({"__module__": package + ".types", **members})))
+
+    def test_another_context_is_refused_when_decorated(self):
+        """Also one that is parametrized, or may be None, or derived."""
+        other = self.foreign("Context", (typing.Generic[typing.TypeVar("T")],))
+        derived = type("Context", (self.foreign("Base", package="fastmcp"),), {})
+        for hint in other, other[int], Optional[other], derived:
+            def tool(a: int, ctx): ...
+            tool.__annotations__["ctx"] = hint
+            with self.subTest(hint), self.assertRaisesRegex(
+                    TypeError, "ctx: .* another library: import Context from mcp_min"):
+                Server("s").add_tool(tool)
+
+    def test_content_of_another_library_is_sent_as_what_it_is(self):
+        """What cannot be is an error, never its repr."""
+        def dumped(name, **data):
+            return self.foreign(name, model_dump=lambda self, **_: data)()
+
+        text = dumped("TextContent", type="text", text="hi")
+        image = self.foreign("Image", package="fastmcp", to_image_content=(
+            lambda self: dumped("ImageContent", type="image", data="eA==",
+                                mimeType="image/png")))()
+        result = dumped("CallToolResult", content=[{"type": "text", "text": "r"}],
+                        isError=True)
+        opaque = self.foreign("Thing")()
+        server, returned = Server("s"), []
+        server.tool(lambda: returned[-1], name="f")
+        server.prompt(name="p")(lambda: dumped(
+            "PromptMessage", role="assistant", content={"type": "text", "text": "m"}))
+        with Client(server) as client:
+            def call(value):
+                returned.append(value)
+                return client.call_tool("f", raise_on_error=False)
+
+            block = {"type": "image", "data": "eA==", "mimeType": "image/png"}
+            self.assertEqual(call(text).content, [{"type": "text", "text": "hi"}])
+            self.assertEqual(call([image, text]).content,
+                             [block, {"type": "text", "text": "hi"}])
+            self.assertEqual((call(result).text, call(result).is_error), ("r", True))
+            with quiet():
+                failed = call([opaque])
+            self.assertIn("Thing is of another library", failed.text)
+            self.assertTrue(failed.is_error)
+            [message] = client.get_prompt("p").messages
+            self.assertEqual((message.role, message.content.text), ("assistant", "m"))
+
+
 class Test12Tools(unittest.TestCase):
     """tools/list and tools/call."""
 
@@ -3870,6 +3981,70 @@ class Test12Tools(unittest.TestCase):
                     server.tool, server.prompt, server.resource, server.method)):
             with self.subTest(no_function, decorate=decorate):
                 self.assertRaises(TypeError, decorate, no_function)
+
+
+class Test12Answers(unittest.TestCase):
+    """Faults of earlier editions, and how they are answered now."""
+
+    def test_results_of_our_own_are_not_counted(self):
+        """500,000 numbers; NaN and infinity are null, which is no number."""
+        server = Server("s")
+        server.tool(lambda: [0.5] * 600_000, name="many", output_schema={
+            "type": "array", "items": {"type": "number"}})
+        server.tool(lambda: [math.inf], name="odd", output_schema={
+            "type": "array", "items": {"type": "number"}})
+        with quiet(), Client(server) as client:
+            self.assertEqual(len(client.call_tool("many").data), 600_000)
+            odd = client.call_tool("odd", raise_on_error=False)
+            self.assertIn("expected number, got null", odd.text)
+
+    def test_a_file_on_stdin_is_answered_to_its_end(self):
+        """However long a handler takes.  Fails (no result) after drain_seconds."""
+        with tempfile.TemporaryFile() as file:
+            file.write(raw('1 modern tools/call {"name": "slow"}'))
+            file.seek(0)
+            with process("""
+                    server = Server("s", drain_seconds=0.01)
+                    server.tool(lambda: time.sleep(0.4) or "done", name="slow")
+                    server.run()
+                    """, stdin=file) as server:
+                self.assertEqual(server.recv()["result"]["content"][0]["text"], "done")
+
+    def test_a_lifespan_that_fails_is_raised_by_the_client_of_the_server(self):
+        @contextlib.contextmanager
+        def sync_lifespan(server):
+            raise KeyError("no database")
+            yield
+
+        @contextlib.asynccontextmanager
+        async def lifespan(server):
+            raise KeyError("no database")
+            yield
+
+        for manager, threaded in itertools.product(
+                (sync_lifespan, lifespan), (True, False)):
+            server = Server("s", lifespan=manager, threaded=threaded)
+            with self.assertRaisesRegex(KeyError, "no database"):
+                Client(server).connect()
+
+    def test_invalid_content_is_refused_when_it_is_made(self):
+        for make in (lambda: Text(5), lambda: mcp_min.ToolResult([{"foo": 1}]),
+                     lambda: mcp_min.ToolResult(["x", 7])):
+            self.assertRaises(TypeError, make)
+
+    def test_a_trace_of_a_server_in_this_process_has_each_line_once(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(
+                os.environ, MCP_MIN_TRACE=os.path.join(folder, "trace")):
+            with Client(zoo()) as client:
+                client.call_tool("echo", {"text": "once"})
+            traced = pathlib.Path(folder, "trace").read_text()
+        self.assertEqual(traced.count('"method":"tools/call"'), 1)
+        self.assertEqual(traced.count('"text":"once"}]'), 1)
+
+    def test_a_capability_may_be_true(self):
+        with Client(Server("s", capabilities={"tasks": True, "tools": True})) as client:
+            self.assertEqual(client.server_capabilities["tasks"], {})
+            self.assertEqual(client.server_capabilities["tools"], {"listChanged": True})
 
 
 class Test12Lists(unittest.TestCase):
@@ -4134,6 +4309,143 @@ class Test11AsyncHandlers(unittest.TestCase):
         with Client(server, mode=era) as other, Client(
                 server, mode=era, elicitation_handler=answer) as client:
             self.assertEqual(client.call_tool("ask").text, "overtaken")
+
+    def test_a_handler_gets_the_context_of_its_kind_whatever_it_annotates(self):
+        """The innermost function decides, or the annotation."""
+        server, kinds = Server("s"), []
+
+        def decorated(fn):
+            @functools.wraps(fn)
+            def wrapper(*args, **kwargs):
+                return fn(*args, **kwargs)
+            return wrapper
+
+        @server.tool
+        def plain(ctx: Context):
+            kinds.append(type(ctx))
+
+        @server.tool
+        async def later(ctx: Context):
+            kinds.append(type(ctx))
+
+        @server.tool
+        @decorated
+        async def wrapped(ctx: AsyncContext):
+            kinds.append(type(ctx))
+
+        @server.tool
+        def promised(ctx: AsyncContext):
+            return later(ctx)
+
+        with Client(server) as client:
+            for tool in client.list_tools():
+                client.call_tool(tool.name)
+        self.assertEqual(kinds, [Context, *[AsyncContext] * 3])
+
+    def test_a_task_that_is_cancelled_while_it_asks_withdraws_its_question(self):
+        """Fails (the client is not told) if only an answer ends a question."""
+        server = Server("s")
+
+        @server.tool
+        async def ask(ctx: AsyncContext) -> str:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(ctx.elicit("Well?", str), 0.05)
+            return "no answer"
+
+        play(server, """
+            > 1 tools/call {"name": "ask"}
+            < $q elicitation/create {"message": "Well?"}
+            < notifications/cancelled {"requestId": "$q"}
+            < 1 {"content": [{"text": "no answer"}]}
+            """, era="legacy")
+
+    def test_a_question_of_a_coroutine_has_a_timeout(self):
+        server = Server("s")
+
+        @server.tool
+        async def ask(ctx: AsyncContext) -> str:
+            try:
+                return (await ctx.elicit("Well?", str, timeout=0.05)).data
+            except RequestTimeout as error:
+                return str(error)
+
+        play(server, """
+            > 1 tools/call {"name": "ask"}
+            < $q elicitation/create {"message": "Well?"}
+            < notifications/cancelled {"requestId": "$q", "reason": "timed out"}
+            < 1 {"content": [{"text": "...no response or progress within 0.05 s..."}]}
+            """, era="legacy")
+
+    def test_who_awaits_room_in_a_crowded_outbox_needs_no_thread(self):
+        """Fails (a thread for each) if a thread waits."""
+        server, before = Server("s"), threading.active_count()
+
+        @server.tool
+        async def talk(ctx: AsyncContext) -> str:
+            for _ in range(30):
+                await ctx.info("x" * 100_000)
+            return "told"
+
+        with wire(server, unread=True) as client:
+            client.say("0 initialize 2025-11-25")
+            for n in range(1, 41):
+                client.say('%d tools/call {"name": "talk"}' % n)
+            time.sleep(0.3)  # long enough for threads to show
+            workers = sum(thread.name == "mcp worker"
+                          for thread in threading.enumerate())
+            others = threading.active_count() - before - workers
+            client.resume()
+            done = 0
+            while done < 41:
+                done += "id" in client.recv()
+        self.assertLess(others, 10)
+
+    def test_a_loop_that_a_handler_stops_goes_on(self):
+        """Fails (later calls get no result) if it ends."""
+        server = Server("s")
+
+        @server.tool
+        async def stop():
+            asyncio.get_running_loop().stop()
+            await asyncio.sleep(0.001)
+
+        @server.tool
+        async def work() -> str:
+            await asyncio.sleep(0)
+            return "done"
+
+        with Client(server, timeout=PATIENCE) as client:
+            for _ in range(3):
+                client.call_tool("stop")
+                self.assertEqual(client.call_tool("work").text, "done")
+
+    def test_a_resource_is_read_on_a_thread_that_may_block(self):
+        """By a coroutine, and by a task that has outlived its handler; where the host
+        has a thread, on that.  Fails (the loop is blocked) if it runs on the loop."""
+        host, run_handler = host_thread(self)
+        for options, expected in ({}, ""), ({"run_handler": run_handler}, host.name):
+            server, names, tasks = Server("s", **options), [], []
+
+            @server.resource("s://x")
+            def blocking() -> str:
+                names.append(threading.current_thread().name)
+                return "x"
+
+            @server.tool
+            async def read(ctx: AsyncContext) -> str:
+                async def later():
+                    await asyncio.sleep(0.02)
+                    await ctx.read_resource("s://x")
+                    names.append("later")
+                tasks.append(asyncio.ensure_future(later()))
+                return (await ctx.read_resource("s://x"))[0].text
+
+            with self.subTest(**options), Client(server) as client:
+                self.assertEqual(client.call_tool("read").text, "x")
+                wait_until(lambda: "later" in names)
+                self.assertNotIn("mcp event loop", names)
+                self.assertTrue(all(expected in name for name in names
+                                    if name != "later"))
 
     @unittest.skipUnless(hasattr(asyncio, "TaskGroup"), "before Python 3.11")
     def test_a_task_group_may_ask(self):
@@ -5533,6 +5845,136 @@ class Session:
 # 11  Client
 # ======================================================================================
 
+@unittest.skipUnless(AsyncClient, "a half without a client")
+class Test14AsyncClient(unittest.TestCase):
+    """Client's face for asyncio programs."""
+
+    def setUp(self):
+        self.server, self.began, self.ended = Server("s"), queue.Queue(), queue.Queue()
+
+        @self.server.tool
+        def echo(text: str) -> str:
+            return text
+
+        @self.server.tool
+        async def ask(ctx: AsyncContext) -> str:
+            ctx.report_progress(1)
+            return (await ctx.elicit("Well?", str)).data
+
+        @self.server.tool
+        def hang(ctx: Context):
+            self.began.put(1)
+            try:
+                ctx.wait(math.inf)
+            finally:
+                self.ended.put(ctx.cancelled)
+
+        self.server.prompt(name="p")(lambda x: x)
+
+    def test_its_verbs_are_those_of_client_as_coroutines(self):
+        """With the same arguments and results; handlers may be `async def`."""
+        names = {name for name in vars(Client) if name[0] != "_"}
+        faces = {name for name in vars(AsyncClient) if name[0] != "_"}
+        self.assertEqual(names - faces, {"submit", "submit_tool"})
+        steps, threads = [], []
+
+        async def answer(message, schema, params):
+            await asyncio.sleep(0)
+            threads.append(threading.current_thread())
+            return "yes"
+
+        async def main(mode):
+            async with AsyncClient(self.server, mode=mode, elicitation_handler=answer,
+                                   progress_handler=lambda *step: steps.append(step),
+                                   ) as client:
+                self.assertEqual((await client.call_tool("ask")).data, "yes")
+                results = await asyncio.gather(*[
+                    client.call_tool("echo", {"text": str(n)}) for n in range(50)])
+                self.assertEqual([int(result.text) for result in results], [*range(50)])
+                tools = await client.list_tools()
+                self.assertEqual(tools[0].input_schema["type"], "object")
+                prompt = await client.get_prompt("p", {"x": "hi"})
+                self.assertEqual(prompt.messages[0].content.text, "hi")
+                self.assertEqual(client.server_info["name"], "s")
+                with self.assertRaises(McpError):
+                    await client.read_resource("s://none")
+                await client.ping()
+
+        for mode in "legacy", "modern":
+            asyncio.run(main(mode))
+        self.assertEqual((steps, {*threads}),
+                         ([(1, None, None)] * 3, {threading.current_thread()}))
+
+    @both_eras
+    def test_a_call_is_cancelled_with_its_task(self, era):
+        """Also before it was sent.  Fails (the server goes on) if the thread is not
+        told, or if one that has not begun does not look."""
+        async def main():
+            async with AsyncClient(self.server, mode=era) as client:
+                loop = asyncio.get_running_loop()
+                task = asyncio.ensure_future(client.call_tool("hang"))
+                await loop.run_in_executor(None, self.began.get)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+                self.assertTrue(await loop.run_in_executor(None, self.ended.get))
+                for _ in range(20):
+                    task = asyncio.ensure_future(client.call_tool("hang"))
+                    await asyncio.sleep(0)
+                    task.cancel()
+                    with self.assertRaises(asyncio.CancelledError):
+                        await task
+                with self.assertRaises(asyncio.TimeoutError):
+                    await asyncio.wait_for(client.call_tool("hang"), 0.05)
+                await client.call_tool("echo", {"text": "x"})
+                await loop.run_in_executor(None, wait_until, lambda: (
+                    self.began.qsize() + 1 == self.ended.qsize() + 1))
+
+        asyncio.run(main())
+
+    def test_the_loop_goes_on_while_it_connects(self):
+        slow, ticks = fake(start="time.sleep(0.3)"), []
+
+        async def main():
+            async def tick():
+                while True:
+                    ticks.append(1)
+                    await asyncio.sleep(0.01)
+            ticking = asyncio.ensure_future(tick())
+            async with AsyncClient(slow, mode="legacy") as client:
+                self.assertEqual((await client.call_tool("f")).text, "ok")
+            ticking.cancel()
+
+        asyncio.run(main())
+        self.assertGreater(len(ticks), 10)
+
+    def test_a_server_is_ended_if_the_task_that_connects_is_cancelled(self):
+        story = Story(self)
+        silent = fake(story, initialize="", start="note(str(os.getpid()))")
+
+        async def main():
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(AsyncClient(silent, mode="legacy").connect(), 1)
+
+        with short_patience():
+            asyncio.run(main())
+            gone(int(re.findall(r"\d+", str(story))[0]))
+
+    def test_what_cannot_be_is_refused_in_words(self):
+        async def blocking():
+            async with Client(self.server):
+                """Not reached."""
+
+        async def answer(*_):
+            """Not called."""
+
+        self.assertRaisesRegex(TypeError, "async with AsyncClient", asyncio.run,
+                               blocking())
+        self.assertRaisesRegex(
+            TypeError, "elicitation_handler must be `def`", AsyncClient,
+            Server("s", threaded=False), elicitation_handler=answer)
+
+
 class Test14Client(unittest.TestCase):
     """The methods of a client, with client and server in one process."""
 
@@ -5740,7 +6182,7 @@ class Test14Client(unittest.TestCase):
                 (ValueError, Server, "s", {"page_size": 0}),
                 (ValueError, Server, "s", {"drain_seconds": -1}),
                 (ValueError, Server, "s", {"cache_scope": "everybody"}),
-                (TypeError, Server, "s", {"capabilities": {"tasks": True}})):
+                (TypeError, Server, "s", {"capabilities": {"tasks": 5}})):
             with self.subTest(options):
                 self.assertRaises(error, register, argument, **options)
         with Client(server) as client:
@@ -9969,6 +10411,100 @@ class TestHouse(unittest.TestCase):
                     os.write(2, text.encode())
                     """) as child:
                 self.assertEqual((child.exit(), child.stderr), (0, "hi"))
+
+
+class TestTypes(unittest.TestCase):
+    """A type checker approves what is right, and refuses what is wrong: the lines
+    marked with `# error`, and no other."""
+
+    PROGRAM = """
+        from typing import Annotated, Any
+        from mcp_min import (AsyncClient, AsyncContext, Client, Context, Elicited,
+                             FamiliarContext, FastMCP, Field, Server, ToolResult)
+
+        server = Server("s")
+
+        @server.tool
+        def plain(n: Annotated[int, Field(ge=1)], ctx: Context, m: int = Field(3)) -> str:
+            ctx.info("x", logger_name="l")
+            ctx.report_progress(1, 2)
+            for item in ctx.track([1, 2]):
+                n += item
+            answer: Elicited = ctx.elicit("?", str, key="k")
+            ctx.wait(1)
+            text: str = ctx.read_resource("x://y")[0].text
+            roots: list[dict[str, Any]] = ctx.list_roots()
+            ctx.info(1, 2, 3)                      # error
+            ctx.elicit("?").nothing                # error
+            ctx.elicit("?", tiemout=5)             # error
+            ctx.nonsense()                         # error
+            return text + str(answer.data) + ctx.sample("x").text + str(roots)
+
+        @server.tool(title="Later")
+        async def later(ctx: AsyncContext) -> str:
+            await ctx.info("x")
+            ctx.info("x")
+            await ctx.report_progress(1)
+            answer = await ctx.elicit("?", str)
+            await ctx.wait(1)
+            await ctx.once("k", lambda: 1)
+            text: str = (await ctx.read_resource("x://y"))[0].text
+            ctx.elicit("?").data                   # error
+            ctx.read_resource("x://y")[0]          # error
+            ctx.wait(1)                            # error
+            for root in ctx.list_roots():          # error
+                print(root)
+            await ctx.info(1, 2, 3)                # error
+            return text + str(answer.data) + (await ctx.sample("x")).text
+
+        mcp = FastMCP("ported")
+
+        @mcp.tool()
+        async def ported(ctx: FamiliarContext[Any, Any], one: FamiliarContext) -> str:
+            await ctx.info("x", extra={})
+            life = ctx.request_context.lifespan_context
+            return str((await ctx.elicit("?", response_type=str)).data) + str(life)
+
+        with Client(["x"], max_message_bytes=1) as client:
+            result: ToolResult = client.call_tool("f", {"a": 1}, max_timeout=9)
+            name: str = client.list_tools()[0].name
+            client.call_tool("f", tiemout=5)       # error
+
+        async def main() -> None:
+            async with AsyncClient(["x"]) as client:
+                result = await client.call_tool("f", {"a": 1}, timeout=5)
+                text: str = result.text
+                prompts = await client.list_prompts(timeout=3)
+                print(text, prompts[0].name)
+                client.call_tool("f").text         # error
+                await client.call_tool("f", tiemout=5)    # error
+                await client.call_tool(5)          # error
+                await client.nonsense()            # error
+            async with Client(["x"]) as other:     # error
+                print(other)
+        """
+
+    def check(self, *command):
+        program = textwrap.dedent(self.PROGRAM)
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(mcp_min.__file__, folder)
+            pathlib.Path(folder, "program.py").write_text(program)
+            done = subprocess.run(
+                [sys.executable, "-m", *command, "program.py"], cwd=folder,
+                check=False, capture_output=True, text=True)
+        found = {int(line) for line in re.findall(
+            r"program\.py:(\d+)(?::\d+)?(?: -|:) error", done.stdout)}
+        wrong = {number for number, line in enumerate(program.splitlines(), 1)
+                 if "# error" in line}
+        self.assertEqual(found, wrong, done.stdout + done.stderr)
+
+    def test_mypy_strict(self):
+        try:
+            import mypy  # noqa: F401
+        except ImportError:
+            missing(self, "the package mypy")
+        with tempfile.TemporaryDirectory() as cache:
+            self.check("mypy", "--strict", "--cache-dir", cache)
 
 
 class TestVendor(unittest.TestCase):

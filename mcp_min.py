@@ -166,6 +166,7 @@ import json
 import operator
 import os
 import re
+import select
 import stat
 import sys
 import threading
@@ -531,7 +532,7 @@ def error_text(error: BaseException) -> str:
     name = type(error).__name__
     try:
         return f"{name}: {error}" if str(error) else name
-    except Exception:  # its own __str__ fails
+    except BaseException:  # its own __str__ fails
         return name
 
 
@@ -678,8 +679,15 @@ def start_thread(name: str, run: Job) -> threading.Thread:
 
     Raises:
         RuntimeError: none can be started: at exit since Python 3.12, in an isolated
-            subinterpreter, in a process that may have no more of them.
+            subinterpreter, in a process that may have no more of them; or gevent or
+            eventlet has put something else in the place of threads.
     """
+    start: Any = getattr(threading, "_start_joinable_thread", None) or (
+        threading._start_new_thread)  # type: ignore[attr-defined]
+    if start.__module__ != "_thread":
+        raise RuntimeError(f"mcp_min needs threads, and {start.__module__} has replaced "
+                           "them by what a blocking read stops: import mcp_min and "
+                           "start it without that")
     try:
         thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
@@ -931,7 +939,8 @@ def read_chunks(stream: ByteStream) -> Iterator[bytes]:
     def read_chunk() -> bytes:
         try:
             while (chunk := read(65536)) is None:  # somebody made it non-blocking
-                make_poll(stream, "r", True)(1.0)
+                if not make_poll(stream, "r", False)(1.0):
+                    time.sleep(0.001)  # or it cannot be polled
             return chunk  # type: ignore[no-any-return]
         except (OSError, ValueError):  # it broke, or was closed meanwhile
             return b""
@@ -964,8 +973,6 @@ def make_poll(stream: ByteStream, event: str, otherwise: bool,
     event: "r" or "w".  seconds: None waits for ever.  otherwise: what wait returns, at
     once, if the stream cannot be polled, like a file in memory, or any on Windows.
     """
-    import select
-
     try:
         poll = select.poll()
         poll.register(stream, select.POLLIN if event == "r" else select.POLLOUT)
@@ -1009,8 +1016,11 @@ def log_exception(heading: str) -> None:
     skipped = log_exception.__code__.co_filename, sys.modules["functools"].__file__
     while first and first.tb_frame.f_code.co_filename in skipped:
         first = first.tb_next
-    warn(f"{heading}:\n" + "".join(
-        traceback.format_exception(error_type, error, first or frames)))
+    try:
+        text = "".join(traceback.format_exception(error_type, error, first or frames))
+    except BaseException:  # it may import something, or the error fails to say what it is
+        text = error_text(error) + "\n" if error else ""
+    warn(f"{heading}:\n{text}")
 
 
 def user_frame(thread: int) -> FrameType | None:
@@ -2457,10 +2467,10 @@ class Outbox:
             written = self._stream.write(rest)
             if written == len(rest):
                 break
-            if written is None:  # somebody made it non-blocking
-                make_poll(self._stream, "w", True)(None)
-            else:
+            if written:
                 rest = memoryview(rest)[written:]
+            elif not make_poll(self._stream, "w", False)(None):  # it is non-blocking
+                raise OSError("the stream's write() does not say what it has written")
         self._stream.flush()
 
 
@@ -3404,6 +3414,15 @@ streams_taken = threading.Lock()  # held while a server uses stdin and stdout
 
 
 @contextmanager
+def renamed_error(text: str) -> Iterator[None]:
+    """Give an OSError a text of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, text) from None
+
+
+@contextmanager
 def stdio_server() -> Iterator[tuple[ByteStream, ByteStream]]:
     """Take stdin and stdout for a server: `with stdio_server() as (reader, writer):`.
 
@@ -3418,8 +3437,9 @@ def stdio_server() -> Iterator[tuple[ByteStream, ByteStream]]:
         raise RuntimeError("a server of this process already has stdin and stdout; "
                            "put `server.run()` under `if __name__ == '__main__':`")
     try:
-        for fd in 0, 1:
-            os.fstat(fd)  # OSError: it is closed
+        for fd, name in (0, "stdin"), (1, "stdout"):
+            with renamed_error(f"{name} is closed"):
+                os.fstat(fd)
         # If fd 2 is closed, os.open returns 2.  Keep it open, so that os.dup does not
         # return 2, where others write.
         null = os.open(os.devnull, os.O_RDWR)
@@ -4249,6 +4269,9 @@ def structured_schema(schema: Json) -> Json:
             "required": ["result"], WRAPS_RESULT: True, **definitions}
 
 
+MAX_WRITTEN = 1000  # the deepest nesting of a result
+
+
 def to_json_data(value: object, strict: bool = False) -> Any:
     """Convert a value to JSON data.
 
@@ -4267,6 +4290,10 @@ def to_json_data(value: object, strict: bool = False) -> Any:
     try:
         text = json.dumps(value, default=partial(json_form, strict=strict),
                           allow_nan=not strict)
+        # Newer versions of Python write, and read, much deeper than a peer can.
+        if text.count("[") + text.count("{") > MAX_WRITTEN and (
+                depth_of(text.encode()) > MAX_WRITTEN):
+            raise RecursionError
         return json.loads(text, parse_constant=lambda name: None)
     except RecursionError:
         raise ValueError("nested too deep, or a part of itself") from None
@@ -4475,8 +4502,8 @@ class UriTemplate:
     """
 
     def __init__(self, text: str) -> None:
-        path, query, *_ = [*re.split(QUERY, text), ""]
-        self._query = query.split(",") if query else []
+        path, *queries = re.split(QUERY, text)
+        self._query = queries[0].split(",") if queries else []
         parts = re.split(VARIABLE, path)
         literals, variables = parts[::2], [part.strip("+*") for part in parts[1::2]]
         many = [name for name in variables if name not in parts[1::2]]
@@ -6561,7 +6588,12 @@ def resolve_command(target: Any, env: dict[str, str] | None, cwd: str | None,
         path = os.fspath(target)
         if " " in path and not os.path.exists(path):
             raise ValueError(f"a command is a list: {path.split()}")
-        if path.endswith(".py"):  # "./": it must not look like an option
+        if path.endswith(".py"):
+            if getattr(sys, "frozen", False):  # as PyInstaller does it
+                raise ValueError("this program is frozen, and cannot run a file of "
+                                 f"Python by itself: pass a command, ['python3', "
+                                 f"{path!r}]")
+            # "./": it must not look like an option
             return [sys.executable, os.path.join(".", path)], env, cwd
         return [path], env, cwd
     if not target or type(target) not in (list, tuple) or not all(
@@ -8420,6 +8452,18 @@ def stand_in(name: str) -> Any:
     return type(name, (instead,), {})
 
 
+class Unusable:
+    """Can be passed around; to use it is an error that says what to do instead."""
+
+    def __init__(self, name: str, instead: str) -> None:
+        self._said = f"mcp_min has no {name}: {instead}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotImplementedError(self._said)
+
+
 warn_once = lru_cache(maxsize=1000)(warn)
 
 
@@ -8637,6 +8681,7 @@ class FastMCP(Server):
     _complete_any: Any = None  # completes all arguments that have no function
     _first_level = "debug"  # the SDK filters nothing before a level was set
     get_context = staticmethod(get_context)
+    _mcp_server = Unusable("FastMCP._mcp_server", REGISTER)
 
     def __init__(self, name: str | None = None, instructions: str | None = None, *,
                  version: str | None = None, tools: Iterable[Any] = (),
@@ -9212,15 +9257,20 @@ def head_of_copy(head: str, parts: list[str]) -> str:
 
 def cli_copy(source: ByteStream, sink: ByteStream, show: Handler = lambda line: None,
              at_end: Handler = lambda: None) -> None:
-    """Copy lines until one side has closed.
+    """Copy bytes until one side has closed.
 
-    show: called with each line.  at_end: called if it was the source.
+    show: called with each line, before it is written, so that its response is shown
+    after it.  at_end: called if it was the source that has closed.
     """
-    with suppress(OSError, ValueError):
-        for line in iter(partial(source.readline, 1 << 20), b""):
-            show(line)  # first, so that its response is shown after it
-            sink.write(line)
+    def chunks() -> Iterator[bytes]:
+        for chunk in read_chunks(source):
+            yield chunk
+            sink.write(chunk)
             sink.flush()
+
+    with suppress(OSError, ValueError):
+        for line in split_lines(chunks(), 16 << 20):
+            show(line + b"\n")
         source.close()
         at_end()
 
@@ -9231,31 +9281,45 @@ def cli_trace(args: Namespace) -> int:
     Bytes, environment variables and the exit status pass unchanged.
     """
     trace = Trace(args.to)
-    to_stderr = args.to == "stderr"  # then the trace shows it
-    sink: ByteStream = open(os.devnull, "wb") if to_stderr else (  # noqa: SIM115
-        sys.stderr.buffer)
-    stdin = open(0, "rb", closefd=False)  # noqa: SIM115
+    sink: ByteStream = sys.stderr.buffer
+    if args.to == "stderr":  # the trace shows it
+        sink = open(os.devnull, "wb")  # noqa: SIM115
+    # Unbuffered: a thread inside a buffered stream at exit would abort the interpreter.
+    stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
+    outputs: list[threading.Thread] = []
     with Signals():
         child = start_process(args.command, child_environment(dict(args.env), True),
                               None, bufsize=-1)
-        stderr = threading.Thread(daemon=True, target=cli_copy, args=(
-            child.stderr, sink, partial(trace.note, "!")))
-        stderr.start()
-        start_thread("mcp stdin", partial(
-            cli_copy, stdin, child.stdin, partial(trace.show, ">"), child.stdin.close))
         try:
-            cli_copy(child.stdout, sys.stdout.buffer, partial(trace.show, "<"))
+            for source, target, show in (
+                    (child.stdout, sys.stdout.buffer, partial(trace.show, "<")),
+                    (child.stderr, sink, partial(trace.note, "!"))):
+                outputs.append(start_thread("mcp output", partial(
+                    cli_copy, source, target, show)))
+            start_thread("mcp stdin", partial(
+                cli_copy, stdin, child.stdin, partial(trace.show, ">"),
+                child.stdin.close))
+            while child.poll() is None:  # in steps, because a signal may come before one
+                with suppress(child_timeout()):
+                    child.wait(STEP_SECONDS)
         except SystemExit:  # SIGTERM or Ctrl-C
             child.terminate()
-            killer = threading.Timer(Process.PATIENCE, child.kill)
-            killer.daemon = True
-            killer.start()
+            with suppress(child_timeout()):
+                child.wait(Process.PATIENCE)
+            child.kill()
             raise
         finally:
             code: int = child.wait()
-            stderr.join(1)  # not longer: another process may hold it open
+            for output in outputs:  # not for ever: another process may hold it open
+                output.join(Process.PATIENCE)
             trace.note("!", f"the server's exit code is {code}".encode())
     return code if code >= 0 else 128 - code  # as a shell has it
+
+
+def child_timeout() -> type[Exception]:
+    from subprocess import TimeoutExpired
+
+    return TimeoutExpired
 
 
 CONNECT_SECONDS = 5.0  # that an application may take to listen
@@ -9269,7 +9333,8 @@ def cli_connect(args: Namespace) -> None:
     """
     import socket
 
-    stdin = open(0, "rb", closefd=False)  # noqa: SIM115
+    # Unbuffered: a thread inside a buffered stream at exit would abort the interpreter.
+    stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
     problem = (f"no server listens at {args.name}: start the application that calls "
                "server.listen with this path, and try again")
     line, deadline = b"", monotonic() + CONNECT_SECONDS
@@ -9399,6 +9464,8 @@ def main(argv: list[str] | None = None) -> int:
     """
     args = cli_parse(sys.argv[1:] if argv is None else argv)
     try:
+        if sys.stdout is None:
+            raise OSError("stdout is closed")
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="backslashreplace")
         return args.function(args) or 0

@@ -105,6 +105,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job of a shell 
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CLAUSES = []  # (page, quote) of every @clause
+WITH_GIL = getattr(sys, "_is_gil_enabled", bool)() or sys.version_info < (3, 13)
 UNIX = unittest.skipIf(
     os.name == "nt", "Unix only: signals, file modes, line ends, the size of a pipe")
 
@@ -1754,7 +1755,7 @@ class Test7Amounts(unittest.TestCase):
                 growth = peak() - before
                 child.child.kill()
                 sender.join()
-            self.assertLess(growth, 26000)
+            self.assertLess(growth, 26000 if WITH_GIL else 34000)
 
         run_together(self, check, [
             *((lines, self.FLOODED_SERVER, "0 initialize") for lines in self.TO_SERVER),
@@ -2129,7 +2130,7 @@ class Test8Stdio(unittest.TestCase):
         for fd in 0, 1:
             with self.subTest(fd), process(program("os.close(%d)" % fd)) as server:
                 self.assertEqual(server.exit(), 1)
-                self.assertIn("Bad file descriptor", server.stderr)
+                self.assertIn("%s is closed" % ["stdin", "stdout"][fd], server.stderr)
 
     # -- memory, the trace, tracebacks -------------------------------------------------
 
@@ -7432,11 +7433,13 @@ class Test15FamiliarNames(unittest.TestCase):
             with self.assertRaisesRegex(NotImplementedError, f"{make}.*one server"):
                 getattr(mcp_min.FastMCP, make)({}, name="s")
         for name, text in (("mount", "register"), ("add_middleware", "@server"),
-                           ("_tool_manager", "list_tools"), ("_mcp_server", "add_tool"),
+                           ("_tool_manager", "list_tools"),
                            ("run_http_async", "HTTP"), ("call_tool", "Client"),
                            ("nonsense", "no such")):
             with self.assertRaisesRegex(AttributeError, f"{name}: .*{text}"):
                 getattr(server, name)
+        low_level = server._mcp_server  # some programs only pass it on
+        self.assertRaisesRegex(NotImplementedError, "add_tool", getattr, low_level, "run")
         self.assertRaisesRegex(ValueError, "stdio only", server.run, "sse")
         self.assertRaisesRegex(ValueError, "stdio only", asyncio.run,
                                server.run_async("http"))
@@ -8241,7 +8244,7 @@ class Test16CommandLine(unittest.TestCase):
             (r"exit code -6, SIGABRT\)\n", *python, "-c", "import os; os.abort()"),
             ("stderr: no licence\nmcp_min: .*exit code 1\\)\n", *python, "-c",
              "import sys; sys.exit('no licence')"),
-            (r"No module named 'mcp_min'\n(?s:.*)put mcp_min.py beside the server",
+            (r"No module named 'mcp_min'(?s:.*)put mcp_min.py beside the server",
              *python, "-I", vendored),
             (r"start it as a part of its package, with: python3 -m PACKAGE.MODULE",
              *python, relative),
@@ -8399,6 +8402,39 @@ class Test16CommandLine(unittest.TestCase):
         lines = [line.partition(" ")[2] for line in done.stderr.splitlines()]
         self.assertEqual(sorted(lines), [
             "! no luck", "! the server's exit code is 1", "< a b  # not a message"])
+
+    def test_trace_writes_a_large_message_as_one_line(self):
+        log = os.path.join(self.folder, "large")
+        data = b'{"jsonrpc":"2.0","method":"x","params":{"x":"%s"}}\n' % (b"x" * (2 << 20))
+        done = self.trace("--to", log, "--", sys.executable, "-S", "-c",
+                          "import sys; sys.stdin.buffer.read()", input=data)
+        self.assertEqual(done.returncode, 0)
+        shown, _ = pathlib.Path(log).read_text(encoding="utf-8").splitlines()
+        self.assertEqual(shown.partition(" > ")[2], data.decode().strip())
+
+    @UNIX
+    def test_trace_ends_with_its_server_though_a_child_holds_its_stdout(self):
+        """Fails (it stays) if it waits for the end of that."""
+        noted = os.path.join(self.folder, "pid")
+        server = ("import subprocess, sys; child = subprocess.Popen([sys.executable, "
+                  "'-S', '-c', 'import time; time.sleep(60)'], "
+                  f"stdin=subprocess.DEVNULL); open({noted!r}, 'w').write(str(child.pid))")
+        program = ("import sys; sys.path.insert(0, %r); import mcp_min; "
+                   "mcp_min.Process.PATIENCE = 0.1; sys.exit(mcp_min.main())" % HERE)
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", program, "trace", "--", sys.executable,
+             "-S", "-c", server], check=False, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 0)
+        os.kill(int(pathlib.Path(noted).read_text()), signal.SIGKILL)  # it was there
+
+    @UNIX
+    def test_a_command_without_stdout_says_so(self):
+        done = subprocess.run(
+            [*PROGRAM, "list", "--", sys.executable, "-c", ""], check=False,
+            stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1), timeout=PATIENCE)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, b"mcp_min: OSError: stdout is closed\n"))
 
     @unittest.skipUnless(os.name == "posix", "signals")
     def test_trace_ends_its_server_when_it_is_ended(self):
@@ -10327,8 +10363,10 @@ class TestHouse(unittest.TestCase):
         for node in self.tree.body:
             if isinstance(node, ast.AugAssign) and node.target.id == "__all__":
                 here = self.section_of(node.lineno)
-                names = {name: self.section_of(line)
-                         for name, line in self.defined(self.tree.body)}
+                names = {name: self.section_of(line) for name, line in self.defined(
+                    [*self.tree.body, *(part for node in self.tree.body
+                                        if isinstance(node, ast.If)
+                                        for part in node.body)])}
                 for part in node.value.elts:
                     self.assertEqual(names[part.value], here, part.value)
 
@@ -10381,8 +10419,8 @@ class TestHouse(unittest.TestCase):
                 costly = {'inspect', 'dataclasses', 'logging', 'subprocess', 'asyncio',
                           'socket', 'argparse', 'concurrent.futures', 'base64',
                           'hashlib', 'datetime'} & sys.modules.keys()
-                if sys.implementation.name == "pypy":
-                    costly -= {"inspect", "dataclasses"}  # its json loads them
+                if sys.implementation.name == "pypy" or sys.version_info >= (3, 14):
+                    costly -= {"inspect", "dataclasses"}  # json, traceback load them
                 assert not costly, costly
                 import signal
                 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -10411,6 +10449,211 @@ class TestHouse(unittest.TestCase):
                     os.write(2, text.encode())
                     """) as child:
                 self.assertEqual((child.exit(), child.stderr), (0, "hi"))
+
+
+class TestOtherProcesses(unittest.TestCase):
+    """What other people's processes do to it."""
+
+    # A server whose tool leaks descriptors until there is none, and one that fails.
+    LEAKS = """
+        import resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+        server, leaked = Server("s"), []
+
+        @server.tool
+        def leak():
+            while True:
+                leaked.append(open(os.devnull))
+
+        @server.tool
+        def fail(ctx: Context):
+            1 / 0
+
+        @server.prompt
+        def prompt() -> str:
+            raise ValueError("a prompt")
+
+        server.tool(lambda: [file.close() for file in leaked] and None, name="release")
+        server.tool(lambda text: text, name="echo")
+
+        async def later():
+            1 / 0
+
+        server.tool(later)
+        server.run()
+        """
+
+    @UNIX
+    def test_without_a_descriptor_each_call_is_answered_and_logged(self):
+        """Fails (the connection closes) if what reports an error imports or opens."""
+        with process(self.LEAKS) as server:
+            play(server, """
+                > handshake
+                > 1 tools/call {"name": "leak"}
+                < 1 {"isError": true, "content": [{"text": "...Too many open files..."}]}
+                > 2 tools/call {"name": "fail"}
+                < 2 {"isError": true, "content": [{"text": "...division by zero..."}]}
+                > 3 prompts/get {"name": "prompt"}
+                < 3 -32603 "a prompt"
+                > 4 tools/call {"name": "later"}
+                < 4 {"isError": true}
+                > 5 tools/call {"name": "echo", "arguments": {"text": "x"}}
+                < 5 {"isError": false}
+                > 6 tools/call {"name": "release"}
+                < 6 {"isError": false}
+                > 7 tools/call {"name": "later"}
+                < 7 {"isError": true, "content": [{"text": "...division by zero..."}]}
+                """)
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+            for text in ("tool leak failed", "tool fail failed", "prompts/get failed",
+                         "Too many open files", "ZeroDivisionError"):
+                self.assertIn(text, server.stderr)
+
+    @unittest.skipUnless(sys.platform == "linux", "RLIMIT_AS")
+    @unittest.skipIf(sys.implementation.name == "pypy", "it takes what it may get")
+    def test_memory_that_cannot_be_had_fails_one_call(self):
+        with process("""
+                import resource
+                resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+                server = Server("s")
+                server.tool(lambda: len(bytearray(8 << 30)), name="much")
+                server.tool(lambda text: text, name="echo")
+                server.run()
+                """) as server:
+            play(server, """
+                > handshake
+                > 1 tools/call {"name": "much"}
+                < 1 {"isError": true, "content": [{"text": "...MemoryError..."}]}
+                > 2 tools/call {"name": "echo", "arguments": {"text": "x"}}
+                < 2 {"isError": false}
+                """)
+
+    def test_errors_that_cannot_even_be_written_are_answered(self):
+        """In a prompt, a resource, and a tool; `def` and `async def`."""
+        class Mute(Exception):
+            def __str__(self):
+                raise KeyboardInterrupt
+
+        def fail():
+            raise Mute
+
+        async def fail_later():
+            raise Mute
+
+        for function in fail, fail_later:
+            server = Server("s")
+            server.tool(function, name="f")
+            server.prompt(name="f")(function)
+            server.resource("s://f")(function)
+            with quiet(), wire(server) as client:
+                play(client, """
+                    > 1 prompts/get {"name": "f"}
+                    < 1 -32603 "Mute"
+                    > 2 resources/read {"uri": "s://f"}
+                    < 2 -32603 "Mute"
+                    > 3 tools/call {"name": "f"}
+                    < 3 {"isError": true, "content": [{"text": "Mute"}]}
+                    """, era="modern")
+
+    def test_a_frozen_clock_stops_nothing(self):
+        """As freezegun and others do it: they replace the functions of `time` wherever
+        a module has them.  Calls, timeouts, the standby and close go on."""
+        server, release = Server("s"), gate("the other call")
+
+        @server.tool
+        def hold(ctx: Context) -> bool:
+            return release.wait(PATIENCE)
+
+        server.tool(release.set, name="release")
+
+        @server.tool
+        def sleep(ctx: Context):
+            ctx.wait(math.inf)
+
+        names = "monotonic", "time", "sleep", "perf_counter"
+        real = {getattr(time, name): (lambda *_: 0.0) for name in names}
+        with contextlib.ExitStack() as frozen:
+            for module in time, mcp_min:
+                for name, value in [*vars(module).items()]:
+                    if callable(value) and getattr(value, "__hash__", None) and (
+                            value in real):
+                        frozen.enter_context(mock.patch.object(
+                            module, name, real[value]))
+            with Client(server) as client:
+                call = client.submit_tool("hold")
+                client.call_tool("release")
+                self.assertTrue(call.result(PATIENCE).data)
+                for wait in (client.call_tool, lambda *args, **options: (
+                        client.submit_tool(*args, **options).result(PATIENCE))):
+                    self.assertIsInstance(raised(wait, "sleep", timeout=0.1),
+                                          RequestTimeout)
+                    self.assertIsInstance(raised(wait, "sleep", max_timeout=0.1),
+                                          RequestTimeout)
+
+    @UNIX
+    def test_a_child_that_a_coroutine_forks_ends_with_it(self):
+        with process(program("""
+                import warnings
+                warnings.simplefilter("ignore")    # 3.12: a fork beside threads
+
+                @server.tool
+                async def fork() -> int:
+                    return os.fork()
+                """)) as server:
+            pids = play(server, """
+                > 1 modern tools/call {"name": "fork"}
+                < 1 {"structuredContent": {"result": "$pid"}}
+                """)
+            gone(pids["pid"])
+
+    def test_a_frozen_program_does_not_start_itself(self):
+        with mock.patch.object(sys, "frozen", True, create=True), (
+                self.assertRaisesRegex(ValueError, r"frozen.*\['python3', 'x.py'\]")):
+            Client("x.py").connect()
+
+    def test_greenlets_in_the_place_of_threads_are_refused(self):
+        """As gevent and eventlet put them there.  Looks inside."""
+        name = "_start_joinable_thread"
+        if not hasattr(threading, name):
+            name = "_start_new_thread"
+        other = types.SimpleNamespace(__module__="gevent.thread")
+        with mock.patch.object(threading, name, other):
+            for start in (Client(Server("s")).connect,
+                          lambda: Server("s").serve(io.BytesIO(), io.BytesIO())):
+                self.assertRaisesRegex(RuntimeError, "gevent.thread has replaced", start)
+
+    def test_a_stream_that_does_not_say_what_it_has_written_ends(self):
+        """It cannot be polled.  Fails (it never ends) if it is tried for ever."""
+        for returned in None, 0:
+            writer = mock.Mock(spec=["write", "flush"])
+            writer.write.return_value = returned
+            Server("s").serve(io.BytesIO(raw("1 initialize")), writer)
+            self.assertLess(writer.write.call_count, 5)
+
+    def test_a_loop_that_fails_again_and_again_is_given_up(self):
+        """And replaced.  Fails (it floods stderr for ever) if it is tried again without
+        end.  Looks inside."""
+        server, new_event_loop = Server("s"), asyncio.new_event_loop
+
+        class Broken(type(new_event_loop())):
+            def run_forever(self):
+                broken.append(1)
+                raise RuntimeError("broken")
+
+        async def f() -> str:
+            return "done"
+
+        broken = []
+        loops = iter([Broken()])
+        server.tool(f)
+        with quiet(), mock.patch.object(asyncio, "new_event_loop", (
+                lambda: next(loops, None) or new_event_loop())), Client(
+                server, timeout=PATIENCE) as client:
+            call = client.submit_tool("f", timeout=0.5)
+            wait_until(lambda: len(broken) >= mcp_min.MAX_LOOP_FAILURES)
+            call.exception(PATIENCE)
+            wait_until(lambda: client.call_tool("f", raise_on_error=False).text == "done")
 
 
 class TestTypes(unittest.TestCase):

@@ -559,6 +559,7 @@ to_json_text = json.JSONEncoder(  # RecursionError: an object contains itself
     separators=(",", ":"), allow_nan=False, check_circular=False).encode
 parse_json_prefix = json.JSONDecoder(parse_constant=refuse_constant).raw_decode
 MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
+MAX_CONTAINERS = 500_000  # lists and objects in a message
 MAX_ID = 1 << 16  # characters of an id or a token, because we store and return them
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 NOT_STRUCTURE = bytes(set(range(256)) - {ord('"'), *BRACKETS})
@@ -581,10 +582,11 @@ def notification(method: str, params: Json | None = None) -> Json:
 
 def decode(line: Line, max_depth: int) -> Any:
     """Read the JSON of a line; McpError(-32700) if it is not valid."""
-    # Deep nesting can overflow the C stack of the JSON parser, so it is measured first;
-    # but only of the few lines that have so many brackets at all.
-    if line.count(b"[") + line.count(b"{") > max_depth and depth_of(line) > max_depth:
-        raise Oversized(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
+    # Deep nesting can overflow the C stack of the JSON parser, and a list in memory is
+    # 25 times as large as its text: so brackets are looked at first.  But only in the
+    # few lines that have so many.
+    if line.count(b"[") + line.count(b"{") > max_depth:
+        check_brackets(line, max_depth)
     try:
         text = line.decode("utf-8").strip(" \t\r\ufeff")  # some write a BOM first
         # JSONDecoder.decode would spend a third of its time on whitespace.
@@ -599,16 +601,30 @@ def decode(line: Line, max_depth: int) -> Any:
                    "on each line")
 
 
-def depth_of(line: Line) -> int:
-    """How deep brackets are nested in a line, outside of strings.
+def check_brackets(line: Line, max_depth: int) -> None:
+    """Raise Oversized if a line has too many lists and objects, or too deep ones."""
+    brackets = brackets_of(line)
+    if depth_of(brackets) > max_depth:
+        raise Oversized(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
+    if len(brackets) > 2 * MAX_CONTAINERS:
+        raise Oversized(PARSE_ERROR, f"Parse error: over {MAX_CONTAINERS:,} lists and "
+                        "objects in a message")
+
+
+def brackets_of(line: Line) -> bytes:
+    """The brackets of a line that stand outside of strings.
 
     By passes over bytes, none of which costs more than parsing the line would.
     """
     bare = line.replace(rb"\\", b"").replace(rb'\"', b"")
     # Two adjacent quotes have no bracket between them, so nothing depends on them.
     bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
-    bare = re.sub(rb'"[^"]*"?', b"", bare)
-    return max(itertools.accumulate(map(BRACKETS.__getitem__, bare)), default=0)
+    return re.sub(rb'"[^"]*"?', b"", bare)
+
+
+def depth_of(brackets: bytes) -> int:
+    """How deep they are nested."""
+    return max(itertools.accumulate(map(BRACKETS.__getitem__, brackets)), default=0)
 
 
 def as_object(value: object) -> Json:
@@ -1064,6 +1080,21 @@ def write_stderr(text: str, patience: float | None) -> None:
             sys.stderr.flush()
 
 
+def open_own(path: str, flags: int) -> int:
+    """Open a regular file that is ours, and no link; never wait for it.
+
+    Somebody else may have made what is at this path.
+    """
+    fd = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(
+        os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), 0o600)
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and (
+            not hasattr(os, "getuid") or status.st_uid == os.getuid()):
+        return fd
+    os.close(fd)
+    raise PermissionError(f"{path} is not a file of yours")
+
+
 class Trace:
     """Shows each line with its time: > goes to the server, < to the client.
 
@@ -1077,13 +1108,9 @@ class Trace:
         self._file: ByteStream = None
         if target == "stderr":
             return
-        # Messages may hold secrets: no other user may read the file, or put a symbolic
-        # link in its place.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-        self._file = open(  # noqa: SIM115
-            os.open(target, flags, 0o600), "ab", buffering=0)
-        fd = self._file.fileno()
-        if hasattr(os, "fchmod") and stat.S_ISREG(os.fstat(fd).st_mode):
+        fd = open_own(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._file = open(fd, "ab", buffering=0)  # noqa: SIM115
+        if hasattr(os, "fchmod"):  # messages may hold secrets
             os.fchmod(fd, 0o600)
 
     def show(self, arrow: str, data: Line) -> None:
@@ -1190,9 +1217,11 @@ MAX_STEPS = 500_000    # of one validation: about a second; a step applies a sch
 PROBLEM_COST = 20      # steps that a problem costs
 LOOK_COST = 0.05       # steps for each name or item that is looked at
 CHARACTER_COST = 0.02  # steps to read a character
+CONTAINER_COST = 0.5   # steps to write an item or a member
 MAX_SUBJECT = 20_000   # characters of the longest text that a pattern is tried on
 MAX_PROBLEMS = 20      # listed of a value; more are counted
 MAX_CHOICES = 100      # listed in a problem; more are counted
+MAX_TEXT = 2000        # characters of what a problem says
 Path = tuple[Any, ...]    # the keys and indices that lead to a part of a value
 MISSING: Any = object()   # marks an absent default or value
 UNSTATED: Any = object()  # marks a default that the schema does not state
@@ -1295,7 +1324,9 @@ def first_texts(items: Iterable[T], most: int, text: Callable[[T], str]) -> list
 
 
 def join_first(choices: Iterable[Any], text: Callable[[Any], str] = show) -> str:
-    return ", ".join(first_texts(choices, MAX_CHOICES, text)) or "none"
+    """The texts of choices, each cut; of very many, only of the first."""
+    return ", ".join(first_texts(
+        choices, MAX_CHOICES, lambda choice: text(choice)[:60])) or "none"
 
 
 class Budget:
@@ -1323,12 +1354,27 @@ def mark(value: object, budget: Budget) -> str:
 
     It is text, so that nobody can craft numbers whose hashes collide.
     """
+    charge(value, budget)
     text = write_sorted(value)
     if "." in text or "e" in text:
         text = write_sorted(json.loads(text, parse_float=lambda digits: (
             int(float(digits)) if float(digits) % 1 == 0 else float(digits))))
-    budget.spend(1 + len(text) * CHARACTER_COST)
     return text
+
+
+def charge(value: object, budget: Budget) -> None:
+    """Spend what it costs to write a value as text."""
+    if isinstance(value, str):
+        budget.spend(1 + len(value) * CHARACTER_COST)
+    elif isinstance(value, (list, tuple, dict)):
+        budget.spend(1 + len(value) * CONTAINER_COST)
+        for part in value.values() if isinstance(value, dict) else value:
+            if isinstance(part, (str, list, tuple, dict)):
+                charge(part, budget)
+        if isinstance(value, dict):
+            budget.spend(sum(map(len, map(str, value))) * CHARACTER_COST)
+    else:
+        budget.spend(1)
 
 
 def is_multiple(value: float, unit: float) -> bool:
@@ -1462,7 +1508,7 @@ class Node(dict):  # type: ignore[type-arg]
 
     source: the schema as it was written.  cost: steps to apply it.  assertions: rows of
     ASSERTIONS with their limits.  choices: of `enum` and `const`, (marks of the values,
-    text for the problem).  targets: of references, (node, nodes with the same dynamic
+    text for the problem, whether a list or object is among them).  targets: of references, (node, nodes with the same dynamic
     anchor by base).  in_place: it has keywords that apply to a value of any type.
     exact: a class all of whose instances match unchanged (`object`: any value).  parts:
     the `exact` of each property, if the schema demands nothing but known properties of
@@ -1644,7 +1690,8 @@ class Validator:
             return argument
         choices = [argument] if shape == ANY else argument
         return ({mark(choice, self._budget) for choice in choices},
-                ("one of " if len(choices) > 1 else "") + join_first(choices))
+                ("one of " if len(choices) > 1 else "") + join_first(choices),
+                any(isinstance(choice, (list, dict)) for choice in choices))
 
     def _find(self, base: str, reference: str) -> Node:
         """The node of a reference, which is a URI, an anchor or a JSON pointer."""
@@ -1738,8 +1785,9 @@ class Evaluation:
     def refuse(self, text: str, actual: object = MISSING, types: Iterable[str] = (),
                key: Path = ()) -> None:
         """Note a problem of the value, or of its part under a key."""
-        self.budget.spend(PROBLEM_COST)
-        self.problems.append(Problem((*self.path(), *key), text, actual, types))
+        self.budget.spend(PROBLEM_COST + len(text) * CHARACTER_COST)
+        self.problems.append(
+            Problem((*self.path(), *key), text[:MAX_TEXT], actual, types))
 
     # -- parts of the value
 
@@ -1769,13 +1817,14 @@ class Evaluation:
         self.apply_to_parts([(name, properties[name]) for name in properties
                              if name in value])
         for pattern, part in node.get("patternProperties", {}).items():
+            self.budget.spend(sum(map(len, value)) * CHARACTER_COST + len(value))
             self.apply_to_parts([(name, part) for name in value if pattern_matches(
                 name, pattern)])
         if "additionalProperties" in node:
             self.apply_to_others(node["additionalProperties"])
         for name, names in node.get("dependentRequired", {}).items():
             if name in value:
-                self.require_names(names, f"required with {name}")
+                self.require_names(names, f"required with {name:.60}")
         for name, part in node.get("dependentSchemas", {}).items():
             if name in value:
                 self.take(self.apply(part, value))
@@ -1829,8 +1878,12 @@ class Evaluation:
             self.result = other.result
 
     def apply_in_place(self, node: Node) -> None:
-        for marks, text in node.choices:
-            if not self.problems and mark(self.value, self.budget) not in marks:
+        for marks, text, has_containers in node.choices:
+            if self.problems:
+                break
+            is_container = isinstance(self.value, (list, tuple, dict))
+            if (is_container and not has_containers) or (
+                    mark(self.value, self.budget) not in marks):
                 self.refuse(text, self.value)
         if "not" in node and not self.apply(node["not"], self.value).problems:
             self.refuse("not allowed")
@@ -1908,7 +1961,10 @@ def repaired(value: Any, problems: list[Problem], budget: Budget) -> Any:
     """A copy of `value` in which texts of a wrong type are the JSON in them."""
     texts = {problem.path: problem for problem in problems
              if problem.types and isinstance(problem.value, str)}
-    copy = json.loads(json.dumps([value])) if texts else [value]
+    if not texts:
+        return value
+    charge(value, budget)
+    copy = json.loads(json.dumps([value]))
     for path, problem in texts.items():
         *parents, last = (0, *path)
         holder = reduce(operator.getitem, parents, copy)
@@ -2481,16 +2537,24 @@ class Batch:
     for a message that has no response.  See basic of 2025-03-26, "Batching".
     """
 
-    def __init__(self, outbox: Outbox, size: int) -> None:
-        self._outbox, self._missing = outbox, size
+    def __init__(self, connection: Connection, size: int) -> None:
+        self._connection, self._missing = connection, size
         self._responses: list[bytes] = []
+        self._bytes = 0  # in these; the peer is charged them
+
+    def has_room(self, line: bytes) -> bool:
+        return self._bytes + len(line) <= MAX_BACKLOG_BYTES
 
     def put(self, line: bytes) -> None:  # the caller holds Connection.lock
+        connection = self._connection
         self._missing -= 1
         if line:
             self._responses.append(line.rstrip())
+            self._bytes += len(line)
+            connection.incoming.held_bytes += len(line)
         if not self._missing and self._responses:
-            self._outbox.put(b"[" + b",".join(self._responses) + b"]\n")
+            connection.incoming.held_bytes -= self._bytes
+            connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
 
 
 # -- requests of the peer
@@ -2581,6 +2645,10 @@ class IncomingRequest:
             text = self.connection.session.error_text(error)
             text = f"The result is not JSON: {text:.200}"
             return self.respond(error=McpError(INTERNAL_ERROR, text).to_json())
+        if isinstance(self.sink, Batch) and not self.sink.has_room(line):
+            full = McpError(INTERNAL_ERROR, "The responses to this batch are over "
+                            f"{MAX_BACKLOG_BYTES >> 20} MiB")
+            line = encode({"jsonrpc": "2.0", "id": self.id, "error": full.to_json()})
         self._send(line, last=True, may_block=not self.on_reader)
 
     def _send(self, line: bytes, *, last: bool = False, may_block: bool = True,
@@ -3202,7 +3270,7 @@ class Connection:
         if not (self.session.allows_batches() and 0 < len(message) <= MAX_BATCH):
             raise McpError(INVALID_REQUEST, "Invalid request: a batch is not allowed "
                            f"now, is empty, or has over {MAX_BATCH} messages")
-        batch = Batch(self.outbox, len(message))
+        batch = Batch(self, len(message))
         for element in message:
             self._route(element, line, batch)
 
@@ -4291,9 +4359,9 @@ def to_json_data(value: object, strict: bool = False) -> Any:
         text = json.dumps(value, default=partial(json_form, strict=strict),
                           allow_nan=not strict)
         # Newer versions of Python write, and read, much deeper than a peer can.
-        if text.count("[") + text.count("{") > MAX_WRITTEN and (
-                depth_of(text.encode()) > MAX_WRITTEN):
-            raise RecursionError
+        if text.count("[") + text.count("{") > MAX_WRITTEN:
+            if depth_of(brackets_of(text.encode())) > MAX_WRITTEN:
+                raise RecursionError
         return json.loads(text, parse_constant=lambda name: None)
     except RecursionError:
         raise ValueError("nested too deep, or a part of itself") from None
@@ -4485,7 +4553,7 @@ def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
 
 VARIABLE = r"\{(\+?[A-Za-z_]\w*\*?)\}"
 QUERY = r"\{\?([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}\Z"
-MAX_URI = 4000  # characters; matching longer ones takes noticeable time
+MAX_URI = 1000  # characters; the time to match grows with the square
 
 
 class UriTemplate:
@@ -4539,13 +4607,22 @@ class UriTemplate:
         return values if safe and pairs.keys() <= {*self._query} else None
 
 
+DEVICES = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[\d\u00b9\u00b2\u00b3])"
+                     r"\s*(\.|:|$)")
+
+
 def is_safe(text: str) -> bool:
     """Whether no system takes it for a path that leads elsewhere."""
     segments = re.split(r"[/\\]", text)
-    return not (
-        "\0" in text or text and not segments[0]
-        or re.match("[A-Za-z]:", text) or "::$" in text  # a drive, a stream of NTFS
-        or any(".." in segment and not segment.strip(". ") for segment in segments))
+    if "\0" in text or "::$" in text or re.match("[A-Za-z]:", text):
+        return False  # a drive, a stream of NTFS
+    if text and not segments[0]:
+        return False
+    if any(".." in segment and not segment.strip(". \t\r\n\v\f") for segment in segments):
+        return False
+    if os.name != "nt":
+        return True
+    return ":" not in text and not any(map(DEVICES.match, segments))
 
 
 # -- 11. Handlers ----------------------------------------------------------------------
@@ -5744,14 +5821,20 @@ class Server:
 
     What a client can make a server keep or do is limited; rates are not:
 
-        requests in flight           1,000, or 16 MiB of them
+        a message                    16 MiB, nested 200 deep; 500,000 lists and objects
+        requests in flight           1,000, or 16 MiB of them; each of a batch is
+                                     charged the whole of it, until its handler ends
         ids and progress tokens      65,536 characters
-        messages of a batch          100
+        messages of a batch          100, and 16 MiB of responses
         notifications that wait      16 MiB; more are dropped
         output that nobody reads     64 MiB; then the connection is closed
         validation of arguments      500,000 steps: about a second
-        URIs that match templates    4,000 characters
+        text that a pattern is tried on    20,000 characters
+        what a problem says          2,000 characters; 20 problems are listed
+        URIs that match templates    1,000 characters
         values of a completion       100; `total` and `hasMore` tell of the others
+        a question to the client     an hour, whatever progress it reports
+        `listen`: who has not sent the secret    64 connections, for 5 seconds
 
     No `$ref` is fetched.  A `pattern` in a schema of your own can take exponential
     time, because Python's `re` cannot be stopped.
@@ -6333,6 +6416,7 @@ def completion_of(found: Any) -> Json:
 
 
 LISTEN_SECONDS = 5.0  # for each end of a Listener's connection to send its secret
+MAX_STRANGERS = 64    # connections that have not sent it yet; more are closed
 
 
 def reach_listener(path: str) -> socket.socket | None:
@@ -6345,7 +6429,7 @@ def reach_listener(path: str) -> socket.socket | None:
 
     sock = socket.socket()
     try:
-        with open(os.path.expanduser(path), "rb") as file:
+        with open(open_own(os.path.expanduser(path), os.O_RDONLY), "rb") as file:
             port, ours, theirs = file.read(1000).split()
         sock.connect(("127.0.0.1", int(port)))
         sock.sendall(ours)
@@ -6389,6 +6473,9 @@ class Listener:
         self._tcp = socketserver.ThreadingTCPServer(
             ("127.0.0.1", 0), self._serve)  # type: ignore[arg-type]
         self._tcp.daemon_threads = True
+        self._strangers = threading.BoundedSemaphore(MAX_STRANGERS)
+        self._tcp.verify_request = (  # type: ignore[method-assign]
+            lambda *_: self._strangers.acquire(blocking=False))
         try:
             start_thread("mcp listener", partial(self._tcp.serve_forever, 0.1))
         except RuntimeError:
@@ -6421,7 +6508,11 @@ class Listener:
     def _serve(self, sock: socket.socket, *_: object) -> None:
         self._sockets.add(sock)
         try:
-            if sends_secret(sock, self._secrets[0]):
+            try:
+                is_ours = sends_secret(sock, self._secrets[0])
+            finally:
+                self._strangers.release()
+            if is_ours:
                 sock.sendall(self._secrets[1])
                 with sock.makefile("rwb", buffering=0) as stream:
                     self._server.serve(stream, stream)

@@ -1549,6 +1549,129 @@ class Test4Threads(unittest.TestCase):
             self.assertIsInstance(call.exception(PATIENCE), RequestTimeout)
 
 
+class Test12Limits(unittest.TestCase):
+    """The rows of the table of limits in Server's docstring, and one beyond each."""
+
+    def test_texts_of_problems_are_cut_and_charged(self):
+        """Fails (each repeats the names of all properties) if they are not."""
+        many = {"properties": {"x" * 5000 + str(n): {} for n in range(150)},
+                "additionalProperties": False}
+        schema = {"type": "array", "items": {"type": "object", **many}}
+        [problem] = validate([{"y": 1}], schema)
+        self.assertLess(len(problem), mcp_min.MAX_TEXT + 100)
+        with self.assertRaisesRegex(SchemaError, "over 500,000 steps"):
+            validate([{"y": 1}] * 20_000, schema)
+        for schema, value in (({"dependentRequired": {"y": ["z" * 9000]}}, {"y": 1}),
+                              ({"type": ["string", "z" * 9000][:1]}, 1)):
+            self.assertLess(len(validate(value, schema)[0]), mcp_min.MAX_TEXT + 100)
+
+    def test_what_is_compared_or_copied_is_charged_before(self):
+        """Fails (it takes seconds) if a value is written as text first."""
+        numbers = [*range(400_000)]
+        self.assertIn("expected one of", validate(numbers, {"enum": [1, 2]})[0])
+        for schema, value in (
+                ({"items": {"enum": [[1]]}}, [[0] * 400] * 4000),
+                ({"allOf": [{"enum": [[1]]}] * 5}, numbers),
+                ({"patternProperties": {f"^{n}": {} for n in range(100)}},
+                 {"x" * 500 + str(n): 1 for n in range(900)})):
+            with self.assertRaisesRegex(SchemaError, "over 500,000 steps"):
+                validate(value, schema)
+        with self.assertRaisesRegex(ValidationError, "over 500,000 steps"):
+            Signature(function(Dict[str, List[int]])).bind(
+                {"x": {"a": numbers * 3, "b": "[1]", "c": numbers}})
+
+    def test_lists_and_objects_of_a_message_are_counted(self):
+        """Also those of a response; but not brackets within text."""
+        with mock.patch.object(mcp_min, "MAX_CONTAINERS", 1000), wire(zoo()) as client:
+            play(client, "> handshake")
+            for count, expected in (990, "< 1 {}"), (1001, "< 1 -32700 \"over 1,000\""):
+                client.send(nested_line(b"1", b"[],", b"", 1).replace(
+                    b"[],0", b"[" + b",".join([b"[]"] * count) + b"]") + b"\n")
+                play(client, expected)
+            client.send(echo_line(2, b"[{" * 3000) + b"\n")
+            play(client, "< 2 {}")
+
+    def test_the_responses_to_a_batch_are_limited(self):
+        """Fails (all are collected) while one message of it hangs."""
+        server = lab()
+        server.tool(lambda: "x" * 1000, name="big")
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 20_000), (
+                wire(server)) as client:
+            play(client, "> handshake 2025-03-26")
+            call = '%d tools/call {"name": "%s", "arguments": {"n": 1}}'
+            client.send([message(call % (0, "hold")), *[
+                message('%d tools/call {"name": "big"}' % n) for n in range(1, 4)]])
+            client.fence()
+            held = []
+            client.send([message("%d ping" % n) for n in range(10, 12)])
+            held.append(client.recv())
+            server.go.set()
+            self.assertEqual(len(client.recv()), 4)
+        big = lab()
+        big.tool(lambda: "x" * 9000, name="big")
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 20_000), (
+                wire(big)) as client:
+            play(client, "> handshake 2025-03-26")
+            client.send([message('%d tools/call {"name": "big"}' % n) for n in range(4)])
+            responses = client.recv()
+            texts = [response["error"]["message"] for response in responses
+                     if "error" in response]
+            self.assertEqual(len(texts), 2)
+            self.assertIn("The responses to this batch are over", texts[0])
+
+    def test_a_variable_of_a_template_leads_nowhere_else(self):
+        """Also on Windows: streams, devices, and what it cuts off."""
+        template = UriTemplate("f://{name}")
+        for uri, on_windows in (
+                ("a.txt", True), ("..%09", None), ("..%20.", None), ("c%3A", None),
+                ("a%3A%3A%24DATA", None), ("ab%3Ac", False), ("NUL", False),
+                ("con.txt", False), ("COM1", False), ("lpt9%20", False), ("AUX.c", False),
+                ("conundrum", True), ("%00", None)):
+            for system, matches_it in ("posix", on_windows is not None), (
+                    "nt", bool(on_windows)):
+                with self.subTest(uri, system=system), mock.patch.object(
+                        mcp_min.os, "name", system):
+                    self.assertEqual(template.match("f://" + uri) is not None, matches_it)
+        self.assertIsNone(template.match("f://" + "x" * mcp_min.MAX_URI))
+        self.assertIsNotNone(template.match("f://" + "x" * (mcp_min.MAX_URI - 4)))
+
+    def test_strangers_at_a_listener_have_few_threads(self):
+        """Fails (a thread for each) if all are admitted."""
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(
+                mcp_min, "MAX_STRANGERS", 3):
+            path = os.path.join(folder, "at")
+            listener = zoo().listen(path)
+            self.addCleanup(listener.close)
+            port = int(pathlib.Path(path).read_text().split()[0])
+            before = threading.active_count()
+            with contextlib.ExitStack() as strangers:
+                for _ in range(20):
+                    strangers.enter_context(contextlib.closing(
+                        socket.create_connection(("127.0.0.1", port))))
+                time.sleep(0.5)
+                self.assertLessEqual(threading.active_count(), before + 3)
+            with Client([*PROGRAM, "connect", path], timeout=PATIENCE) as client:
+                self.assertEqual(client.call_tool("echo", {"text": "x"}).text, "x")
+
+    @UNIX
+    def test_a_listener_is_reached_only_through_a_file_of_ours(self):
+        """Fails (it hangs, or trusts another's) if what is there is not looked at."""
+        with tempfile.TemporaryDirectory() as folder:
+            fifo, link = os.path.join(folder, "fifo"), os.path.join(folder, "link")
+            os.mkfifo(fifo)
+            listener = zoo().listen(os.path.join(folder, "at"))
+            self.addCleanup(listener.close)
+            os.symlink(listener.path, link)
+            for path in fifo, link:
+                self.assertIsNone(mcp_min.reach_listener(path))
+            if os.getuid() == 0:
+                os.chown(listener.path, 12345, 12345)
+                self.assertIsNone(mcp_min.reach_listener(listener.path))
+                os.chown(listener.path, 0, 0)
+            with mcp_min.reach_listener(listener.path):
+                """It is reached."""
+
+
 class Test7Amounts(unittest.TestCase):
     """What one end can make the other end keep in memory is limited."""
 
@@ -2195,13 +2318,32 @@ class Test8Stdio(unittest.TestCase):
     def test_a_full_disk_under_the_trace_stops_neither_end(self):
         """Fails (an end goes on for ever, or a server is left) if closing the trace
         raises an error, or a line that cannot be written does."""
-        with mock.patch.dict(os.environ, MCP_MIN_TRACE="/dev/full"):
-            with process(RUN) as server:
+        full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (99, 99))\n"
+        client = """
+            with mcp_min.Client(Server("s")) as client:
+                os.write(2, client.server_info["name"].encode())
+            """
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(
+                os.environ, MCP_MIN_TRACE=os.path.join(folder, "trace")):
+            with process(full + RUN) as server:
                 play(server, CALL_ADD + "> EOF")
                 self.ended(server)
-            with Client(fake()) as client:
-                self.assertEqual(client.call_tool("f").text, "ok")
-            self.assertEqual(client.exit_code, 0)
+            with process(full + textwrap.dedent(client)) as child:
+                self.assertEqual((child.exit(), child.stderr), (0, "s"))
+
+    @UNIX
+    def test_a_trace_goes_only_to_a_file_of_ours(self):
+        """Fails (it hangs, or another's file is written) if what is there is not looked
+        at: a FIFO, a link, a device."""
+        with tempfile.TemporaryDirectory() as folder:
+            fifo, link = os.path.join(folder, "fifo"), os.path.join(folder, "link")
+            os.mkfifo(fifo)
+            os.symlink(os.path.join(folder, "elsewhere"), link)
+            for path in fifo, link, "/dev/null":
+                with mock.patch.dict(os.environ, MCP_MIN_TRACE=path), (
+                        self.subTest(path)), self.assertRaises(OSError):
+                    Client(zoo()).connect()
+            self.assertFalse(os.path.exists(os.path.join(folder, "elsewhere")))
 
 
 # ======================================================================================
@@ -3435,7 +3577,7 @@ class Test5Validator(unittest.TestCase):
         for _ in range(20_000):
             deep = {"not": deep}
         for number, (schema, value) in enumerate((
-                ({"allOf": [{"enum": [n]} for n in range(20)]}, [*range(1000)]),
+                ({"allOf": [{"enum": [[n]]} for n in range(20)]}, [*range(1000)]),
                 ({"items": {"const": [0]}}, [[0] * 1000] * 20),
                 ({"items": {"type": "integer"}}, [1] * 30_000),
                 ({"allOf": [{"uniqueItems": True}] * 5}, [*range(1000)]),

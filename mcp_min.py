@@ -292,6 +292,7 @@ CHANGES = {name: (f"notifications/{name}/list_changed", f"{name}ListChanged")
            for name in ("tools", "prompts", "resources")}
 UPDATES_WANTED = "resourceSubscriptions"  # in that filter: URIs of resources
 UPDATED = "notifications/resources/updated"
+LISTEN = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 INITIALIZED = "notifications/initialized"
 CANCELLED = "notifications/cancelled"
@@ -328,6 +329,8 @@ MAX_COMPLETIONS = 100                         # server/utilities/completion
 FORM_TYPES = ("string", "number", "integer", "boolean")  # client/elicitation
 FORM_FORMATS = ("email", "uri", "date", "date-time")
 COMPLETIONS_SINCE = "2025-03-26"              # before, the capability did not exist
+CHOICES_SINCE = "2025-11-25"                  # in forms: with titles, or several
+CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
 TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"           # server/tools: "Tool Names"
 URI_START = "[A-Za-z][A-Za-z0-9+.-]*:."       # RFC 3986
 
@@ -395,9 +398,9 @@ class McpError(Error):
     """A JSON-RPC error in either direction: handlers raise it, callers catch it.
 
     code: int, see the constants; or an object that has all three attributes.  message:
-    str.  data: any JSON, or None.  local: True if it was raised before anything was
-    sent, as for a method that the server does not offer.  TypeError: the code is not an
-    int (basic, "Responses").
+    str.  data: any JSON, or None.  local: True if the peer did not send it, as for a
+    method that the server does not offer, or a malformed response.  TypeError: the code
+    is not an int (basic, "Responses").
     """
 
     # Defaults for subclasses that do not call __init__.
@@ -482,9 +485,16 @@ def method_not_found(method: str) -> McpError:
     return McpError(METHOD_NOT_FOUND, "Method not found", {"method": method})
 
 
-def invalid_params(message: str, **data: Any) -> McpError:
-    """data: what is wrong, usually as `field` (its path) and `issue`."""
-    return McpError(INVALID_PARAMS, message, data or None)
+def local_error(code: int, message: str, data: Any = None) -> McpError:
+    """An error that the peer did not send."""
+    error = McpError(code, message, data)
+    error.local = True
+    return error
+
+
+def invalid_params(message: str, field: str, issue: str, **more: Any) -> McpError:
+    """field: the path of what is wrong; issue: what is wrong with it."""
+    return McpError(INVALID_PARAMS, message, {"field": field, "issue": issue, **more})
 
 
 def first_problem(error: ValueError, field: str) -> Json:
@@ -494,7 +504,7 @@ def first_problem(error: ValueError, field: str) -> Json:
 
 
 def invalid_response(reason: str) -> McpError:
-    return McpError(INTERNAL_ERROR, f"Malformed response: {reason}")
+    return local_error(INTERNAL_ERROR, f"Malformed response: {reason}")
 
 
 JSON_TYPE_NAMES = {str: "a string", dict: "an object", list: "a list",
@@ -505,7 +515,7 @@ def require_type(value: object, required: type, name: str) -> Any:
     """Return the value if it is of this type, or raise McpError(-32602)."""
     if type(value) is not required:
         issue = f"must be {JSON_TYPE_NAMES[required]}"
-        raise invalid_params(f'"{name}" {issue}', field=name, issue=issue)
+        raise invalid_params(f'"{name}" {issue}', name, issue)
     return value
 
 
@@ -523,7 +533,7 @@ def check_level(level: object, name: str) -> str:
     """Return a log level; McpError(-32602) if there is no such level."""
     if level not in LEVELS:
         issue = f"must be one of {', '.join(LEVELS)}"
-        raise invalid_params(f"{name} {issue}", field=name, issue=issue)
+        raise invalid_params(f"{name} {issue}", name, issue)
     return level
 
 
@@ -2276,6 +2286,9 @@ class ToolResult(Fields):
 
     content: a str, a block, or a list of both.  structured_content: any JSON.  The
     wire's spellings (structuredContent, isError, _meta) are taken too.
+
+    Some hosts (Claude Code is one) show the model only the structured content where
+    there is both: what it must read belongs there, too.
     """
 
     _field_names = "content structuredContent isError _meta"
@@ -2324,6 +2337,19 @@ class ToolResult(Fields):
         marks = as_object(as_object(self.get("_meta")).get("fastmcp"))
         wrapped = self.wrapped or marks.get("wrap_result")
         return value.get("result") if wrapped and type(value) is dict else value
+
+
+def check_tool_results(messages: list[Any]) -> None:
+    """Raise ValueError if a message mixes tool results with other content.
+
+    See client/sampling, "Tool Result Messages".
+    """
+    for message in messages:
+        content = as_object(message).get("content")
+        blocks = content if type(content) is list else [content]
+        types = {str(as_object(block).get("type")) for block in blocks}
+        if len(types) > 1 and "tool_result" in types:
+            raise ValueError("a message with tool results has other content, too")
 
 
 class Elicited:
@@ -3602,8 +3628,10 @@ MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports prog
 class Peer:
     """What a server knows of its client; see Context for the public attributes.
 
-    subscriptions: what the client is notified of, as (method, URI or None).  steps: the
-    results that `once` keeps for the handler's next run; None if it runs only once.
+    subscriptions: what the client is notified of, as (key, item): of a change of a list
+    (method, None), of a resource (method, URI), of the user's own (key of the filter,
+    item).  steps: the results that `once` keeps for the handler's next run; None if it
+    runs only once.
     """
 
     stateless = False
@@ -3618,10 +3646,14 @@ class Peer:
         self.subscriptions: set[tuple[str, str | None]] = set()
 
     def bad_arguments(self, error: ValueError, of_tool: bool) -> Exception:
-        """The error for bad arguments; for those of a tool it may be a result."""
+        """The error for bad arguments; for those of a tool it may be a result.
+
+        Hosts show its text to a model, without its code.
+        """
+        text = f"Invalid arguments:\n{error}"
         if of_tool and REVISIONS[self.version].bad_arguments_are_results:
-            return ToolError(str(error))
-        return invalid_params(str(error), **first_problem(error, "arguments"))
+            return ToolError(text)
+        return invalid_params(text, **first_problem(error, "arguments"))
 
     def logs(self, level: str) -> bool:
         """True if the client has asked for log messages of this level."""
@@ -3682,7 +3714,7 @@ class SessionPeer(Peer):
         if method == "server/discover":  # a probe without the `_meta` that it needs
             raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
                                  "a client of earlier revisions sends `initialize`",
-                                 field="_meta", issue="missing")
+                                 "_meta", "missing")
         if not self.version and method not in ("initialize", "ping"):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
         if method == "initialize" and request.in_batch:  # basic/lifecycle: MUST NOT
@@ -3709,6 +3741,8 @@ class SessionPeer(Peer):
                 **description}
 
     def finalize(self, method: str, result: Json) -> Json:
+        if self.version < max(CONTENT_SINCE.values()):
+            result = in_older_content(result, self.version)
         value = result.get("structuredContent")
         # Before 2026 structured content had to be an object.
         if value is not None and type(value) is not dict:
@@ -3741,6 +3775,25 @@ class SessionPeer(Peer):
         finally:
             for asked in sent.values():
                 asked.withdraw("cancelled")
+
+
+def in_older_content(result: Json, version: str) -> Json:
+    """A result with text in place of the blocks that a revision does not have."""
+    def older(block: Any) -> Any:
+        members = as_object(block)
+        since = CONTENT_SINCE.get(str(members.get("type")), "")
+        if version >= since:
+            return block
+        about = members.get("uri") or members.get("mimeType")
+        return Text(f"{members.get('title') or members.get('name') or since}: {about}")
+
+    changed = {}
+    if type(result.get("content")) is list:
+        changed["content"] = [*map(older, result["content"])]
+    if type(result.get("messages")) is list:
+        changed["messages"] = [{**message, "content": older(message["content"])}
+                               for message in result["messages"]]
+    return {**result, **changed}
 
 
 class RequestPeer(Peer):
@@ -3847,14 +3900,15 @@ class RequestPeer(Peer):
         raise Unwind({"resultType": "input_required", "inputRequests": requests,
                       "requestState": token})
 
-    def listen(self, params: Json) -> Json:
+    def listen(self, requested: Json, agreed: Json) -> Json:
         """Subscribe to those of the requested notifications that this server declares.
 
-        Returns the acknowledgement.  See basic/patterns/subscriptions.
+        agreed: what was granted before, of the keys that are the user's own.  Returns
+        the acknowledgement.  See basic/patterns/subscriptions.
         """
-        requested = require_type(params.get("notifications"), dict, "notifications")
         declared = self._server._capabilities
-        agreed: Json = {}
+        for key, items in agreed.items():
+            self.subscriptions |= {(key, item) for item in items}
         for capability, (method, key) in CHANGES.items():
             if member(requested, key, bool) and declares(
                     declared, f"{capability}.listChanged"):
@@ -3899,7 +3953,7 @@ def verify_state(secret: bytes, token: object, bound: str) -> Json:
         if state.pop("until") > time.time():
             return state
     raise invalid_params("requestState is not valid for this request",
-                         field="requestState", issue="not valid here")
+                         "requestState", "not valid here")
 
 
 def state_digest(secret: bytes, body: str, bound: str) -> str:
@@ -4359,9 +4413,9 @@ def to_json_data(value: object, strict: bool = False) -> Any:
         text = json.dumps(value, default=partial(json_form, strict=strict),
                           allow_nan=not strict)
         # Newer versions of Python write, and read, much deeper than a peer can.
-        if text.count("[") + text.count("{") > MAX_WRITTEN:
-            if depth_of(brackets_of(text.encode())) > MAX_WRITTEN:
-                raise RecursionError
+        may_be_deep = text.count("[") + text.count("{") > MAX_WRITTEN
+        if may_be_deep and depth_of(brackets_of(text.encode())) > MAX_WRITTEN:
+            raise RecursionError
         return json.loads(text, parse_constant=lambda name: None)
     except RecursionError:
         raise ValueError("nested too deep, or a part of itself") from None
@@ -4787,7 +4841,7 @@ class BaseContext(Generic[SentT]):
     # -- what is to be asked
 
     def _form_question(self, message: str, schema: Any) -> Question[Elicited]:
-        form = Form(schema)
+        form = Form(schema, self._peer.version)
         return Question("elicitation/create", {
             "message": message, "requestedSchema": form.schema}, form.read)
 
@@ -4809,6 +4863,7 @@ class BaseContext(Generic[SentT]):
             messages = [messages]
         params = {"messages": [message_of(m) for m in messages],
                   "maxTokens": max_tokens, **wire_fields(**options)}
+        check_tool_results(params["messages"])
         return Question("sampling/createMessage", params, Sampled.of)
 
     def _questions(self, requests: dict[str, Json]) -> dict[str, Question[Json]]:
@@ -4816,7 +4871,8 @@ class BaseContext(Generic[SentT]):
         for key, request in requests.items():
             if request.get("method") not in CLIENT_REQUESTS:
                 raise ValueError(f"a client cannot be asked this: {request}")
-            question = question_of(request["method"], request.get("params") or {})
+            question = question_of(request["method"], request.get("params") or {},
+                                   self._peer.version)
             questions[self._new_key(key, question.method)] = question
         return questions
 
@@ -5235,11 +5291,12 @@ async def wait_async(asked: OutgoingRequest) -> Any:
             await asyncio.wait_for(arrived.wait(), max(seconds, STEP_SECONDS))
 
 
-def question_of(method: str, params: Json) -> Question[Json]:
+def question_of(method: str, params: Json, version: str) -> Question[Json]:
     """A Question in the words of the protocol, whose answer stays as it is."""
+    check_tool_results(member(params, "messages", list))
     if method != "elicitation/create" or params.get("mode") == "url":
         return Question(method, params, dict)
-    form = Form(params.get("requestedSchema"))  # ValueError names a wrong field
+    form = Form(params.get("requestedSchema"), version)
 
     def read(answer: Json) -> Json:
         form.read(answer)  # ValueError if it does not fit
@@ -5248,16 +5305,34 @@ def question_of(method: str, params: Json) -> Question[Json]:
     return Question(method, params, read)
 
 
-def fits_form(field: Json) -> bool:
-    """True for what a flat form can ask (client/elicitation, "Requested Schema").
+def fits_form(field: Json, version: str) -> bool:
+    """True for what a form can ask (client/elicitation, "Requested Schema").
 
-    That is text, a number, a boolean, a choice of texts, or several choices.
+    That is text, a number, a boolean, a choice of texts; in later revisions, also a
+    choice with titles, or several.
     """
-    field_type, items = field.get("type"), field.get("items")
-    if field_type == "array":
-        return isinstance(items, dict) and bool(items.keys() & {"enum", "anyOf"})
-    return (field_type in FORM_TYPES and field.get("format") in (None, *FORM_FORMATS)
-            and (field_type == "string" or "enum" not in field))
+    if field.get("type") == "array":
+        return version >= CHOICES_SINCE and is_choice(field.get("items"), "anyOf")
+    others = IN_PLACE_KEYWORDS & field.keys()
+    if not others:
+        return field.get("type") in FORM_TYPES and (
+            field.get("format") in (None, *FORM_FORMATS))
+    if others == {"oneOf"} and version < CHOICES_SINCE:
+        return False
+    return field.get("type") == "string" and is_choice(field, "oneOf")
+
+
+def is_choice(schema: Any, titled: str) -> bool:
+    """True for a choice of texts; titled: the keyword of one whose texts have titles."""
+    if not isinstance(schema, dict):
+        return False
+    keywords = IN_PLACE_KEYWORDS & schema.keys()
+    if keywords == {"enum"}:
+        return schema.get("type") == "string" and all(
+            isinstance(text, str) for text in schema["enum"])
+    return keywords == {titled} and all(
+        isinstance(as_object(choice).get(key), str)
+        for choice in schema[titled] for key in ("const", "title"))
 
 
 def form_field(field: Json) -> Json:
@@ -5271,7 +5346,7 @@ def form_field(field: Json) -> Json:
 class Form:
     """The form of an elicitation, and the reading of its answer."""
 
-    def __init__(self, requested: Any) -> None:
+    def __init__(self, requested: Any, version: str) -> None:
         schema: Any = requested
         self._choices: Json = {}
         if type(requested) in (list, tuple):
@@ -5294,9 +5369,10 @@ class Form:
                 for name, field in schema["properties"].items()}})
         self.schema, self._validator = schema, Validator(schema)
         for name, field in schema["properties"].items():
-            if not (isinstance(field, dict) and fits_form(field)):
-                raise ValueError(f"{name}: a form asks for text, numbers, booleans and "
-                                 f"choices of text, not for {field}")
+            if not (isinstance(field, dict) and fits_form(field, version)):
+                raise ValueError(f"{name}: a form of revision {version} asks for text, "
+                                 f"numbers, booleans and choices of text, not for "
+                                 f"{show(field)}")
 
     def read(self, answer: Json) -> Elicited:
         """The answer as an object; ValueError if it does not match the schema."""
@@ -5893,6 +5969,7 @@ class Server:
         self._completers: dict[tuple[str, str], Signature] = {}
         self._methods: dict[str, Signature] = {}
         self._cacheable: set[str] = set()  # of those methods
+        self._grants: dict[str, Signature] = {}  # by keys of the filter of a stream
         self._subscribers: set[Peer] = set()  # who may be notified of changes
         self._more_capabilities = capabilities or {}
         self._capabilities: Json = {}  # that are declared; only grows
@@ -5979,10 +6056,25 @@ class Server:
         """Register a handler for a request or a notification of your own.
 
         It gets the params of the message as its parameters, or all of them as `params`
-        if that is its only one.  cacheable: its results may be cached as lists are, for
-        `cache_ttl` seconds.  For example the skills extension (SEP-2640), where SKILLS
-        holds the entries by URI, and their files are resources; declare it in
-        Server(capabilities=…):
+        if that is its only one; others are ignored, and null is as if absent.
+        cacheable: its results may be cached as lists are, for `cache_ttl` seconds.
+
+        For example the skills extension (SEP-2640); declare it with
+        Server(capabilities={"extensions": {"io.modelcontextprotocol/skills": {}},
+        "resources": {}}).  A skill is a folder of at most 512 files and 16 MiB; a client
+        that reads the largest needs Client(max_message_bytes=24 << 20).
+
+            SKILLS = {}  # the entries, by URI
+
+            def add_skill(folder, frontmatter):  # frontmatter: of its SKILL.md
+                files, root = [], f"skill://{folder.name}/"
+                for path in filter(Path.is_file, folder.rglob("*")):
+                    uri, data = root + path.relative_to(folder).as_posix(), path.read_bytes()
+                    server.add_resource(uri, path.read_bytes, name=path.name)
+                    files.append({"uri": uri, "size": len(data),
+                                  "digest": f"sha256:{sha256(data).hexdigest()}"})
+                SKILLS[root + "SKILL.md"] = {"uri": root + "SKILL.md", "resources": files,
+                                             "frontmatter": frontmatter}
 
             @server.method("skills/list", cacheable=True)
             def list_skills(cursor: str = "") -> dict:
@@ -5993,7 +6085,8 @@ class Server:
             @server.method("skills/get", cacheable=True)
             def get_skill(uri: str) -> dict:
                 if uri not in SKILLS:
-                    raise McpError(-32602, "Unknown skill", {"uri": uri})
+                    raise McpError(-32602, "Unknown skill", {
+                        "field": "uri", "issue": "there is no such skill"})
                 return {"skill": SKILLS[uri]}
 
         Raises:
@@ -6006,6 +6099,38 @@ class Server:
             self._methods[name] = Signature(fn, CONTEXT_TYPES)
             if cacheable:
                 self._cacheable.add(name)
+            return fn
+
+        return add
+
+    def subscription(self, key: str) -> Callable[[F], F]:
+        """Register a function that grants a key of your own in the filter of a stream.
+
+        It is called with `wanted`, what a `subscriptions/listen` request has under this
+        key, and returns a list of the items that it grants; `notify_subscribers` then
+        reaches this client.  It is `def`, runs on the thread that reads, and must not
+        block.  For example the tasks extension (SEP-2663), where TASKS holds the tasks
+        by id, and whoever changes one calls push:
+
+            @server.subscription("taskIds")
+            def grant(wanted: list[str], ctx: Context) -> list[str]:
+                if TASKS_EXTENSION not in ctx.client_capabilities.get("extensions", {}):
+                    raise McpError(MISSING_CAPABILITY, "Tasks were not declared", {
+                        "requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
+                return [task_id for task_id in wanted if task_id in TASKS]
+
+            def push(task: dict) -> None:
+                server.notify_subscribers(
+                    "taskIds", task["taskId"], "notifications/tasks", task)
+
+        A middleware starts the tasks, `method` takes tasks/get, tasks/update and
+        tasks/cancel.  A task that has a question puts it into its `inputRequests` and
+        waits for tasks/update: its request was answered, so its Context can no longer
+        ask.  The client answers with `Client.answer`.
+        """
+        def add(fn: F) -> F:
+            require_sync(fn)
+            self._grants[key] = Signature(fn, CONTEXT_TYPES)
             return fn
 
         return add
@@ -6024,7 +6149,7 @@ class Server:
             @server.middleware
             def computed(ctx, method, params, call_next):
                 if method == "prompts/list":
-                    return {"prompts": prompts_of(ctx.client_info)}
+                    return {"prompts": [{"name": path.stem} for path in FOLDER.iterdir()]}
                 return call_next(ctx, method, params)
 
         Server(capabilities={"prompts": {}}) declares prompts though none is registered.
@@ -6062,7 +6187,19 @@ class Server:
 
     def notify_resource_updated(self, uri: str) -> None:
         """Notify the clients that have subscribed to this URI that it has changed."""
-        self._publish(UPDATED, uri)
+        self.notify_subscribers(UPDATED, uri, UPDATED, {"uri": uri})
+
+    def notify_subscribers(self, key: str, item: str | None, method: str,
+                           params: Json) -> None:
+        """Send a notification to the clients that were granted an item of a key.
+
+        See `subscription`.
+        """
+        with self._lock:
+            peers = [peer for peer in self._subscribers
+                     if (key, item) in peer.subscriptions]
+        for peer in peers:
+            peer.notify(method, params)
 
     def _add(self, entry: Registration) -> None:
         entries = self._lists[entry.list_key]
@@ -6080,15 +6217,8 @@ class Server:
         self._list_changed(entry.capability)
 
     def _list_changed(self, capability: str) -> None:
-        self._publish(CHANGES[capability][0])
-
-    def _publish(self, method: str, uri: str | None = None) -> None:
-        """Notify every peer that has subscribed to this."""
-        with self._lock:
-            peers = [peer for peer in self._subscribers
-                     if (method, uri) in peer.subscriptions]
-        for peer in peers:
-            peer.notify(method, {} if uri is None else {"uri": uri})
+        method = CHANGES[capability][0]
+        self.notify_subscribers(method, None, method, {})
 
     def _forget(self, peer: Peer) -> None:
         with self._lock:
@@ -6203,10 +6333,11 @@ class Server:
     def _call_custom(self, ctx: Context, method: str, params: Json) -> Any:
         """Call the handler of a request or notification of the user's own."""
         signature = self._methods[method]
-        arguments = {key: value for key, value in params.items() if key != "_meta"}
-        if list(signature.hint_schema["properties"]) == ["params"]:
-            arguments = {"params": params}
-        return self._call(ctx, signature, arguments)
+        names = signature.hint_schema["properties"]
+        if [*names] == ["params"]:
+            return self._call(ctx, signature, {"params": params})
+        return self._call(ctx, signature, {
+            name: params[name] for name in names if params.get(name) is not None})
 
     def _call(self, ctx: BaseContext[Any], signature: Signature, arguments: Json,
               tool: bool = False) -> Any:
@@ -6269,7 +6400,11 @@ class Server:
         if request.in_batch:  # the other responses would wait for its end
             raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
         connection = stream.connection
-        acknowledgement = encode(stream.listen(params))
+        wanted = require_type(params.get("notifications"), dict, "notifications")
+        granted = {key: self._bind(ctx, signature, {"wanted": wanted[key]})()
+                   for key, signature in self._grants.items()
+                   if wanted.get(key) is not None}
+        acknowledgement = encode(stream.listen(wanted, granted))
         with self._lock, connection.lock:
             connection.incoming.check_room()
             connection.outbox.put(acknowledgement)  # before any change is reported
@@ -6296,8 +6431,8 @@ class Server:
             entries = dict(self._lists[list_key])
         keys = [*entries]
         if cursor is not None and cursor not in keys:
-            raise invalid_params("Invalid cursor", field="cursor",
-                                 issue="not of this list, or no longer")
+            raise invalid_params("Invalid cursor", "cursor",
+                                 "not of this list, or no longer")
         start = 0 if cursor is None else keys.index(cursor) + 1
         page = keys[start:start + self._page_size]
         result: Json = {list_key: [dict(entries[key].descriptor) for key in page]}
@@ -6333,7 +6468,9 @@ class Server:
         name = require_type(params.get("name"), str, "name")
         entry = self._lists[list_key].get(name)
         if entry is None:
-            raise invalid_params(f"Unknown {list_key[:-1]}: {name!r:.100}", name=name)
+            kind = list_key[:-1]
+            raise invalid_params(f"Unknown {kind}: {name!r:.100}", "name",
+                                 f"there is no such {kind}", name=name)
         return entry, member(params, "arguments", dict)
 
     @handles("resources/read")
@@ -6354,8 +6491,8 @@ class Server:
             variables = entry.template.match(uri)
             if variables is not None:
                 return entry, variables
-        raise McpError(RESOURCE_NOT_FOUND, f"Resource not found: {uri:.200}",
-                       {"uri": uri})
+        raise McpError(RESOURCE_NOT_FOUND, f"Resource not found: {uri:.200}", {
+            "field": "uri", "issue": "there is no such resource", "uri": uri})
 
     @handles("resources/subscribe", "resources/unsubscribe")
     def _subscribe(self, ctx: Context, params: Json) -> Json:
@@ -6377,7 +6514,7 @@ class Server:
         field = COMPLETABLE.get(str(ref.get("type")))
         if field is None:
             issue = f"must be one of {', '.join(COMPLETABLE)}"
-            raise invalid_params(f"ref.type {issue}", field="ref.type", issue=issue)
+            raise invalid_params(f"ref.type {issue}", "ref.type", issue)
         key = require_type(ref.get(field), str, f"ref.{field}")
         name = require_type(argument.get("name"), str, "argument.name")
         require_type(argument.get("value"), str, "argument.value")
@@ -6386,7 +6523,7 @@ class Server:
         known = {**self._lists["prompts"], **self._lists["resourceTemplates"]}
         if found is None and key not in known:
             raise invalid_params(f"Unknown prompt or template: {key:.200}",
-                                 field=f"ref.{field}", issue="unknown")
+                                 f"ref.{field}", "there is no such prompt or template")
         return completion_of(found)
 
     def _completions(self, ctx: Context, key: tuple[str, str], ref: Json,
@@ -7030,7 +7167,7 @@ class Stream(OutgoingRequest):
 
     def __init__(self, connection: Connection, wanted: Json, timeout: float,
                  on_end: Callable[[Stream], None]) -> None:
-        super().__init__(connection, "subscriptions/listen", timeout=timeout)
+        super().__init__(connection, LISTEN, timeout=timeout)
         self.wanted, self._on_end = wanted, on_end
         self.acknowledged = False  # Connection.lock guards it
 
@@ -7280,10 +7417,11 @@ class ClientSession(Session):
             wanted[UPDATES_WANTED] = uris
         return wanted
 
-    def _find_stream(self, stream_id: object) -> Stream | None:
+    def _find_stream(self, stream_id: object) -> OutgoingRequest | None:
+        """An open stream: one of ours, or a request that the user has submitted."""
         with self.connection.lock:
             request = self.connection.outgoing.find(stream_id)
-        return request if isinstance(request, Stream) else None
+        return request if request and request.method == LISTEN else None
 
     def _is_current(self, meta: Json) -> bool:
         """False for a notification of a stream that has ended, or was never opened.
@@ -7294,13 +7432,14 @@ class ClientSession(Session):
         if not (self.stateless and META_SUBSCRIPTION in meta):
             return True
         stream = self._find_stream(meta[META_SUBSCRIPTION])
-        return stream is not None and stream is self._stream
+        if isinstance(stream, Stream):
+            return stream is self._stream
+        return stream is not None
 
-    def _acknowledge(self, stream_id: object, granted: Json) -> None:
+    def _acknowledge(self, stream: Stream, granted: Json) -> None:
         """Pass on the notifications of this stream from now on, and of no other."""
         with self.connection.lock:
-            stream = self._find_stream(stream_id)
-            if stream is None or stream.acknowledged:
+            if stream.acknowledged:
                 return
             stream.acknowledged = True
             before, self._stream = self._stream, stream
@@ -7416,7 +7555,8 @@ class ClientSession(Session):
         if undeclared(method, params, declared, self.version):
             if declares(declared, capability):
                 raise invalid_params(
-                    f"The client did not declare this kind of {capability}")
+                    f"The client did not declare this kind of {capability}",
+                    "mode" if capability == "elicitation" else "tools", "not declared")
             raise method_not_found(method)
         key = capability
         if capability == "elicitation":
@@ -7448,10 +7588,13 @@ class ClientSession(Session):
             stream = self._find_stream(params.get("requestId"))
             if stream and stream.withdraw():
                 stream.respond({"jsonrpc": "2.0", "result": {}}, size)
-        elif method == ACKNOWLEDGED:
-            self._acknowledge(
-                meta.get(META_SUBSCRIPTION), as_object(params.get("notifications")))
-        elif self._is_current(meta) and not self.connection.backlog_full():
+            return
+        if method == ACKNOWLEDGED:
+            stream = self._find_stream(meta.get(META_SUBSCRIPTION))
+            if isinstance(stream, Stream):
+                self._acknowledge(stream, as_object(params.get("notifications")))
+                return
+        if self._is_current(meta) and not self.connection.backlog_full():
             self._call_handlers(method, params, size + REQUEST_COST)
 
     def _call_handlers(self, method: str, params: Json, size: int) -> None:
@@ -7484,8 +7627,8 @@ class ClientSession(Session):
     def oversized_error(self, request: OutgoingRequest | None) -> McpError:
         limit = f"{self.connection.max_message_bytes / (1 << 20):g} MiB"
         what = f"The response to {request.label}" if request else "A message"
-        return McpError(CONTENT_TOO_LARGE,
-                        f"{what} has over {limit}: Client(max_message_bytes=…)")
+        return local_error(CONTENT_TOO_LARGE,
+                           f"{what} has over {limit}: Client(max_message_bytes=…)")
 
     def closed_error(self) -> ConnectionClosed:
         if self.client._closed:
@@ -7955,10 +8098,8 @@ class Client:
             raise ConnectionClosed(
                 "The client is not connected; use `with`, or connect()")
         if method and not session.offers(method):
-            error = McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
-                             {"method": method})
-            error.local = True
-            raise error
+            raise local_error(METHOD_NOT_FOUND, f"The server does not offer {method}",
+                              {"method": method})
         return session
 
     # -- any request
@@ -7982,6 +8123,9 @@ class Client:
 
         `cancel()` of the future also cancels the request.  max_timeout,
         progress_handler: see `request`; the handler is called on a thread of a pool.
+
+        A `subscriptions/listen` request of your own stays open: give it infinite
+        timeouts.  message_handler gets its acknowledgement and its notifications.
         """
         session = self._live()
         call = Call(session, method, params, timeout, max_timeout, progress_handler)
@@ -7991,6 +8135,14 @@ class Client:
         """Send any notification."""
         self._live().notify(method, params)
 
+    def answer(self, method: str, params: Json | None = None) -> Json:
+        """Answer a question with the handlers of this client, as if it were asked now.
+
+        For extensions whose messages carry questions, such as the `inputRequests` of a
+        task.  McpError: it is refused, or the handler has failed.
+        """
+        return self._live().answer(method, params or {})
+
     def ping(self, *, timeout: float | None = None) -> None:
         """Send a ping, or `server/discover` if stateless; wait for the response."""
         session = self._live()
@@ -7998,7 +8150,7 @@ class Client:
                         timeout)
 
     def _request(self, method: str, params: Json, timeout: float | None) -> Json:
-        return self._live(method).request(method, params, timeout)
+        return check_complete(self._live(method).request(method, params, timeout))
 
     def _seconds(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else timeout
@@ -8073,7 +8225,7 @@ class Client:
             call = Call(self._live(method), method, wire_fields(cursor=cursor), timeout,
                         last_deadline=last_deadline)
             try:
-                page = call.run()
+                page = check_complete(call.run())
             except McpError as error:
                 if error.code != INVALID_PARAMS or cursor is None or restarted:
                     raise
@@ -8263,6 +8415,7 @@ class AsyncClient:
         await asyncio.shield(asyncio.ensure_future(self._run(self._client.close)))
 
     request, ping, notify = verb(Client.request), verb(Client.ping), verb(Client.notify)
+    answer = verb(Client.answer)
     call_tool = verb(Client.call_tool)
     list_tools, list_prompts = verb(Client.list_tools), verb(Client.list_prompts)
     list_resources = verb(Client.list_resources)
@@ -8345,7 +8498,12 @@ def answer_url(handler: Handler, params: Json) -> Json:
 
 
 def answer_sampling(handler: Handler, params: Json) -> Json:
-    answer = handler(params.get("messages") or [], params)
+    messages = member(params, "messages", list)
+    try:
+        check_tool_results(messages)
+    except ValueError as error:
+        raise invalid_params(str(error), "messages", str(error)) from None
+    answer = handler(messages, params)
     if answer is None:
         raise McpError(USER_REJECTED, "User rejected sampling request")
     return answer if isinstance(answer, dict) else {
@@ -9107,6 +9265,8 @@ def cli_entries(client: Client, method: str) -> list[Any]:
         return client._list(method, None)
     except McpError as error:  # one bad entry or list must not hide the others
         cli_show("note", f"{method}: {error}")
+        if not error.local:
+            return []  # it would say the same again
     with suppress(McpError):
         return cli_list(client.request(method).get(METHODS[method].list_key))
     return []
@@ -9156,7 +9316,7 @@ def cli_answer(answer: str | None, message: str, schema: Any, _: Json) -> Any:
         content = {key: cli_value(line, as_object(fields[key])) for key in fields}
     problems = "; ".join(Validator(schema, foreign=True).problems(content))
     if problems:
-        raise invalid_params(f"the answer does not fit: {problems}")
+        raise invalid_params(f"the answer does not fit: {problems}", "answer", problems)
     return content
 
 

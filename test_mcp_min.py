@@ -3481,10 +3481,9 @@ class Test10Field(unittest.TestCase):
 
     def test_its_default_is_that_of_the_parameter(self):
         """Also of Optional of Annotated, and made anew for each call."""
-        def fn(a: int = Field(3, ge=1), b: list = Field(  # noqa: B008
-                default_factory=list),
+        def fn(a: int = Field(3, ge=1), b: list = Field(default_factory=list),  # noqa: B008
                c: Optional[Annotated[int, Field(ge=1)]] = None,
-               d: int = Field(ge=1),  # noqa: B008
+               d: int = Field(ge=1),
                e: Annotated[int, Field(4)] = 5): ...
         signature = Signature(fn)
         self.assertEqual(signature.schema["required"], ["d"])
@@ -3499,8 +3498,8 @@ class Test10Field(unittest.TestCase):
     def test_a_dataclass_may_have_it(self):
         @dataclasses.dataclass
         class Order:
-            dish: str = Field(min_length=2)  # noqa: RUF009
-            amount: int = Field(1, ge=1, description="how many")  # noqa: RUF009
+            dish: str = Field(min_length=2)
+            amount: int = Field(1, ge=1, description="how many")
             tags: List[str] = Field(default_factory=list)  # noqa: RUF009
 
         self.assertEqual(Order("tea"), Order("tea", 1, []))
@@ -4566,29 +4565,31 @@ class Test11AsyncHandlers(unittest.TestCase):
         """By a coroutine, and by a task that has outlived its handler; where the host
         has a thread, on that.  Fails (the loop is blocked) if it runs on the loop."""
         host, run_handler = host_thread(self)
-        for options, expected in ({}, ""), ({"run_handler": run_handler}, host.name):
-            server, names, tasks = Server("s", **options), [], []
+        self.check_blocking_resource(Server("s"), "")
+        self.check_blocking_resource(Server("s", run_handler=run_handler), host.name)
 
-            @server.resource("s://x")
-            def blocking() -> str:
-                names.append(threading.current_thread().name)
-                return "x"
+    def check_blocking_resource(self, server, expected):
+        names, tasks = [], []
 
-            @server.tool
-            async def read(ctx: AsyncContext) -> str:
-                async def later():
-                    await asyncio.sleep(0.02)
-                    await ctx.read_resource("s://x")
-                    names.append("later")
-                tasks.append(asyncio.ensure_future(later()))
-                return (await ctx.read_resource("s://x"))[0].text
+        @server.resource("s://x")
+        def blocking() -> str:
+            names.append(threading.current_thread().name)
+            return "x"
 
-            with self.subTest(**options), Client(server) as client:
-                self.assertEqual(client.call_tool("read").text, "x")
-                wait_until(lambda: "later" in names)
-                self.assertNotIn("mcp event loop", names)
-                self.assertTrue(all(expected in name for name in names
-                                    if name != "later"))
+        @server.tool
+        async def read(ctx: AsyncContext) -> str:
+            async def later():
+                await asyncio.sleep(0.02)
+                await ctx.read_resource("s://x")
+                names.append("later")
+            tasks.append(asyncio.ensure_future(later()))
+            return (await ctx.read_resource("s://x"))[0].text
+
+        with Client(server) as client:
+            self.assertEqual(client.call_tool("read").text, "x")
+            wait_until(lambda: "later" in names)
+            self.assertNotIn("mcp event loop", names)
+            self.assertTrue(all(expected in name for name in names if name != "later"))
 
     @unittest.skipUnless(hasattr(asyncio, "TaskGroup"), "before Python 3.11")
     def test_a_task_group_may_ask(self):
@@ -8289,6 +8290,11 @@ class Test16CommandLine(unittest.TestCase):
         self.assertEqual(cli("call", "t", "x=1", "n=2", *server)[::2],
                          ("{'x': '1', 'n': 2}\n", 0))
 
+    def test_a_list_that_is_refused_is_not_requested_again(self):
+        story = Story(self)
+        cli("list", "--", *fake(story, list="error(-32603)"))
+        self.assertEqual(str(story).split().count("list"), 3)  # of three lists
+
     def test_a_pattern_of_a_server_is_not_run(self):
         """It takes years: Python's `re` tries every way to split the text."""
         field = {"type": "string", "pattern": "^(a+)+$"}
@@ -9518,11 +9524,14 @@ class TestConformance(unittest.TestCase):
 
 INVALID_PARAMS = """ a request, and the field that the error names; L, M: in one era
     tools/call {}                                                      name
+    tools/call {"name": "ecco"}                                        name
     tools/call {"name": "echo", "arguments": 0}                        arguments
+    prompts/get {"name": "great"}                                      name
     prompts/get {"name": "greet"}                                      name
     prompts/get {"name": "greet", "arguments": {"name": 7}}            name
     prompts/get {"name": "greet", "arguments": {"name": "", "b": "c"}} b
     resources/read {}                                                  uri
+  M resources/read {"uri": "zoo://sigh"}                               uri
     tools/list {"cursor": 7}                                           cursor
     completion/complete {}                                             ref.type
     completion/complete {"ref": 7}                                     ref
@@ -9542,6 +9551,115 @@ INVALID_PARAMS = """ a request, and the field that the error names; L, M: in one
   M tools/list {"_meta": {"@logLevel": 7}}                             @logLevel
 """.replace("GREET", '"ref": {"type": "ref/prompt", "name": "greet"}').replace(
     "NONE", '"ref": {"type": "ref/prompt", "name": "none"}')
+
+
+TASKS = """\
+import contextvars, math, queue, threading, time, uuid
+from mcp_min import INVALID_PARAMS, MISSING_CAPABILITY, Context, McpError, Server
+
+TASKS, EXTENSION = {}, "io.modelcontextprotocol/tasks"
+DECLARED = {"extensions": {EXTENSION: {}}}
+ENDED = "completed", "failed", "cancelled"
+server = Server("oven", capabilities=DECLARED)
+current_task = contextvars.ContextVar("task", default=None)
+
+def now():
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+class Task:
+    def __init__(self):
+        self.seed = {"taskId": uuid.uuid4().hex, "createdAt": now(), "ttlMs": None}
+        self.answers, self.cancelled, self.state = queue.Queue(), False, {}
+        TASKS[self.seed["taskId"]] = self
+        self.set("working")
+
+    def set(self, status, **more):
+        if self.state.get("status") not in ENDED:
+            self.state = {
+                **self.seed, "status": status, "lastUpdatedAt": now(), **more}
+            server.notify_subscribers(
+                "taskIds", self.seed["taskId"], "notifications/tasks", self.state)
+
+    def ask(self, key, method, params):
+        self.set("input_required", inputRequests={key: {"method": method, "params": params}})
+        answer = self.answers.get()  # of tasks/update; None: tasks/cancel
+        self.set("working")
+        return answer
+
+    def run(self, call):
+        current_task.set(self)
+        try:
+            self.set("completed", result=call())
+        except McpError as error:
+            self.set("failed", error={"code": error.code, "message": error.message})
+
+def knows_tasks(ctx):
+    return EXTENSION in ctx.client_capabilities.get("extensions", {})
+
+def tasks_for(ctx):
+    if not knows_tasks(ctx):
+        raise McpError(MISSING_CAPABILITY, "No tasks", {"requiredCapabilities": DECLARED})
+    return TASKS
+
+def task_of(ctx, task_id):
+    if task_id not in tasks_for(ctx):
+        raise McpError(INVALID_PARAMS, "Task not found")
+    return TASKS[task_id]
+
+@server.middleware
+def start_task(ctx, method, params, call_next):
+    if method != "tools/call" or not knows_tasks(ctx):
+        return call_next(ctx, method, params)
+    task = Task()
+    created = {"resultType": "task", **task.state}
+    threading.Thread(target=task.run, daemon=True, args=[
+        lambda: call_next(ctx, method, params)]).start()
+    return created
+
+@server.method("tasks/get")
+def get_task(taskId: str, ctx: Context):
+    return task_of(ctx, taskId).state
+
+@server.method("tasks/update")
+def update_task(taskId: str, inputResponses: dict, ctx: Context):
+    task = task_of(ctx, taskId)
+    for key in inputResponses.keys() & task.state.get("inputRequests", {}).keys():
+        task.answers.put(inputResponses[key])
+    return {}
+
+@server.method("tasks/cancel")
+def cancel_task(taskId: str, ctx: Context):
+    task = task_of(ctx, taskId)
+    task.cancelled = True
+    task.set("cancelled")
+    task.answers.put(None)
+    return {}
+
+@server.subscription("taskIds")
+def grant(wanted: list, ctx: Context):
+    return [task_id for task_id in wanted if task_id in tasks_for(ctx)]
+
+def call_task(client, pushed, name):  # the client; pushed: gets its notifications
+    task = client.request("tools/call", {"name": name, "arguments": {}})
+    if task.get("resultType") != "task":
+        return task
+    wanted, answered = {"taskIds": [task["taskId"]]}, set()
+    stream = client.submit("subscriptions/listen", {"notifications": wanted},
+                           timeout=math.inf, max_timeout=math.inf)
+    while task["status"] not in ENDED:
+        questions = task.get("inputRequests", {})
+        for key in questions.keys() - answered:
+            answered.add(key)
+            client.request("tasks/update", {"taskId": task["taskId"], "inputResponses": {
+                key: client.answer(questions[key]["method"], questions[key]["params"])}})
+        news = pushed.get(timeout=60)
+        if news["method"] == "notifications/subscriptions/acknowledged":
+            task = client.request("tasks/get", {"taskId": task["taskId"]})
+        elif news["params"]["taskId"] == task["taskId"]:
+            task = news["params"]
+    stream.cancel()
+    return task
+"""  # the tasks extension (SEP-2663), both ends
 
 
 class TestSpecification(FakeServers, unittest.TestCase):
@@ -9782,14 +9900,21 @@ class TestSpecification(FakeServers, unittest.TestCase):
     def test_skills(self):
         """The recipe in the documentation of `Server.method`, for the extension
         `io.modelcontextprotocol/skills` (SEP-2640)."""
-        skills = {uri: {"uri": uri, "frontmatter": {"name": "brew"}} for uri in (
-            "skill://brew-%03d/SKILL.md" % n for n in range(120))}
         server = Server("tea", cache_ttl=60, cache_scope="public", capabilities={
-            "extensions": {KEY + "skills": {}}})
-        recipe = code_in(Server.method.__doc__, '@server.method("skills/list"')
-        self.assertLessEqual(len(list(filter(str.strip, recipe.splitlines()))), 10)
-        module = {"server": server, "SKILLS": skills, "McpError": McpError}
-        exec(recipe, module)  # noqa: S102
+            "extensions": {KEY + "skills": {}}, "resources": {}})
+        module = run_block(
+            code_in(Server.method.__doc__, "SKILLS = {}"), server=server,
+            McpError=McpError, Path=pathlib.Path, sha256=hashlib.sha256)
+        with tempfile.TemporaryDirectory() as name:
+            for number in range(120):
+                folder = pathlib.Path(name, "brew-%03d" % number)
+                (folder / "scripts").mkdir(parents=True)
+                (folder / "SKILL.md").write_bytes(b"---\nname: brew\n---\n\xc3\xa9")
+                (folder / "scripts/x.py").write_bytes(b"1")
+                module.add_skill(folder, {"name": folder.name, "description": "Tea"})
+            self.check_skills(server, module.SKILLS)
+
+    def check_skills(self, server, skills):
         for mode, hints in (LATEST, {}), (MODERN, {
                 "ttlMs": 60000, "cacheScope": "public"}):
             with self.subTest(mode), Client(server, mode=mode) as client:
@@ -9806,6 +9931,249 @@ class TestSpecification(FakeServers, unittest.TestCase):
                     self.assertLessEqual(hints.items(), result.items())
                 error = raised(client.request, "skills/get", {"uri": "skill://none"})
                 self.assertEqual(error.code, -32602)
+                self.assertIn("resources", client.server_capabilities)
+                self.assertEqual({file["uri"] for file in found[7]["resources"]}, {
+                    "skill://brew-007/SKILL.md", "skill://brew-007/scripts/x.py"})
+                for file in found[7]["resources"]:
+                    [content] = client.read_resource(file["uri"])
+                    self.assertEqual(file["size"], len(content.data))
+                    digest = hashlib.sha256(content.data).hexdigest()
+                    self.assertEqual(file["digest"], "sha256:" + digest)
+
+    def test_tasks(self):
+        """The extension `io.modelcontextprotocol/tasks` (SEP-2663) by what is public:
+        create, get, update, cancel and push, and what a client that does not know it
+        gets instead."""
+        self.assertLessEqual(len([*filter(str.strip, TASKS.splitlines())]), 90)
+        self.assertNotRegex(TASKS, r"\._[a-z]")
+        module = run_block(TASKS)
+        server, wait = module.server, gate("the task was cancelled")
+        form = {"type": "object", "properties": {"value": {"type": "boolean"}},
+                "required": ["value"]}
+
+        @server.tool
+        def bake() -> str:
+            task = module.current_task.get()
+            if task is None:
+                return "plain"
+            answer = task.ask("sugar", "elicitation/create", {
+                "message": "Sugar?", "requestedSchema": form})
+            if task.cancelled:
+                wait.set()
+                raise ToolError("cancelled")
+            return "sugar: %s" % answer["content"]["value"]
+
+        @server.tool
+        def burn():
+            raise McpError(7, "burnt")
+
+        @server.tool
+        def spill():
+            raise ToolError("spilt")
+
+        pushed = queue.Queue()
+        options = {"mode": MODERN, "message_handler": pushed.put,
+                   "elicitation_handler": lambda *_: True}
+        with Client(server, capabilities=module.DECLARED, **options) as client:
+            states = [module.call_task(client, pushed, name)
+                      for name in ("bake", "burn", "spill")]
+            self.assertEqual([state["status"] for state in states],
+                             ["completed", "failed", "completed"])
+            self.assertEqual(states[0]["result"]["content"][0]["text"], "sugar: True")
+            self.assertEqual(states[1]["error"], {"code": 7, "message": "burnt"})
+            self.assertIs(states[2]["result"]["isError"], True)
+            self.assertRegex(str(raised(client.call_tool, "bake")), "resultType 'task'")
+            task = client.request("tools/call", {"name": "bake", "arguments": {}})
+            self.assertEqual(task["resultType"], "task")
+            params = {"taskId": task["taskId"]}
+            self.assertEqual(client.request("tasks/cancel", params)["resultType"],
+                             "complete")
+            wait.wait()
+            state = client.request("tasks/get", params)
+            self.assertEqual(state["status"], "cancelled")
+            error = raised(client.request, "tasks/get", {"taskId": "none"})
+            self.assertEqual(error.code, -32602)
+        with Client(server, **options) as client:
+            self.assertEqual(client.call_tool("bake").text, "plain")
+            for method, more in (
+                    ("tasks/get", {}), ("tasks/update", {"inputResponses": {}}),
+                    ("tasks/cancel", {}),
+                    ("subscriptions/listen", {"notifications": {"taskIds": ["x"]}})):
+                error = raised(client.request, method, {**params, **more})
+                self.assertEqual((error.code, error.data), (
+                    -32021, {"requiredCapabilities": module.DECLARED}))
+
+    def test_a_key_of_ones_own_in_the_filter_is_granted_by_a_function(self):
+        """What it refuses to grant is not told; what does not fit its hints is an
+        error; and the connection survives what it raises."""
+        server = Server("s")
+
+        @server.subscription("acme/lamps")
+        def grant(wanted: List[str]):
+            if "broken" in wanted:
+                raise RuntimeError
+            return [lamp for lamp in wanted if lamp != "secret"]
+
+        def switch():
+            for lamp in "secret", "hall":
+                server.notify_subscribers("acme/lamps", lamp, "acme/lit", {"lamp": lamp})
+
+        self.assertIsNotNone(raised(server.subscription("x"), self.coroutine))
+        with quiet():
+            play(server, """
+                > 1 modern subscriptions/listen {"notifications": {"acme/lamps": 7}}
+                < 1 -32602 {"field": "wanted", "issue": "..."}
+                > 1 modern subscriptions/listen {"notifications": {"acme/lamps":
+                    ["broken"]}}
+                < 1 -32603
+                > 1 modern subscriptions/listen {"notifications": {"acme/lamps":
+                    ["hall", "secret"], "acme/others": [1]}}
+                < notifications/subscriptions/acknowledged {"notifications": "$granted"}
+                ! switch
+                < acme/lit {"lamp": "hall", "_meta": {"@subscriptionId": 1}}
+                > notifications/cancelled {"requestId": 1}
+                """, switch=switch, granted={"acme/lamps": ["hall"]})
+
+    async def coroutine(self, wanted):
+        return wanted
+
+    @clause("2026-07-28/basic/patterns/subscriptions",
+            "clients **MUST** use this field to correlate")
+    def test_a_stream_of_the_users_own_is_told_to_the_message_handler(self):
+        """Its acknowledgement, its notifications, and its end by either side."""
+        server, told = zoo(), queue.Queue()
+        with Client(server, mode=MODERN, message_handler=told.put) as client:
+            take = functools.partial(told.get, timeout=PATIENCE)
+            wanted = {"notifications": {"resourceSubscriptions": ["zoo://sign"]}}
+            stream = client.submit("subscriptions/listen", wanted)
+            news = take()
+            self.assertEqual(news["method"],
+                             "notifications/subscriptions/acknowledged")
+            self.assertEqual(news["params"]["notifications"], wanted["notifications"])
+            server.notify_resource_updated("zoo://sign")
+            self.assertEqual(take()["params"]["uri"], "zoo://sign")
+            stream.cancel()
+            client.ping()  # a fence: the cancellation was read
+            server.notify_resource_updated("zoo://sign")
+            server.add_tool(lambda: 1, name="one")
+            self.assertEqual(take()["method"], "notifications/tools/list_changed")
+        client = self.fake(discover="modern()")
+        stream = client.submit("subscriptions/listen", wanted)
+        client.notify("fake/say", {"lines": [
+            '{"jsonrpc":"2.0","method":"notifications/cancelled",'
+            '"params":{"requestId":%d}}' % self.seen(client)[-2]["id"]]})
+        self.assertEqual(stream.result(PATIENCE), {})
+
+    @clause("2025-06-18/client/elicitation",
+            "The schema is restricted to these primitive types")
+    def test_a_form_asks_only_for_what_its_revision_has(self):
+        """Else the question is not sent, and the error names the field."""
+        text, titled = {"type": "string"}, {"const": "x", "title": "X"}
+        rows = [  # the first revision that has it, or None; the field
+            (LEGACY[2], {**text, "enum": ["a"], "enumNames": ["A"]}),
+            (LEGACY[2], {**text, "format": "email", "minLength": 1}),
+            (LATEST, {"type": "array", "items": {**text, "enum": ["a"]}}),
+            (LATEST, {"type": "array", "items": {"anyOf": [titled]}}),
+            (LATEST, {**text, "oneOf": [titled]}),
+            (None, {"type": "array", "items": {"enum": [1]}}),
+            (None, {"type": "array", "items": {"type": "integer", "enum": [1]}}),
+            (None, {"type": "array", "items": {"anyOf": [{"title": "X"}]}}),
+            (None, {**text, "oneOf": [{"const": "x"}]}),
+            (None, {**text, "oneOf": [{"const": 1, "title": "X"}]}),
+            (None, {**text, "anyOf": [titled]}), (None, {**text, "enum": [1]}),
+            (None, {**text, "format": "password"}), (None, {"enum": ["a"]}),
+            (None, {"type": "integer", "enum": [1]}), (None, {"type": "object"}),
+            (None, {"type": "array", "items": text})]
+        for since, field in rows:
+            server = Server("s")
+
+            @server.tool
+            def ask(field: dict, ctx: Context) -> str:
+                ctx.elicit("?", {"type": "object", "properties": {"f": field}})
+                return "asked"
+
+            for revision in (*LEGACY[2:], MODERN):
+                sent = since is not None and revision >= since
+                with self.subTest(revision, field=field), Client(
+                        server, mode=revision, elicitation_handler=lambda *_: None,
+                        ) as client:
+                    with quiet():
+                        result = client.call_tool(
+                            "ask", {"field": field}, raise_on_error=False)
+                    self.assertEqual(result.is_error, not sent)
+                    if not sent:
+                        self.assertIn("f: a form", result.text)
+
+    @clause("2025-11-25/client/sampling", "it **MUST** contain ONLY tool results")
+    def test_a_sampling_message_with_tool_results_has_nothing_else(self):
+        """Such a message is neither sent nor handed to the user's handler."""
+        result = {"type": "tool_result", "toolUseId": "1", "content": []}
+        text, server = {"type": "text", "text": "and?"}, Server("s")
+        asked = []
+
+        @server.tool
+        def sample(ctx: Context, content: list) -> str:
+            return ctx.sample([{"role": "user", "content": content}]).text
+
+        options = {"sampling_handler": lambda messages, _: asked.append(messages) or "ok"}
+        for mode in LATEST, MODERN:
+            with Client(server, mode=mode, **options) as client, quiet():
+                good = client.call_tool("sample", {"content": [result, result]})
+                self.assertEqual(good.text, "ok")
+                bad = client.call_tool(
+                    "sample", {"content": [result, text]}, raise_on_error=False)
+                self.assertRegex(bad.text, "ValueError: .*tool results")
+        self.assertEqual(len(asked), 2)
+        response = ask(self.fake({**options, "mode": LATEST}), "sampling/createMessage",
+                       messages=[{"role": "user", "content": [text, result]}])
+        self.assertEqual(response["error"]["code"], -32602)
+        self.assertEqual(response["error"]["data"]["field"], "messages")
+        self.assertEqual(len(asked), 2)
+
+    def test_older_revisions_get_text_for_content_that_they_do_not_have(self):
+        """A link is told as text before 2025-06-18, audio before 2025-03-26."""
+        server = Server("s")
+        blocks = [ResourceLink("s://x", "sign", title="The sign"), Text("t"),
+                  mcp_min.Audio(b"RIFF....WAVE")]
+        server.add_tool(lambda: blocks, name="tool")
+        server.add_prompt(lambda: blocks, name="prompt")
+        for revision, expected in zip(LEGACY, (
+                "text text text", "text text audio", "resource_link text audio")):
+            with self.subTest(revision), Client(server, mode=revision) as client:
+                content = client.call_tool("tool").content
+                self.assertEqual([block.type for block in content], expected.split())
+                if content[0].type == "text":
+                    self.assertEqual(content[0].text, "The sign: s://x")
+                messages = client.get_prompt("prompt").messages
+                self.assertEqual([one.content.type for one in messages],
+                                 expected.split())
+
+    def test_methods_of_ones_own_ignore_unknown_members_and_null(self):
+        """As the methods of the protocol do."""
+        server = Server("s")
+        server.method("acme/x")(lambda a=1, b=2: [a, b])
+        play(server, """
+            > 1 acme/x {"a": null, "b": 5, "c": 7, "_meta": {}}
+            <= 1 {"result": [1, 5]}
+            """, era="legacy")
+
+    @clause("2026-07-28/basic/index",
+            "A `resultType` of any value unrecognized by the client **MUST** be "
+            "considered invalid.")
+    def test_only_request_and_submit_hand_over_result_types_of_extensions(self):
+        extensions = {"capabilities": {"extensions": {"acme/tasks": {}}}}
+        weird = ("result(resultType='weird', tools=[], contents=[], messages=[], "
+                 "completion={'values': []})")
+        client = self.fake(extensions, discover="modern(prompts={})", **dict.fromkeys((
+            "list", "read", "get", "complete"), weird))
+        self.assertEqual(client.request("tools/list")["resultType"], "weird")
+        for call, arguments in (
+                (client.list_tools, ()), (client.read_resource, ("x",)),
+                (client.get_prompt, ("x",)), (client.complete, ("x", "y", "z"))):
+            with self.subTest(call.__name__):
+                error = self.fails(McpError, call, *arguments)
+                self.assertRegex(str(error), "resultType 'weird'")
+                self.assertTrue(error.local)  # not to be taken for one of the server
 
 
 # ======================================================================================
@@ -10397,11 +10765,29 @@ class TestReference(unittest.TestCase):
         server = Server("raw", capabilities={"prompts": {}})
         run_block(code_in(Server.tool.__doc__, "server.tool(lambda"), server=server)
         run_block(code_in(Server.middleware.__doc__, "@server.middleware"),
-                  server=server, prompts_of=lambda info: [{"name": info["name"]}])
-        info = {"name": "c", "version": "1"}
-        with Client(server, client_info=info) as client:
+                  server=server, FOLDER=types.SimpleNamespace(
+                      iterdir=lambda: [pathlib.Path("c.md")]))
+        with Client(server) as client:
             self.assertEqual(client.call_tool("raw", {"a": [1]}).data, {"a": [1]})
             self.assertEqual(client.list_prompts(), [{"name": "c"}])
+
+    def test_the_recipe_of_subscriptions(self):
+        """`TestSpecification.test_tasks` has the whole extension."""
+        server, tasks = Server("s"), {"1": {"taskId": "1"}}
+        module = run_block(
+            code_in(Server.subscription.__doc__, "@server.subscription"), server=server,
+            Context=Context, McpError=McpError, TASKS=tasks, TASKS_EXTENSION="t",
+            MISSING_CAPABILITY=mcp_min.MISSING_CAPABILITY, list=List)
+        play(server, """
+            > 1 modern subscriptions/listen {"notifications": {"taskIds": []}}
+            < 1 -32021
+            > 2 modern subscriptions/listen {"notifications": {"taskIds": ["1"]},
+                "_meta": {"@clientCapabilities": {"extensions": {"t": {}}}}}
+            < notifications/subscriptions/acknowledged
+            ! push
+            < notifications/tasks {"taskId": "1"}
+            > notifications/cancelled {"requestId": 2}
+            """, push=lambda: module.push(tasks["1"]))
 
     def test_the_revisions_and_limits_that_are_listed(self):
         doc, of_client = (" ".join(c.__doc__.split()) for c in (Server, Client))
@@ -10430,7 +10816,8 @@ def sections(source):
 
 
 PUBLIC_MEMBERS = {
-    "Server": "tool resource prompt completion method middleware add_tool remove_tool "
+    "Server": "tool resource prompt completion method subscription middleware "
+              "notify_subscribers add_tool remove_tool "
               "add_resource remove_resource add_prompt remove_prompt "
               "notify_resource_updated run serve listen",
     "Context": "request_id meta client_info client_capabilities protocol_version "
@@ -10444,7 +10831,7 @@ PUBLIC_MEMBERS = {
                     "critical alert emergency notify elicit elicit_url sample "
                     "list_roots ask once ping read_resource",
     "Client": "server_info server_capabilities instructions protocol_version connect "
-              "close stderr_tail exit_code request submit notify ping "
+              "close stderr_tail exit_code request submit notify answer ping "
               "call_tool submit_tool list_tools list_resources "
               "list_resource_templates list_prompts read_resource subscribe "
               "unsubscribe get_prompt complete set_logging_level set_roots",

@@ -155,9 +155,9 @@ To vendor it, copy it, under any name: it works from a zip file, twice in one pr
 and under `python -I -S`.  Importing it starts no thread and touches no file.  Keep its
 sha256 beside it.  Changes and licence (MIT) are at the end.
 """
-# ruff: noqa: BLE001, ISC004, RUF022, SIM905
+# ruff: noqa: BLE001, ISC004, PYI050, RUF022, SIM905
 # (Broad `except` clauses are deliberate; each part imports what it alone needs; lists
-# are grouped by topic; long strings are concatenated implicitly.)
+# are grouped by topic; long strings are concatenated implicitly; `typing.Never` is new.)
 from __future__ import annotations
 
 import enum
@@ -537,13 +537,42 @@ def check_level(level: object, name: str) -> str:
     return level
 
 
+HINTS = {  # what the text of an exception may say: what to do
+    "objects created in a thread":
+        "Server(threaded=False) runs all handlers on the thread that serves",
+    "EOF when reading a line":
+        "stdin belongs to the client: ask its user with ctx.elicit(...)"}
+
+
 def error_text(error: BaseException) -> str:
     """The text of an exception for the peer; the traceback stays on stderr."""
     name = type(error).__name__
     try:
-        return f"{name}: {error}" if str(error) else name
+        text = str(error)
     except BaseException:  # its own __str__ fails
         return name
+    for sign, hint in HINTS.items():
+        if sign in text:
+            text += f" ({hint})"
+    return f"{name}: {text}" if text else name
+
+
+def unknown_option(where: str, names: Iterable[str], known: Iterable[str]) -> TypeError:
+    """An error for options that do not exist, with those that do."""
+    from difflib import get_close_matches
+
+    known = list(known)
+    texts = []
+    for name in sorted(names):
+        nearest = get_close_matches(name, known, 1)
+        texts.append(f"{name} (did you mean {nearest[0]}?)" if nearest else name)
+    return TypeError(f"{where}: unknown: {', '.join(texts)}; known are: "
+                     f"{', '.join(known)}")
+
+
+def options_of(fn: Any) -> list[str]:
+    """The names of a function's parameters that are given by keyword."""
+    return list(fn.__kwdefaults__)
 
 
 def escape_control(text: str) -> str:
@@ -3699,11 +3728,18 @@ class Peer:
                                     self.client_capabilities, self.version)
                 for capability, details in needed.items():
                     missing.setdefault(capability, {}).update(details)
-        if missing:
-            code = MISSING_CAPABILITY if self.stateless else INVALID_REQUEST
-            raise McpError(code, "The client did not declare, or "
-                           f"revision {self.version} does not have: "
-                           f"{', '.join(missing)}", {"requiredCapabilities": missing})
+        if not missing:
+            return
+        names = ", ".join(".".join([name, *missing[name]]) for name in missing)
+        reason = f"it did not declare {names}"
+        modes = REVISIONS[self.version].elicitation_modes.split()
+        if not missing.get("elicitation", {}).keys() <= {*modes}:
+            reason = f"revision {self.version} has no {names}"
+        code = MISSING_CAPABILITY if self.stateless else INVALID_REQUEST
+        raise McpError(code, (
+            f"The client cannot be asked: {reason}.  (A handler sees what it can do in "
+            "ctx.client_capabilities; a Client needs a handler, elicitation_handler= or "
+            "another.)"), {"requiredCapabilities": missing})
 
 
 class SessionPeer(Peer):
@@ -4117,6 +4153,8 @@ class HintReader:
         if make is tuple and args and args[-1] is not ...:
             keywords["prefixItems"] = [*map(self.read, args)]
             keywords.update(minItems=len(args), maxItems=len(args))
+        elif len(args) > 1 and make is not tuple:
+            raise TypeError("a list has items of one type; of several: list[int | str]")
         else:  # hosts drop a server whose array has no `items`
             keywords["items"] = self.read(args[0]) if args else {}
         if make in (set, frozenset):
@@ -5686,10 +5724,9 @@ class Registration:
     def __init__(self, fn: Any, options: Json, key: str = "") -> None:
         name = options.get("name") or name_of(fn)
         known = self.option_names.split()
-        unknown = sorted(options.keys() - set(known))
+        unknown = options.keys() - set(known)
         if unknown:
-            raise TypeError(f"{name}: unknown: {', '.join(unknown)}; known are: "
-                            f"{', '.join(known)}")
+            raise unknown_option(name, unknown, known)
         self.key = key or name
         fields = wire_fields(**{**options, "name": name})
         self.signature = Signature(fn, CONTEXT_TYPES, schema=fields.pop("inputSchema", None))
@@ -5941,7 +5978,9 @@ class Server:
                  drain_seconds: float = 1.5, mask_errors: bool = False,
                  strict_input: bool = False,
                  run_handler: Callable[[Callable[[], None]], object] | None = None,
-                 lifespan: Handler | None = None) -> None:
+                 lifespan: Handler | None = None, **unknown: NoReturn) -> None:
+        if unknown:
+            raise unknown_option("Server", unknown, options_of(Server.__init__))
         if min(page_size, max_workers) < 1 or min(cache_ttl, drain_seconds) < 0:
             raise ValueError("page_size and max_workers are 1 or more, "
                              "cache_ttl and drain_seconds 0 or more")
@@ -5979,7 +6018,7 @@ class Server:
     # -- registering
 
     @overload
-    def tool(self, fn: F, /) -> F: ...
+    def tool(self, fn: F, /, **options: Any) -> F: ...
     @overload
     def tool(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
 
@@ -7567,6 +7606,9 @@ class ClientSession(Session):
             return ANSWER_FUNCTIONS[key](handlers[key], params)
         except McpError:
             raise
+        except SchemaError as error:  # of the form
+            raise invalid_params(f"requestedSchema: {error}", "requestedSchema",
+                                 str(error)) from None
         except Exception as error:
             log_exception(f"mcp_min: answering {method} failed")
             raise McpError(INTERNAL_ERROR, "The client failed to answer") from error
@@ -7965,7 +8007,9 @@ class Client:
                  message_handler: Callable[[Json], object] | None = None,
                  progress_handler: Handler | None = None, log_level: str | None = None,
                  stderr: Any = AT_START, max_message_bytes: int = 16 << 20,
-                 auto_restart: bool = False) -> None:
+                 auto_restart: bool = False, **unknown: NoReturn) -> None:
+        if unknown:
+            raise unknown_option("Client", unknown, options_of(Client.__init__))
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}")
         require_sync(sampling_handler, elicitation_handler, url_handler, log_handler,
@@ -8548,9 +8592,13 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
     its command, so load only files that you trust; ValueError if it has no such key.
     """
     with open(path, encoding="utf-8-sig") as file:  # some editors write a BOM
-        hosts = json.load(file)
+        text = file.read()
+    try:
+        hosts = as_object(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
     for key in ("mcpServers", "servers"):
-        if key in hosts:
+        if type(hosts.get(key)) is dict:
             return hosts[key]  # type: ignore[no-any-return]
     raise ValueError(f'{path} has no "mcpServers"')
 
@@ -8941,7 +8989,7 @@ class FastMCP(Server):
         options = {RENAMED.get(key, key): value for key, value in options.items()
                    if value is not None}
         own = {key: options.pop(key) for key in [*options]
-               if key in (Server.__init__.__kwdefaults__ or ())}
+               if key in options_of(Server.__init__)}
         super().__init__(name or "FastMCP", version, instructions=instructions, **own)
         self.settings = AnyFields(**{"log_level": "INFO", "debug": False, "port": 8000,
                                      "host": "127.0.0.1", **options})
@@ -9136,15 +9184,22 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
 
 def demo_server() -> Server:
     """A server with one of everything: `serve` runs it, `demo` talks to it."""
-    server = Server("demo", __version__, instructions="Try everything.")
+    server = Server("demo", __version__, instructions="Try everything.", page_size=2)
+
+    @server.tool
+    def bake(loaves: int, ctx: Context) -> str:
+        "Bake bread."
+        for loaf in ctx.track(range(loaves)):
+            ctx.wait(0.1)
+        return f"{loaves} loaves"
 
     @server.tool
     def order(dish: str, ctx: Context) -> str:
         "Order a dish; asks what should be on it."
         wish = ctx.elicit(f"What should be on your {dish}?", ["lemon", "syrup"])
-        ctx.report_progress(1, 2, "cooking")
         return f"{dish} with {wish.data}" if wish.content else "nothing"
 
+    server.tool(lambda: "ding", name="ring", description="Ring the bell.")
     server.resource("demo://hello/{name}", name="hello")(lambda name: f"Hello, {name}!")
     server.prompt("review")(lambda language: f"Review this {language} code.")
     return server
@@ -9158,47 +9213,72 @@ SENTENCES = {  # what a line says: the first of these whose key it contains
     INITIALIZED: "The client is ready.  (Without an `id`, there is no response.)",
     '"server/discover"': "The client asks what the server is; `_meta` says who asks.",
     "# server/discover": "The server says who it is, and what it offers.",
+    "nextCursor": "The first page of the list; `nextCursor` leads to the next.",
+    '"cursor"': "The client asks for the next page.",
+    '"tools/list"': "The client asks which tools there are.",
+    "# tools/list": "The last page of the list.",
     '"tools/call"': "The client asks the server to run a tool.",
     "# tools/call": "The tool is done.  The `id` is that of the request.",
     PROGRESS: "The tool reports how far it is.",
+    CANCELLED: "The client gives the last call up.  There will be no response.",
     '"elicitation/create"': "The tool has a question, so the server asks the client.",
     "# elicitation/create": "The client sends what the user has answered."}
 
 
 def cli_demo(_: object) -> None:
-    """Order a dish in each era, and explain each line that passes."""
-    import tempfile
-
+    """Use the demo's server in each era, and explain each line that passes."""
     cli_print("MCP lets a program, such as an editor, call the functions (tools) of a "
-              "server.\nHere a client calls one: two processes, and a pipe each way.  "
-              "Below is every\nline that passes, to the server (-->) or back (<--).")
-    for revision in LEGACY_VERSIONS[-1], MODERN_VERSIONS[-1]:
-        cli_print(f"\nRevision {revision}")
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.environ["MCP_MIN_TRACE"] = os.path.join(folder, "trace")
-            with Client([sys.executable, os.path.abspath(__file__), "serve"],
-                        mode=revision, elicitation_handler=lambda *_: "lemon") as host:
-                host.call_tool("order", {"dish": "toast"})
-            with open(path, encoding="utf-8") as trace:
-                for line in trace:
-                    cli_explain(line)
-    cli_print("\nNow look at a server of yours: mcp_min.py list COMMAND...")
+              "server.\nHere a client calls some, over a pipe each way.  Below is every "
+              "line that passes,\nto the server (-->) or back (<--); long ones are cut.")
+    cli_explain(LEGACY, "begins with a handshake", cli_bake, cli_order)
+    cli_explain(MODERN, "has none: each request says who asks", cli_order)
+    cli_print("\nNow look at a server of yours: mcp_min.py list FILE.py")
 
 
-def cli_explain(traced: str) -> None:
-    """Print a line of a trace under the sentence that explains it."""
-    _, arrow, line = traced.rstrip().split(" ", 2)
-    says = next(says for key, says in SENTENCES.items() if key in line)
-    cli_print(f"  {'-->' if arrow == '>' else '<--'} {says}")
-    if "discover" not in line:
-        line = re.sub(r'"_meta":\{"io.*', '"_meta":"..."}}', line)
-    line = re.sub('(State":"[^"]{12})[^"]*', r"\1...", line.partition("  # ")[0])
-    parts = re.findall(".{1,74}$|.{1,73},|.{1,74}", line)
-    cli_print(indented("      ", "\n".join(parts)))
+def cli_bake(client: Client) -> None:
+    """List tools, call one that reports progress, and cancel another call."""
+    client.list_tools()
+    client.call_tool("bake", {"loaves": 2})
+    begun = threading.Event()
+    call = client.submit_tool("bake", {"loaves": 99},
+                              progress_handler=lambda *_: begun.set())
+    begun.wait()
+    call.cancel()
+    client.ping()
+
+
+def cli_order(client: Client) -> None:
+    """Call a tool that asks its user."""
+    client.call_tool("order", {"dish": "toast"})
+
+
+def cli_explain(revision: str, idea: str, *uses: Callable[[Client], None]) -> None:
+    """Let a client use the demo's server, and print each line that passes."""
+    from contextlib import redirect_stderr
+    from io import StringIO
+
+    cli_print(f"\nRevision {revision} {idea}")
+    os.environ["MCP_MIN_TRACE"] = "stderr"
+    with redirect_stderr(StringIO()) as trace, Client(
+            demo_server(), mode=revision,
+            elicitation_handler=lambda *_: "lemon") as client:
+        for use in uses:
+            use(client)
+    for traced in trace.getvalue().splitlines():
+        _, arrow, line = traced.split(" ", 2)
+        if '"ping"' in line or "# ping" in line:  # it only waits for the line before
+            continue
+        says = next(says for key, says in SENTENCES.items() if key in line)
+        cli_print(f"  {'-->' if arrow == '>' else '<--'} {says}")
+        line = re.sub('"_meta":{"io.*', '"_meta":{...}}}', line.partition("  # ")[0])
+        first, *more = re.findall(".{1,74}$|.{1,73},|.{1,74}", line)
+        cli_print(f"      {first}")
+        if more:
+            cli_print(f"      {more[0] if len(more) == 1 else more[0][:71] + '...'}")
 
 
 def cli_print(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
-    """Print text, escaped; the only function of the command line that prints."""
+    """Print text, escaped."""
     print(escape_control(text), end=end, file=stream or sys.stdout, flush=True)
 
 
@@ -9214,17 +9294,181 @@ def indented(prefix: str, text: object) -> str:
     return prefix + str(text).replace("\n", "\n" + prefix) if text else ""
 
 
-# -- asking a server: list, call, read, prompt
+# -- asking a server: list, call, read, prompt, complete
 
 
-def cli_query(args: Namespace) -> int:
-    """Send a request to a server and show its result; Ctrl-C cancels it."""
-    with cli_client(args) as client:
-        result = cli_offered(client) if args.verb == "list" else client.request(
-            *cli_request(client, args))
-    show = cli_overview if args.verb == "list" else cli_texts
-    text = json.dumps(result, indent=2) if args.json else "\n".join(
-        filter(None, show(result)))
+class Console:
+    """What a server sends during a request is shown here, and its questions asked.
+
+    answers: those of the option --answer; they are used before the user is asked.
+    """
+
+    def __init__(self, answers: list[str]) -> None:
+        self._answers = deque(answers)
+        self._bar = ""           # the line of progress at the terminal
+        self._began = 0.0        # when progress first came
+        self._step: object = None  # of the progress that was shown last
+
+    def show(self, label: str, data: object) -> None:
+        self.clear()
+        cli_show(label, data)
+
+    def show_log(self, params: Json) -> None:
+        self.show(f"log {params.get('level')}", params.get("data"))
+
+    def clear(self) -> None:
+        """Remove the line of progress."""
+        if self._bar:
+            sys.stderr.write("\r" + " " * len(self._bar) + "\r")
+            self._bar = ""
+
+    def show_progress(self, done: float, total: Any, message: Any) -> None:
+        """At a terminal as a line that moves, else as a line for each tenth.
+
+        If the total is unknown, as a line for each second.
+        """
+        seconds = monotonic() - self._began
+        if not self._began:
+            self._began, seconds = monotonic(), 0.0
+        text = " ".join(escape_control(f"{message or ''}").split())
+        step, line, bar = int(seconds), f"{done:g} {text}", ""
+        if type(total) in (int, float) and total > 0:
+            part = min(max(done / total, 0.0), 1.0)
+            step, line = int(part * 10), f"{part:.0%} {text}"
+            bar = f"[{'#' * int(part * 20):20}] "
+            if part and seconds > 1:
+                line = f"{part:.0%} {seconds / part - seconds:.0f} s left {text}"
+        if sys.stderr.isatty():
+            line = f"{bar}{line}"[:79]
+            sys.stderr.write("\r" + line.ljust(len(self._bar)))
+            sys.stderr.flush()
+            self._bar = line
+        elif step != self._step:
+            self._step = step
+            cli_show("progress", line)
+
+    def answer_form(self, message: str, schema: Any, _: Json) -> Json | None:
+        """Ask for the fields of a form one by one; None if the user declines."""
+        self.show("the server asks", message)
+        fields = as_object(as_object(schema).get("properties"))
+        if not fields:
+            return {} if self._says_yes() else None
+        if self._answers and self._answers[0].startswith("{"):
+            content = cli_json(self._answers.popleft(), "the answer")
+            require_fit(content, schema)
+            return content  # type: ignore[no-any-return]
+        content = {}
+        for name, field in fields.items():
+            is_required = name in cli_list(schema.get("required"))
+            value = self._ask_field(name, as_object(field), is_required)
+            if value is None:
+                return None
+            if value is not MISSING:
+                content[name] = value
+        return content
+
+    def answer_url(self, message: str, url: str, _: Json) -> bool:
+        self.show("the server asks", f"{message}\nopen {url}")
+        return self._says_yes()
+
+    def _says_yes(self) -> bool:
+        cli_show("the server asks", "yes or no")
+        return self._next_line() == "yes"
+
+    def _ask_field(self, name: str, field: Json, is_required: bool) -> Any:
+        """A value that fits a field; MISSING if it is left out, None to decline."""
+        mark = "" if is_required else "?"
+        cli_show("the server asks", f"{name}{mark}: {cli_describe(field)}")
+        while True:
+            is_typed = not self._answers
+            text = self._next_line()
+            if text is None:
+                return None
+            if not text and (not is_required or "default" in field):
+                return field.get("default", MISSING)
+            value = cli_value(text.split(",") if is_list(field) else [text], field)
+            try:
+                require_fit(value if text else MISSING, field, f"{name}: ")
+                return value
+            except McpError as error:
+                if not is_typed:
+                    raise
+                cli_show("again", error.message)
+
+    def _next_line(self) -> str | None:
+        """The next answer, or what the user types; None: Ctrl-D, or there is no input."""
+        if self._answers:
+            return self._answers.popleft()
+        cli_print("a value, or Ctrl-D to decline: ", sys.stderr, end="")
+        # Not from sys.stdin: a thread inside it would abort the interpreter at exit.
+        with open(0, "rb", buffering=0, closefd=False) as console:
+            line = console.readline()
+        return line.decode("utf-8", "replace").strip() if line else None
+
+
+def require_fit(value: object, schema: object, label: str = "") -> None:
+    """Raise McpError if an answer does not match its schema."""
+    issue = "a value is required"
+    if value is not MISSING:
+        issue = "; ".join(Validator(schema, foreign=True).problems(value))
+    if issue:
+        text = f"the answer does not fit: {label}{issue}"
+        raise invalid_params(text, "answer", issue)
+
+
+def cli_json(text: str, what: str) -> Any:
+    """The JSON that the user has written; ValueError names what it should be."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{what} is not JSON: {error}") from None
+
+
+def cli_list(value: object) -> list[Any]:
+    return value if type(value) is list else []
+
+
+def is_list(schema: Json) -> bool:
+    return schema.get("type") in ("array", ["array"])
+
+
+def cli_value(texts: list[str], schema: Json) -> Any:
+    """What texts stand for: the items of a list, or a text or the JSON in it."""
+    if is_list(schema) and not texts[0].startswith("["):
+        items = as_object(schema.get("items"))
+        return [cli_value([text.strip()], items) for text in texts]
+    text = texts[-1]
+    try:
+        problems = Validator(schema, foreign=True).problems(text)
+        return json.loads(text) if problems else text
+    except ValueError:  # whatever is wrong, the server will say so
+        return text
+
+
+def cli_query(request: Handler, texts: Handler, args: Namespace) -> int:
+    """Send a request to a server and show its result; Ctrl-C cancels it.
+
+    request(client, args): the result.  texts(result): the lines to be shown.
+    """
+    console = Console(args.answer)
+    with Client(args.target, env=dict(args.env), inherit_env=args.inherit_env,
+                timeout=args.timeout, mode=args.mode,
+                stderr=partial(console.show, "stderr"), log_handler=console.show_log,
+                progress_handler=console.show_progress,
+                elicitation_handler=console.answer_form,
+                url_handler=console.answer_url) as client:
+        try:
+            result = request(client, args)
+        except RequestTimeout:
+            cli_await_report(client)
+            raise
+        finally:
+            console.clear()
+    if getattr(args, "output", None):
+        return cli_save(result, args.output)
+    text = "\n".join(filter(None, texts(result)))
+    if args.json:
+        text = json.dumps(result, indent=2)
     failed = result.get("isError") is True
     if not text:
         cli_print("(no content)", sys.stderr)
@@ -9235,28 +9479,13 @@ def cli_query(args: Namespace) -> int:
     return int(failed)
 
 
-def cli_client(args: Namespace) -> Client:
-    """A client for args.command; shows on stderr what the server sends meanwhile."""
-    return Client(
-        args.command, env=dict(args.env), inherit_env=args.inherit_env,
-        timeout=args.timeout, mode=args.mode, stderr=partial(cli_show, "stderr"),
-        progress_handler=lambda done, total, message: cli_show(
-            "progress", f"{done:g}/{total or '?'} {message or ''}"),
-        log_handler=lambda p: cli_show(f"log {p.get('level')}", p.get("data")),
-        elicitation_handler=partial(cli_answer, args.answer),
-        url_handler=lambda message, url, _: (
-            cli_ask(message, f"open {url}: yes or no") == "yes"))
-
-
-def cli_offered(client: Client) -> Json:
-    """What a server offers."""
-    offered: Json = {
-        "serverInfo": client.server_info, "protocolVersion": client.protocol_version,
-        "capabilities": client.server_capabilities, "instructions": client.instructions}
-    for method, row in METHODS.items():
-        if row.list_key and row.capability in client.server_capabilities:
-            offered[row.list_key] = cli_entries(client, method)
-    return offered
+def cli_await_report(client: Client) -> None:
+    """Give a server of ours the time to say on stderr where its handler is."""
+    session = client._session
+    if session and session.process.runs_python:
+        deadline = monotonic() + STUCK_SECONDS + 1
+        while monotonic() < deadline and "is still at" not in client.stderr_tail:
+            time.sleep(0.1)
 
 
 def cli_entries(client: Client, method: str) -> list[Any]:
@@ -9272,75 +9501,112 @@ def cli_entries(client: Client, method: str) -> list[Any]:
     return []
 
 
-def cli_list(value: object) -> list[Any]:
-    return value if type(value) is list else []
+def cli_offered(client: Client, _: object) -> Json:
+    """What a server offers."""
+    offered: Json = {
+        "serverInfo": client.server_info, "protocolVersion": client.protocol_version,
+        "capabilities": client.server_capabilities, "instructions": client.instructions}
+    for method, row in METHODS.items():
+        if row.list_key and row.capability in client.server_capabilities:
+            offered[row.list_key] = cli_entries(client, method)
+    return offered
 
 
-def cli_request(client: Client, args: Namespace) -> tuple[str, Json]:
-    """The method and the params of `call`, `read` or `prompt`."""
-    if args.verb == "read":
-        return "resources/read", {"uri": args.name}
-    tools = cli_entries(client, "tools/list") if args.verb == "call" else []
-    tool = next((tool for tool in map(as_object, tools)
-                 if tool.get("name") == args.name), {})
-    schema = as_object(tool.get("inputSchema"))
-    properties = as_object(schema.get("properties"))
+def cli_call(client: Client, args: Namespace) -> Json:
+    name, *words = args.words
+    schema: Json = {}
+    for tool in cli_entries(client, "tools/list"):
+        if as_object(tool).get("name") == name:
+            schema = as_object(tool.get("inputSchema"))
+    arguments = cli_arguments(words, schema)
+    return client.request("tools/call", {"name": name, "arguments": arguments})
+
+
+def cli_read(client: Client, args: Namespace) -> Json:
+    return client.request("resources/read", {"uri": args.words[0]})
+
+
+def cli_prompt(client: Client, args: Namespace) -> Json:
+    name, *words = args.words
+    arguments = cli_arguments(words, {})
+    return client.request("prompts/get", {"name": name, "arguments": arguments})
+
+
+def cli_complete(client: Client, args: Namespace) -> Json:
+    ref, argument, value = [*args.words, ""][:3]
+    return client.complete(ref, argument, value)
+
+
+def cli_arguments(words: list[str], schema: Json) -> Json:
+    """The arguments that KEY=VALUE, and JSON objects, stand for.
+
+    Several values of a key are the items of a list.
+    """
     arguments: Json = {}
-    for pair in args.arguments:
-        key, _, text = pair.partition("=")
-        field = {"$defs": schema.get("$defs", {}), **as_object(properties.get(key))}
-        arguments.update(json.loads(pair) if pair[0] == "{" else {
-            key: cli_value(text, field)})
-    return "tools/call" if args.verb == "call" else "prompts/get", {
-        "name": args.name, "arguments": arguments}
+    texts: dict[str, list[str]] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if word.startswith("{"):
+            arguments.update(cli_json(word, "an argument"))
+        elif equals:
+            texts.setdefault(key, []).append(text)
+        else:
+            raise ValueError(f"an argument is KEY=VALUE or a JSON object, not {word!r}")
+    for key, values in texts.items():
+        field = as_object(as_object(schema.get("properties")).get(key))
+        if len(values) > 1 and not is_list(field):
+            raise ValueError(f"{key} is given {len(values)} times, and is no list")
+        arguments[key] = cli_value(values, {"$defs": schema.get("$defs", {}), **field})
+    return arguments
 
 
-def cli_value(text: str, schema: Json) -> Any:
-    """The text if it matches the schema, or else the JSON that it contains."""
-    try:
-        problems = Validator(schema, foreign=True).problems(text)
-        return json.loads(text) if problems else text
-    except ValueError:  # whatever is wrong, the server will say so
-        return text
-
-
-def cli_answer(answer: str | None, message: str, schema: Any, _: Json) -> Any:
-    """Answer a question of the server: with --answer, or with what the user types."""
-    fields = as_object(as_object(schema).get("properties"))
-    form = "\n".join(f"{key}: {cli_describe(fields[key])}" for key in fields)
-    line = cli_ask(message, form or "yes or no") if answer is None else answer
-    if line is None or not fields:
-        return {} if line in ("yes", "{}") else None
-    content = cli_value(line, {"type": "object"})
-    if len(fields) == 1 and line[:1] != "{":
-        content = {key: cli_value(line, as_object(fields[key])) for key in fields}
-    problems = "; ".join(Validator(schema, foreign=True).problems(content))
-    if problems:
-        raise invalid_params(f"the answer does not fit: {problems}", "answer", problems)
-    return content
-
-
-def cli_ask(message: str, form: str) -> str | None:
-    """A line that the user types; None for Ctrl-D, or where there is no input."""
-    cli_show("the server asks", f"{message}\n{form}")
-    cli_print("a value, or a JSON object, or Ctrl-D to decline: ", sys.stderr, end="")
-    # Not from sys.stdin: a thread inside it would abort the interpreter at exit.
-    with open(0, "rb", buffering=0, closefd=False) as console:
-        line = console.readline()
-    return line.decode("utf-8", "replace").strip() if line else None
+def cli_parts(result: Json) -> Iterator[tuple[Json, Json]]:
+    """Each part of a result, and what is in it."""
+    for key in ("content", "contents", "messages"):
+        for part in map(as_object, cli_list(result.get(key))):
+            block = as_object(part.get("content", part))
+            yield part, as_object(block.get("resource", block))
 
 
 def cli_texts(result: Json) -> Iterator[str]:
-    """The text of each part of a result."""
-    parts = [as_object(part) for key in ("content", "contents", "messages")
-             for part in cli_list(result.get(key))]
-    for part in parts:
-        block = as_object(part.get("content", part))
-        text = as_object(block.get("resource", block)).get("text")
-        text = text if type(text) is str else f"{json.dumps(block):.75}..."
+    """The text of each part of a result, or what it is."""
+    for part, inner in cli_parts(result):
+        text = inner.get("text")
+        if type(text) is not str:
+            text = cli_kind(inner)
         yield f"{part['role']}: {text}" if "role" in part else text
-    if not parts and "structuredContent" in result:
+    if not [*cli_parts(result)] and "structuredContent" in result:
         yield json.dumps(result["structuredContent"], indent=2)
+
+
+def base64_of(block: Json) -> str:
+    """The data of an image, of audio or of a resource; "" if there is none."""
+    data = block.get("data", block.get("blob"))
+    return data if type(data) is str else ""
+
+
+def cli_kind(block: Json) -> str:
+    """What a part is that is not shown."""
+    kind, data = block.get("mimeType") or block.get("type"), base64_of(block)
+    if data:
+        size = len(data) * 3 // 4 - data[-2:].count("=")
+        return f"({kind}, {size:,} bytes: --output FILE)"
+    return f"({kind} {block.get('uri') or json.dumps(block)})"
+
+
+def cli_save(result: Json, path: str) -> int:
+    """Write the data of a result, or if there is none its text, into a file."""
+    found = [inner for _, inner in cli_parts(result) if base64_of(inner)]
+    if len(found) > 1:
+        raise ValueError(f"{len(found)} parts have data: --json shows all")
+    if found:
+        data = from_base64(base64_of(found[0]))
+    else:
+        data = "\n".join(cli_texts(result)).encode("utf-8", "surrogateescape")
+    with open(path, "wb") as file:
+        file.write(data)
+    cli_print(f"{path}: {len(data):,} bytes", sys.stderr)
+    return int(result.get("isError") is True)
 
 
 def cli_overview(offered: Json) -> Iterator[str]:
@@ -9363,24 +9629,30 @@ def cli_entry(entry: object) -> Iterator[str]:
     yield indented("  ", name or f"malformed: {json.dumps(entry):.60}")
     yield indented("    ", item.get("description"))
     schema = as_object(item.get("inputSchema"))
-    for key, field in as_object(schema.get("properties")).items():
-        mark = "" if key in cli_list(schema.get("required")) else "?"
-        yield indented("      ", f"{key}{mark}: {cli_describe(field)}")
+    required = cli_list(schema.get("required"))
+    arguments = {key: (key in required, cli_describe(field))
+                 for key, field in as_object(schema.get("properties")).items()}
     for argument in map(as_object, cli_list(item.get("arguments"))):  # of a prompt
-        mark = "" if argument.get("required") is True else "?"
         about = argument.get("description") or "string"
-        yield indented("      ", f"{argument.get('name')}{mark}: {about}")
+        arguments[f"{argument.get('name')}"] = argument.get("required") is True, about
+    for key, (is_required, about) in arguments.items():
+        mark = "" if is_required else "?"
+        yield indented("      ", f"{key}{mark}: {about}")
 
 
 def cli_describe(schema: object) -> str:
     """A schema on a line: its type, the rest as JSON, default, description."""
     schema = as_object(schema)  # it may be true: any value
-    text = str(schema.get("type", ""))
+    words = [str(schema.get("type") or "any")]
     rest = {key: schema[key] for key in schema
             if key not in ("type", "title", "default", "description")}
-    text += f" {json.dumps(rest)}" if rest else ""
-    text += f" = {json.dumps(schema['default'])}" if "default" in schema else ""
-    return f"{text.strip() or 'any'}  {schema.get('description', '')}".rstrip()
+    if rest:
+        words.append(json.dumps(rest))
+    if "default" in schema:
+        words.append(f"= {json.dumps(schema['default'])}")
+    if "description" in schema:
+        words.append(f" {schema['description']}")
+    return " ".join(words)
 
 
 # -- running a server: run
@@ -9388,7 +9660,7 @@ def cli_describe(schema: object) -> str:
 
 def cli_run(args: Namespace) -> None:
     """Serve a file's Server, or its functions; stdout is taken before it can print."""
-    path = os.path.abspath(args.name)
+    path = os.path.abspath(args.words[0])
     if not os.path.isfile(path):
         raise ValueError(f"there is no file {path}")
     sys.modules["mcp_min"] = sys.modules[__name__]  # what the file imports is this one
@@ -9452,14 +9724,15 @@ def cli_vendor(args: Namespace) -> None:
     source = inspect.getsource(sys.modules[__name__])
     wanted = next(option for option in COPIES if not option or getattr(args, option))
     copy, left_out = vendored(source, ["I", *COPIES[wanted]])
-    path = os.path.join(args.name, "mcp_min.py")
+    [folder] = args.words
+    path = os.path.join(folder, "mcp_min.py")
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             if not file.readline().startswith('"""mcp_min '):
                 raise ValueError(f"{path} is not a copy of mcp_min")
         if os.path.exists(__file__) and os.path.samefile(path, __file__):
             raise ValueError(f"{path} is the file to copy from")
-    os.makedirs(args.name, exist_ok=True)
+    os.makedirs(folder, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(copy)
     from hashlib import sha256
@@ -9539,8 +9812,8 @@ def cli_trace(args: Namespace) -> int:
     stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
     outputs: list[threading.Thread] = []
     with Signals():
-        child = start_process(args.command, child_environment(dict(args.env), True),
-                              None, bufsize=-1)
+        argv, env, cwd = resolve_command(args.target, dict(args.env), None)
+        child = start_process(argv, child_environment(env, True), cwd, bufsize=-1)
         try:
             for source, target, show in (
                     (child.stdout, sys.stdout.buffer, partial(trace.show, "<")),
@@ -9586,10 +9859,11 @@ def cli_connect(args: Namespace) -> None:
 
     # Unbuffered: a thread inside a buffered stream at exit would abort the interpreter.
     stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
-    problem = (f"no server listens at {args.name}: start the application that calls "
+    [path] = args.words
+    problem = (f"no server listens at {path}: start the application that calls "
                "server.listen with this path, and try again")
     line, deadline = b"", monotonic() + CONNECT_SECONDS
-    while not (sock := reach_listener(args.name)):
+    while not (sock := reach_listener(path)):
         if monotonic() < deadline:
             time.sleep(0.1)
             continue
@@ -9602,7 +9876,7 @@ def cli_connect(args: Namespace) -> None:
     start_thread("mcp stdin", partial(cli_copy, stdin, stream, at_end=hang_up))
     cli_copy(stream, sys.stdout.buffer)
     if not stdin.closed:  # the host has not hung up
-        raise ConnectionError(f"the server at {args.name} has closed the connection")
+        raise ConnectionError(f"the server at {path} has closed the connection")
 
 
 def cli_refuse(line: bytes, problem: str) -> None:
@@ -9628,21 +9902,42 @@ def cli_variable(text: str) -> tuple[str, str]:
     return key, value if equals else os.environ[key]
 
 
-COMMON = "json answer env inherit-env timeout mode"
-COMMANDS: Json = {  # name: (function, arguments, options, help)
-    "demo": (cli_demo, "", "", "a client and a server, line by line and explained"),
-    "serve": (lambda _: demo_server().run(), "", "", "run the server of the demo"),
-    "list": (cli_query, "COMMAND...", COMMON, "show what a server offers"),
-    "call": (cli_query, "TOOL [KEY=VALUE...|{}] -- COMMAND...", COMMON, "call a tool"),
-    "read": (cli_query, "URI -- COMMAND...", COMMON, "read a resource"),
-    "prompt": (cli_query, "NAME [KEY=VALUE...] -- COMMAND...", COMMON, "get a prompt"),
-    "run": (cli_run, "FILE.py", "unthreaded", "serve a file's Server or its functions"),
-    "vendor": (cli_vendor, "FOLDER", "server client lean", "copy what a project needs"),
-    "trace": (cli_trace, "COMMAND...", "to env", "relay a server, log its lines"),
-    "connect": (cli_connect, "PATH", "", "relay to a server inside an application")}
+# A command: its function, its arguments, how many of them come before the server's, its
+# options, and what it does.
+Command = namedtuple("Command", "function usage least most options help")
+QUERY_OPTIONS = "json answer env inherit-env timeout mode"
+COMMANDS = {
+    "demo": Command(cli_demo, "", 0, 0, "",
+                    "a client and a server, line by line and explained"),
+    "serve": Command(lambda _: demo_server().run(), "", 0, 0, "",
+                     "run the server of the demo"),
+    "list": Command(partial(cli_query, cli_offered, cli_overview), "SERVER", 0, 0,
+                    QUERY_OPTIONS, "show what a server offers"),
+    "call": Command(partial(cli_query, cli_call, cli_texts),
+                    "TOOL [KEY=VALUE...|{}] -- SERVER", 1, 1000, f"{QUERY_OPTIONS} output",
+                    "call a tool"),
+    "read": Command(partial(cli_query, cli_read, cli_texts), "URI -- SERVER", 1, 1,
+                    f"{QUERY_OPTIONS} output", "read a resource"),
+    "prompt": Command(partial(cli_query, cli_prompt, cli_texts),
+                      "NAME [KEY=VALUE...] -- SERVER", 1, 1000,
+                      QUERY_OPTIONS, "get a prompt"),
+    "complete": Command(
+        partial(cli_query, cli_complete, operator.itemgetter("values")),
+        "PROMPT|TEMPLATE ARGUMENT [TEXT] -- SERVER", 2, 3, QUERY_OPTIONS,
+        "complete an argument"),
+    "run": Command(cli_run, "FILE.py", 1, 1, "unthreaded",
+                   "serve a file's Server or its functions"),
+    "vendor": Command(cli_vendor, "FOLDER", 1, 1, "server client lean",
+                      "copy what a project needs"),
+    "trace": Command(cli_trace, "SERVER", 0, 0, "to env",
+                     "relay a server, log its lines"),
+    "connect": Command(cli_connect, "PATH", 1, 1, "",
+                       "relay to a server inside an application")}
 OPTIONS: Json = {
     "json": {"action": "store_true", "help": "print the raw result"},
-    "answer": {"help": "answer the server's questions with a value, or JSON"},
+    "answer": {"action": "append", "default": [], "metavar": "VALUE",
+               "help": "answer a question, or a field of it; may be repeated"},
+    "output": {"metavar": "FILE", "help": "save the data, or the text, of the result"},
     "env": {"action": "append", "metavar": "KEY[=VALUE]", "type": cli_variable,
             "default": [], "help": "set a variable of the server, or copy it"},
     "inherit-env": {"action": "store_true", "help": "copy all variables"},
@@ -9660,35 +9955,77 @@ OPTIONS: Json = {
 def cli_parse(argv: list[str]) -> Namespace:
     import argparse
 
-    parser = argparse.ArgumentParser(prog="mcp_min.py", epilog=(
+    parser = argparse.ArgumentParser(prog="mcp_min.py", allow_abbrev=False, epilog=(
+        "SERVER: FILE.py, mcp.json NAME, or a program with its arguments; "
         "exit status: 0 done, 1 the tool or the server failed, 2 wrong usage"))
     parser.add_argument("--version", action="version", version=f"mcp_min {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="command", required=True)
-    for verb, (function, usage, options, text) in COMMANDS.items():
-        sub = verbs.add_parser(verb, help=text, description=text,
-                               usage=f"%(prog)s [options] {usage}")
-        for name in options.split():
+    for verb, command in COMMANDS.items():
+        sub = verbs.add_parser(verb, help=command.help, description=command.help,
+                               usage=f"%(prog)s [options] {command.usage}",
+                               allow_abbrev=False)
+        for name in command.options.split():
             sub.add_argument(f"--{name}", **OPTIONS[name])
-        sub.set_defaults(function=function, fail=sub.error, usage=usage, command=[])
-        if usage == "COMMAND...":
-            sub.add_argument("command", nargs="...")
-        elif usage:
-            sub.add_argument("name", metavar=usage.split()[0])
-    # The server's command comes after the first `--`: call TOOL KEY=VALUE -- COMMAND.
-    # A `--` within a COMMAND that came before it belongs to that: list COMMAND -- X.
-    end = argv.index("--") if "--" in argv else len(argv)
+        sub.set_defaults(command=command, fail=sub.error)
+    ours, server = cli_split(argv)
     args: Namespace
-    args, args.arguments = parser.parse_known_args(argv[:end] or ["-h"])
-    args.command = args.command + argv[end if args.command else end + 1:]
-    wrong = [part for part in args.arguments
-             if "KEY" not in args.usage or not re.match(r"\{|[^-].*=", part)]
-    if wrong:
-        args.fail(f"unrecognized: {' '.join(wrong)}")
-    if "COMMAND" in args.usage and not args.command:
-        args.fail("COMMAND is missing (after `--`, except for list and trace)")
-    if args.command and args.command[0].endswith(".py"):
-        args.command.insert(0, sys.executable)
+    args, args.words = parser.parse_known_args(ours or ["-h"])
+    for word in args.words:
+        if word.startswith("-"):
+            args.fail(f"unrecognized: {word} (options of a server come after `--`)")
+        if args.command.least and args.verb != "run" and is_server_file(word):
+            args.fail(f"{word} is a server: {args.verb} {args.command.usage[:-6]}{word}")
+    if args.command.usage == "SERVER":
+        server, args.words = [*args.words, *server], []
+    if not args.command.least <= len(args.words) <= args.command.most:
+        args.fail(f"expected {args.command.usage}")
+    if "SERVER" in args.command.usage:
+        if not server:
+            args.fail("SERVER is missing (after `--`, except for list and trace)")
+        args.target = cli_target(server, args)
     return args
+
+
+def cli_split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """What is ours, and the command of a server, which begins after `--`.
+
+    `list` and `trace` do without that if their first word is a program, but not a file:
+    then our options may follow it.
+    """
+    end = argv.index("--") if "--" in argv else len(argv)
+    if argv[:1] in (["list"], ["trace"]):
+        at = 1
+        while argv[at:end] and argv[at].startswith("-"):
+            flag = OPTIONS.get(argv[at][2:], {}).get("action") == "store_true"
+            at += 1 if flag or "=" in argv[at] else 2
+        if argv[at:end] and not is_server_file(argv[at]):
+            return argv[:at], argv[at:]
+    return argv[:end], argv[end + 1:]
+
+
+def is_server_file(word: str) -> bool:
+    return word.endswith((".py", ".json")) and os.path.isfile(word)
+
+
+def cli_target(server: list[str], args: Namespace) -> Any:
+    """The target of a Client: a command, or an entry of an mcp.json."""
+    first, *others = server
+    if first.endswith(".py"):
+        return [sys.executable, *server]
+    if not first.endswith(".json"):
+        return server
+    try:
+        entries = load_config(first)
+    except (OSError, ValueError) as error:
+        args.fail(str(error))
+    if len(others) == 1 and others[0] in entries:
+        return entries[others[0]]
+    if others or args.verb != "list":
+        args.fail(f"write {first} NAME; it has: {join_first(entries, str)}")
+    for name, entry in entries.items():
+        words = [entry.get("command") or entry.get("url"), *entry.get("args", ())]
+        cli_print(f"{name}: {' '.join(map(str, words))}")
+    sys.exit(0)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -9719,7 +10056,7 @@ def main(argv: list[str] | None = None) -> int:
             raise OSError("stdout is closed")
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="backslashreplace")
-        return args.function(args) or 0
+        return args.command.function(args) or 0
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output has gone

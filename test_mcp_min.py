@@ -4322,6 +4322,8 @@ class Test12Lists(unittest.TestCase):
 
         async def later(ctx, method, params, call_next): ...
 
+        def takes_two(values: types.GenericAlias(list, (int, str))): ...
+
         server = Server("s")
         for text, make, *arguments in (
                 ("is an async generator", server.tool, values),
@@ -4336,9 +4338,29 @@ class Test12Lists(unittest.TestCase):
                 ("labels.* name, title, description, icons, meta",
                  lambda: server.add_prompt(str, labels=1)),
                 ("labels.* mime_type, size",
-                 lambda: server.add_resource("s://x", str, labels=1))):
+                 lambda: server.add_resource("s://x", str, labels=1)),
+                ("Server: unknown: thread .did you mean threaded.*page_size",
+                 lambda: Server("s", thread=False)),
+                ("Client: unknown: tiemout .did you mean timeout.*max_timeout",
+                 lambda: Client("x.py", tiemout=5)),
+                ("Client: unknown: zzz; known are: env", lambda: Client("x.py", zzz=5)),
+                (r"values: a list has items of one type; .* list\[int \| str\]",
+                 server.tool, takes_two)):
             with self.subTest(text):
                 self.assertRaisesRegex((ValueError, TypeError), text, make, *arguments)
+
+    @unittest.skipUnless(sqlite3, "this Python has no sqlite3")
+    def test_common_errors_say_what_to_do(self):
+        base, server = sqlite3.connect(":memory:"), Server("s")
+        self.addCleanup(base.close)
+
+        server.tool(lambda: base.execute("select 1"), name="select")
+        server.tool(lambda: input(), name="ask")
+        with Client(server) as client, quiet(), mock.patch.object(
+                sys, "stdin", io.StringIO()):
+            for tool, hint in ("select", r"Server\(threaded=False\)"), ("ask", "ctx.elicit"):
+                result = client.call_tool(tool, raise_on_error=False)
+                self.assertRegex(result.text, hint)
 
     @clause("2025-11-25/server/utilities/completion", "Maximum 100 items per response")
     @both_eras
@@ -5324,11 +5346,11 @@ class Test11Questions(unittest.TestCase):
             > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {}}}
             < 0 {}
             > 1 tools/call {"name": "haiku"}
-            < 1 -32600 "did not declare, or revision 2025-06-18 does not have: sampling"
+            < 1 -32600 "cannot be asked: it did not declare sampling.  (A handler sees"
             > 2 tools/call {"name": "roots"}
             < 2 {"structuredContent": {"result": ["caught by except Exception"]}}
             > 3 tools/call {"name": "visit"}
-            < 3 -32600 "elicitation"
+            < 3 -32600 "revision 2025-06-18 has no elicitation.url"
             > 4 prompts/get {"name": "letter"}
             < $a elicitation/create {"message": "To whom?"}
             > $a {"action": "accept", "content": {"value": "Ada"}}
@@ -5336,7 +5358,7 @@ class Test11Questions(unittest.TestCase):
             # a revision without elicitation
             > handshake 2025-03-26
             > 5 prompts/get {"name": "letter"}
-            < 5 -32600 "elicitation"
+            < 5 -32600 "revision 2025-03-26 has no elicitation.form"
             """)
 
     def test_cancelling_a_request_cancels_its_question(self):
@@ -8145,19 +8167,24 @@ class Terminal:
 
 TERMINAL = unittest.skipUnless(hasattr(os, "openpty"), "needs a pseudo-terminal")
 
-SAID = """ part of a sentence of the demo, and a pattern of the line below it
-    The tool is done        < {"result": {"content": "...", "isError": false}}
-    it has a question       < {"result": {"resultType": "input_required"}}
-    The same call again     > {"params": {"inputResponses": {}, "requestState": "..."}}
-    says hello              > {"method": "initialize", "params": {"clientInfo": "..."}}
-    agrees to the revision  < {"result": {"protocolVersion": "2025-11-25"}}
-    The client is ready     > {"method": "notifications/initialized"}
-    asks what the server is > {"method": "server/discover"}
-    says who it is          < {"result": {"supportedVersions": "...", "_meta": "..."}}
-    to run a tool           > {"method": "tools/call"}
-    reports how far         < {"method": "notifications/progress"}
-    so the server asks      < {"method": "elicitation/create"}
-    the user has answered   > {"result": {"action": "accept"}}
+SAID = """ part of a sentence of the demo, and what the line below it holds
+    The tool is done        < "result":{.*"content":
+    it has a question       < "resultType":"input_required"
+    The same call again     > "method":"tools/call".*"order"
+    says hello              > "method":"initialize"
+    agrees to the revision  < "protocolVersion":"2025-11-25"
+    The client is ready     > "method":"notifications/initialized"}
+    which tools there are   > "method":"tools/list"
+    The first page          < "tools":[{"name":"bake"
+    the next page           > "method":"tools/list","params":{"cursor":"order"
+    The last page           < "tools":[{"name":"ring"
+    asks what the server is > "method":"server/discover"
+    says who it is          < "supportedVersions"
+    to run a tool           > "method":"tools/call"
+    reports how far         < "method":"notifications/progress"
+    gives the last call up  > "method":"notifications/cancelled"
+    so the server asks      < "method":"elicitation/create"
+    the user has answered   > "result":{"action":"accept"
 """
 
 
@@ -8194,11 +8221,10 @@ class Test16CommandLine(unittest.TestCase):
         with mock.patch.dict(os.environ):  # it sets MCP_MIN_TRACE
             out, err, status = cli("demo")
         self.assertEqual((err, status), ("", 0))
-        self.assertLessEqual(max(map(len, out.splitlines())), 80)
+        self.assertLessEqual(max(map(len, out.splitlines())), 81)
+        self.assertLessEqual(out.count("\n"), 90)
         _, *eras = out.split("\nRevision ")
         self.assertEqual([era[:10] for era in eras], [LATEST, MODERN])
-        for era in eras:
-            self.assertLess(era.count("\n"), 60)  # so it fits a screen
         lines = re.findall(r"^  (-->|<--) (.*)\n((?: {6}.*\n)+)", out, re.MULTILINE)
         said = re.findall(r"^    (.*?) +([<>]) (.*)$", SAID, re.MULTILINE)
         self.assertEqual([part for part, _, _ in said if part not in out], [])
@@ -8207,15 +8233,29 @@ class Test16CommandLine(unittest.TestCase):
             with self.subTest(sentence):
                 [(direction, pattern)] = [row[1:] for row in said if row[0] in sentence]
                 self.assertEqual(arrow.strip("-"), direction)
-                self.assertTrue(matches(message(pattern), checked(line.encode()), {}),
-                                line)
+                if "inputResponses" in line or not line.endswith("..."):
+                    self.assertRegex(line, pattern.replace("{", r"\{").replace("[", r"\["))
+                self.assertTrue(line.startswith('{"jsonrpc":"2.0"'))
+
+    def test_the_demo_needs_no_file_and_writes_none(self):
+        """From a zip file, in a folder that cannot be written."""
+        archive = os.path.join(self.folder, "app.pyz")
+        with zipfile.ZipFile(archive, "w") as file:
+            file.write(FILE, "mcp_min.py")
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-B", "-c", "import sys; sys.path.insert(0, %r); "
+             "import mcp_min; sys.exit(mcp_min.main(['demo']))" % archive], check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE,
+            env={**os.environ, "TMPDIR": os.path.join(self.folder, "none")})
+        self.assertEqual((done.stderr, done.returncode), (b"", 0))
+        self.assertEqual(os.listdir(self.folder), ["app.pyz"])
 
     # -- list, call, read, prompt
 
     def test_what_a_server_offers_and_returns_is_text_or_json(self):
         out, err, status = cli("list", *self.SERVER)
         self.assertEqual((err, status), ("", 0))
-        for line in ("demo %s, revision 2026-07-28" % mcp_min.__version__, "tools (1)",
+        for line in ("demo %s, revision 2026-07-28" % mcp_min.__version__, "tools (3)",
                      "  order", "    Order a dish; asks what should be on it.",
                      "      dish: string",
                      "  demo://hello/{name}", "  review", "      language: string"):
@@ -8224,10 +8264,13 @@ class Test16CommandLine(unittest.TestCase):
         about = json.loads(
             cli("list", "--mode", "2025-06-18", "--json", "--", *self.SERVER)[0])
         self.assertEqual(about["protocolVersion"], "2025-06-18")
-        self.assertEqual(names(about["tools"]), ["order"])
+        self.assertEqual(names(about["tools"]), ["bake", "order", "ring"])
         for command, expected in (
                 ("read demo://hello/Ada", ("Hello, Ada!\n", "", 0)),
                 ("prompt review language=C", ("user: Review this C code.\n", "", 0)),
+                ("complete review language P", (
+                    "", ("mcp_min: McpError: The server does not offer "
+                         "completion/complete (-32601)\n"), 1)),
                 ("read --json demo://bye", (
                     "", "mcp_min: McpError: Resource not found: demo://bye (-32602)\n",
                     1))):
@@ -8264,7 +8307,144 @@ class Test16CommandLine(unittest.TestCase):
                                '{"many": [1, 2]}', "yes=true", *server)
         self.assertEqual((out, status), ("(1.0, '5', 5, [1, 2], True)\n", 0))
         self.assertEqual(sorted(err.splitlines()), [
-            "log info: a remark", "progress: 1/2 half", "stderr: a murmur"])
+            "log info: a remark", "progress: 50% half", "stderr: a murmur"])
+
+    def test_repeated_arguments_are_a_list_if_the_schema_has_one(self):
+        server = self.serving("lists.py", """
+            from typing import List
+
+            def show(ids: List[int] = (), name: str = "") -> str:
+                return repr((ids, name))
+            """)
+        for arguments, output in (
+                (["ids=1", "ids=2"], "([1, 2], '')\n"), (["ids=1"], "([1], '')\n"),
+                (["ids=[3, 4]", "name=[x]"], "([3, 4], '[x]')\n")):
+            self.assertEqual(cli("call", "show", *arguments, *server), (output, "", 0))
+        self.fails("name is given 2 times", 2, "call", "show", "name=a", "name=b", *server)
+        self.fails("an argument is not JSON: .*line 1", 2, "call", "show", "{bad", *server)
+
+    def test_what_has_no_text_is_named_and_can_be_saved(self):
+        server = self.serving("media.py", """
+            from mcp_min import Image, ResourceLink, Server
+            server = Server("media")
+
+            @server.tool
+            def picture():
+                return ["look", Image(b"GIF8")]
+
+            @server.tool
+            def pictures():
+                return [Image(b"GIF8"), Image(b"GIF8")]
+
+            server.tool(lambda: ResourceLink("x://y", "y"), name="link")
+            server.resource("x://y")(lambda: b"\\0\\xff")
+            server.resource("x://text")(lambda: "caf\u00e9")
+            """)
+        self.assertEqual(cli("call", "picture", *server)[0],
+                         "look\n(image/gif, 4 bytes: --output FILE)\n")
+        self.assertEqual(cli("call", "link", *server)[0], "(resource_link x://y)\n")
+        self.assertEqual(cli("read", "x://y", *server)[0],
+                         "(application/octet-stream, 2 bytes: --output FILE)\n")
+        path = os.path.join(self.folder, "saved")
+        for command, content in ((("call", "picture"), b"GIF8"),
+                                 (("read", "x://y"), b"\0\xff"),
+                                 (("read", "x://text"), "caf\u00e9".encode())):
+            out, err, status = cli(*command, "--output", path, *server)
+            self.assertEqual((out, status), ("", 0))
+            self.assertIn("saved: %d bytes" % len(content), err)
+            self.assertEqual(pathlib.Path(path).read_bytes(), content)
+        self.fails("2 parts have data", 2, "call", "pictures", "--output", path, *server)
+
+    def test_complete(self):
+        server = self.serving("complete.py", """
+            from mcp_min import Server
+            server = Server("s")
+            server.prompt("review")(lambda language: language)
+            server.completion("review", "language")(
+                lambda value: [x for x in ("perl", "python", "c") if x.startswith(value)])
+            """)
+        self.assertEqual(cli("complete", "review", "language", "p", *server)[0],
+                         "perl\npython\n")
+        self.assertEqual(cli("complete", "review", "language", *server)[0],
+                         "perl\npython\nc\n")
+
+    def test_a_server_is_a_file_an_entry_of_a_configuration_or_a_program(self):
+        """After a file our options may follow; after a program they are its own."""
+        path = self.file("weather.py", """
+            import sys; sys.path.insert(0, %r)
+            from mcp_min import Server
+            server = Server("weather")
+            server.tool(lambda city: f"{city}: sun", name="forecast")
+            server.run()
+            """ % HERE)
+        entry = {"command": sys.executable, "args": ["-S", path], "env": {"KEY": "x"}}
+        config = self.file("mcp.json", json.dumps({"mcpServers": {
+            "weather": entry, "web": {"url": "https://x.io"}}}))
+        for server in (path, "--json"), ("--json", path), (config, "weather", "--json"):
+            out, err, status = cli("list", *server)
+            self.assertEqual((err, status), ("", 0))
+            self.assertEqual(names(json.loads(out)["tools"]), ["forecast"])
+        self.assertEqual(cli("list", config), (
+            "weather: %s -S %s\nweb: https://x.io\n" % (sys.executable, path), "", 0))
+        self.assertEqual(cli("call", "forecast", "city=Oslo", "--", config, "weather"),
+                         ("Oslo: sun\n", "", 0))
+        log = os.path.join(self.folder, "log")
+        done = self.trace("--to", log, config, "weather", input=PING)
+        self.assertIn(b'"id":1,"result":{}', done.stdout)
+        for text, *args in (
+                (r"unrecognized: --jsn \(options of a server come after `--`\)",
+                 "list", path, "--jsn"),
+                (r"weather.py is a server: call TOOL .* -- .*weather.py",
+                 "call", path, "forecast"),
+                (r"weather.py is a server: call TOOL .* -- .*weather.py",
+                 "call", "forecast", "city=Oslo", path),
+                ("mcp.json NAME; it has: weather, web", "list", config, "wether"),
+                ("mcp.json NAME; it has", "call", "forecast", "--", config),
+                ("line 2: ", "list", self.file("bad.json", '{"mcpServers":\n}'))):
+            self.fails(text, 2, *args)
+        with self.assertRaisesRegex(ValueError, "bad.json, line 2: "):
+            load_config(os.path.join(self.folder, "bad.json"))
+        with self.assertRaisesRegex(ValueError, 'list.json has no "mcpServers"'):
+            load_config(self.file("list.json", "[1]"))
+
+    def test_progress_in_a_pipe_is_a_line_for_each_tenth(self):
+        server = self.serving("steps.py", """
+            from mcp_min import Context
+
+            def steps(n: int, ctx: Context, known: bool = True) -> str:
+                for step in range(1, n + 1):
+                    ctx.report_progress(step, n if known else None, "step")
+                return "done"
+            """)
+        lines = cli("call", "steps", "n=200", *server)[1].splitlines()
+        self.assertEqual(len(lines), 11)
+        self.assertEqual(lines[-1], "progress: 100% step")
+        lines = cli("call", "steps", "n=200", "known=false", *server)[1].splitlines()
+        self.assertEqual(lines[0], "progress: 1 step")  # and one for each second
+
+    @TERMINAL
+    def test_progress_at_a_terminal_is_one_line_that_moves(self):
+        server = fake(call="repeat(['{\"jsonrpc\":\"2.0\",\"method\":'"
+                      "'\"notifications/progress\",\"params\":{\"progressToken\":$token,'"
+                      "'\"progress\":%d,\"total\":4,\"message\":\"a\\\\nb\"}}' % n "
+                      "for n in (1, 2)]); text('done')")
+        with Terminal("call", "f", "--", *server) as screen:
+            screen.expect("\r[#####               ] 25% a b")
+            screen.expect("\r[##########          ] 50% a b\r  ")
+            self.assertEqual(screen.child.stdout.read(), b"done\n")
+
+    def test_a_call_that_hangs_shows_where_its_handler_is(self):
+        server = self.serving("hang.py", """
+            import time, mcp_min
+            mcp_min.STUCK_SECONDS = 0.1
+
+            def hang():
+                time.sleep(60)  # here
+            """)
+        server = ["--", *server[1:]]
+        out, err, status = cli("call", "hang", "--timeout", "2", *server)
+        self.assertEqual((out, status), ("", 1))
+        self.assertRegex(err, r"stderr: .* is still at .*hang.py:6\n")
 
     def test_a_malformed_entry_or_a_failing_list_does_not_hide_the_others(self):
         """Nor does a list without an end."""
@@ -8340,7 +8520,7 @@ class Test16CommandLine(unittest.TestCase):
                  f"{{'message': '?', 'requestedSchema': {schema}}})",
             answer="id = asked; text('fine\\nmcp_min: forged')")
         with Terminal("call", "f", "--", *server, stdout=None) as screen:
-            screen.expect("the server asks: [sudo] password for root: string")
+            screen.expect("the server asks: [sudo] password for root?: string")
             screen.answer("\4")
             screen.expect("  fine\r\n  mcp_min: forged")
 
@@ -8403,6 +8583,8 @@ class Test16CommandLine(unittest.TestCase):
     # -- questions
 
     ASKS = """
+        from dataclasses import dataclass
+        from typing import Annotated, List, Literal, Optional
         from mcp_min import Context
 
         def order(ctx: Context) -> str:
@@ -8411,17 +8593,68 @@ class Test16CommandLine(unittest.TestCase):
         def wipe(ctx: Context) -> str:
             first = ctx.elicit("Really?").action
             return first + " " + ctx.elicit_url("Sign in", "https://x.io").action
+
+        @dataclass
+        class Guest:
+            name: Annotated[str, {"minLength": 2}]
+            tags: List[Literal["a", "b"]]
+            seats: int = 2
+            sits: Optional[bool] = None
+
+        def book(ctx: Context) -> str:
+            guest = ctx.elicit("Who?", Guest).data
+            return f"{guest} {ctx.elicit('When?', ['noon', 'night']).data}"
         """
 
     def test_questions_are_answered_by_the_option_answer(self):
+        """Given once for each question, or field of one."""
         server = self.serving("ask.py", self.ASKS)
+
+        def call(tool, *answers):
+            options = [word for answer in answers for word in ("--answer", answer)]
+            out, err, status = cli("call", tool, *options, *server)
+            return out.strip() if status == 0 else err.splitlines()[-1]
+
         for answer in "lemon", '{"value": "lemon"}':
-            self.assertEqual(cli("call", "order", "--answer", answer, *server),
-                             ("lemon\n", "", 0))
-        for answer, text in (("tea", 'value: expected one of "lemon", .*'),
-                             ("{}", ".*value.*")):
-            self.fails(f"^.*not fit: {text}\n$", 1, "call", "order", "--answer", answer,
-                       *server)
+            self.assertEqual(call("order", answer), "lemon")
+        guest = "Guest(name='Ann', tags=['a', 'b'], seats=%s, sits=%s) %s"
+        self.assertEqual(call("book", "Ann", "a, b", "4", "true", "noon"),
+                         guest % (4, True, "noon"))
+        self.assertEqual(call("book", "Ann", "a,b", "", "", "night"),
+                         guest % (2, None, "night"))
+        self.assertEqual(call("book", '{"name": "Ann", "tags": ["a", "b"]}', "noon"),
+                         guest % (2, None, "noon"))
+        self.assertEqual(call("wipe", "yes", "no"), "accept decline")
+        for answers, text in ((["tea"], 'value: expected one of "lemon", "syrup"'),
+                              (["{}"], "value: missing"), ([""], "value: a value is"),
+                              (["{"], "failed to answer")):
+            with self.subTest(answers):
+                self.assertIn(text, call("order", *answers))
+
+    @TERMINAL
+    def test_a_form_is_asked_field_by_field_until_each_fits(self):
+        server = self.serving("ask.py", self.ASKS)
+        with Terminal("call", "book", *server) as screen:
+            for expected, typed in (
+                    ('name: string {"minLength": 2}', "A"),
+                    ("again: the answer does not fit: name: expected at least 2", "Ann"),
+                    ("tags: array", "a,c"), ('again: .* "c"', "a"),
+                    ("seats?: integer = 2", ""), ("sits?: boolean", ""),
+                    ('value: string {"enum": ["noon", "night"]}', "night")):
+                screen.expect(expected.partition(".*")[0])
+                screen.answer(typed + "\n")
+            self.assertEqual(
+                screen.child.stdout.read().decode(),
+                "Guest(name='Ann', tags=['a'], seats=2, sits=None) night\n")
+
+    def test_a_form_that_cannot_be_used_is_refused_without_a_traceback(self):
+        server = fake(call="asked = id; send(id='q', method='elicitation/create', params="
+                           "{'message': '?', 'requestedSchema': {'type': 'object', "
+                           "'properties': {'x': {'type': 5}}}})",
+                      answer="id = asked; text(message['error']['data']['field'])")
+        out, err, _ = cli("call", "f", "--answer", "x", "--", *server)
+        self.assertEqual(out, "requestedSchema\n")
+        self.assertNotIn("Traceback", err)
 
     @TERMINAL
     def test_at_a_terminal_the_user_is_asked_and_only_a_yes_is_consent(self):
@@ -8432,7 +8665,7 @@ class Test16CommandLine(unittest.TestCase):
                 screen.expect(form)
                 screen.answer(first)
                 if second:
-                    screen.expect("open https://x.io: yes or no")
+                    screen.expect("open https://x.io")
                     screen.answer(second)
                 self.assertEqual(screen.child.stdout.read(), output)
 
@@ -8602,6 +8835,7 @@ class Test16CommandLine(unittest.TestCase):
         for args in (["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
                      ["call", "count", "to=1", "--frob", "--", "x"], ["run", "no.py"],
                      ["list", "--mode", "1999-01-01", "x"], ["trace"], ["connect"],
+                     ["complete", "review", "--", "x"], ["read", "a", "b", "--", "x"],
                      ["call", "count", "5", "--", *self.SERVER]):
             self.fails("error: .*\n$", 2, *args)
 
@@ -8610,14 +8844,15 @@ class Test16CommandLine(unittest.TestCase):
         self.assertIn("exit status", cli()[0])
         query = "answer env inherit-env json mode timeout"
         for command, options in {
-                "demo": "", "serve": "", "list": query, "call": query, "read": query,
-                "prompt": query, "run": "unthreaded", "trace": "env to", "connect": "",
+                "demo": "", "serve": "", "list": query, "call": query + " output",
+                "read": query + " output", "prompt": query, "complete": query,
+                "run": "unthreaded", "trace": "env to", "connect": "",
                 }.items():
             with self.subTest(command):
                 out, err, status = cli(command, "-h")
                 self.assertEqual((err, status), ("", 0))
                 listed = re.findall("^  --([a-z-]+)", out, re.MULTILINE)
-                self.assertEqual(sorted(listed), options.split())
+                self.assertEqual(sorted(listed), sorted(options.split()))
 
 
 class Test16Connect(unittest.TestCase):
@@ -11195,6 +11430,9 @@ class TestTypes(unittest.TestCase):
                              FamiliarContext, FastMCP, Field, Server, ToolResult)
 
         server = Server("s")
+        Server("s", thread=False)                  # error
+        Client(["x"], tiemout=5)                   # error
+        server.tool(lambda text: text, name="echo")
 
         @server.tool
         def plain(n: Annotated[int, Field(ge=1)], ctx: Context, m: int = Field(3)) -> str:

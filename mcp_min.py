@@ -897,9 +897,8 @@ class Inbox:
     def wait(self, until: float = INFINITE) -> Any:
         """Wait for the outcome; queue.Empty: none came until then (monotonic())."""
         while True:
-            seconds = min(until - monotonic(), STEP_SECONDS)
             try:
-                job, is_outcome = self._jobs.get(timeout=max(seconds, 0.0))
+                job, is_outcome = self._next(until - monotonic())
             except Empty:
                 if monotonic() < until:
                     continue
@@ -907,6 +906,14 @@ class Inbox:
             result = job()
             if is_outcome:
                 return result
+
+    def _next(self, seconds: float) -> tuple[Job, bool]:
+        # A look first: the first get() of an empty queue takes its lock at once, and if
+        # its time is up by then it waits for ever (CPython up to 3.12).
+        try:
+            return self._jobs.get_nowait()
+        except Empty:
+            return self._jobs.get(timeout=max(0.0, min(seconds, STEP_SECONDS)))
 
 
 class Deadlines(Generic[T]):
@@ -7142,7 +7149,12 @@ class HostedServer(StreamPair):
         if not self._session.threaded:
             self.jobs = deque()
             self._session.run_handler = self._run_soon
-        self._session.__enter__()  # raises what the lifespan raises
+        try:
+            self._session.__enter__()  # raises what the lifespan raises
+        except BaseException:
+            for stream in (reader, writer, their_reader, their_writer):
+                stream.close()
+            raise
 
     def watch(self, connection: Connection) -> None:
         self._connection = connection

@@ -1300,8 +1300,9 @@ class Test7Connection(unittest.TestCase):
                     reported.release()
 
             for _ in range(3):
-                reporters.append(threading.Thread(target=report))
-                reporters[-1].start()
+                reporter = threading.Thread(target=report)
+                reporter.start()
+                reporters.append(reporter)
             for _ in range(30):
                 reported.acquire()
 
@@ -1378,6 +1379,11 @@ def threads_start_if(condition, run_in_thread=lambda run: run()):
 
 
 class Test4Threads(unittest.TestCase):
+
+    def test_a_wait_whose_time_is_up_ends(self):
+        """Fails (it hangs up to CPython 3.12) without a look before the timed get()."""
+        for _ in range(1000):
+            self.assertRaises(queue.Empty, mcp_min.Inbox().wait, time.monotonic())
     """The pool, and a server with few threads or none.  Looks inside."""
 
     def test_an_idle_thread_is_woken_for_a_job_but_waits_for_one_run_here(self):
@@ -1613,11 +1619,9 @@ class Test12Limits(unittest.TestCase):
                 wire(big)) as client:
             play(client, "> handshake 2025-03-26")
             client.send([message('%d tools/call {"name": "big"}' % n) for n in range(4)])
-            responses = client.recv()
-            texts = [response["error"]["message"] for response in responses
-                     if "error" in response]
-            self.assertEqual(len(texts), 2)
-            self.assertIn("The responses to this batch are over", texts[0])
+            errors = [response["error"]["message"] for response in client.recv()
+                      if "error" in response]
+            self.assertIn("The responses to this batch are over", " ".join(errors))
 
     def test_a_variable_of_a_template_leads_nowhere_else(self):
         """Also on Windows: streams, devices, and what it cuts off."""
@@ -4166,8 +4170,14 @@ class Test12Answers(unittest.TestCase):
         for manager, threaded in itertools.product(
                 (sync_lifespan, lifespan), (True, False)):
             server = Server("s", lifespan=manager, threaded=threaded)
-            with self.assertRaisesRegex(KeyError, "no database"):
-                Client(server).connect()
+            with self.assertRaisesRegex(KeyError, "no database"), (
+                    warnings.catch_warnings(record=True)) as caught:
+                warnings.simplefilter("always")
+                try:
+                    Client(server).connect()
+                finally:
+                    gc.collect()
+            self.assertEqual(caught, [])  # all ends of its pipes are closed
 
     def test_invalid_content_is_refused_when_it_is_made(self):
         for make in (lambda: Text(5), lambda: mcp_min.ToolResult([{"foo": 1}]),
@@ -11400,7 +11410,7 @@ class TestOtherProcesses(unittest.TestCase):
         end.  Looks inside."""
         server, new_event_loop = Server("s"), asyncio.new_event_loop
 
-        class Broken(type(new_event_loop())):
+        class Broken(asyncio.SelectorEventLoop):
             def run_forever(self):
                 broken.append(1)
                 raise RuntimeError("broken")

@@ -10930,6 +10930,8 @@ class TestReadme(unittest.TestCase):
     def test_each_command_prints_what_the_readme_shows(self):
         """Those of the console blocks, and those that its sentences name."""
         (self.folder / "plain.py").write_text("def add(a: int) -> int:\n    return a\n")
+        (self.folder / "mcp.json").write_text(
+            '{"mcpServers": {"weather": {"command": "python3", "args": ["weather.py"]}}}')
         python3 = self.folder / "python3"
         python3.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         python3.chmod(0o755)
@@ -10946,12 +10948,20 @@ class TestReadme(unittest.TestCase):
 
         shown = [part.partition("\n") for part in re.split(
             r"^\$ ", "".join(self.blocks["console"]), flags=re.MULTILINE)[1:]]
+        shown.remove((f"python3 {os.path.basename(__file__)}", "\n", ""))  # runs now
         named = re.findall(r"`(python3 mcp_min\.py [^`]+)`", self.text)
         self.assertTrue(shown and named)
         if shutil.which("sha256sum"):
             store, check = re.findall("`(sha256sum [^`]+)`", self.text)
             shown.append((f"{store} && {check}", "", "mcp_min.py: OK\n"))
         run_together(self, run, [*shown, *((command, "", "") for command in named)])
+
+    def test_a_client_for_each_server_of_a_file(self):
+        several, path = run_block(self.programs["several.py"]), self.folder / "two.json"
+        entry = {"command": sys.executable, "args": ["weather.py"],
+                 "cwd": str(self.folder)}
+        path.write_text(json.dumps({"mcpServers": {"a": entry, "b": entry}}))
+        self.assertEqual(several.tools_of(path), ["a.forecast", "b.forecast"])
 
     def test_the_add_on_serves_a_host_on_the_main_thread_of_its_application(self):
         addon = run_block(self.programs["addon.py"])
@@ -10971,13 +10981,7 @@ class TestReadme(unittest.TestCase):
                     time.sleep(addon.run_jobs() / 50)
                 self.assertEqual(call.result().text, threading.current_thread().name)
 
-    def test_the_limits_it_names_are_those_of_the_code(self):
-        defaults = inspect.signature(mcp_min.Server).parameters
-        self.assertEqual(defaults["max_message_bytes"].default, 16 << 20)
-        self.assertIn("| 16 MiB, nested %d deep |" % defaults["max_depth"].default,
-                      self.text)
-        self.assertIn("| handlers at once | %d |" % defaults["max_workers"].default,
-                      self.text)
+    def test_the_defaults_it_names_are_those_of_the_code(self):
         defaults = inspect.signature(Client).parameters
         for name, value in re.findall(r"^\| `(\w+)=\"?(\w+)\"?`", self.text,
                                       re.MULTILINE):

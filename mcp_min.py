@@ -252,21 +252,30 @@ Method = namedtuple("Method", "capability list_key cacheable asks on_reader sinc
                     defaults=("", "", False, False, False, "", "9999"))  # still there
 LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
 METHODS = {
+    # Agrees on the revision, on which the meaning of the next line depends.
     "initialize":            Method(on_reader=True, until=LEGACY),
+    # Must be answered while every thread is busy.
     "ping":                  Method(on_reader=True, until=LEGACY),
+    # What the stateless revision has in place of a handshake; no client must call it.
     "server/discover":       Method(on_reader=True, cacheable=True, since=MODERN),
+    # For the model.
     "tools/list":            Method("tools", "tools", cacheable=True),
     "tools/call":            Method("tools", asks=True),
+    # For the host.
     "resources/list":        Method("resources", "resources", cacheable=True),
     "resources/templates/list": Method(
         "resources", "resourceTemplates", cacheable=True),
     "resources/read":        Method("resources", asks=True, cacheable=True),
+    # In the stateless revision a stream has the URIs instead.
     "resources/subscribe":   Method("resources.subscribe", on_reader=True, until=LEGACY),
     "resources/unsubscribe": Method("resources.subscribe", on_reader=True, until=LEGACY),
+    # For the user.
     "prompts/list":          Method("prompts", "prompts", cacheable=True),
     "prompts/get":           Method("prompts", asks=True),
     "completion/complete":   Method("completions"),
+    # In the stateless revision each request has its level instead.
     "logging/setLevel":      Method("logging", on_reader=True, until=LEGACY),
+    # A stream: it is answered when it ends.  It does not wait for a thread.
     "subscriptions/listen":  Method(on_reader=True, since=MODERN),
 }
 
@@ -359,27 +368,30 @@ def declares(capabilities: object, name: str) -> bool:
     Some servers declare `true` in place of an object.
     """
     for part in name.split("."):
-        value = capabilities.get(part) if isinstance(capabilities, dict) else None
-        if value is None or value is False:
+        if not isinstance(capabilities, dict):
             return False
-        capabilities = value
+        capabilities = capabilities.get(part)
+        if capabilities is None or capabilities is False:
+            return False
     return True
 
 
 def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
     """The capability that a request needs and the client has not declared; or {}."""
-    capability, detail = CLIENT_REQUESTS[method], ""
+    capability = CLIENT_REQUESTS[method]
+    name, needed = capability, {}
     if capability == "elicitation":
-        detail = str(params.get("mode") or "form")
-        if detail not in REVISIONS[version].elicitation_modes.split():
+        mode = str(params.get("mode") or "form")
+        name, needed = f"elicitation.{mode}", {mode: {}}
+        if mode not in REVISIONS[version].elicitation_modes.split():
             declared = {}
         elif declared.get(capability) in ({}, True):
             declared = {capability: {"form": {}}}  # client/elicitation: "equivalent"
     elif capability == "sampling" and (params.get("tools") or params.get("toolChoice")):
-        detail = "tools"
-    if declares(declared, f"{capability}.{detail}" if detail else capability):
+        name, needed = "sampling.tools", {"tools": {}}
+    if declares(declared, name):
         return {}
-    return {capability: {detail: {}} if detail else {}}
+    return {capability: needed}
 
 
 # -- 2. Errors -------------------------------------------------------------------------
@@ -420,7 +432,9 @@ class McpError(Error):
     def to_json(self) -> Json:
         """The error object of a response."""
         error: Json = {"code": self.code, "message": self.message}
-        return error if self.data is None else {**error, "data": self.data}
+        if self.data is not None:
+            error["data"] = self.data
+        return error
 
 
 class Oversized(McpError):
@@ -526,7 +540,9 @@ def member(params: Json, key: str, required: type) -> Any:
         McpError: it is of another type.
     """
     value = params.get(key)
-    return required() if value is None else require_type(value, required, key)
+    if value is None:
+        return required()
+    return require_type(value, required, key)
 
 
 def check_level(level: object, name: str) -> str:
@@ -551,10 +567,12 @@ def error_text(error: BaseException) -> str:
         text = str(error)
     except BaseException:  # its own __str__ fails
         return name
+    if not text:
+        return name
     for sign, hint in HINTS.items():
         if sign in text:
             text += f" ({hint})"
-    return f"{name}: {text}" if text else name
+    return f"{name}: {text}"
 
 
 def unknown_option(where: str, names: Iterable[str], known: Iterable[str]) -> TypeError:
@@ -562,12 +580,11 @@ def unknown_option(where: str, names: Iterable[str], known: Iterable[str]) -> Ty
     from difflib import get_close_matches
 
     known = list(known)
-    texts = []
-    for name in sorted(names):
-        nearest = get_close_matches(name, known, 1)
-        texts.append(f"{name} (did you mean {nearest[0]}?)" if nearest else name)
-    return TypeError(f"{where}: unknown: {', '.join(texts)}; known are: "
-                     f"{', '.join(known)}")
+    text = f"{where}: unknown: {', '.join(sorted(names))}"
+    for name in names:
+        for nearest in get_close_matches(name, known, 1):
+            text += f" (did you mean {nearest}?)"
+    return TypeError(f"{text}; known are: {', '.join(known)}")
 
 
 def options_of(fn: Any) -> list[str]:
@@ -579,9 +596,14 @@ def escape_control(text: str) -> str:
     """The text with control characters made visible, except newline and tab."""
     if text.isprintable():
         return text
+    return "".join(map(escape_character, text))
+
+
+def escape_character(char: str) -> str:
     # Cf has the marks that reverse text; but one of them, U+200D, joins emoji.
-    return "".join(ascii(c)[1:-1] if c not in "\n\t\u200d" and category(c) in (
-        "Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text)
+    if char in "\n\t\u200d" or category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+        return char
+    return ascii(char)[1:-1]
 
 
 # -- 3. Messages -----------------------------------------------------------------------
@@ -633,9 +655,10 @@ def decode(line: Line, max_depth: int) -> Any:
         if end == len(text):
             return message
         reason = f"extra data after {end} characters"
+    except UnicodeDecodeError:
+        reason = "not UTF-8"
     except (ValueError, RecursionError) as error:
-        bad_encoding = isinstance(error, UnicodeDecodeError)
-        reason = "not UTF-8" if bad_encoding else str(error)[:100]
+        reason = str(error)[:100]
     raise McpError(PARSE_ERROR, f"Parse error: {reason}; expected one JSON message "
                    "on each line")
 
@@ -668,14 +691,20 @@ def depth_of(brackets: bytes) -> int:
 
 def as_object(value: object) -> Json:
     """Return the value if it is an object, else {}: the peer may send anything."""
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def valid_id(value: object) -> int | str | None:
     """Return a request id or progress token, 1.0 as 1; None for anything else."""
-    if type(value) is int or type(value) is str and len(value) <= MAX_ID:
+    if type(value) is int:
         return value
-    return int(value) if type(value) is float and value.is_integer() else None
+    if type(value) is str and len(value) <= MAX_ID:
+        return value
+    if type(value) is float and value.is_integer():
+        return int(value)
+    return None
 
 
 def classify(message: Any) -> str:

@@ -1,3 +1,4 @@
+
 """The tests of mcp_min: ``python3 test_mcp_min.py``, with the standard library alone.
 
 Most tests are transcripts, which `play` reads: ``>`` is a line that the client sends,
@@ -16,60 +17,105 @@ requires that the next message is the response to it.
 # spellings of type hints are tested, and Python 3.9 reads only these.)
 
 import ast
+
 import asyncio
+
 import base64
+
 import collections
+
 import concurrent.futures
+
 import contextlib
+
 import dataclasses
+
 import datetime
+
 import decimal
+
 import enum
+
 import functools
+
 import gc
+
 import hashlib
+
 import inspect
+
 import io
+
 import itertools
+
 import json
+
 import linecache
+
 import math
+
 import os
+
 import pathlib
+
 import queue
+
 import random
+
 import re
+
 import select
+
 import shutil
+
 import signal
+
 import socket
+
 import subprocess
+
 import sys
+
 import tempfile
+
 import textwrap
+
 import threading
+
 import time
+
 import types
+
 import typing
+
 import unittest
+
 import uuid
+
 import warnings
+
 import weakref
+
 import zipfile
+
 from collections.abc import Iterable, Mapping, Sequence
+
 from typing import (
     Annotated, Any, ClassVar, Dict, FrozenSet, List, Literal, NewType, Optional, Set,
     Tuple, TypedDict, Union)
+
 from unittest import mock
 
 try:
     import sqlite3
 except ImportError:  # an optional part of Python
     sqlite3 = None
+
 if sys.implementation.name == "pypy":  # 7.3 may crash when it collects cursors late
     sqlite3 = None
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+
 sys.path.insert(0, HERE)
 
 import mcp_min
@@ -89,23 +135,32 @@ from mcp_min import (
 # ======================================================================================
 
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
+
 LATEST, MODERN = LEGACY[-1], "2026-07-28"
+
 KEY = "io.modelcontextprotocol/"  # prefix of the specification's own keys of `_meta`
+
 CLIENT_INFO = {"name": "tester", "version": "1"}
+
 ALL_CAPABILITIES = {
     "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+
 MODERN_META = {  # what every request of the stateless revision carries
     KEY + "protocolVersion": MODERN, KEY + "clientInfo": CLIENT_INFO,
     KEY + "clientCapabilities": ALL_CAPABILITIES}
+
 PATIENCE = 60  # seconds after which a test stops waiting, and fails
 # A busy machine may take longer.  Tests of these limits set their own.
 if Client:
     mcp_min.PROBE_SECONDS = mcp_min.Process.PATIENCE = 20.0
+
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job of a shell script
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CLAUSES = []  # (page, quote) of every @clause
+
 WITH_GIL = getattr(sys, "_is_gil_enabled", bool)() or sys.version_info < (3, 13)
+
 UNIX = unittest.skipIf(
     os.name == "nt", "Unix only: signals, file modes, line ends, the size of a pipe")
 
@@ -583,7 +638,7 @@ def both_eras(test):
 
 
 # ======================================================================================
-# 3, 4  Messages, and the streams that carry them
+# 3  Messages
 # ======================================================================================
 
 def zoo(**options):
@@ -632,6 +687,7 @@ def nested_line(id, opening, closing, depth):
 
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+
 PARSE_ERROR = "< null -32700"
 
 
@@ -725,8 +781,485 @@ class Test3Messages(unittest.TestCase):
 
 
 # ======================================================================================
-# 5  Connection
+# 4  Threads, streams, diagnostics
 # ======================================================================================
+
+
+def at_most_threads(count):
+    """mcp_min has at most ``count`` threads at once, as in a small container."""
+    free = threading.Semaphore(count)
+
+    def run_and_leave(run):
+        try:
+            run()
+        finally:
+            free.release()
+
+    return threads_start_if(lambda name: free.acquire(blocking=False), run_and_leave)
+
+
+def threads_start_if(condition, run_in_thread=lambda run: run()):
+    """mcp_min can start a thread if ``condition(name)`` is true."""
+    start_thread = mcp_min.start_thread
+
+    def start(name, run):
+        if not condition(name):
+            raise RuntimeError("no thread can be started")
+        return start_thread(name, lambda: run_in_thread(run))
+
+    return mock.patch.object(mcp_min, "start_thread", start)
+
+
+class Test4Threads(unittest.TestCase):
+
+    def test_a_wait_whose_time_is_up_ends(self):
+        """Fails (it hangs up to CPython 3.12) without a look before the timed get()."""
+        for _ in range(1000):
+            self.assertRaises(queue.Empty, mcp_min.Inbox().wait, time.monotonic())
+    """The pool, and a server with few threads or none.  Looks inside."""
+
+    def test_an_idle_thread_is_woken_for_a_job_but_waits_for_one_run_here(self):
+        """Fails if a job that is added, or one run here that ends, wakes no thread; or
+        if a thread that is woken exceeds the limit."""
+        pool, seen = mcp_min.ThreadPool("patient", 1), []
+
+        def run_here():
+            pool.submit(lambda: (seen.append("job"), waited.set()))
+            time.sleep(0.0005)
+            seen.append("here")
+
+        with mock.patch.object(mcp_min, "IDLE_SECONDS", 2 * PATIENCE):
+            for _ in range(50):
+                ran, waited = gate("the job"), gate("the job that waits")
+                pool.submit(ran.set)
+                ran.wait()
+                wait_until(lambda: pool.try_run_here(run_here), "the job has ended")
+                waited.wait()
+        self.assertEqual(seen, ["here", "job"] * 50)
+
+    def test_no_job_is_lost_while_some_threads_cannot_be_started(self):
+        """Three of ten starts fail, threads end at once, jobs run here.  Fails if one
+        that was not started is counted, or one that ends does not look for jobs."""
+        def check(pool):
+            ran = collections.Counter()
+
+            def submit(thread):
+                for n in range(300):
+                    job = functools.partial(ran.update, [(thread, n)])
+                    while raised(pool.submit, job, 5):
+                        time.sleep(0)  # there was no thread, and none could be started
+                    if n % 10 == 0:
+                        time.sleep(0.001)  # so that threads become idle, and end
+
+            def visit():
+                for _ in range(300):
+                    pool.try_run_here(lambda: time.sleep(0))  # a job may come
+
+            submits = [functools.partial(submit, thread) for thread in range(4)]
+            self.assertEqual(together(*submits, visit), [None] * 5)
+            wait_until(lambda: pool.bytes == 0, "the last job")
+            self.assertEqual(ran, collections.Counter(
+                itertools.product(range(4), range(300))))
+
+        rng = random.Random(1)
+        for limit in 1, 3, 64:
+            with self.subTest(limit), mock.patch.object(
+                    mcp_min, "IDLE_SECONDS", 0.0005), switch_threads_often(), (
+                    threads_start_if(lambda name: rng.random() >= 0.3)):
+                check(mcp_min.ThreadPool("unlucky", limit))
+
+    ALL_KINDS = """
+        import asyncio
+        server = mcp_min.Server("s")
+
+        @server.tool
+        def plain(n: int, ctx: mcp_min.Context) -> int:
+            ctx.report_progress(n)
+            return n
+
+        @server.tool
+        async def coroutine(n: int, ctx: mcp_min.Context) -> int:
+            await ctx.report_progress(n)
+            await asyncio.sleep(0)
+            return n
+
+        @server.tool
+        def ask(n: int, ctx: mcp_min.Context) -> str:
+            return ctx.elicit("Well?", str).data
+
+        @server.tool
+        async def ask_async(n: int, ctx: mcp_min.Context) -> str:
+            answer = await ctx.elicit("Well?", str)
+            await ctx.ping()
+            return answer.data
+        """
+
+    def call_all(self, client, *names, or_error=False):
+        """Call these tools at once; answer the questions of the server, but not before
+        it has answered a ping; require the right result for each call, or an error that
+        says why there is none."""
+        calls, answers = dict(enumerate(names)), {}
+        for n, name in enumerate(names):
+            client.say('%d tools/call {"name": "%s", "arguments": {"n": %d}, "_meta": '
+                       '{"progressToken": %d}}' % (n, name, n, n))
+        while calls:
+            received = client.recv()
+            id, method = received.get("id"), received.get("method")
+            if method == "notifications/progress":
+                self.assertIn(received["params"]["progressToken"], calls)
+            elif method:  # a question: answered when this ping is
+                answers["for %s" % id] = {"jsonrpc": "2.0", "id": id, "result": (
+                    {} if method == "ping" else
+                    {"action": "accept", "content": {"value": "x"}})}
+                client.say('"for %s" ping' % id)
+            elif id in answers:
+                client.send(answers.pop(id))
+            else:
+                text = "x" if "ask" in calls.pop(id) else str(id)
+                result = received.get("result", {"isError": True})
+                if or_error and result["isError"]:
+                    self.assertIn("thread", json.dumps(received))
+                else:
+                    self.assertEqual(result["content"][0]["text"], text)
+        client.fence()
+
+    def test_with_few_threads_each_request_gets_a_result_or_an_error(self):
+        """None is silent, in a session and without; pings are answered, and serve()
+        ends.  Fails (nothing more comes) if a job waits for a thread that no one can
+        start, or a question for an answer that no one reads."""
+        burst = ["plain", "coroutine", "ask", "ask_async"] * 5
+        for threaded, count in itertools.product((True, False), range(1, 9)):
+            names = {"mcp_min": mcp_min}
+            exec(textwrap.dedent(self.ALL_KINDS), names)  # noqa: S102
+            server = names["server"]
+            server.threaded = threaded
+            with self.subTest(threaded=threaded, threads=count), quiet(), (
+                    at_most_threads(count)), wire(server) as client:
+                play(client, "> handshake")
+                for name in sorted(set(burst)):
+                    self.call_all(client, name, or_error=count < 8)
+                self.call_all(client, *burst, or_error=True)
+                client.say('1 tools/call {"name": "plain", "arguments": {"n": 1}}',
+                           "modern")
+                self.assertEqual(client.recv()["id"], 1)
+
+    def test_without_any_thread_serving_is_refused(self):
+        with at_most_threads(0), tempfile.TemporaryDirectory() as folder:
+            for serve in (lambda: Server("s").serve(io.BytesIO(), io.BytesIO()),
+                          lambda: Server("s", threaded=False).serve(
+                              io.BytesIO(), io.BytesIO()),
+                          lambda: Server("s").listen(os.path.join(folder, "at"))):
+                self.assertRaisesRegex(RuntimeError, "thread", serve)
+            self.assertEqual(os.listdir(folder), [])
+
+    # What is imported only when it is needed may not be readable for another user.
+    LIMITED = """
+        import asyncio, concurrent.futures, queue, resource, select, signal, traceback
+        asyncio.run(asyncio.sleep(0))
+        user = 60000 + os.getpid() %% 5000
+        resource.setrlimit(resource.RLIMIT_NPROC, (1 + %d,) * 2)
+        os.setgroups([]); os.setgid(user); os.setuid(user)
+        """
+
+    @unittest.skipUnless(hasattr(os, "geteuid") and os.geteuid() == 0,
+                         "only root can run a process as a user who has no other")
+    def test_a_process_at_its_limit_of_threads_serves(self):
+        """The same under the limit of the system, RLIMIT_NPROC."""
+        start = "threading.Thread(target=int).start()"
+        with process(self.LIMITED % 0 + start) as child:
+            if child.exit() == 0:
+                self.skipTest("the limit is not in force here")
+
+        def serve(threaded, count):
+            with process("%s\n%sserver.run(threaded=%s)" % (
+                    self.LIMITED % count, self.ALL_KINDS, threaded)) as child:
+                play(child, "> handshake")
+                self.call_all(child, *["plain", "coroutine", "ask"] * 4, or_error=True)
+
+        run_together(self, serve, [(True, 1), (True, 3), (False, 1)])
+
+    def test_deadlines_hold_after_a_timer_could_not_be_started(self):
+        """Fails (the call never ends) if the thread is tried only once."""
+        first = iter([False])
+        with threads_start_if(lambda name: name != "mcp timer" or next(first, True)), (
+                Client(lab())) as client:
+            call = client.submit_tool("wait", timeout=0.2)
+            self.assertIsInstance(call.exception(PATIENCE), RequestTimeout)
+
+
+# ======================================================================================
+# 5  Validation
+# ======================================================================================
+
+
+CLOSED = {"additionalProperties": False}
+
+
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+
+METASCHEMA = "https://json-schema.org/draft/2020-12/schema"
+
+# (value, schema, problems)
+PROBLEMS = [
+    ("a" * 100, {"type": "integer"}, 'expected integer, got "' + "a" * 58 + "…"),
+    ({"a": [0, {"b": None}]}, {"properties": {"a": {"items": {"properties": {
+        "b": {"type": "string"}}}}}}, "a[1].b: expected string, got null"),
+    ({"a": 1}, {"required": ["b", "c"]},
+     "b: missing (required); c: missing (required)"),
+    ({"a": 1}, {"dependentRequired": {"a": ["b"]}}, "b: missing (required with a)"),
+    ({"citty": 1, "a\nb": 1}, {"properties": {"city": True}, **CLOSED},
+     "citty: unknown; known are: city; a b: unknown; known are: city"),
+    ({"a": 1}, {"unevaluatedProperties": False}, "a: unknown; known are: none"),
+    ({"a": 1}, {"properties": {"a": False}}, "a: not allowed"),
+    ([1], {"items": False}, "[0]: not allowed"),
+    (1, False, "not allowed"),
+    (5, {"maximum": 4}, "expected at most 4, got 5"),
+    (5, {"exclusiveMaximum": 5}, "expected less than 5, got 5"),
+    ("abc", {"maxLength": 2}, "expected at most 2 characters, got 3"),
+    ([{"a": 1}, {"a": 2}], {"uniqueItems": True}, ""),
+    ([{"a": 1}, {"a": 1.0}], {"uniqueItems": True},
+     "expected items that differ, got an array"),
+    (2, {"const": 1}, "expected 1, got 2"),
+    ([1], {"contains": {"type": "string"}},
+     "expected 1 to 1 items that match `contains`, got 0"),
+    (1.5, {"anyOf": [{"type": "string"}, {"maximum": 1}]},
+     "expected string or at most 1, got 1.5"),
+    (1, {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+     "expected one alternative to fit, got 2"),
+    (1, {"not": {"type": "integer"}}, "not allowed"),
+    *[(value, {"if": {"type": "integer"}, "then": {"minimum": 2}, "else": {
+        "maxLength": 1}}, problem) for value, problem in (
+            (1, "expected at least 2, got 1"), (2, ""), ("a", ""),
+            ("ab", "expected at most 1 characters, got 2"))],
+    ({"bad key!": 1}, {"propertyNames": {"pattern": "^[a-z]+$"}},
+     'bad key!: expected text like "^[a-z]+$", got "bad key!"'),
+    (True, {"enum": [1]}, "expected 1, got true"),
+    ([True], {"const": [1]}, "expected [1], got an array"),
+    ("soon", {"format": "date"}, ""),
+    (1e308, {"multipleOf": 1e-9}, ""),
+    (19.99, {"multipleOf": 0.01}, ""),
+    (6, {"multipleOf": 3}, ""),
+    (7, {"multipleOf": 3}, "expected a multiple of 3, got 7"),
+    (0.35, {"multipleOf": 0.1}, "expected a multiple of 0.1, got 0.35"),
+    (float("inf"), {"type": "number"}, "expected number, got Infinity"),
+    (2 ** 61, {"enum": [2.0 ** 61]}, ""),
+    ([2 ** 61, 2 ** 61 - 1], {"uniqueItems": True}, ""),
+    (1.0, {"enum": [1]}, ""), ("abc", {"pattern": "b"}, ""),
+    ("a\n", {"pattern": "a$"}, 'expected text like "a$", got "a\\n"'),
+    ("\u0665", {"pattern": r"^\d$"}, 'expected text like "^\\\\d$", got "\u0665"'),
+    ({"a/b": {"~": {"%": 1}}}, {"$ref": "#/$defs/a~1b/x~0y/%25", "$defs": {
+        "a/b": {"x~y": {"%": {"type": "object"}}}}}, ""),
+    ({"b": 1}, {"properties": {
+        "a": {"items": [{"type": "string"}]}, "b": {"$ref": "#/properties/a/items/0"}}},
+     "b: expected string, got 1"),
+    # a definition may have the name of a keyword
+    *[(5, {"$ref": "#it", "$defs": {name: {"$anchor": "it", "type": "string"}}},
+       "expected string, got 5") for name in ("default", "enum", "properties", "$ref")],
+    (5, {"$ref": "#/definitions/x", "type": "string", "definitions": {"x": {}}},
+     "expected string, got 5"),
+    (5, {"$schema": METASCHEMA, "$ref": "#/$defs/x", "maximum": 4, "$defs": {"x": {}}},
+     "expected at most 4, got 5"),
+    (5, {"$id": "http://x/y#", "$ref": "#/$defs/x", "$defs": {"x": {"minimum": 6}}},
+     "expected at least 6, got 5"),
+    ([1, "a"], {"$schema": DRAFT_7, "items": [{"type": "string"}],
+                "additionalItems": False},
+     "[0]: expected string, got 1; [1]: not allowed"),
+    (5, {"$schema": DRAFT_7, "$ref": "#/definitions/x", "type": "string",
+         "definitions": {"x": {"minimum": 6}}}, "expected at least 6, got 5"),
+    ({"a": 1}, {"$schema": DRAFT_7[:-1], "allOf": [{"$ref": "#here"}], "definitions": {
+        "x": {"$id": "#here", "required": ["z"]}}}, "z: missing (required)"),
+]
+
+# (schema, a part of the message)
+UNUSABLE_SCHEMAS = [
+    (5, "expected object or boolean, got 5"), (None, "expected object or boolean"),
+    ({"type": ["string", 5]}, "type[1]: expected one of"),
+    ({"properties": []}, "properties: expected object, got an array"),
+    ({"properties": {"a": {"minimum": "1"}}},
+     'properties.a.minimum: expected number, got "1"'),
+    ({"maxLength": -1}, "maxLength: expected at least 0, got -1"),
+    ({"required": "a"}, 'required: expected array, got "a"'),
+    ({"allOf": [5]}, "allOf[0]: expected object or boolean, got 5"),
+    ({"multipleOf": 0}, "multipleOf: expected more than 0, got 0"),
+    ({"$schema": "http://json-schema.org/draft-04/schema#"},
+     "$schema: expected a known dialect"),
+    *[({**schema, "$ref": reference}, "is not in the document, and nothing is fetched")
+      for reference, schema in (
+        ("https://example.com/schema", {}), ("#/$defs/none", {}), ("http://[bad", {}),
+        ("#/a/b", {"a": 1}))],
+    ({"$dynamicRef": "#none"}, '"#none" is not in the document'),
+    ({"$id": "http://x/y", "$defs": {"a": {"$id": "http://[bad"}}}, "a bad URI"),
+    ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
+                                     "b": {"$ref": "#/$defs/a"}}}, "$ref is a loop"),
+    ({"pattern": "("}, 'pattern "("'), ({"pattern": r"[\p{Lu}]"}, "bad escape"),
+    ({"patternProperties": {"[": True}}, 'pattern "["'),
+    ({"multipleOf": float("inf")}, "not JSON"), ({"default": {1}}, "not JSON"),
+    ({"$ref": "#/required/0", "required": ["a"]},
+     'expected object or boolean, got "a"'),
+    ({"$ref": "#/x/0", "x": [{"$ref": "#/x/1"}, {"minimum": "a"}]},
+     'minimum: expected number, got "a"'),
+]
+
+
+class Test5Validator(unittest.TestCase):
+    """`validate` returns the problems of a value, and refuses an unusable schema."""
+
+    @clause("2025-11-25/basic/index",
+            "Clients and servers **MUST** validate schemas according to their declared "
+            "or default dialect.")
+    def test_each_problem_is_one_readable_line(self):
+        for value, schema, problems in PROBLEMS:
+            with self.subTest(value=value, schema=schema):
+                self.assertEqual("; ".join(validate(value, schema)), problems)
+
+    @clause("2025-11-25/basic/index",
+            "They **MUST** handle unsupported dialects gracefully by returning an "
+            "appropriate error indicating the dialect is not supported.")
+    def test_an_unusable_schema_is_refused_whatever_the_value_is(self):
+        for schema, message in UNUSABLE_SCHEMAS:
+            with self.subTest(schema=schema), self.assertRaises(SchemaError) as caught:
+                validate({}, schema)
+            self.assertIn(message, str(caught.exception))
+
+    def test_the_outermost_dynamic_anchor_counts(self):
+        """JSON Schema 2020-12, core 8.2.3.2; a plain anchor is found like any other."""
+        inner = {"$id": "inner", "$dynamicRef": "#item",
+                 "$defs": {"default": {"$dynamicAnchor": "item", "type": "integer"}}}
+        text = {"$dynamicAnchor": "item", "type": "string"}
+        outer = {"$id": "https://x.io/outer", "$ref": "inner",
+                 "$defs": {"inner": inner, "override": text}}
+        plain = {"$dynamicRef": "#item", "$defs": {
+            "one": {"$anchor": "item", "type": "string"}}}
+        for schema, value, other in (inner, 5, "a"), (outer, "a", 5), (plain, "a", 5):
+            self.assertEqual(validate(value, schema), [])
+            self.assertEqual(len(validate(other, schema)), 1)
+
+    def test_names_match_the_patterns_of_a_foreign_schema_or_none_of_them(self):
+        """They are not run: a value may be what they, or what others, ask for."""
+        nulls = {"additionalProperties": {"type": "null"}}
+        rows = [
+            ({"unevaluatedProperties": False}, {"b": 1}, []),
+            (CLOSED, {"b": "x"}, []), (CLOSED, {"b": 1}, ["b: not allowed"]),
+            (nulls, {"b": "x", "c": None}, []),
+            (nulls, {"b": 1}, ["b: expected string or null, got 1"]),
+            ({"dependentRequired": {"b": ["c"]}}, {"b": "x"},
+             ["c: missing (required with b)"]),
+            ({"properties": {"b": {"$ref": "#/patternProperties/^a"}}}, {"b": 1},
+             ["b: expected string, got 1"]),
+            ({"dependentSchemas": {"b": {"maxProperties": 0}}}, {"b": "x"},
+             ["expected at most 0 properties, got 1"]),
+            ({"propertyNames": {"pattern": "("}}, {"b": "x"}, [])]
+        for keywords, value, problems in rows:
+            with self.subTest(keywords, value=value):
+                self.assertEqual(mcp_min.Validator(
+                    {"patternProperties": {"^a": {"type": "string"}}, **keywords},
+                    foreign=True).problems(value), problems)
+
+    def test_the_work_is_bounded_by_the_size_of_what_is_looked_at(self):
+        """Fails if a value is compared, parsed or read without being charged."""
+        doubling = {"$ref": "#/$defs/a0", "$defs": {"a60": {}, **{
+            f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2}
+            for n in range(60)}}}
+        deep = {}
+        for _ in range(20_000):
+            deep = {"not": deep}
+        for number, (schema, value) in enumerate((
+                ({"allOf": [{"enum": [[n]]} for n in range(20)]}, [*range(1000)]),
+                ({"items": {"const": [0]}}, [[0] * 1000] * 20),
+                ({"items": {"type": "integer"}}, [1] * 30_000),
+                ({"allOf": [{"uniqueItems": True}] * 5}, [*range(1000)]),
+                ({"allOf": [{"type": "integer"}] * 20}, "[" + "1," * 30_000 + "1]"),
+                ({"pattern": "^a"}, "a" * 20_001),
+                (doubling, 5), ({"allOf": [{"$ref": "#"}] * 1000}, 5), (deep, 5))):
+            with self.subTest(number), mock.patch.object(
+                    mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
+                        SchemaError, "over 1,000 steps|too deeply|over 20000 char"):
+                mcp_min.Validator(schema).coerce(value, strict=False)
+
+    def test_arguments_that_take_too_much_work_are_invalid(self):
+        with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
+                ValidationError, "over 1,000 steps"):
+            Signature(function(List[int])).bind({"x": [1] * 30_000})
+
+    def test_a_recursive_schema_is_applied_down_to_a_bounded_depth(self):
+        schema = {"type": "array", "items": {"$ref": "#"}}
+        self.assertEqual(validate(json.loads("[" * 80 + "]" * 80), schema), [])
+        with self.assertRaisesRegex(SchemaError, "nests too deeply"):
+            validate(json.loads("[" * 480 + "]" * 480), schema)
+
+    def test_flat_arguments_are_checked_as_others_are(self):
+        """They match at a look at their types, or are applied keyword by keyword."""
+        a, b = {"type": "string"}, {"type": "integer", "default": 1}
+        flat = {"type": "object", "properties": {"a": a, "b": b}, **CLOSED}
+        for more, arguments, problem in (
+                ({"required": ["a"]}, {"a": "x", "b": 2}, None), ({}, {"a": "x"}, None),
+                ({"required": ["a"]}, {"b": 2}, "a: missing"),
+                ({"required": ["a", "c"]}, {"a": "x", "b": 2}, "c: missing"),
+                ({}, {"a": "", "c": 1}, "c: unknown"),
+                ({}, {"a": "", "b": True}, "b: expected integer"),
+                ({"type": "array"}, {"a": "x"}, "expected array")):
+            with self.subTest(more, arguments=arguments):
+                error = raised(mcp_min.Validator({**flat, **more}).coerce, arguments)
+                self.assertIn(problem or "None", str(error))
+
+    def test_the_official_suite_of_json_schema(self):
+        root = os.environ.get("JSON_SCHEMA_SUITE")
+        if not root:
+            self.skipTest("JSON_SCHEMA_SUITE does not name tests/draft2020-12")
+        # tests that fetch schemas, or need a vocabulary of their own
+        excluded = re.compile("refRemote.json|metaschema-no-validation|detached-dynamic"
+                              '|metaschema-optional-voc|"(tree|extendible-.*).json"')
+        outcomes = [
+            (path.stem, case["description"],
+             (validate(case["data"], group["schema"]) == []) == case["valid"])
+            for path in sorted(pathlib.Path(root).glob("*.json"))
+            for group in json.loads(path.read_text("utf-8"))
+            if not excluded.search(path.name + json.dumps(group))
+            for case in group["tests"]]
+        self.assertGreater(len(outcomes), 1200)
+        self.assertEqual([case for case in outcomes if not case[2]], [])
+
+
+# ======================================================================================
+# 6  Content
+# ======================================================================================
+
+
+class Test6Content(unittest.TestCase):
+    def test_fields_are_attributes(self):
+        """What is assigned is sent; what was not received is None; None is left out."""
+        result = mcp_min.ToolResult("x")
+        result.structured_content = {"a": 1}
+        self.assertEqual(result["structuredContent"], {"a": 1})
+        self.assertEqual(result.data, {"a": 1})
+        message = Message("hello")
+        message.role, message.content.text = "assistant", "bye"
+        self.assertEqual(message, Message("bye", "assistant"))
+        sampled = mcp_min.Sampled.of({"content": {"type": "text", "text": "x"}})
+        self.assertIsNone(sampled.stopReason)
+        for block in (sampled.content, mcp_min.ToolResult.of(
+                {"content": [sampled["content"]]}).content[0]):
+            self.assertIsNone(block.annotations)
+        self.assertEqual(repr(Elicited("accept", {})), "Elicited('accept', {})")
+        self.assertRaises(AttributeError, getattr, sampled, "colour")
+        self.assertEqual(ResourceLink("a:b", "n", mime_type=None, meta={"x": 1}), {
+            "type": "resource_link", "uri": "a:b", "name": "n", "_meta": {"x": 1}})
+        with self.assertRaisesRegex(TypeError, "ResourceLink has no field colour"):
+            ResourceLink("a:b", "n", colour="red")
+        self.assertRaises(TypeError, Message, "user", None)
+        self.assertRaises(ValueError, Message, "robot", "x")
+
+    def test_the_type_of_an_image_is_guessed_from_its_first_bytes(self):
+        for data, mime_type in (
+                (b"\xff\xd8\xff.", "image/jpeg"), (b"GIF89a", "image/gif"),
+                (b"RIFF....WEBP", "image/webp"), (b"?", "image/png")):
+            self.assertEqual(Image(data).mime_type, mime_type)
+
+
+# ======================================================================================
+# 7  Connection
+# ======================================================================================
+
 
 def lab(**options):
     """A server with tools that wait: `hold` for the step `go`, `wait` and `wait_async`
@@ -1353,329 +1886,6 @@ class Test7Connection(unittest.TestCase):
             """, era=era, **server.steps)
 
 
-def at_most_threads(count):
-    """mcp_min has at most ``count`` threads at once, as in a small container."""
-    free = threading.Semaphore(count)
-
-    def run_and_leave(run):
-        try:
-            run()
-        finally:
-            free.release()
-
-    return threads_start_if(lambda name: free.acquire(blocking=False), run_and_leave)
-
-
-def threads_start_if(condition, run_in_thread=lambda run: run()):
-    """mcp_min can start a thread if ``condition(name)`` is true."""
-    start_thread = mcp_min.start_thread
-
-    def start(name, run):
-        if not condition(name):
-            raise RuntimeError("no thread can be started")
-        return start_thread(name, lambda: run_in_thread(run))
-
-    return mock.patch.object(mcp_min, "start_thread", start)
-
-
-class Test4Threads(unittest.TestCase):
-
-    def test_a_wait_whose_time_is_up_ends(self):
-        """Fails (it hangs up to CPython 3.12) without a look before the timed get()."""
-        for _ in range(1000):
-            self.assertRaises(queue.Empty, mcp_min.Inbox().wait, time.monotonic())
-    """The pool, and a server with few threads or none.  Looks inside."""
-
-    def test_an_idle_thread_is_woken_for_a_job_but_waits_for_one_run_here(self):
-        """Fails if a job that is added, or one run here that ends, wakes no thread; or
-        if a thread that is woken exceeds the limit."""
-        pool, seen = mcp_min.ThreadPool("patient", 1), []
-
-        def run_here():
-            pool.submit(lambda: (seen.append("job"), waited.set()))
-            time.sleep(0.0005)
-            seen.append("here")
-
-        with mock.patch.object(mcp_min, "IDLE_SECONDS", 2 * PATIENCE):
-            for _ in range(50):
-                ran, waited = gate("the job"), gate("the job that waits")
-                pool.submit(ran.set)
-                ran.wait()
-                wait_until(lambda: pool.try_run_here(run_here), "the job has ended")
-                waited.wait()
-        self.assertEqual(seen, ["here", "job"] * 50)
-
-    def test_no_job_is_lost_while_some_threads_cannot_be_started(self):
-        """Three of ten starts fail, threads end at once, jobs run here.  Fails if one
-        that was not started is counted, or one that ends does not look for jobs."""
-        def check(pool):
-            ran = collections.Counter()
-
-            def submit(thread):
-                for n in range(300):
-                    job = functools.partial(ran.update, [(thread, n)])
-                    while raised(pool.submit, job, 5):
-                        time.sleep(0)  # there was no thread, and none could be started
-                    if n % 10 == 0:
-                        time.sleep(0.001)  # so that threads become idle, and end
-
-            def visit():
-                for _ in range(300):
-                    pool.try_run_here(lambda: time.sleep(0))  # a job may come
-
-            submits = [functools.partial(submit, thread) for thread in range(4)]
-            self.assertEqual(together(*submits, visit), [None] * 5)
-            wait_until(lambda: pool.bytes == 0, "the last job")
-            self.assertEqual(ran, collections.Counter(
-                itertools.product(range(4), range(300))))
-
-        rng = random.Random(1)
-        for limit in 1, 3, 64:
-            with self.subTest(limit), mock.patch.object(
-                    mcp_min, "IDLE_SECONDS", 0.0005), switch_threads_often(), (
-                    threads_start_if(lambda name: rng.random() >= 0.3)):
-                check(mcp_min.ThreadPool("unlucky", limit))
-
-    ALL_KINDS = """
-        import asyncio
-        server = mcp_min.Server("s")
-
-        @server.tool
-        def plain(n: int, ctx: mcp_min.Context) -> int:
-            ctx.report_progress(n)
-            return n
-
-        @server.tool
-        async def coroutine(n: int, ctx: mcp_min.Context) -> int:
-            await ctx.report_progress(n)
-            await asyncio.sleep(0)
-            return n
-
-        @server.tool
-        def ask(n: int, ctx: mcp_min.Context) -> str:
-            return ctx.elicit("Well?", str).data
-
-        @server.tool
-        async def ask_async(n: int, ctx: mcp_min.Context) -> str:
-            answer = await ctx.elicit("Well?", str)
-            await ctx.ping()
-            return answer.data
-        """
-
-    def call_all(self, client, *names, or_error=False):
-        """Call these tools at once; answer the questions of the server, but not before
-        it has answered a ping; require the right result for each call, or an error that
-        says why there is none."""
-        calls, answers = dict(enumerate(names)), {}
-        for n, name in enumerate(names):
-            client.say('%d tools/call {"name": "%s", "arguments": {"n": %d}, "_meta": '
-                       '{"progressToken": %d}}' % (n, name, n, n))
-        while calls:
-            received = client.recv()
-            id, method = received.get("id"), received.get("method")
-            if method == "notifications/progress":
-                self.assertIn(received["params"]["progressToken"], calls)
-            elif method:  # a question: answered when this ping is
-                answers["for %s" % id] = {"jsonrpc": "2.0", "id": id, "result": (
-                    {} if method == "ping" else
-                    {"action": "accept", "content": {"value": "x"}})}
-                client.say('"for %s" ping' % id)
-            elif id in answers:
-                client.send(answers.pop(id))
-            else:
-                text = "x" if "ask" in calls.pop(id) else str(id)
-                result = received.get("result", {"isError": True})
-                if or_error and result["isError"]:
-                    self.assertIn("thread", json.dumps(received))
-                else:
-                    self.assertEqual(result["content"][0]["text"], text)
-        client.fence()
-
-    def test_with_few_threads_each_request_gets_a_result_or_an_error(self):
-        """None is silent, in a session and without; pings are answered, and serve()
-        ends.  Fails (nothing more comes) if a job waits for a thread that no one can
-        start, or a question for an answer that no one reads."""
-        burst = ["plain", "coroutine", "ask", "ask_async"] * 5
-        for threaded, count in itertools.product((True, False), range(1, 9)):
-            names = {"mcp_min": mcp_min}
-            exec(textwrap.dedent(self.ALL_KINDS), names)  # noqa: S102
-            server = names["server"]
-            server.threaded = threaded
-            with self.subTest(threaded=threaded, threads=count), quiet(), (
-                    at_most_threads(count)), wire(server) as client:
-                play(client, "> handshake")
-                for name in sorted(set(burst)):
-                    self.call_all(client, name, or_error=count < 8)
-                self.call_all(client, *burst, or_error=True)
-                client.say('1 tools/call {"name": "plain", "arguments": {"n": 1}}',
-                           "modern")
-                self.assertEqual(client.recv()["id"], 1)
-
-    def test_without_any_thread_serving_is_refused(self):
-        with at_most_threads(0), tempfile.TemporaryDirectory() as folder:
-            for serve in (lambda: Server("s").serve(io.BytesIO(), io.BytesIO()),
-                          lambda: Server("s", threaded=False).serve(
-                              io.BytesIO(), io.BytesIO()),
-                          lambda: Server("s").listen(os.path.join(folder, "at"))):
-                self.assertRaisesRegex(RuntimeError, "thread", serve)
-            self.assertEqual(os.listdir(folder), [])
-
-    # What is imported only when it is needed may not be readable for another user.
-    LIMITED = """
-        import asyncio, concurrent.futures, queue, resource, select, signal, traceback
-        asyncio.run(asyncio.sleep(0))
-        user = 60000 + os.getpid() %% 5000
-        resource.setrlimit(resource.RLIMIT_NPROC, (1 + %d,) * 2)
-        os.setgroups([]); os.setgid(user); os.setuid(user)
-        """
-
-    @unittest.skipUnless(hasattr(os, "geteuid") and os.geteuid() == 0,
-                         "only root can run a process as a user who has no other")
-    def test_a_process_at_its_limit_of_threads_serves(self):
-        """The same under the limit of the system, RLIMIT_NPROC."""
-        start = "threading.Thread(target=int).start()"
-        with process(self.LIMITED % 0 + start) as child:
-            if child.exit() == 0:
-                self.skipTest("the limit is not in force here")
-
-        def serve(threaded, count):
-            with process("%s\n%sserver.run(threaded=%s)" % (
-                    self.LIMITED % count, self.ALL_KINDS, threaded)) as child:
-                play(child, "> handshake")
-                self.call_all(child, *["plain", "coroutine", "ask"] * 4, or_error=True)
-
-        run_together(self, serve, [(True, 1), (True, 3), (False, 1)])
-
-    def test_deadlines_hold_after_a_timer_could_not_be_started(self):
-        """Fails (the call never ends) if the thread is tried only once."""
-        first = iter([False])
-        with threads_start_if(lambda name: name != "mcp timer" or next(first, True)), (
-                Client(lab())) as client:
-            call = client.submit_tool("wait", timeout=0.2)
-            self.assertIsInstance(call.exception(PATIENCE), RequestTimeout)
-
-
-class Test12Limits(unittest.TestCase):
-    """The rows of the table of limits in Server's docstring, and one beyond each."""
-
-    def test_texts_of_problems_are_cut_and_charged(self):
-        """Fails (each repeats the names of all properties) if they are not."""
-        many = {"properties": {"x" * 5000 + str(n): {} for n in range(150)},
-                "additionalProperties": False}
-        schema = {"type": "array", "items": {"type": "object", **many}}
-        [problem] = validate([{"y": 1}], schema)
-        self.assertLess(len(problem), mcp_min.MAX_TEXT + 100)
-        with self.assertRaisesRegex(SchemaError, "over 500,000 steps"):
-            validate([{"y": 1}] * 20_000, schema)
-        for schema, value in (({"dependentRequired": {"y": ["z" * 9000]}}, {"y": 1}),
-                              ({"type": ["string", "z" * 9000][:1]}, 1)):
-            self.assertLess(len(validate(value, schema)[0]), mcp_min.MAX_TEXT + 100)
-
-    def test_what_is_compared_or_copied_is_charged_before(self):
-        """Fails (it takes seconds) if a value is written as text first."""
-        numbers = [*range(400_000)]
-        self.assertIn("expected one of", validate(numbers, {"enum": [1, 2]})[0])
-        for schema, value in (
-                ({"items": {"enum": [[1]]}}, [[0] * 400] * 4000),
-                ({"allOf": [{"enum": [[1]]}] * 5}, numbers),
-                ({"patternProperties": {f"^{n}": {} for n in range(100)}},
-                 {"x" * 500 + str(n): 1 for n in range(900)})):
-            with self.assertRaisesRegex(SchemaError, "over 500,000 steps"):
-                validate(value, schema)
-        with self.assertRaisesRegex(ValidationError, "over 500,000 steps"):
-            Signature(function(Dict[str, List[int]])).bind(
-                {"x": {"a": numbers * 3, "b": "[1]", "c": numbers}})
-
-    def test_lists_and_objects_of_a_message_are_counted(self):
-        """Also those of a response; but not brackets within text."""
-        with mock.patch.object(mcp_min, "MAX_CONTAINERS", 1000), wire(zoo()) as client:
-            play(client, "> handshake")
-            for count, expected in (990, "< 1 {}"), (1001, "< 1 -32700 \"over 1,000\""):
-                client.send(nested_line(b"1", b"[],", b"", 1).replace(
-                    b"[],0", b"[" + b",".join([b"[]"] * count) + b"]") + b"\n")
-                play(client, expected)
-            client.send(echo_line(2, b"[{" * 3000) + b"\n")
-            play(client, "< 2 {}")
-
-    def test_the_responses_to_a_batch_are_limited(self):
-        """Fails (all are collected) while one message of it hangs."""
-        server = lab()
-        server.tool(lambda: "x" * 1000, name="big")
-        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 20_000), (
-                wire(server)) as client:
-            play(client, "> handshake 2025-03-26")
-            call = '%d tools/call {"name": "%s", "arguments": {"n": 1}}'
-            client.send([message(call % (0, "hold")), *[
-                message('%d tools/call {"name": "big"}' % n) for n in range(1, 4)]])
-            client.fence()
-            held = []
-            client.send([message("%d ping" % n) for n in range(10, 12)])
-            held.append(client.recv())
-            server.go.set()
-            self.assertEqual(len(client.recv()), 4)
-        big = lab()
-        big.tool(lambda: "x" * 9000, name="big")
-        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 20_000), (
-                wire(big)) as client:
-            play(client, "> handshake 2025-03-26")
-            client.send([message('%d tools/call {"name": "big"}' % n) for n in range(4)])
-            errors = [response["error"]["message"] for response in client.recv()
-                      if "error" in response]
-            self.assertIn("The responses to this batch are over", " ".join(errors))
-
-    def test_a_variable_of_a_template_leads_nowhere_else(self):
-        """Also on Windows: streams, devices, and what it cuts off."""
-        template = UriTemplate("f://{name}")
-        for uri, on_windows in (
-                ("a.txt", True), ("..%09", None), ("..%20.", None), ("c%3A", None),
-                ("a%3A%3A%24DATA", None), ("ab%3Ac", False), ("NUL", False),
-                ("con.txt", False), ("COM1", False), ("lpt9%20", False), ("AUX.c", False),
-                ("conundrum", True), ("%00", None)):
-            for system, matches_it in ("posix", on_windows is not None), (
-                    "nt", bool(on_windows)):
-                with self.subTest(uri, system=system), mock.patch.object(
-                        mcp_min.os, "name", system):
-                    self.assertEqual(template.match("f://" + uri) is not None, matches_it)
-        self.assertIsNone(template.match("f://" + "x" * mcp_min.MAX_URI))
-        self.assertIsNotNone(template.match("f://" + "x" * (mcp_min.MAX_URI - 4)))
-
-    def test_strangers_at_a_listener_have_few_threads(self):
-        """Fails (a thread for each) if all are admitted."""
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(
-                mcp_min, "MAX_STRANGERS", 3):
-            path = os.path.join(folder, "at")
-            listener = zoo().listen(path)
-            self.addCleanup(listener.close)
-            port = int(pathlib.Path(path).read_text().split()[0])
-            before = threading.active_count()
-            with contextlib.ExitStack() as strangers:
-                for _ in range(20):
-                    strangers.enter_context(contextlib.closing(
-                        socket.create_connection(("127.0.0.1", port))))
-                time.sleep(0.5)
-                self.assertLessEqual(threading.active_count(), before + 3)
-            with Client([*PROGRAM, "connect", path], timeout=PATIENCE) as client:
-                self.assertEqual(client.call_tool("echo", {"text": "x"}).text, "x")
-
-    @UNIX
-    def test_a_listener_is_reached_only_through_a_file_of_ours(self):
-        """Fails (it hangs, or trusts another's) if what is there is not looked at."""
-        with tempfile.TemporaryDirectory() as folder:
-            fifo, link = os.path.join(folder, "fifo"), os.path.join(folder, "link")
-            os.mkfifo(fifo)
-            listener = zoo().listen(os.path.join(folder, "at"))
-            self.addCleanup(listener.close)
-            os.symlink(listener.path, link)
-            for path in fifo, link:
-                self.assertIsNone(mcp_min.reach_listener(path))
-            if os.getuid() == 0:
-                os.chown(listener.path, 12345, 12345)
-                self.assertIsNone(mcp_min.reach_listener(listener.path))
-                os.chown(listener.path, 0, 0)
-            with mcp_min.reach_listener(listener.path):
-                """It is reached."""
-
-
 class Test7Amounts(unittest.TestCase):
     """What one end can make the other end keep in memory is limited."""
 
@@ -1891,8 +2101,9 @@ class Test7Amounts(unittest.TestCase):
 
 
 # ======================================================================================
-# 6  Stdio: a server in a real process
+# 8  Stdio: a server in a real process
 # ======================================================================================
+
 
 def program(extra="", run="server.run()", **options):
     """A server script: three tools, the code ``extra``, and the line that runs it."""
@@ -1915,6 +2126,7 @@ def program(extra="", run="server.run()", **options):
 
 
 RUN = program()
+
 CALL_ADD = """
 > 1 modern tools/call {"name": "add", "arguments": {"a": 2, "b": 3}}
 < 1 {"content": [{"text": "5"}]}
@@ -2351,8 +2563,9 @@ class Test8Stdio(unittest.TestCase):
 
 
 # ======================================================================================
-# 7  Revisions: the server's part
+# 9  Revisions: the server's part
 # ======================================================================================
+
 
 def paired(script):
     """The script of a table: a response may stand on the line of its request."""
@@ -2830,11 +3043,14 @@ class Test9Stateless(unittest.TestCase):
 
 
 # ======================================================================================
-# 8, 9  Content and schema
+# 10  Signatures
 # ======================================================================================
 
+
 Color = enum.Enum("Color", {"RED": "red", "BLUE": "blue"})
+
 Level = enum.IntEnum("Level", ["LOW", "HIGH"])
+
 Movie = TypedDict("Movie", {"title": str, "year": Annotated[int, {"minimum": 1888}]})
 
 
@@ -2864,12 +3080,14 @@ class Tree:
     leaf: int
     below: "List[Tree]"
 
-
-CLOSED = {"additionalProperties": False}
 INTEGERS = {"type": "array", "items": {"type": "integer"}}
+
 OPTIONAL_INTEGER = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+
 DATE = {"type": "string", "format": "date"}
+
 COLOR = {"type": "string", "enum": ["red", "blue"]}
+
 MOVIE = {"type": "object", "properties": {
     "title": {"type": "string"}, "year": {"type": "integer", "minimum": 1888}},
     "required": ["title", "year"], **CLOSED}
@@ -3010,37 +3228,6 @@ class AnswersAll:
         return AnswersAll()
 
     __str__ = lambda self: "AnswersAll"
-
-
-class Test6Content(unittest.TestCase):
-    def test_fields_are_attributes(self):
-        """What is assigned is sent; what was not received is None; None is left out."""
-        result = mcp_min.ToolResult("x")
-        result.structured_content = {"a": 1}
-        self.assertEqual(result["structuredContent"], {"a": 1})
-        self.assertEqual(result.data, {"a": 1})
-        message = Message("hello")
-        message.role, message.content.text = "assistant", "bye"
-        self.assertEqual(message, Message("bye", "assistant"))
-        sampled = mcp_min.Sampled.of({"content": {"type": "text", "text": "x"}})
-        self.assertIsNone(sampled.stopReason)
-        for block in (sampled.content, mcp_min.ToolResult.of(
-                {"content": [sampled["content"]]}).content[0]):
-            self.assertIsNone(block.annotations)
-        self.assertEqual(repr(Elicited("accept", {})), "Elicited('accept', {})")
-        self.assertRaises(AttributeError, getattr, sampled, "colour")
-        self.assertEqual(ResourceLink("a:b", "n", mime_type=None, meta={"x": 1}), {
-            "type": "resource_link", "uri": "a:b", "name": "n", "_meta": {"x": 1}})
-        with self.assertRaisesRegex(TypeError, "ResourceLink has no field colour"):
-            ResourceLink("a:b", "n", colour="red")
-        self.assertRaises(TypeError, Message, "user", None)
-        self.assertRaises(ValueError, Message, "robot", "x")
-
-    def test_the_type_of_an_image_is_guessed_from_its_first_bytes(self):
-        for data, mime_type in (
-                (b"\xff\xd8\xff.", "image/jpeg"), (b"GIF89a", "image/gif"),
-                (b"RIFF....WEBP", "image/webp"), (b"?", "image/png")):
-            self.assertEqual(Image(data).mime_type, mime_type)
 
 
 class Test10TypeHints(unittest.TestCase):
@@ -3355,111 +3542,6 @@ class Test10Signature(unittest.TestCase):
         self.assertEqual(Signature(plain).description, "Args are not described here.")
 
 
-DRAFT_7 = "http://json-schema.org/draft-07/schema#"
-METASCHEMA = "https://json-schema.org/draft/2020-12/schema"
-
-# (value, schema, problems)
-PROBLEMS = [
-    ("a" * 100, {"type": "integer"}, 'expected integer, got "' + "a" * 58 + "…"),
-    ({"a": [0, {"b": None}]}, {"properties": {"a": {"items": {"properties": {
-        "b": {"type": "string"}}}}}}, "a[1].b: expected string, got null"),
-    ({"a": 1}, {"required": ["b", "c"]},
-     "b: missing (required); c: missing (required)"),
-    ({"a": 1}, {"dependentRequired": {"a": ["b"]}}, "b: missing (required with a)"),
-    ({"citty": 1, "a\nb": 1}, {"properties": {"city": True}, **CLOSED},
-     "citty: unknown; known are: city; a b: unknown; known are: city"),
-    ({"a": 1}, {"unevaluatedProperties": False}, "a: unknown; known are: none"),
-    ({"a": 1}, {"properties": {"a": False}}, "a: not allowed"),
-    ([1], {"items": False}, "[0]: not allowed"),
-    (1, False, "not allowed"),
-    (5, {"maximum": 4}, "expected at most 4, got 5"),
-    (5, {"exclusiveMaximum": 5}, "expected less than 5, got 5"),
-    ("abc", {"maxLength": 2}, "expected at most 2 characters, got 3"),
-    ([{"a": 1}, {"a": 2}], {"uniqueItems": True}, ""),
-    ([{"a": 1}, {"a": 1.0}], {"uniqueItems": True},
-     "expected items that differ, got an array"),
-    (2, {"const": 1}, "expected 1, got 2"),
-    ([1], {"contains": {"type": "string"}},
-     "expected 1 to 1 items that match `contains`, got 0"),
-    (1.5, {"anyOf": [{"type": "string"}, {"maximum": 1}]},
-     "expected string or at most 1, got 1.5"),
-    (1, {"oneOf": [{"type": "integer"}, {"type": "number"}]},
-     "expected one alternative to fit, got 2"),
-    (1, {"not": {"type": "integer"}}, "not allowed"),
-    *[(value, {"if": {"type": "integer"}, "then": {"minimum": 2}, "else": {
-        "maxLength": 1}}, problem) for value, problem in (
-            (1, "expected at least 2, got 1"), (2, ""), ("a", ""),
-            ("ab", "expected at most 1 characters, got 2"))],
-    ({"bad key!": 1}, {"propertyNames": {"pattern": "^[a-z]+$"}},
-     'bad key!: expected text like "^[a-z]+$", got "bad key!"'),
-    (True, {"enum": [1]}, "expected 1, got true"),
-    ([True], {"const": [1]}, "expected [1], got an array"),
-    ("soon", {"format": "date"}, ""),
-    (1e308, {"multipleOf": 1e-9}, ""),
-    (19.99, {"multipleOf": 0.01}, ""),
-    (6, {"multipleOf": 3}, ""),
-    (7, {"multipleOf": 3}, "expected a multiple of 3, got 7"),
-    (0.35, {"multipleOf": 0.1}, "expected a multiple of 0.1, got 0.35"),
-    (float("inf"), {"type": "number"}, "expected number, got Infinity"),
-    (2 ** 61, {"enum": [2.0 ** 61]}, ""),
-    ([2 ** 61, 2 ** 61 - 1], {"uniqueItems": True}, ""),
-    (1.0, {"enum": [1]}, ""), ("abc", {"pattern": "b"}, ""),
-    ("a\n", {"pattern": "a$"}, 'expected text like "a$", got "a\\n"'),
-    ("\u0665", {"pattern": r"^\d$"}, 'expected text like "^\\\\d$", got "\u0665"'),
-    ({"a/b": {"~": {"%": 1}}}, {"$ref": "#/$defs/a~1b/x~0y/%25", "$defs": {
-        "a/b": {"x~y": {"%": {"type": "object"}}}}}, ""),
-    ({"b": 1}, {"properties": {
-        "a": {"items": [{"type": "string"}]}, "b": {"$ref": "#/properties/a/items/0"}}},
-     "b: expected string, got 1"),
-    # a definition may have the name of a keyword
-    *[(5, {"$ref": "#it", "$defs": {name: {"$anchor": "it", "type": "string"}}},
-       "expected string, got 5") for name in ("default", "enum", "properties", "$ref")],
-    (5, {"$ref": "#/definitions/x", "type": "string", "definitions": {"x": {}}},
-     "expected string, got 5"),
-    (5, {"$schema": METASCHEMA, "$ref": "#/$defs/x", "maximum": 4, "$defs": {"x": {}}},
-     "expected at most 4, got 5"),
-    (5, {"$id": "http://x/y#", "$ref": "#/$defs/x", "$defs": {"x": {"minimum": 6}}},
-     "expected at least 6, got 5"),
-    ([1, "a"], {"$schema": DRAFT_7, "items": [{"type": "string"}],
-                "additionalItems": False},
-     "[0]: expected string, got 1; [1]: not allowed"),
-    (5, {"$schema": DRAFT_7, "$ref": "#/definitions/x", "type": "string",
-         "definitions": {"x": {"minimum": 6}}}, "expected at least 6, got 5"),
-    ({"a": 1}, {"$schema": DRAFT_7[:-1], "allOf": [{"$ref": "#here"}], "definitions": {
-        "x": {"$id": "#here", "required": ["z"]}}}, "z: missing (required)"),
-]
-
-# (schema, a part of the message)
-UNUSABLE_SCHEMAS = [
-    (5, "expected object or boolean, got 5"), (None, "expected object or boolean"),
-    ({"type": ["string", 5]}, "type[1]: expected one of"),
-    ({"properties": []}, "properties: expected object, got an array"),
-    ({"properties": {"a": {"minimum": "1"}}},
-     'properties.a.minimum: expected number, got "1"'),
-    ({"maxLength": -1}, "maxLength: expected at least 0, got -1"),
-    ({"required": "a"}, 'required: expected array, got "a"'),
-    ({"allOf": [5]}, "allOf[0]: expected object or boolean, got 5"),
-    ({"multipleOf": 0}, "multipleOf: expected more than 0, got 0"),
-    ({"$schema": "http://json-schema.org/draft-04/schema#"},
-     "$schema: expected a known dialect"),
-    *[({**schema, "$ref": reference}, "is not in the document, and nothing is fetched")
-      for reference, schema in (
-        ("https://example.com/schema", {}), ("#/$defs/none", {}), ("http://[bad", {}),
-        ("#/a/b", {"a": 1}))],
-    ({"$dynamicRef": "#none"}, '"#none" is not in the document'),
-    ({"$id": "http://x/y", "$defs": {"a": {"$id": "http://[bad"}}}, "a bad URI"),
-    ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
-                                     "b": {"$ref": "#/$defs/a"}}}, "$ref is a loop"),
-    ({"pattern": "("}, 'pattern "("'), ({"pattern": r"[\p{Lu}]"}, "bad escape"),
-    ({"patternProperties": {"[": True}}, 'pattern "["'),
-    ({"multipleOf": float("inf")}, "not JSON"), ({"default": {1}}, "not JSON"),
-    ({"$ref": "#/required/0", "required": ["a"]},
-     'expected object or boolean, got "a"'),
-    ({"$ref": "#/x/0", "x": [{"$ref": "#/x/1"}, {"minimum": "a"}]},
-     'minimum: expected number, got "a"'),
-]
-
-
 class Test10Field(unittest.TestCase):
     """pydantic's word, without pydantic."""
 
@@ -3515,125 +3597,6 @@ class Test10Field(unittest.TestCase):
         self.assertEqual(bind({"x": {"dish": "tea"}})["x"], Order("tea", 1, []))
         self.assertRaisesRegex(ValidationError, "x.dish: expected at least 2 char",
                                bind, {"x": {"dish": "t"}})
-
-
-class Test5Validator(unittest.TestCase):
-    """`validate` returns the problems of a value, and refuses an unusable schema."""
-
-    @clause("2025-11-25/basic/index",
-            "Clients and servers **MUST** validate schemas according to their declared "
-            "or default dialect.")
-    def test_each_problem_is_one_readable_line(self):
-        for value, schema, problems in PROBLEMS:
-            with self.subTest(value=value, schema=schema):
-                self.assertEqual("; ".join(validate(value, schema)), problems)
-
-    @clause("2025-11-25/basic/index",
-            "They **MUST** handle unsupported dialects gracefully by returning an "
-            "appropriate error indicating the dialect is not supported.")
-    def test_an_unusable_schema_is_refused_whatever_the_value_is(self):
-        for schema, message in UNUSABLE_SCHEMAS:
-            with self.subTest(schema=schema), self.assertRaises(SchemaError) as caught:
-                validate({}, schema)
-            self.assertIn(message, str(caught.exception))
-
-    def test_the_outermost_dynamic_anchor_counts(self):
-        """JSON Schema 2020-12, core 8.2.3.2; a plain anchor is found like any other."""
-        inner = {"$id": "inner", "$dynamicRef": "#item",
-                 "$defs": {"default": {"$dynamicAnchor": "item", "type": "integer"}}}
-        text = {"$dynamicAnchor": "item", "type": "string"}
-        outer = {"$id": "https://x.io/outer", "$ref": "inner",
-                 "$defs": {"inner": inner, "override": text}}
-        plain = {"$dynamicRef": "#item", "$defs": {
-            "one": {"$anchor": "item", "type": "string"}}}
-        for schema, value, other in (inner, 5, "a"), (outer, "a", 5), (plain, "a", 5):
-            self.assertEqual(validate(value, schema), [])
-            self.assertEqual(len(validate(other, schema)), 1)
-
-    def test_names_match_the_patterns_of_a_foreign_schema_or_none_of_them(self):
-        """They are not run: a value may be what they, or what others, ask for."""
-        nulls = {"additionalProperties": {"type": "null"}}
-        rows = [
-            ({"unevaluatedProperties": False}, {"b": 1}, []),
-            (CLOSED, {"b": "x"}, []), (CLOSED, {"b": 1}, ["b: not allowed"]),
-            (nulls, {"b": "x", "c": None}, []),
-            (nulls, {"b": 1}, ["b: expected string or null, got 1"]),
-            ({"dependentRequired": {"b": ["c"]}}, {"b": "x"},
-             ["c: missing (required with b)"]),
-            ({"properties": {"b": {"$ref": "#/patternProperties/^a"}}}, {"b": 1},
-             ["b: expected string, got 1"]),
-            ({"dependentSchemas": {"b": {"maxProperties": 0}}}, {"b": "x"},
-             ["expected at most 0 properties, got 1"]),
-            ({"propertyNames": {"pattern": "("}}, {"b": "x"}, [])]
-        for keywords, value, problems in rows:
-            with self.subTest(keywords, value=value):
-                self.assertEqual(mcp_min.Validator(
-                    {"patternProperties": {"^a": {"type": "string"}}, **keywords},
-                    foreign=True).problems(value), problems)
-
-    def test_the_work_is_bounded_by_the_size_of_what_is_looked_at(self):
-        """Fails if a value is compared, parsed or read without being charged."""
-        doubling = {"$ref": "#/$defs/a0", "$defs": {"a60": {}, **{
-            f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2}
-            for n in range(60)}}}
-        deep = {}
-        for _ in range(20_000):
-            deep = {"not": deep}
-        for number, (schema, value) in enumerate((
-                ({"allOf": [{"enum": [[n]]} for n in range(20)]}, [*range(1000)]),
-                ({"items": {"const": [0]}}, [[0] * 1000] * 20),
-                ({"items": {"type": "integer"}}, [1] * 30_000),
-                ({"allOf": [{"uniqueItems": True}] * 5}, [*range(1000)]),
-                ({"allOf": [{"type": "integer"}] * 20}, "[" + "1," * 30_000 + "1]"),
-                ({"pattern": "^a"}, "a" * 20_001),
-                (doubling, 5), ({"allOf": [{"$ref": "#"}] * 1000}, 5), (deep, 5))):
-            with self.subTest(number), mock.patch.object(
-                    mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
-                        SchemaError, "over 1,000 steps|too deeply|over 20000 char"):
-                mcp_min.Validator(schema).coerce(value, strict=False)
-
-    def test_arguments_that_take_too_much_work_are_invalid(self):
-        with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
-                ValidationError, "over 1,000 steps"):
-            Signature(function(List[int])).bind({"x": [1] * 30_000})
-
-    def test_a_recursive_schema_is_applied_down_to_a_bounded_depth(self):
-        schema = {"type": "array", "items": {"$ref": "#"}}
-        self.assertEqual(validate(json.loads("[" * 80 + "]" * 80), schema), [])
-        with self.assertRaisesRegex(SchemaError, "nests too deeply"):
-            validate(json.loads("[" * 480 + "]" * 480), schema)
-
-    def test_flat_arguments_are_checked_as_others_are(self):
-        """They match at a look at their types, or are applied keyword by keyword."""
-        a, b = {"type": "string"}, {"type": "integer", "default": 1}
-        flat = {"type": "object", "properties": {"a": a, "b": b}, **CLOSED}
-        for more, arguments, problem in (
-                ({"required": ["a"]}, {"a": "x", "b": 2}, None), ({}, {"a": "x"}, None),
-                ({"required": ["a"]}, {"b": 2}, "a: missing"),
-                ({"required": ["a", "c"]}, {"a": "x", "b": 2}, "c: missing"),
-                ({}, {"a": "", "c": 1}, "c: unknown"),
-                ({}, {"a": "", "b": True}, "b: expected integer"),
-                ({"type": "array"}, {"a": "x"}, "expected array")):
-            with self.subTest(more, arguments=arguments):
-                error = raised(mcp_min.Validator({**flat, **more}).coerce, arguments)
-                self.assertIn(problem or "None", str(error))
-
-    def test_the_official_suite_of_json_schema(self):
-        root = os.environ.get("JSON_SCHEMA_SUITE")
-        if not root:
-            self.skipTest("JSON_SCHEMA_SUITE does not name tests/draft2020-12")
-        # tests that fetch schemas, or need a vocabulary of their own
-        excluded = re.compile("refRemote.json|metaschema-no-validation|detached-dynamic"
-                              '|metaschema-optional-voc|"(tree|extendible-.*).json"')
-        outcomes = [
-            (path.stem, case["description"],
-             (validate(case["data"], group["schema"]) == []) == case["valid"])
-            for path in sorted(pathlib.Path(root).glob("*.json"))
-            for group in json.loads(path.read_text("utf-8"))
-            if not excluded.search(path.name + json.dumps(group))
-            for case in group["tests"]]
-        self.assertGreater(len(outcomes), 1200)
-        self.assertEqual([case for case in outcomes if not case[2]], [])
 
 
 class Test10Pydantic(unittest.TestCase):
@@ -3834,6 +3797,7 @@ MATCHING_URIS = [
     ("d://{x}{?q}", "d://a?q=b%26c", {"x": "a", "q": "b&c"})]
 
 UNSAFE = ["C:evil", "%43:evil", "..%20", ".. .", "...", "a::$DATA"]
+
 OTHER_URIS = {  # template: URIs that do not match, or whose variables are unsafe
     "config://app": ["config://appp"], "a.b://x": ["aXb://x"], "d://x": ["d://x\n"],
     "w://{a}": ["w://" + text for text in (
@@ -3898,507 +3862,8 @@ class Test10Imports(unittest.TestCase):
 
 
 # ======================================================================================
-# 10  Server
+# 11  Handlers
 # ======================================================================================
-
-@dataclasses.dataclass
-class Point:
-    x: int
-    y: int
-
-
-class Test12Foreigners(unittest.TestCase):
-    """Objects of other MCP libraries, in a signature or as a result."""
-
-    @staticmethod
-    def foreign(name, bases=(), package="mcp", **members):
-        return types.new_class(name, bases, exec_body=lambda namespace: (
-            namespace.update({"__module__": package + ".types", **members})))
-
-    def test_another_context_is_refused_when_decorated(self):
-        """Also one that is parametrized, or may be None, or derived."""
-        other = self.foreign("Context", (typing.Generic[typing.TypeVar("T")],))
-        derived = type("Context", (self.foreign("Base", package="fastmcp"),), {})
-        for hint in other, other[int], Optional[other], derived:
-            def tool(a: int, ctx): ...
-            tool.__annotations__["ctx"] = hint
-            with self.subTest(hint), self.assertRaisesRegex(
-                    TypeError, "ctx: .* another library: import Context from mcp_min"):
-                Server("s").add_tool(tool)
-
-    def test_content_of_another_library_is_sent_as_what_it_is(self):
-        """What cannot be is an error, never its repr."""
-        def dumped(name, **data):
-            return self.foreign(name, model_dump=lambda self, **_: data)()
-
-        text = dumped("TextContent", type="text", text="hi")
-        image = self.foreign("Image", package="fastmcp", to_image_content=(
-            lambda self: dumped("ImageContent", type="image", data="eA==",
-                                mimeType="image/png")))()
-        result = dumped("CallToolResult", content=[{"type": "text", "text": "r"}],
-                        isError=True)
-        opaque = self.foreign("Thing")()
-        server, returned = Server("s"), []
-        server.tool(lambda: returned[-1], name="f")
-        server.prompt(name="p")(lambda: dumped(
-            "PromptMessage", role="assistant", content={"type": "text", "text": "m"}))
-        with Client(server) as client:
-            def call(value):
-                returned.append(value)
-                return client.call_tool("f", raise_on_error=False)
-
-            block = {"type": "image", "data": "eA==", "mimeType": "image/png"}
-            self.assertEqual(call(text).content, [{"type": "text", "text": "hi"}])
-            self.assertEqual(call([image, text]).content,
-                             [block, {"type": "text", "text": "hi"}])
-            self.assertEqual((call(result).text, call(result).is_error), ("r", True))
-            with quiet():
-                failed = call([opaque])
-            self.assertIn("Thing is of another library", failed.text)
-            self.assertTrue(failed.is_error)
-            [message] = client.get_prompt("p").messages
-            self.assertEqual((message.role, message.content.text), ("assistant", "m"))
-
-
-class Test12Tools(unittest.TestCase):
-    """tools/list and tools/call."""
-
-    @both_eras
-    def test_whatever_a_tool_raises_or_returns_it_gets_one_valid_response(self, era):
-        """An exception is an error result, and only stderr gets the traceback."""
-        class Unprintable(Exception):
-            def __str__(self):
-                raise ValueError("no")
-
-        circular, deep = [], []
-        circular.append(circular)
-        for _ in range(900):
-            deep = [deep]
-        outcomes = [
-            ValueError("bad \n value"), SystemExit(3), KeyboardInterrupt(),
-            GeneratorExit(), MemoryError(), RecursionError(), Unprintable(),
-            StopIteration(), Exception("\ud800"), BrokenPipeError(), float("nan"),
-            {1, 2}, b"\xff", object(), circular, 10 ** 5000, "\ud800", deep,
-            {(1, 2): 3}, {"k": b"\0"}, 1 + 2j, len, int, iter([1]), [], "", (1, "x")]
-        server = Server("s")
-
-        @server.tool
-        def act(n: int):
-            if isinstance(outcomes[n], BaseException):
-                raise outcomes[n]
-            return outcomes[n]
-
-        with quiet() as stderr, wire(server) as client:
-            play(client, "", era)
-            for n, outcome in enumerate(outcomes):
-                with self.subTest(type(outcome).__name__, n=n):
-                    response = client.ask('%d tools/call {"name": "act", "arguments":'
-                                          ' {"n": %d}}' % (n, n), era)
-                    client.fence()
-                    self.assertEqual(response["id"], n)
-                    result = response.get("result", {"content": []})
-                    self.assertIsInstance(result["content"], list)
-                    self.assertIsInstance(result.get("structuredContent", {}), dict)
-                    if isinstance(outcome, BaseException):
-                        self.assertIs(result["isError"], True)
-                        self.assertNotRegex(result["content"][0]["text"],
-                                            "Traceback|test_mcp_min")
-        self.assertRegex(stderr.getvalue(), "(?s)Traceback.*bad")
-
-    @clause("2026-07-28/basic/index", "Implementations of this protocol version "
-            "**MUST NOT** emit these codes")
-    def test_error_codes_are_those_of_the_revision(self):
-        """A handler raises one code; each era sends its own for the same error."""
-        server = Server("s")
-
-        @server.resource("error://{code}")
-        def fail(code: int):
-            raise McpError(code, "closed", {"day": "monday"})
-
-        for raised, legacy, modern in [  # the code raised, and sent in each era
-                (mcp_min.RESOURCE_NOT_FOUND, -32002, -32602), (-32042, -32042, -32603),
-                (-32020, -32020, -32020), (-32055, -32055, -32603),
-                (-32021, -32021, -32021), (-32100, -32100, -32100), (7, 7, 7)]:
-            with self.subTest(raised):
-                for era, sent in ("legacy", legacy), ("modern", modern):
-                    play(server, """
-                        > 1 resources/read {"uri": "error://%d"}
-                        < 1 %d "closed" {"day": "monday"}
-                        """ % (raised, sent), era=era)
-
-    @clause("2025-11-25/server/tools", "is returned as a JSON object")
-    @both_eras
-    def test_structured_content_is_an_object_in_older_revisions(self, era):
-        server = Server("s")
-        server.add_tool(lambda: mcp_min.ToolResult("x", [1]), name="bare")
-        server.add_tool(lambda: [1], name="declared", output_schema={"type": "array"})
-        play(server, """
-            > 1 tools/call {"name": "bare"}
-            <M 1 {"structuredContent": [1]}
-            <L 1 {"structuredContent": {"result": [1]},
-                "_meta": {"fastmcp": {"wrap_result": true}}}
-            > 2 tools/call {"name": "declared"}
-            < 2 {"structuredContent": {"result": [1]},
-                "_meta": {"fastmcp": {"wrap_result": true}}}
-            > 3 tools/list
-            < 3 {"tools": [{"name": "bare"}, {"outputSchema": {"type": "object",
-                "properties": {"result": {"type": "array"}}}}]}
-            """, era=era)
-
-    @clause("2025-11-25/server/prompts", "include a valid MIME type")
-    def test_the_mime_type_of_content_is_inferred(self):
-        """From the path or the format; an embedded text is text/plain."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "scan.png")
-            pathlib.Path(path).write_bytes(b"?")
-            for block, mime_type in (
-                    (Image(path=path), "image/png"),
-                    (Image(path=path, format="jpeg"), "image/jpeg"),
-                    (EmbeddedResource("x://y", text="a")["resource"], "text/plain"),
-                    (EmbeddedResource("x://y", data=b"a")["resource"],
-                     "application/octet-stream")):
-                with self.subTest(mime_type):
-                    self.assertEqual(block["mimeType"], mime_type)
-
-    def test_errors_can_be_masked(self):
-        server = Server("s", mask_errors=True)
-
-        @server.prompt
-        @server.tool
-        def fail():
-            raise ValueError("the password is swordfish")
-
-        @server.tool
-        def refuse():
-            raise ToolError("on purpose")
-
-        server.add_tool(lambda: mcp_min.ToolResult("x", meta={"swordfish": {1, 2}}),
-                        name="encode")
-        with quiet():
-            names = play(server, """
-                > 1 tools/call {"name": "fail"}
-                < 1 {"isError": true, "content": [{"type": "text", "text": "$text"}]}
-                > 2 tools/call {"name": "refuse"}
-                < 2 {"isError": true, "content": [{"text": "on purpose"}]}
-                > 3 prompts/get {"name": "fail"}
-                < {"id": 3, "error": {"code": -32603, "message": "$message"}}
-                > 4 tools/call {"name": "encode"}
-                < {"id": 4, "error": {"code": -32603, "message": "$unsent"}}
-                """, era="legacy")
-        for sent in names.values():
-            self.assertNotRegex(sent, "swordfish|TypeError|set")
-
-    @both_eras
-    def test_how_a_return_value_becomes_content(self, era):
-        for value, result in [
-                ("plain", {"content": [{"type": "text", "text": "plain"}]}),
-                (None, {"content": []}),
-                ({"a": 1}, {"content": [{"type": "text", "text": '..."a"...'}],
-                            "structuredContent": {"a": 1}}),
-                (Point(1, 2), {"structuredContent": {"x": 1, "y": 2}}),
-                ({"type": "text", "text": "only data"}, {
-                    "structuredContent": {"type": "text", "text": "only data"}}),
-                (Image(data=b"\0\1", mime_type="x/y"), {"content": [
-                    {"type": "image", "data": "AAE=", "mimeType": "x/y"}]}),
-                ([Text("a"), ResourceLink("x://y", "y"), {"b": None}, None, "c",
-                  EmbeddedResource("x://y", text="z")], {"content": [
-                    {"type": "text", "text": "a"},
-                    {"type": "resource_link", "uri": "x://y", "name": "y"},
-                    {"text": '{"b": null}'}, {"text": "null"}, {"text": "c"},
-                    {"type": "resource", "resource": {"uri": "x://y", "text": "z"}}]})]:
-            with self.subTest(value=value):
-                server = Server("s")
-                server.add_tool(lambda value=value: value, name="give",
-                                input_schema={"type": "object"})
-                play(server, '> 1 tools/call {"name": "give"}\n< 1 %s'
-                     % json.dumps(result), era)
-
-    def test_a_decorator_returns_its_function_and_refuses_anything_else(self):
-        """An object that can be called has the name of its class."""
-        class Plane:
-            def __call__(self, hours: int): ...
-
-        server, plane = Server("s"), functools.partial(Plane())
-        self.assertEqual([server.tool(plane), Server().middleware(plane)], [plane] * 2)
-        with Client(server) as client:
-            self.assertEqual(names(client.list_tools()), ["Plane"])
-        for no_function, decorate in itertools.product(
-                (classmethod(Plane.__call__), 3, b"name"), (
-                    server.tool, server.prompt, server.resource, server.method)):
-            with self.subTest(no_function, decorate=decorate):
-                self.assertRaises(TypeError, decorate, no_function)
-
-
-class Test12Answers(unittest.TestCase):
-    """Faults of earlier editions, and how they are answered now."""
-
-    def test_results_of_our_own_are_not_counted(self):
-        """500,000 numbers; NaN and infinity are null, which is no number."""
-        server = Server("s")
-        server.tool(lambda: [0.5] * 600_000, name="many", output_schema={
-            "type": "array", "items": {"type": "number"}})
-        server.tool(lambda: [math.inf], name="odd", output_schema={
-            "type": "array", "items": {"type": "number"}})
-        with quiet(), Client(server) as client:
-            self.assertEqual(len(client.call_tool("many").data), 600_000)
-            odd = client.call_tool("odd", raise_on_error=False)
-            self.assertIn("expected number, got null", odd.text)
-
-    def test_a_file_on_stdin_is_answered_to_its_end(self):
-        """However long a handler takes.  Fails (no result) after drain_seconds."""
-        with tempfile.TemporaryFile() as file:
-            file.write(raw('1 modern tools/call {"name": "slow"}'))
-            file.seek(0)
-            with process("""
-                    server = Server("s", drain_seconds=0.01)
-                    server.tool(lambda: time.sleep(0.4) or "done", name="slow")
-                    server.run()
-                    """, stdin=file) as server:
-                self.assertEqual(server.recv()["result"]["content"][0]["text"], "done")
-
-    def test_a_lifespan_that_fails_is_raised_by_the_client_of_the_server(self):
-        @contextlib.contextmanager
-        def sync_lifespan(server):
-            raise KeyError("no database")
-            yield
-
-        @contextlib.asynccontextmanager
-        async def lifespan(server):
-            raise KeyError("no database")
-            yield
-
-        for manager, threaded in itertools.product(
-                (sync_lifespan, lifespan), (True, False)):
-            server = Server("s", lifespan=manager, threaded=threaded)
-            with self.assertRaisesRegex(KeyError, "no database"), (
-                    warnings.catch_warnings(record=True)) as caught:
-                warnings.simplefilter("always")
-                try:
-                    Client(server).connect()
-                finally:
-                    gc.collect()
-            self.assertEqual(caught, [])  # all ends of its pipes are closed
-
-    def test_invalid_content_is_refused_when_it_is_made(self):
-        for make in (lambda: Text(5), lambda: mcp_min.ToolResult([{"foo": 1}]),
-                     lambda: mcp_min.ToolResult(["x", 7])):
-            self.assertRaises(TypeError, make)
-
-    def test_a_trace_of_a_server_in_this_process_has_each_line_once(self):
-        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(
-                os.environ, MCP_MIN_TRACE=os.path.join(folder, "trace")):
-            with Client(zoo()) as client:
-                client.call_tool("echo", {"text": "once"})
-            traced = pathlib.Path(folder, "trace").read_text()
-        self.assertEqual(traced.count('"method":"tools/call"'), 1)
-        self.assertEqual(traced.count('"text":"once"}]'), 1)
-
-    def test_a_capability_may_be_true(self):
-        with Client(Server("s", capabilities={"tasks": True, "tools": True})) as client:
-            self.assertEqual(client.server_capabilities["tasks"], {})
-            self.assertEqual(client.server_capabilities["tools"], {"listChanged": True})
-
-
-class Test12Lists(unittest.TestCase):
-    """Pagination, resources, prompts and completion."""
-
-    @clause("2025-11-25/server/utilities/pagination",
-            "Invalid cursors **SHOULD** result in an error with code -32602 (Invalid "
-            "params).")
-    @both_eras
-    def test_an_invalid_cursor_is_an_error(self, era):
-        server = Server("s", page_size=1)
-        for name in "ab":
-            server.add_tool(lambda: None, name=name)
-            server.add_resource("r://" + name, lambda: "")
-        play(server, """
-            > 1 tools/list
-            < 1 {"nextCursor": "$tools"}
-            # a cursor that no list has given, or only another one
-            > 2 resources/list {"cursor": "$tools"}
-            < 2 -32602 "cursor" {"field": "cursor", "issue": "..."}
-            > 3 tools/list {"cursor": ""}
-            < 3 -32602 "cursor"
-            # of an entry that is there no longer, and cannot be called either
-            ! remove
-            <L notifications/tools/list_changed
-            > 4 tools/list {"cursor": "$tools"}
-            < 4 -32602 "cursor"
-            > 5 tools/call {"name": "a"}
-            < 5 -32602 {"name": "a"}
-            """, era=era, remove=lambda: server.remove_tool("a"))
-
-    def test_a_cursor_survives_changes(self):
-        """No entry is doubled or left out, because the cursor is no position; a tool
-        that is added again keeps its place, which is reported, once for each kind.
-        A full last page has no cursor."""
-        server = Server("s", page_size=2)
-        for n in range(6):
-            server.add_tool(lambda: None, name="t%d" % n)
-
-        def change():
-            server.remove_tool("t0")
-            server.remove_tool("t4")
-            for name in "t2", "t6", "t1":
-                server.add_tool(lambda: None, name=name, title="new")
-            server.add_prompt(lambda: "", name="t2")
-
-        with contextlib.redirect_stderr(io.TextIOWrapper(io.BytesIO())) as stderr:
-            last = play(server, """
-                > 1 tools/list
-                < 1 {"tools": [{"name": "t0"}, {"name": "t1"}], "nextCursor": "$next"}
-                ! change
-                > 2 tools/list {"cursor": "$next"}
-                < 2 {"tools": [{"name": "t2", "title": "new"}, {"name": "t3"}],
-                    "nextCursor": "$next2"}
-                > 3 tools/list {"cursor": "$next2"}
-                < {"id": 3, "result": "$last"}
-                """, era="modern", change=change)["last"]
-        self.assertEqual(names(last["tools"]), ["t5", "t6"])
-        self.assertNotIn("nextCursor", last)
-        warned = re.findall(b"(..) is already registered", stderr.buffer.getvalue())
-        self.assertEqual(warned, [b"t2", b"t1"])
-
-    @both_eras
-    def test_all_that_is_declared_is_listed(self, era):
-        """A name and a description are those of the function, unless they are given."""
-        server = Server("s")
-        server.add_tool(
-            lambda **arguments: arguments, name="n", title="T", description="D",
-            annotations={"readOnlyHint": True}, icons=[{"src": "data:,"}],
-            meta={"k": "v"}, output_schema={"type": "object"},
-            input_schema={"type": "object", "properties": {"x": {"type": "string"}}})
-        server.add_resource("r://t", lambda: "", name="t", mime_type="text/x", size=5)
-
-        @server.resource("r://{city}/now")
-        def now(city: str): ...
-
-        @server.prompt(title="R")
-        def review(code: str, language: str = "python"):
-            "Review code."
-
-        with Client(server, mode=era) as client:
-            self.assertEqual(client.list_tools(), [{
-                "name": "n", "title": "T", "description": "D", "_meta": {"k": "v"},
-                "annotations": {"readOnlyHint": True}, "icons": [{"src": "data:,"}],
-                "inputSchema": {"type": "object",
-                                "properties": {"x": {"type": "string"}}},
-                "outputSchema": {"type": "object"}}])
-            self.assertEqual(client.list_resources(), [{
-                "uri": "r://t", "name": "t", "mimeType": "text/x", "size": 5}])
-            self.assertEqual(client.list_resource_templates(), [{
-                "uriTemplate": "r://{city}/now", "name": "now"}])
-            self.assertEqual(client.list_prompts(), [{
-                "name": "review", "title": "R", "description": "Review code.",
-                "arguments": [{"name": "code", "required": True},
-                              {"name": "language", "required": False}]}])
-
-    @both_eras
-    def test_resources_and_prompts(self, era):
-        server = Server("s")
-        server.resource("r://text", mime_type="text/markdown")(lambda: "# hi\n")
-        server.resource("r://{city}/now")(lambda city: "now in " + city)
-        server.resource("r://many")(lambda: [
-            mcp_min.ResourceContents("a", uri="r://a"), b"hi", {"n": 1}])
-        server.add_prompt(lambda code, language="python": [
-            "Review this " + language, Message("assistant", Text(code)),
-            {"role": "assistant", "content": "hi"}, Text("bye")], name="review")
-        play(server, """
-            > 1 resources/read {"uri": "r://text"}
-            < 1 {"contents": [{"uri": "r://text", "mimeType": "text/markdown",
-                "text": "# hi\\n"}]}
-            > 2 resources/read {"uri": "r://New%20York/now"}
-            < 2 {"contents": [{"uri": "r://New%20York/now", "text": "now in New
-                York"}]}
-            > 3 resources/read {"uri": "r://nothing"}
-            <L 3 -32002 {"uri": "r://nothing"}
-            <M 3 -32602 {"uri": "r://nothing"}
-            > 5 resources/read {"uri": "r://many"}
-            < 5 {"contents": [{"uri": "r://a", "text": "a"}, {"uri": "r://many",
-                "blob": "aGk=", "mimeType": "application/octet-stream"}, {"uri":
-                "r://many", "text": "{\\"n\\": 1}", "mimeType": "application/json"}]}
-            > 4 prompts/get {"name": "review", "arguments": {"code": "1+1"}}
-            < 4 {"messages": [
-                {"role": "user", "content": {"text": "Review this python"}},
-                {"role": "assistant", "content": {"type": "text", "text": "1+1"}},
-                {"role": "assistant", "content": {"type": "text", "text": "hi"}},
-                {"role": "user", "content": {"type": "text", "text": "bye"}}]}
-            """, era=era)
-
-    def test_what_cannot_work_is_told_when_it_is_made(self):
-        """The error for an unknown option lists the known ones."""
-        async def values():
-            yield 1
-
-        async def later(ctx, method, params, call_next): ...
-
-        def takes_two(values: types.GenericAlias(list, (int, str))): ...
-
-        server = Server("s")
-        for text, make, *arguments in (
-                ("is an async generator", server.tool, values),
-                ("middleware are plain functions", server.middleware,
-                 functools.wraps(later)(lambda *rest: later(*rest))),
-                ("scheme", server.add_resource, "no address", str),
-                ("code must be an int", McpError, "oops", "no"),
-                ('a role is "user" or', Message, None, "hi"),
-                ("16 bytes", lambda: Server("s", state_secret=b"swordfish")),
-                ("labels.* input_schema, output_schema",
-                 lambda: server.add_tool(str, labels=1)),
-                ("labels.* name, title, description, icons, meta",
-                 lambda: server.add_prompt(str, labels=1)),
-                ("labels.* mime_type, size",
-                 lambda: server.add_resource("s://x", str, labels=1)),
-                ("Server: unknown: thread .did you mean threaded.*page_size",
-                 lambda: Server("s", thread=False)),
-                ("Client: unknown: tiemout .did you mean timeout.*max_timeout",
-                 lambda: Client("x.py", tiemout=5)),
-                ("Client: unknown: zzz; known are: env", lambda: Client("x.py", zzz=5)),
-                (r"values: a list has items of one type; .* list\[int \| str\]",
-                 server.tool, takes_two)):
-            with self.subTest(text):
-                self.assertRaisesRegex((ValueError, TypeError), text, make, *arguments)
-
-    @unittest.skipUnless(sqlite3, "this Python has no sqlite3")
-    def test_common_errors_say_what_to_do(self):
-        base, server = sqlite3.connect(":memory:"), Server("s")
-        self.addCleanup(base.close)
-
-        server.tool(lambda: base.execute("select 1"), name="select")
-        server.tool(lambda: input(), name="ask")
-        with Client(server) as client, quiet(), mock.patch.object(
-                sys, "stdin", io.StringIO()):
-            for tool, hint in ("select", r"Server\(threaded=False\)"), ("ask", "ctx.elicit"):
-                result = client.call_tool(tool, raise_on_error=False)
-                self.assertRegex(result.text, hint)
-
-    @clause("2025-11-25/server/utilities/completion", "Maximum 100 items per response")
-    @both_eras
-    def test_completion(self, era):
-        """Of the template that is named, not of one whose URIs match its text."""
-        server = Server("s")
-        server.add_prompt(lambda language: "", name="review")
-        server.resource("r://{city}")(lambda city: "")
-        server.resource("r://{city}-{day}")(lambda city, day: "")
-        server.completion("review", "language")(
-            lambda value: [value + str(n) for n in range(250)])
-        server.completion("review", "author")(
-            lambda value: {"values": ["Ada"], "total": 50, "hasMore": True})
-        server.completion("r://{city}-{day}", "day")(
-            lambda value, context: (context["city"],))
-        names = play(server, """
-            > 1 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
-                "argument": {"name": "language", "value": "py"}}
-            < 1 {"completion": {"values": "$values", "total": 250, "hasMore": true}}
-            > 2 completion/complete {"ref": {"type": "ref/resource", "uri":
-                "r://{city}-{day}"}, "argument": {"name": "day", "value": ""},
-                "context": {"arguments": {"city": "Oslo"}}}
-            < 2 {"completion": {"values": ["Oslo"], "total": 1, "hasMore": false}}
-            > 3 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
-                "argument": {"name": "author", "value": ""}}
-            < 3 {"completion": {"values": ["Ada"], "total": 50, "hasMore": true}}
-            """, era=era)
-        self.assertEqual(names["values"], ["py%d" % n for n in range(100)])
 
 
 def host_thread(test):
@@ -5015,165 +4480,9 @@ class Test11Lifespan(unittest.TestCase):
                 self.assertRaises(error, server.serve, io.BytesIO(), io.BytesIO())
 
 
-class Test12Extras(unittest.TestCase):
-    """Middleware, finite streams, and methods of one's own."""
-
-    @both_eras
-    def test_middleware_wraps_every_handler(self, era):
-        """If it forgets to return, that is an error which names it."""
-        server, called = zoo(), []
-
-        @server.middleware
-        def outer(ctx, method, params, call_next):
-            called.append(method)
-            if params.get("name") == "same":
-                raise McpError(-1, "closed")
-            return call_next(ctx, method, params)
-
-        @server.middleware
-        def forgetful(ctx, method, params, call_next):
-            called.append("inner")
-            result = call_next(ctx, method, params)
-            if params.get("name") != "greet":
-                return result
-
-        with quiet():
-            play(server, """
-                > 1 tools/call {"name": "echo", "arguments": {"text": "x"}}
-                < 1 {"content": [{"text": "x"}]}
-                > 2 tools/call {"name": "same", "arguments": {"value": {}}}
-                < 2 -1 "closed"
-                > 3 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
-                < 3 -32603 "forgetful"
-                """, era=era)
-        self.assertEqual(
-            called, ["tools/call", "inner", "tools/call", "prompts/get", "inner"])
-
-    def test_what_middleware_does_to_a_result_does_not_last(self):
-        server = Server("s")
-        server.add_tool(lambda: 1, name="one")
-
-        @server.middleware
-        def decorate(ctx, method, params, call_next):
-            result = call_next(ctx, method, params)
-            for tool in result.get("tools", ()):
-                tool["description"] = tool.get("description", "") + "!"
-            if "_meta" in result:
-                result["_meta"]["count"] = result["_meta"].get("count", 0) + 1
-            return result
-
-        with Client(server, mode="legacy") as client:
-            for _ in range(2):
-                self.assertEqual(client.list_tools()[0]["description"], "!")
-                self.assertEqual(client.call_tool("one").meta["count"], 1)
-
-    def test_every_request_of_a_finite_stream_is_answered(self):
-        """Fails if its end cancels the handlers after `drain_seconds`."""
-        server = Server("s", drain_seconds=0.0)
-        server.tool(lambda: time.sleep(0.05), name="slow")
-        requests = b"".join(
-            raw(f'{n} tools/call {{"name": "slow"}}', True) for n in range(5))
-        with tempfile.TemporaryFile() as file:
-            file.write(requests)
-            file.seek(0)
-            for reader in io.BytesIO(requests), file:
-                writer = io.BytesIO()
-                server.serve(reader, writer)
-                self.assertEqual(writer.getvalue().count(b'"isError":false'), 5)
-
-    @clause("2025-11-25/basic/utilities/ping",
-            "Either the client or server can initiate a ping by sending a `ping` "
-            "request.")
-    def test_a_handler_may_ping_its_client(self):
-        server = Server("s")
-
-        @server.tool
-        def check(ctx: Context, timeout: float = 10) -> str:
-            try:
-                return str(ctx.ping(timeout=timeout))
-            except RequestTimeout:
-                return "gone"
-
-        play(server, """
-            > handshake 2024-11-05
-            > 1 tools/call {"name": "check"}
-            < $a ping
-            > $a {}
-            < 1 {"content": [{"text": "None"}]}
-            > 2 tools/call {"name": "check", "arguments": {"timeout": 0.01}}
-            < $b ping
-            < notifications/cancelled {"requestId": "$b"}
-            < 2 {"content": [{"text": "gone"}]}
-            > 3 modern tools/call {"name": "check"}
-            < 3 -32601
-            """)
-
-    def test_a_notification_of_ones_own(self):
-        """It gets the parameters, or all of them as `params`, and a Context that can
-        send, but neither ask nor report progress; an error in it harms nothing."""
-        server, received = Server("s"), queue.Queue()
-
-        @server.method("notifications/acme/plain")
-        def plain(x: int, ctx: Context):
-            received.put((x, ctx.request_id, ctx.cancelled, ctx.meta))
-            ctx.report_progress(1)
-            ctx.notify("notifications/acme/echo", {"x": x})
-
-        @server.method("notifications/acme/later")
-        async def later(params: dict):
-            await asyncio.sleep(0)
-            received.put(params)
-
-        @server.method("notifications/acme/fails")
-        def fails(ctx: Context):
-            for ask in functools.partial(ctx.elicit, "?", str), ctx.ping:
-                received.put(type(raised(ask)))
-            raise ValueError("broken")
-
-        for hello in "", "> handshake", "> 1 modern server/discover\n< 1 {}":
-            with self.subTest(hello), quiet() as stderr, wire(server) as client:
-                play(client, hello + """
-                    > notifications/acme/plain {"x": 1}
-                    < notifications/acme/echo {"x": 1}
-                    > notifications/acme/plain {"x": "not a number"}
-                    > notifications/acme/later {"y": [2]}
-                    > notifications/acme/fails
-                    > notifications/acme/later {"y": 3}
-                    > notifications/acme/unknown {}
-                    """)
-                self.assertEqual([received.get(timeout=PATIENCE) for _ in range(5)], [
-                    (1, None, False, {}), {"y": [2]}, McpError, McpError, {"y": 3}])
-            self.assertIn("ValueError: broken", stderr.getvalue())
-
-    def test_notifications_whose_handlers_are_behind_are_dropped(self):
-        """Fails if they fill memory while a handler runs, threaded or not."""
-        def check(threaded):
-            server, heard, go = Server("s", threaded=threaded), [], gate("go")
-
-            @server.method("notifications/acme")
-            def hear(n: int):
-                go.wait()
-                heard.append(n)
-
-            with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000), (
-                    wire(server)) as client:
-                for n in range(50):
-                    client.say('notifications/acme {"n": %d}' % n)
-                client.fence()
-                go.set()
-                wait_until(lambda: len(heard) > 4)  # so there is room again
-                client.say('notifications/acme {"n": 50}')
-                wait_until(lambda: heard[-1] == 50)
-            self.assertEqual(heard, sorted({*heard}))
-            self.assertLess(len(heard), 15)
-
-        for threaded in True, False:
-            with self.subTest(threaded=threaded):
-                check(threaded)
-
-
 SIZE = {"type": "object", "required": ["size"],
         "properties": {"size": {"type": "string", "enum": ["S", "M"]}}}
+
 NOTE = {"type": "object", "properties": {"note": {"type": "string"}}}
 
 
@@ -5232,7 +4541,9 @@ def shop(name="shop", **options):
 
 
 RED = '{"color": {"action": "accept", "content": {"value": "red"}}}'
+
 MEDIUM = '{"size": {"action": "accept", "content": {"size": "M"}}}'
+
 ORDER = '"name": "order", "arguments": {"item": "hat", "count": 2}'
 
 
@@ -5629,6 +4940,789 @@ class Test11Questions(unittest.TestCase):
 
 
 # ======================================================================================
+# 12  Server
+# ======================================================================================
+
+
+class Test12Tools(unittest.TestCase):
+    """tools/list and tools/call."""
+
+    @both_eras
+    def test_whatever_a_tool_raises_or_returns_it_gets_one_valid_response(self, era):
+        """An exception is an error result, and only stderr gets the traceback."""
+        class Unprintable(Exception):
+            def __str__(self):
+                raise ValueError("no")
+
+        circular, deep = [], []
+        circular.append(circular)
+        for _ in range(900):
+            deep = [deep]
+        outcomes = [
+            ValueError("bad \n value"), SystemExit(3), KeyboardInterrupt(),
+            GeneratorExit(), MemoryError(), RecursionError(), Unprintable(),
+            StopIteration(), Exception("\ud800"), BrokenPipeError(), float("nan"),
+            {1, 2}, b"\xff", object(), circular, 10 ** 5000, "\ud800", deep,
+            {(1, 2): 3}, {"k": b"\0"}, 1 + 2j, len, int, iter([1]), [], "", (1, "x")]
+        server = Server("s")
+
+        @server.tool
+        def act(n: int):
+            if isinstance(outcomes[n], BaseException):
+                raise outcomes[n]
+            return outcomes[n]
+
+        with quiet() as stderr, wire(server) as client:
+            play(client, "", era)
+            for n, outcome in enumerate(outcomes):
+                with self.subTest(type(outcome).__name__, n=n):
+                    response = client.ask('%d tools/call {"name": "act", "arguments":'
+                                          ' {"n": %d}}' % (n, n), era)
+                    client.fence()
+                    self.assertEqual(response["id"], n)
+                    result = response.get("result", {"content": []})
+                    self.assertIsInstance(result["content"], list)
+                    self.assertIsInstance(result.get("structuredContent", {}), dict)
+                    if isinstance(outcome, BaseException):
+                        self.assertIs(result["isError"], True)
+                        self.assertNotRegex(result["content"][0]["text"],
+                                            "Traceback|test_mcp_min")
+        self.assertRegex(stderr.getvalue(), "(?s)Traceback.*bad")
+
+    @clause("2026-07-28/basic/index", "Implementations of this protocol version "
+            "**MUST NOT** emit these codes")
+    def test_error_codes_are_those_of_the_revision(self):
+        """A handler raises one code; each era sends its own for the same error."""
+        server = Server("s")
+
+        @server.resource("error://{code}")
+        def fail(code: int):
+            raise McpError(code, "closed", {"day": "monday"})
+
+        for raised, legacy, modern in [  # the code raised, and sent in each era
+                (mcp_min.RESOURCE_NOT_FOUND, -32002, -32602), (-32042, -32042, -32603),
+                (-32020, -32020, -32020), (-32055, -32055, -32603),
+                (-32021, -32021, -32021), (-32100, -32100, -32100), (7, 7, 7)]:
+            with self.subTest(raised):
+                for era, sent in ("legacy", legacy), ("modern", modern):
+                    play(server, """
+                        > 1 resources/read {"uri": "error://%d"}
+                        < 1 %d "closed" {"day": "monday"}
+                        """ % (raised, sent), era=era)
+
+    @clause("2025-11-25/server/tools", "is returned as a JSON object")
+    @both_eras
+    def test_structured_content_is_an_object_in_older_revisions(self, era):
+        server = Server("s")
+        server.add_tool(lambda: mcp_min.ToolResult("x", [1]), name="bare")
+        server.add_tool(lambda: [1], name="declared", output_schema={"type": "array"})
+        play(server, """
+            > 1 tools/call {"name": "bare"}
+            <M 1 {"structuredContent": [1]}
+            <L 1 {"structuredContent": {"result": [1]},
+                "_meta": {"fastmcp": {"wrap_result": true}}}
+            > 2 tools/call {"name": "declared"}
+            < 2 {"structuredContent": {"result": [1]},
+                "_meta": {"fastmcp": {"wrap_result": true}}}
+            > 3 tools/list
+            < 3 {"tools": [{"name": "bare"}, {"outputSchema": {"type": "object",
+                "properties": {"result": {"type": "array"}}}}]}
+            """, era=era)
+
+    @clause("2025-11-25/server/prompts", "include a valid MIME type")
+    def test_the_mime_type_of_content_is_inferred(self):
+        """From the path or the format; an embedded text is text/plain."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "scan.png")
+            pathlib.Path(path).write_bytes(b"?")
+            for block, mime_type in (
+                    (Image(path=path), "image/png"),
+                    (Image(path=path, format="jpeg"), "image/jpeg"),
+                    (EmbeddedResource("x://y", text="a")["resource"], "text/plain"),
+                    (EmbeddedResource("x://y", data=b"a")["resource"],
+                     "application/octet-stream")):
+                with self.subTest(mime_type):
+                    self.assertEqual(block["mimeType"], mime_type)
+
+    def test_errors_can_be_masked(self):
+        server = Server("s", mask_errors=True)
+
+        @server.prompt
+        @server.tool
+        def fail():
+            raise ValueError("the password is swordfish")
+
+        @server.tool
+        def refuse():
+            raise ToolError("on purpose")
+
+        server.add_tool(lambda: mcp_min.ToolResult("x", meta={"swordfish": {1, 2}}),
+                        name="encode")
+        with quiet():
+            names = play(server, """
+                > 1 tools/call {"name": "fail"}
+                < 1 {"isError": true, "content": [{"type": "text", "text": "$text"}]}
+                > 2 tools/call {"name": "refuse"}
+                < 2 {"isError": true, "content": [{"text": "on purpose"}]}
+                > 3 prompts/get {"name": "fail"}
+                < {"id": 3, "error": {"code": -32603, "message": "$message"}}
+                > 4 tools/call {"name": "encode"}
+                < {"id": 4, "error": {"code": -32603, "message": "$unsent"}}
+                """, era="legacy")
+        for sent in names.values():
+            self.assertNotRegex(sent, "swordfish|TypeError|set")
+
+    @both_eras
+    def test_how_a_return_value_becomes_content(self, era):
+        for value, result in [
+                ("plain", {"content": [{"type": "text", "text": "plain"}]}),
+                (None, {"content": []}),
+                ({"a": 1}, {"content": [{"type": "text", "text": '..."a"...'}],
+                            "structuredContent": {"a": 1}}),
+                (Point(1, 2), {"structuredContent": {"x": 1, "y": 2}}),
+                ({"type": "text", "text": "only data"}, {
+                    "structuredContent": {"type": "text", "text": "only data"}}),
+                (Image(data=b"\0\1", mime_type="x/y"), {"content": [
+                    {"type": "image", "data": "AAE=", "mimeType": "x/y"}]}),
+                ([Text("a"), ResourceLink("x://y", "y"), {"b": None}, None, "c",
+                  EmbeddedResource("x://y", text="z")], {"content": [
+                    {"type": "text", "text": "a"},
+                    {"type": "resource_link", "uri": "x://y", "name": "y"},
+                    {"text": '{"b": null}'}, {"text": "null"}, {"text": "c"},
+                    {"type": "resource", "resource": {"uri": "x://y", "text": "z"}}]})]:
+            with self.subTest(value=value):
+                server = Server("s")
+                server.add_tool(lambda value=value: value, name="give",
+                                input_schema={"type": "object"})
+                play(server, '> 1 tools/call {"name": "give"}\n< 1 %s'
+                     % json.dumps(result), era)
+
+    def test_a_decorator_returns_its_function_and_refuses_anything_else(self):
+        """An object that can be called has the name of its class."""
+        class Plane:
+            def __call__(self, hours: int): ...
+
+        server, plane = Server("s"), functools.partial(Plane())
+        self.assertEqual([server.tool(plane), Server().middleware(plane)], [plane] * 2)
+        with Client(server) as client:
+            self.assertEqual(names(client.list_tools()), ["Plane"])
+        for no_function, decorate in itertools.product(
+                (classmethod(Plane.__call__), 3, b"name"), (
+                    server.tool, server.prompt, server.resource, server.method)):
+            with self.subTest(no_function, decorate=decorate):
+                self.assertRaises(TypeError, decorate, no_function)
+
+
+class Test12Answers(unittest.TestCase):
+    """Faults of earlier editions, and how they are answered now."""
+
+    def test_results_of_our_own_are_not_counted(self):
+        """500,000 numbers; NaN and infinity are null, which is no number."""
+        server = Server("s")
+        server.tool(lambda: [0.5] * 600_000, name="many", output_schema={
+            "type": "array", "items": {"type": "number"}})
+        server.tool(lambda: [math.inf], name="odd", output_schema={
+            "type": "array", "items": {"type": "number"}})
+        with quiet(), Client(server) as client:
+            self.assertEqual(len(client.call_tool("many").data), 600_000)
+            odd = client.call_tool("odd", raise_on_error=False)
+            self.assertIn("expected number, got null", odd.text)
+
+    def test_a_file_on_stdin_is_answered_to_its_end(self):
+        """However long a handler takes.  Fails (no result) after drain_seconds."""
+        with tempfile.TemporaryFile() as file:
+            file.write(raw('1 modern tools/call {"name": "slow"}'))
+            file.seek(0)
+            with process("""
+                    server = Server("s", drain_seconds=0.01)
+                    server.tool(lambda: time.sleep(0.4) or "done", name="slow")
+                    server.run()
+                    """, stdin=file) as server:
+                self.assertEqual(server.recv()["result"]["content"][0]["text"], "done")
+
+    def test_a_lifespan_that_fails_is_raised_by_the_client_of_the_server(self):
+        @contextlib.contextmanager
+        def sync_lifespan(server):
+            raise KeyError("no database")
+            yield
+
+        @contextlib.asynccontextmanager
+        async def lifespan(server):
+            raise KeyError("no database")
+            yield
+
+        for manager, threaded in itertools.product(
+                (sync_lifespan, lifespan), (True, False)):
+            server = Server("s", lifespan=manager, threaded=threaded)
+            with self.assertRaisesRegex(KeyError, "no database"), (
+                    warnings.catch_warnings(record=True)) as caught:
+                warnings.simplefilter("always")
+                try:
+                    Client(server).connect()
+                finally:
+                    gc.collect()
+            self.assertEqual(caught, [])  # all ends of its pipes are closed
+
+    def test_invalid_content_is_refused_when_it_is_made(self):
+        for make in (lambda: Text(5), lambda: mcp_min.ToolResult([{"foo": 1}]),
+                     lambda: mcp_min.ToolResult(["x", 7])):
+            self.assertRaises(TypeError, make)
+
+    def test_a_trace_of_a_server_in_this_process_has_each_line_once(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(
+                os.environ, MCP_MIN_TRACE=os.path.join(folder, "trace")):
+            with Client(zoo()) as client:
+                client.call_tool("echo", {"text": "once"})
+            traced = pathlib.Path(folder, "trace").read_text()
+        self.assertEqual(traced.count('"method":"tools/call"'), 1)
+        self.assertEqual(traced.count('"text":"once"}]'), 1)
+
+    def test_a_capability_may_be_true(self):
+        with Client(Server("s", capabilities={"tasks": True, "tools": True})) as client:
+            self.assertEqual(client.server_capabilities["tasks"], {})
+            self.assertEqual(client.server_capabilities["tools"], {"listChanged": True})
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Test12Foreigners(unittest.TestCase):
+    """Objects of other MCP libraries, in a signature or as a result."""
+
+    @staticmethod
+    def foreign(name, bases=(), package="mcp", **members):
+        return types.new_class(name, bases, exec_body=lambda namespace: (
+            namespace.update({"__module__": package + ".types", **members})))
+
+    def test_another_context_is_refused_when_decorated(self):
+        """Also one that is parametrized, or may be None, or derived."""
+        other = self.foreign("Context", (typing.Generic[typing.TypeVar("T")],))
+        derived = type("Context", (self.foreign("Base", package="fastmcp"),), {})
+        for hint in other, other[int], Optional[other], derived:
+            def tool(a: int, ctx): ...
+            tool.__annotations__["ctx"] = hint
+            with self.subTest(hint), self.assertRaisesRegex(
+                    TypeError, "ctx: .* another library: import Context from mcp_min"):
+                Server("s").add_tool(tool)
+
+    def test_content_of_another_library_is_sent_as_what_it_is(self):
+        """What cannot be is an error, never its repr."""
+        def dumped(name, **data):
+            return self.foreign(name, model_dump=lambda self, **_: data)()
+
+        text = dumped("TextContent", type="text", text="hi")
+        image = self.foreign("Image", package="fastmcp", to_image_content=(
+            lambda self: dumped("ImageContent", type="image", data="eA==",
+                                mimeType="image/png")))()
+        result = dumped("CallToolResult", content=[{"type": "text", "text": "r"}],
+                        isError=True)
+        opaque = self.foreign("Thing")()
+        server, returned = Server("s"), []
+        server.tool(lambda: returned[-1], name="f")
+        server.prompt(name="p")(lambda: dumped(
+            "PromptMessage", role="assistant", content={"type": "text", "text": "m"}))
+        with Client(server) as client:
+            def call(value):
+                returned.append(value)
+                return client.call_tool("f", raise_on_error=False)
+
+            block = {"type": "image", "data": "eA==", "mimeType": "image/png"}
+            self.assertEqual(call(text).content, [{"type": "text", "text": "hi"}])
+            self.assertEqual(call([image, text]).content,
+                             [block, {"type": "text", "text": "hi"}])
+            self.assertEqual((call(result).text, call(result).is_error), ("r", True))
+            with quiet():
+                failed = call([opaque])
+            self.assertIn("Thing is of another library", failed.text)
+            self.assertTrue(failed.is_error)
+            [message] = client.get_prompt("p").messages
+            self.assertEqual((message.role, message.content.text), ("assistant", "m"))
+
+
+class Test12Lists(unittest.TestCase):
+    """Pagination, resources, prompts and completion."""
+
+    @clause("2025-11-25/server/utilities/pagination",
+            "Invalid cursors **SHOULD** result in an error with code -32602 (Invalid "
+            "params).")
+    @both_eras
+    def test_an_invalid_cursor_is_an_error(self, era):
+        server = Server("s", page_size=1)
+        for name in "ab":
+            server.add_tool(lambda: None, name=name)
+            server.add_resource("r://" + name, lambda: "")
+        play(server, """
+            > 1 tools/list
+            < 1 {"nextCursor": "$tools"}
+            # a cursor that no list has given, or only another one
+            > 2 resources/list {"cursor": "$tools"}
+            < 2 -32602 "cursor" {"field": "cursor", "issue": "..."}
+            > 3 tools/list {"cursor": ""}
+            < 3 -32602 "cursor"
+            # of an entry that is there no longer, and cannot be called either
+            ! remove
+            <L notifications/tools/list_changed
+            > 4 tools/list {"cursor": "$tools"}
+            < 4 -32602 "cursor"
+            > 5 tools/call {"name": "a"}
+            < 5 -32602 {"name": "a"}
+            """, era=era, remove=lambda: server.remove_tool("a"))
+
+    def test_a_cursor_survives_changes(self):
+        """No entry is doubled or left out, because the cursor is no position; a tool
+        that is added again keeps its place, which is reported, once for each kind.
+        A full last page has no cursor."""
+        server = Server("s", page_size=2)
+        for n in range(6):
+            server.add_tool(lambda: None, name="t%d" % n)
+
+        def change():
+            server.remove_tool("t0")
+            server.remove_tool("t4")
+            for name in "t2", "t6", "t1":
+                server.add_tool(lambda: None, name=name, title="new")
+            server.add_prompt(lambda: "", name="t2")
+
+        with contextlib.redirect_stderr(io.TextIOWrapper(io.BytesIO())) as stderr:
+            last = play(server, """
+                > 1 tools/list
+                < 1 {"tools": [{"name": "t0"}, {"name": "t1"}], "nextCursor": "$next"}
+                ! change
+                > 2 tools/list {"cursor": "$next"}
+                < 2 {"tools": [{"name": "t2", "title": "new"}, {"name": "t3"}],
+                    "nextCursor": "$next2"}
+                > 3 tools/list {"cursor": "$next2"}
+                < {"id": 3, "result": "$last"}
+                """, era="modern", change=change)["last"]
+        self.assertEqual(names(last["tools"]), ["t5", "t6"])
+        self.assertNotIn("nextCursor", last)
+        warned = re.findall(b"(..) is already registered", stderr.buffer.getvalue())
+        self.assertEqual(warned, [b"t2", b"t1"])
+
+    @both_eras
+    def test_all_that_is_declared_is_listed(self, era):
+        """A name and a description are those of the function, unless they are given."""
+        server = Server("s")
+        server.add_tool(
+            lambda **arguments: arguments, name="n", title="T", description="D",
+            annotations={"readOnlyHint": True}, icons=[{"src": "data:,"}],
+            meta={"k": "v"}, output_schema={"type": "object"},
+            input_schema={"type": "object", "properties": {"x": {"type": "string"}}})
+        server.add_resource("r://t", lambda: "", name="t", mime_type="text/x", size=5)
+
+        @server.resource("r://{city}/now")
+        def now(city: str): ...
+
+        @server.prompt(title="R")
+        def review(code: str, language: str = "python"):
+            "Review code."
+
+        with Client(server, mode=era) as client:
+            self.assertEqual(client.list_tools(), [{
+                "name": "n", "title": "T", "description": "D", "_meta": {"k": "v"},
+                "annotations": {"readOnlyHint": True}, "icons": [{"src": "data:,"}],
+                "inputSchema": {"type": "object",
+                                "properties": {"x": {"type": "string"}}},
+                "outputSchema": {"type": "object"}}])
+            self.assertEqual(client.list_resources(), [{
+                "uri": "r://t", "name": "t", "mimeType": "text/x", "size": 5}])
+            self.assertEqual(client.list_resource_templates(), [{
+                "uriTemplate": "r://{city}/now", "name": "now"}])
+            self.assertEqual(client.list_prompts(), [{
+                "name": "review", "title": "R", "description": "Review code.",
+                "arguments": [{"name": "code", "required": True},
+                              {"name": "language", "required": False}]}])
+
+    @both_eras
+    def test_resources_and_prompts(self, era):
+        server = Server("s")
+        server.resource("r://text", mime_type="text/markdown")(lambda: "# hi\n")
+        server.resource("r://{city}/now")(lambda city: "now in " + city)
+        server.resource("r://many")(lambda: [
+            mcp_min.ResourceContents("a", uri="r://a"), b"hi", {"n": 1}])
+        server.add_prompt(lambda code, language="python": [
+            "Review this " + language, Message("assistant", Text(code)),
+            {"role": "assistant", "content": "hi"}, Text("bye")], name="review")
+        play(server, """
+            > 1 resources/read {"uri": "r://text"}
+            < 1 {"contents": [{"uri": "r://text", "mimeType": "text/markdown",
+                "text": "# hi\\n"}]}
+            > 2 resources/read {"uri": "r://New%20York/now"}
+            < 2 {"contents": [{"uri": "r://New%20York/now", "text": "now in New
+                York"}]}
+            > 3 resources/read {"uri": "r://nothing"}
+            <L 3 -32002 {"uri": "r://nothing"}
+            <M 3 -32602 {"uri": "r://nothing"}
+            > 5 resources/read {"uri": "r://many"}
+            < 5 {"contents": [{"uri": "r://a", "text": "a"}, {"uri": "r://many",
+                "blob": "aGk=", "mimeType": "application/octet-stream"}, {"uri":
+                "r://many", "text": "{\\"n\\": 1}", "mimeType": "application/json"}]}
+            > 4 prompts/get {"name": "review", "arguments": {"code": "1+1"}}
+            < 4 {"messages": [
+                {"role": "user", "content": {"text": "Review this python"}},
+                {"role": "assistant", "content": {"type": "text", "text": "1+1"}},
+                {"role": "assistant", "content": {"type": "text", "text": "hi"}},
+                {"role": "user", "content": {"type": "text", "text": "bye"}}]}
+            """, era=era)
+
+    def test_what_cannot_work_is_told_when_it_is_made(self):
+        """The error for an unknown option lists the known ones."""
+        async def values():
+            yield 1
+
+        async def later(ctx, method, params, call_next): ...
+
+        def takes_two(values: types.GenericAlias(list, (int, str))): ...
+
+        server = Server("s")
+        for text, make, *arguments in (
+                ("is an async generator", server.tool, values),
+                ("middleware are plain functions", server.middleware,
+                 functools.wraps(later)(lambda *rest: later(*rest))),
+                ("scheme", server.add_resource, "no address", str),
+                ("code must be an int", McpError, "oops", "no"),
+                ('a role is "user" or', Message, None, "hi"),
+                ("16 bytes", lambda: Server("s", state_secret=b"swordfish")),
+                ("labels.* input_schema, output_schema",
+                 lambda: server.add_tool(str, labels=1)),
+                ("labels.* name, title, description, icons, meta",
+                 lambda: server.add_prompt(str, labels=1)),
+                ("labels.* mime_type, size",
+                 lambda: server.add_resource("s://x", str, labels=1)),
+                ("Server: unknown: thread .did you mean threaded.*page_size",
+                 lambda: Server("s", thread=False)),
+                ("Client: unknown: tiemout .did you mean timeout.*max_timeout",
+                 lambda: Client("x.py", tiemout=5)),
+                ("Client: unknown: zzz; known are: env", lambda: Client("x.py", zzz=5)),
+                (r"values: a list has items of one type; .* list\[int \| str\]",
+                 server.tool, takes_two)):
+            with self.subTest(text):
+                self.assertRaisesRegex((ValueError, TypeError), text, make, *arguments)
+
+    @unittest.skipUnless(sqlite3, "this Python has no sqlite3")
+    def test_common_errors_say_what_to_do(self):
+        base, server = sqlite3.connect(":memory:"), Server("s")
+        self.addCleanup(base.close)
+
+        server.tool(lambda: base.execute("select 1"), name="select")
+        server.tool(lambda: input(), name="ask")
+        with Client(server) as client, quiet(), mock.patch.object(
+                sys, "stdin", io.StringIO()):
+            for tool, hint in ("select", r"Server\(threaded=False\)"), ("ask", "ctx.elicit"):
+                result = client.call_tool(tool, raise_on_error=False)
+                self.assertRegex(result.text, hint)
+
+    @clause("2025-11-25/server/utilities/completion", "Maximum 100 items per response")
+    @both_eras
+    def test_completion(self, era):
+        """Of the template that is named, not of one whose URIs match its text."""
+        server = Server("s")
+        server.add_prompt(lambda language: "", name="review")
+        server.resource("r://{city}")(lambda city: "")
+        server.resource("r://{city}-{day}")(lambda city, day: "")
+        server.completion("review", "language")(
+            lambda value: [value + str(n) for n in range(250)])
+        server.completion("review", "author")(
+            lambda value: {"values": ["Ada"], "total": 50, "hasMore": True})
+        server.completion("r://{city}-{day}", "day")(
+            lambda value, context: (context["city"],))
+        names = play(server, """
+            > 1 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
+                "argument": {"name": "language", "value": "py"}}
+            < 1 {"completion": {"values": "$values", "total": 250, "hasMore": true}}
+            > 2 completion/complete {"ref": {"type": "ref/resource", "uri":
+                "r://{city}-{day}"}, "argument": {"name": "day", "value": ""},
+                "context": {"arguments": {"city": "Oslo"}}}
+            < 2 {"completion": {"values": ["Oslo"], "total": 1, "hasMore": false}}
+            > 3 completion/complete {"ref": {"type": "ref/prompt", "name": "review"},
+                "argument": {"name": "author", "value": ""}}
+            < 3 {"completion": {"values": ["Ada"], "total": 50, "hasMore": true}}
+            """, era=era)
+        self.assertEqual(names["values"], ["py%d" % n for n in range(100)])
+
+
+class Test12Limits(unittest.TestCase):
+    """The rows of the table of limits in Server's docstring, and one beyond each."""
+
+    def test_texts_of_problems_are_cut_and_charged(self):
+        """Fails (each repeats the names of all properties) if they are not."""
+        many = {"properties": {"x" * 5000 + str(n): {} for n in range(150)},
+                "additionalProperties": False}
+        schema = {"type": "array", "items": {"type": "object", **many}}
+        [problem] = validate([{"y": 1}], schema)
+        self.assertLess(len(problem), mcp_min.MAX_TEXT + 100)
+        with self.assertRaisesRegex(SchemaError, "over 500,000 steps"):
+            validate([{"y": 1}] * 20_000, schema)
+        for schema, value in (({"dependentRequired": {"y": ["z" * 9000]}}, {"y": 1}),
+                              ({"type": ["string", "z" * 9000][:1]}, 1)):
+            self.assertLess(len(validate(value, schema)[0]), mcp_min.MAX_TEXT + 100)
+
+    def test_what_is_compared_or_copied_is_charged_before(self):
+        """Fails (it takes seconds) if a value is written as text first."""
+        numbers = [*range(400_000)]
+        self.assertIn("expected one of", validate(numbers, {"enum": [1, 2]})[0])
+        for schema, value in (
+                ({"items": {"enum": [[1]]}}, [[0] * 400] * 4000),
+                ({"allOf": [{"enum": [[1]]}] * 5}, numbers),
+                ({"patternProperties": {f"^{n}": {} for n in range(100)}},
+                 {"x" * 500 + str(n): 1 for n in range(900)})):
+            with self.assertRaisesRegex(SchemaError, "over 500,000 steps"):
+                validate(value, schema)
+        with self.assertRaisesRegex(ValidationError, "over 500,000 steps"):
+            Signature(function(Dict[str, List[int]])).bind(
+                {"x": {"a": numbers * 3, "b": "[1]", "c": numbers}})
+
+    def test_lists_and_objects_of_a_message_are_counted(self):
+        """Also those of a response; but not brackets within text."""
+        with mock.patch.object(mcp_min, "MAX_CONTAINERS", 1000), wire(zoo()) as client:
+            play(client, "> handshake")
+            for count, expected in (990, "< 1 {}"), (1001, "< 1 -32700 \"over 1,000\""):
+                client.send(nested_line(b"1", b"[],", b"", 1).replace(
+                    b"[],0", b"[" + b",".join([b"[]"] * count) + b"]") + b"\n")
+                play(client, expected)
+            client.send(echo_line(2, b"[{" * 3000) + b"\n")
+            play(client, "< 2 {}")
+
+    def test_the_responses_to_a_batch_are_limited(self):
+        """Fails (all are collected) while one message of it hangs."""
+        server = lab()
+        server.tool(lambda: "x" * 1000, name="big")
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 20_000), (
+                wire(server)) as client:
+            play(client, "> handshake 2025-03-26")
+            call = '%d tools/call {"name": "%s", "arguments": {"n": 1}}'
+            client.send([message(call % (0, "hold")), *[
+                message('%d tools/call {"name": "big"}' % n) for n in range(1, 4)]])
+            client.fence()
+            held = []
+            client.send([message("%d ping" % n) for n in range(10, 12)])
+            held.append(client.recv())
+            server.go.set()
+            self.assertEqual(len(client.recv()), 4)
+        big = lab()
+        big.tool(lambda: "x" * 9000, name="big")
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 20_000), (
+                wire(big)) as client:
+            play(client, "> handshake 2025-03-26")
+            client.send([message('%d tools/call {"name": "big"}' % n) for n in range(4)])
+            errors = [response["error"]["message"] for response in client.recv()
+                      if "error" in response]
+            self.assertIn("The responses to this batch are over", " ".join(errors))
+
+    def test_a_variable_of_a_template_leads_nowhere_else(self):
+        """Also on Windows: streams, devices, and what it cuts off."""
+        template = UriTemplate("f://{name}")
+        for uri, on_windows in (
+                ("a.txt", True), ("..%09", None), ("..%20.", None), ("c%3A", None),
+                ("a%3A%3A%24DATA", None), ("ab%3Ac", False), ("NUL", False),
+                ("con.txt", False), ("COM1", False), ("lpt9%20", False), ("AUX.c", False),
+                ("conundrum", True), ("%00", None)):
+            for system, matches_it in ("posix", on_windows is not None), (
+                    "nt", bool(on_windows)):
+                with self.subTest(uri, system=system), mock.patch.object(
+                        mcp_min.os, "name", system):
+                    self.assertEqual(template.match("f://" + uri) is not None, matches_it)
+        self.assertIsNone(template.match("f://" + "x" * mcp_min.MAX_URI))
+        self.assertIsNotNone(template.match("f://" + "x" * (mcp_min.MAX_URI - 4)))
+
+    def test_strangers_at_a_listener_have_few_threads(self):
+        """Fails (a thread for each) if all are admitted."""
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(
+                mcp_min, "MAX_STRANGERS", 3):
+            path = os.path.join(folder, "at")
+            listener = zoo().listen(path)
+            self.addCleanup(listener.close)
+            port = int(pathlib.Path(path).read_text().split()[0])
+            before = threading.active_count()
+            with contextlib.ExitStack() as strangers:
+                for _ in range(20):
+                    strangers.enter_context(contextlib.closing(
+                        socket.create_connection(("127.0.0.1", port))))
+                time.sleep(0.5)
+                self.assertLessEqual(threading.active_count(), before + 3)
+            with Client([*PROGRAM, "connect", path], timeout=PATIENCE) as client:
+                self.assertEqual(client.call_tool("echo", {"text": "x"}).text, "x")
+
+    @UNIX
+    def test_a_listener_is_reached_only_through_a_file_of_ours(self):
+        """Fails (it hangs, or trusts another's) if what is there is not looked at."""
+        with tempfile.TemporaryDirectory() as folder:
+            fifo, link = os.path.join(folder, "fifo"), os.path.join(folder, "link")
+            os.mkfifo(fifo)
+            listener = zoo().listen(os.path.join(folder, "at"))
+            self.addCleanup(listener.close)
+            os.symlink(listener.path, link)
+            for path in fifo, link:
+                self.assertIsNone(mcp_min.reach_listener(path))
+            if os.getuid() == 0:
+                os.chown(listener.path, 12345, 12345)
+                self.assertIsNone(mcp_min.reach_listener(listener.path))
+                os.chown(listener.path, 0, 0)
+            with mcp_min.reach_listener(listener.path):
+                """It is reached."""
+
+
+class Test12Extras(unittest.TestCase):
+    """Middleware, finite streams, and methods of one's own."""
+
+    @both_eras
+    def test_middleware_wraps_every_handler(self, era):
+        """If it forgets to return, that is an error which names it."""
+        server, called = zoo(), []
+
+        @server.middleware
+        def outer(ctx, method, params, call_next):
+            called.append(method)
+            if params.get("name") == "same":
+                raise McpError(-1, "closed")
+            return call_next(ctx, method, params)
+
+        @server.middleware
+        def forgetful(ctx, method, params, call_next):
+            called.append("inner")
+            result = call_next(ctx, method, params)
+            if params.get("name") != "greet":
+                return result
+
+        with quiet():
+            play(server, """
+                > 1 tools/call {"name": "echo", "arguments": {"text": "x"}}
+                < 1 {"content": [{"text": "x"}]}
+                > 2 tools/call {"name": "same", "arguments": {"value": {}}}
+                < 2 -1 "closed"
+                > 3 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
+                < 3 -32603 "forgetful"
+                """, era=era)
+        self.assertEqual(
+            called, ["tools/call", "inner", "tools/call", "prompts/get", "inner"])
+
+    def test_what_middleware_does_to_a_result_does_not_last(self):
+        server = Server("s")
+        server.add_tool(lambda: 1, name="one")
+
+        @server.middleware
+        def decorate(ctx, method, params, call_next):
+            result = call_next(ctx, method, params)
+            for tool in result.get("tools", ()):
+                tool["description"] = tool.get("description", "") + "!"
+            if "_meta" in result:
+                result["_meta"]["count"] = result["_meta"].get("count", 0) + 1
+            return result
+
+        with Client(server, mode="legacy") as client:
+            for _ in range(2):
+                self.assertEqual(client.list_tools()[0]["description"], "!")
+                self.assertEqual(client.call_tool("one").meta["count"], 1)
+
+    def test_every_request_of_a_finite_stream_is_answered(self):
+        """Fails if its end cancels the handlers after `drain_seconds`."""
+        server = Server("s", drain_seconds=0.0)
+        server.tool(lambda: time.sleep(0.05), name="slow")
+        requests = b"".join(
+            raw(f'{n} tools/call {{"name": "slow"}}', True) for n in range(5))
+        with tempfile.TemporaryFile() as file:
+            file.write(requests)
+            file.seek(0)
+            for reader in io.BytesIO(requests), file:
+                writer = io.BytesIO()
+                server.serve(reader, writer)
+                self.assertEqual(writer.getvalue().count(b'"isError":false'), 5)
+
+    @clause("2025-11-25/basic/utilities/ping",
+            "Either the client or server can initiate a ping by sending a `ping` "
+            "request.")
+    def test_a_handler_may_ping_its_client(self):
+        server = Server("s")
+
+        @server.tool
+        def check(ctx: Context, timeout: float = 10) -> str:
+            try:
+                return str(ctx.ping(timeout=timeout))
+            except RequestTimeout:
+                return "gone"
+
+        play(server, """
+            > handshake 2024-11-05
+            > 1 tools/call {"name": "check"}
+            < $a ping
+            > $a {}
+            < 1 {"content": [{"text": "None"}]}
+            > 2 tools/call {"name": "check", "arguments": {"timeout": 0.01}}
+            < $b ping
+            < notifications/cancelled {"requestId": "$b"}
+            < 2 {"content": [{"text": "gone"}]}
+            > 3 modern tools/call {"name": "check"}
+            < 3 -32601
+            """)
+
+    def test_a_notification_of_ones_own(self):
+        """It gets the parameters, or all of them as `params`, and a Context that can
+        send, but neither ask nor report progress; an error in it harms nothing."""
+        server, received = Server("s"), queue.Queue()
+
+        @server.method("notifications/acme/plain")
+        def plain(x: int, ctx: Context):
+            received.put((x, ctx.request_id, ctx.cancelled, ctx.meta))
+            ctx.report_progress(1)
+            ctx.notify("notifications/acme/echo", {"x": x})
+
+        @server.method("notifications/acme/later")
+        async def later(params: dict):
+            await asyncio.sleep(0)
+            received.put(params)
+
+        @server.method("notifications/acme/fails")
+        def fails(ctx: Context):
+            for ask in functools.partial(ctx.elicit, "?", str), ctx.ping:
+                received.put(type(raised(ask)))
+            raise ValueError("broken")
+
+        for hello in "", "> handshake", "> 1 modern server/discover\n< 1 {}":
+            with self.subTest(hello), quiet() as stderr, wire(server) as client:
+                play(client, hello + """
+                    > notifications/acme/plain {"x": 1}
+                    < notifications/acme/echo {"x": 1}
+                    > notifications/acme/plain {"x": "not a number"}
+                    > notifications/acme/later {"y": [2]}
+                    > notifications/acme/fails
+                    > notifications/acme/later {"y": 3}
+                    > notifications/acme/unknown {}
+                    """)
+                self.assertEqual([received.get(timeout=PATIENCE) for _ in range(5)], [
+                    (1, None, False, {}), {"y": [2]}, McpError, McpError, {"y": 3}])
+            self.assertIn("ValueError: broken", stderr.getvalue())
+
+    def test_notifications_whose_handlers_are_behind_are_dropped(self):
+        """Fails if they fill memory while a handler runs, threaded or not."""
+        def check(threaded):
+            server, heard, go = Server("s", threaded=threaded), [], gate("go")
+
+            @server.method("notifications/acme")
+            def hear(n: int):
+                go.wait()
+                heard.append(n)
+
+            with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000), (
+                    wire(server)) as client:
+                for n in range(50):
+                    client.say('notifications/acme {"n": %d}' % n)
+                client.fence()
+                go.set()
+                wait_until(lambda: len(heard) > 4)  # so there is room again
+                client.say('notifications/acme {"n": 50}')
+                wait_until(lambda: heard[-1] == 50)
+            self.assertEqual(heard, sorted({*heard}))
+            self.assertLess(len(heard), 15)
+
+        for threaded in True, False:
+            with self.subTest(threaded=threaded):
+                check(threaded)
+
+
+# ======================================================================================
 # Helpers for both ends: a scripted server, a recording relay, a server of all features
 # ======================================================================================
 
@@ -6018,137 +6112,299 @@ class Session:
 
 
 # ======================================================================================
-# 11  Client
+# 13  Processes: the client of a real process
 # ======================================================================================
 
-@unittest.skipUnless(AsyncClient, "a half without a client")
-class Test14AsyncClient(unittest.TestCase):
-    """Client's face for asyncio programs."""
 
-    def setUp(self):
-        self.server, self.began, self.ended = Server("s"), queue.Queue(), queue.Queue()
+class Test13Process(FakeServers, unittest.TestCase):
+    """The client and a real process: its start, its end and its stderr."""
 
-        @self.server.tool
-        def echo(text: str) -> str:
-            return text
+    MODE = "legacy"
 
-        @self.server.tool
-        async def ask(ctx: AsyncContext) -> str:
-            ctx.report_progress(1)
-            return (await ctx.elicit("Well?", str)).data
+    # -- its start
 
-        @self.server.tool
-        def hang(ctx: Context):
-            self.began.put(1)
-            try:
-                ctx.wait(math.inf)
-            finally:
-                self.ended.put(ctx.cancelled)
+    def test_every_way_to_name_a_server(self):
+        """The values of an entry may be null, and its variables numbers.  A server gets
+        a few variables, and no function of bash, or all."""
+        ours = {"MCP_MIN_SECRET": "s", "TERM": "() { :; }"}
+        inherit = {"inherit_env": True, "env": {"WHO": "me"}}
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, ours):
+            file, config = (pathlib.Path(folder, name)
+                            for name in ("our server.py", "mcp.json"))
+            file.write_text("import sys; sys.argv[1:] = ['{}']\n" + FAKE)
+            config.write_text(json.dumps({"mcpServers": {
+                "ours": {"command": sys.executable, "args": [str(file)],
+                         "env": {"WHO": 7}, "cwd": None},
+                "relative": {"command": sys.executable, "args": ["our server.py"],
+                             "cwd": folder, "env": None}}}))
+            entries = load_config(config)
 
-        self.server.prompt(name="p")(lambda x: x)
+            def connect(label, target, who, options):
+                with Client(target, mode="legacy", **options) as client:
+                    env = client.request("fake/env")["env"]
+                    self.assertEqual((env.get("WHO"), env["PATH"]),
+                                     (who, os.environ["PATH"]))
+                    self.assertEqual(ours.items() & env.items(),
+                                     ours.items() if options else set())
 
-    def test_its_verbs_are_those_of_client_as_coroutines(self):
-        """With the same arguments and results; handlers may be `async def`."""
-        names = {name for name in vars(Client) if name[0] != "_"}
-        faces = {name for name in vars(AsyncClient) if name[0] != "_"}
-        self.assertEqual(names - faces, {"submit", "submit_tool"})
-        steps, threads = [], []
+            run_together(self, connect, [
+                ("argv", [sys.executable, file], None, {}),
+                ("a file", str(file), None, {}), ("an entry", entries["ours"], "7", {}),
+                ("an entry with cwd", entries["relative"], None, {}),
+                ("all variables", str(file), "me", inherit)])
 
-        async def answer(message, schema, params):
-            await asyncio.sleep(0)
-            threads.append(threading.current_thread())
-            return "yes"
+    @UNIX
+    def test_a_command_is_searched_in_the_path_of_the_child(self):
+        """If it cannot be started, the error names it."""
+        with tempfile.TemporaryDirectory() as folder:
+            tool, flat, none = (pathlib.Path(folder, name) for name in (
+                "my-mcp-server", "flat", "none"))
+            tool.write_text('#!/bin/sh\nexec "$@"\n')
+            tool.chmod(0o755)
+            flat.touch()
+            path = {"env": {"PATH": folder + ":/bin:/usr/bin"}}
+            for command, options in (tool.name, path), ("./" + tool.name, {
+                    "cwd": folder}):
+                with Client([command, *fake(cwd="result(cwd=os.getcwd())")],
+                            mode="legacy", **options) as client:
+                    self.assertEqual(client.request("fake/cwd")["cwd"],
+                                     os.path.realpath(options.get("cwd", ".")))
+            for command, options, expected in (
+                    (tool.name, {}, FileNotFoundError), (none, {}, FileNotFoundError),
+                    (flat, {}, PermissionError), (folder, {}, PermissionError),
+                    (sys.executable, {"cwd": none}, OSError)):
+                with self.subTest(command), self.assertRaisesRegex(
+                        expected, os.path.basename(command)):
+                    Client([command], **options).connect()
 
-        async def main(mode):
-            async with AsyncClient(self.server, mode=mode, elicitation_handler=answer,
-                                   progress_handler=lambda *step: steps.append(step),
-                                   ) as client:
-                self.assertEqual((await client.call_tool("ask")).data, "yes")
-                results = await asyncio.gather(*[
-                    client.call_tool("echo", {"text": str(n)}) for n in range(50)])
-                self.assertEqual([int(result.text) for result in results], [*range(50)])
-                tools = await client.list_tools()
-                self.assertEqual(tools[0].input_schema["type"], "object")
-                prompt = await client.get_prompt("p", {"x": "hi"})
-                self.assertEqual(prompt.messages[0].content.text, "hi")
-                self.assertEqual(client.server_info["name"], "s")
-                with self.assertRaises(McpError):
-                    await client.read_resource("s://none")
-                await client.ping()
+    def test_a_client_without_threads_says_so_at_once(self):
+        """Looks inside."""
+        for target in Server("s"), fake():
+            with at_most_threads(0), self.assertRaisesRegex(RuntimeError, "thread"):
+                Client(target).connect()
 
-        for mode in "legacy", "modern":
-            asyncio.run(main(mode))
-        self.assertEqual((steps, {*threads}),
-                         ([(1, None, None)] * 3, {threading.current_thread()}))
+    # -- its stderr
 
-    @both_eras
-    def test_a_call_is_cancelled_with_its_task(self, era):
-        """Also before it was sent.  Fails (the server goes on) if the thread is not
-        told, or if one that has not begun does not look."""
-        async def main():
-            async with AsyncClient(self.server, mode=era) as client:
-                loop = asyncio.get_running_loop()
-                task = asyncio.ensure_future(client.call_tool("hang"))
-                await loop.run_in_executor(None, self.began.get)
-                task.cancel()
-                with self.assertRaises(asyncio.CancelledError):
-                    await task
-                self.assertTrue(await loop.run_in_executor(None, self.ended.get))
-                for _ in range(20):
-                    task = asyncio.ensure_future(client.call_tool("hang"))
-                    await asyncio.sleep(0)
-                    task.cancel()
-                    with self.assertRaises(asyncio.CancelledError):
-                        await task
-                with self.assertRaises(asyncio.TimeoutError):
-                    await asyncio.wait_for(client.call_tool("hang"), 0.05)
-                await client.call_tool("echo", {"text": "x"})
-                await loop.run_in_executor(None, wait_until, lambda: (
-                    self.began.qsize() + 1 == self.ended.qsize() + 1))
+    def test_stderr_goes_to_a_stream_a_function_or_nowhere(self):
+        """By default to the sys.stderr of when it connects, which may be None."""
+        written, stream, chunks = "one\ntwo \u00e9\n", io.StringIO(), []
+        shown, nowhere = io.StringIO(), io.StringIO()
+        for options, sys_stderr, received in (
+                ({"stderr": stream}, nowhere, stream.getvalue),
+                ({"stderr": chunks.append}, nowhere, lambda: "".join(chunks)),
+                ({"stderr": None}, nowhere, lambda: written),
+                ({}, None, lambda: written), ({}, shown, shown.getvalue)):
+            with self.subTest(options=options), mock.patch("sys.stderr", sys_stderr):
+                client = self.fake(
+                    options, call="err('one\\r'); err('two \u00e9'); text('ok')")
+                client.call_tool("f")
+                wait_until(lambda client=client, received=received:
+                           client.stderr_tail == written == received())
+                client.close()
+        self.assertEqual(nowhere.getvalue(), "")
+        self.assertTrue(all(chunk.endswith("\n") for chunk in chunks))
 
-        asyncio.run(main())
+    def test_a_slow_or_broken_stderr_function_does_not_delay_the_server(self):
+        """Fails if the reader of the pipe calls the function, or waits for it."""
+        release, received = gate("the release"), []
+        broken = mock.Mock(side_effect=ValueError("broken"))
+        for function in (lambda text: (received.append(text), release.wait())), broken:
+            with self.subTest(function=function), quiet() as sys_stderr:
+                client = self.fake(
+                    {"stderr": function, "mode": "auto"},
+                    discover="err('hello'); modern()",
+                    call="os.write(2, b'x' * 1000000); err('end'); text('ok')")
+                for _ in range(2):
+                    self.assertEqual(client.call_tool("f").text, "ok")
+                wait_until(lambda client=client: client.stderr_tail.endswith("end\n"))
+                self.assertLessEqual(len(client.stderr_tail), 8192)
+                wait_until(lambda: received)
+                release.set()
+                client.close()
+            self.assertEqual("Error: " in sys_stderr.getvalue(), function is broken)
+        broken.assert_called_once()
 
-    def test_the_loop_goes_on_while_it_connects(self):
-        slow, ticks = fake(start="time.sleep(0.3)"), []
+    # -- its end
 
-        async def main():
-            async def tick():
-                while True:
-                    ticks.append(1)
-                    await asyncio.sleep(0.01)
-            ticking = asyncio.ensure_future(tick())
-            async with AsyncClient(slow, mode="legacy") as client:
-                self.assertEqual((await client.call_tool("f")).text, "ok")
-            ticking.cancel()
+    @UNIX
+    def test_the_end_of_the_server_fails_its_calls_with_exit_code_and_stderr(self):
+        """Fails if each call waits for an exit, or for a stdout that a child holds."""
+        def end(rule, code):
+            client = self.fake({"stderr": None}, call="err('last line'); " + rule)
+            calls = [client.submit("fake/say", {"lines": []}) for _ in range(50)]
+            error = self.fails(ConnectionClosed, client.call_tool, "f")
+            self.assertEqual((error.exit_code, client.exit_code), (code, code))
+            self.assertIn("last line", error.stderr)
+            self.assertFalse(concurrent.futures.wait(calls, PATIENCE).not_done)
+            self.assertEqual({type(call.exception()) for call in calls},
+                             {ConnectionClosed})
 
-        asyncio.run(main())
-        self.assertGreater(len(ticks), 10)
+        run_together(self, end, [
+            ("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9)])
+        with short_patience(2):  # of which a call waits for a quarter
+            run_together(self, end, [("os.close(1); time.sleep(60)", None), (
+                "__import__('subprocess').Popen(['sleep', '60']); die(3)", 3)])
+            self.doCleanups()
 
-    def test_a_server_is_ended_if_the_task_that_connects_is_cancelled(self):
-        story = Story(self)
-        silent = fake(story, initialize="", start="note(str(os.getpid()))")
+    def test_the_last_response_of_a_server_that_has_ended_is_received(self):
+        last = 5_000_000
+        client = self.fake(call=f"text('x' * {last}); die(3)")
+        self.assertEqual(len(client.call_tool("f").text), last)
 
-        async def main():
-            with self.assertRaises(asyncio.TimeoutError):
-                await asyncio.wait_for(AsyncClient(silent, mode="legacy").connect(), 1)
+    @UNIX
+    def test_a_server_has_ended_even_if_its_child_keeps_its_stdout_open(self):
+        """Fails if only the end of its stdout counts, or is reported, or if the client
+        does not subscribe again, once, when it has restarted the server."""
+        def end(mode):
+            client, receive = self.listener(
+                {"mode": mode, "auto_restart": True}, discover="modern()",
+                subscribe="result()",
+                call="import subprocess; subprocess.Popen(['sleep', '20']); die(7)")
+            client.subscribe("note://x")
+            self.assertEqual(raised(client.call_tool, "f").exit_code, 7)
+            self.assertEqual(receive()["method"], "notifications/cancelled")
+            self.assertEqual(json.dumps(self.seen(client)).count("note://x"), 1)
+            client.close()
 
         with short_patience():
-            asyncio.run(main())
-            gone(int(re.findall(r"\d+", str(story))[0]))
+            run_together(self, end, [["legacy"], ["modern"]])
 
-    def test_what_cannot_be_is_refused_in_words(self):
-        async def blocking():
-            async with Client(self.server):
-                """Not reached."""
+    def test_auto_restart_starts_a_new_process_and_repeats_no_call(self):
+        for mode, restarts, words in (
+                ("auto", True, "+ discover fence call + discover fence"),
+                ("legacy", False, "+ initialize initialized fence call")):
+            story = Story(self)
+            client = self.fake({"mode": mode, "auto_restart": restarts}, story,
+                               discover="modern()", call="die(5)")
+            self.fence(client)
+            self.fails(ConnectionClosed, client.call_tool, "f")
+            again = type(raised(client.request, "fake/fence"))
+            with self.subTest(mode, restarts=restarts):
+                self.assertEqual((again, client.exit_code), (
+                    type(None), None) if restarts else (ConnectionClosed, 5))
+                self.assertTrue(str(story).endswith(words), str(story))
 
-        async def answer(*_):
-            """Not called."""
+    def test_a_subscription_that_fails_after_a_restart_is_reported(self):
+        """A server that exits on it is not started once more."""
+        restarted = "open(diary[0]).read().count('+') > 1"
 
-        self.assertRaisesRegex(TypeError, "async with AsyncClient", asyncio.run,
-                               blocking())
-        self.assertRaisesRegex(
-            TypeError, "elicitation_handler must be `def`", AsyncClient,
-            Server("s", threaded=False), elicitation_handler=answer)
+        def end(discover, rule, outcome):
+            story, rule = Story(self), f"{rule} if {restarted} else "
+            client = self.fake(
+                {"mode": "auto", "auto_restart": True}, story, discover=discover,
+                subscribe=rule + "result()", listen=rule + "acknowledge()",
+                call="die(5)")
+            client.subscribe("note://x")
+            client.subscribe("note://y")
+            raised(client.call_tool, "f")
+            self.assertIsInstance(raised(client.request, "fake/fence"), outcome)
+            self.assertEqual(str(story).count("+"), 2)
+
+        with quiet() as stderr:
+            run_together(self, end, [(discover, *row) for row in (
+                ("die(5)", ConnectionClosed), ("error(-32002)", type(None)))
+                for discover in ("modern()", "error(-32601)")])
+        self.assertIn("no longer subscribed to note://x", stderr.getvalue())
+
+    # -- Ctrl-C, and the end of the client
+
+    def test_ctrl_c_just_after_sending_cancels_the_call(self):
+        server, effects = everything()
+        with relay(server) as ((reader, writer), lines):
+            def write(data, write=writer.write):
+                written = write(data)
+                if b"tools/call" in data:
+                    writer.flush()
+                    raise KeyboardInterrupt
+                return written
+
+            writer.write = write
+            with Client((reader, writer), mode="legacy") as client:
+                self.fails(KeyboardInterrupt, client.call_tool, "hang")
+                client.ping()
+                wait_until(lambda: effects in ([], ["hanging", "cancelled"]))
+        sent = [json.loads(line) for arrow, line in lines if arrow == ">"]
+        self.assertEqual(names(sent[2:], "method"), [
+            "tools/call", "notifications/cancelled", "ping"])
+
+    @UNIX
+    def test_close_ends_every_server(self):
+        ignore = "import signal; signal.signal(15, signal.SIG_IGN); "
+        child = ("import subprocess; child = subprocess.Popen([sys.executable, '-I',"
+                 " '-c', 'import time; time.sleep(60)']%s); note(str(child.pid)); ")
+
+        def close(label, start, end, code):
+            story = Story(self)
+            client = self.fake({}, story, start=start, end=end)
+            client.close()
+            self.assertEqual(client.exit_code, code)
+            for pid in [int(word) for word in str(story).split() if word.isdigit()]:
+                if "start_new_session" in start:
+                    os.kill(pid, signal.SIGKILL)
+                gone(pid)
+
+        # label, what the server does first, what last, its exit code
+        run_together(self, close, [
+            ("ends at end of input", "", "", 0), ("with a status", "", "die(9)", 9)])
+        with short_patience(1):
+            run_together(self, close, [
+                ("ignores end of input", "", "time.sleep(60)", -15),
+                ("leaves a child", child % "", "", 0),
+                ("leaves a child and ignores end of input and SIGTERM",
+                 ignore + child % "", "time.sleep(60)", -9),
+                ("leaves a child that keeps stdout open, in another session",
+                 child % ", start_new_session=True", "", 0)])
+
+    @UNIX
+    def test_a_client_that_is_never_closed_does_not_delay_the_exit(self):
+        """Nor does it leave its server, which may ignore the end of its input."""
+        code = ("import sys; sys.path.insert(0, %r); import mcp_min, os\n"
+                "mcp_min.Process.PATIENCE = 0.1\n"
+                "client = mcp_min.Client(%r, mode='legacy').connect()\n"
+                "print(client.request('fake/pid')['pid'], flush=True)\n%s")
+        close = "import atexit; atexit.register(client.close); "
+        stubborn = {"start": "import signal; signal.signal(15, signal.SIG_IGN)",
+                    "end": "time.sleep(60)"}
+
+        def end(label, last, rules):
+            # Python warns of a fork in a process with threads from 3.12 on.
+            done = subprocess.run([sys.executable, "-I", "-S", "-W", "ignore", "-c",
+                                   code % (HERE, fake(**rules), last)],
+                                  capture_output=True, timeout=PATIENCE, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+            gone(int(done.stdout))
+
+        run_together(self, end, [
+            ("the end of the program", "", {}), ("closed twice", close * 2, {}),
+            ("a stubborn server", "", stubborn),
+            ("the exit of a fork does not end it",
+             "os.fork() or sys.exit(); os.wait(); client.request('fake/fence')", {})])
+
+    @UNIX
+    def test_no_descriptor_and_no_thread_is_left_after_close(self):
+        """Nor after an ended server has been started again."""
+        def open_files():
+            return set(os.listdir("/dev/fd"))
+
+        def call(target, times=1):
+            with contextlib.suppress(OSError, McpError), Client(
+                    target, mode="legacy", stderr=None, auto_restart=True) as client:
+                for _ in range(times):
+                    raised(client.call_tool, "f")
+
+        call(fake())
+        before, threads = open_files(), threading.active_count()
+        call(fake(call="die(5)"), times=5)
+        for target in (fake(), fake(start="die(1)"), ["no-such-server"], Server("x"),
+                       fake(initialize="error(1)")):
+            call(target)
+        wait_until(lambda: open_files() <= before, "closed descriptors")
+        wait_until(lambda: threading.active_count() <= threads, "ended threads")
+
+
+# ======================================================================================
+# 14  Client
+# ======================================================================================
 
 
 class Test14Client(unittest.TestCase):
@@ -6386,14 +6642,143 @@ class Test14Client(unittest.TestCase):
         os.close(other_end)
 
 
-# ======================================================================================
-# 11  Client: servers that misbehave
-# ======================================================================================
+@unittest.skipUnless(AsyncClient, "a half without a client")
+class Test14AsyncClient(unittest.TestCase):
+    """Client's face for asyncio programs."""
+
+    def setUp(self):
+        self.server, self.began, self.ended = Server("s"), queue.Queue(), queue.Queue()
+
+        @self.server.tool
+        def echo(text: str) -> str:
+            return text
+
+        @self.server.tool
+        async def ask(ctx: AsyncContext) -> str:
+            ctx.report_progress(1)
+            return (await ctx.elicit("Well?", str)).data
+
+        @self.server.tool
+        def hang(ctx: Context):
+            self.began.put(1)
+            try:
+                ctx.wait(math.inf)
+            finally:
+                self.ended.put(ctx.cancelled)
+
+        self.server.prompt(name="p")(lambda x: x)
+
+    def test_its_verbs_are_those_of_client_as_coroutines(self):
+        """With the same arguments and results; handlers may be `async def`."""
+        names = {name for name in vars(Client) if name[0] != "_"}
+        faces = {name for name in vars(AsyncClient) if name[0] != "_"}
+        self.assertEqual(names - faces, {"submit", "submit_tool"})
+        steps, threads = [], []
+
+        async def answer(message, schema, params):
+            await asyncio.sleep(0)
+            threads.append(threading.current_thread())
+            return "yes"
+
+        async def main(mode):
+            async with AsyncClient(self.server, mode=mode, elicitation_handler=answer,
+                                   progress_handler=lambda *step: steps.append(step),
+                                   ) as client:
+                self.assertEqual((await client.call_tool("ask")).data, "yes")
+                results = await asyncio.gather(*[
+                    client.call_tool("echo", {"text": str(n)}) for n in range(50)])
+                self.assertEqual([int(result.text) for result in results], [*range(50)])
+                tools = await client.list_tools()
+                self.assertEqual(tools[0].input_schema["type"], "object")
+                prompt = await client.get_prompt("p", {"x": "hi"})
+                self.assertEqual(prompt.messages[0].content.text, "hi")
+                self.assertEqual(client.server_info["name"], "s")
+                with self.assertRaises(McpError):
+                    await client.read_resource("s://none")
+                await client.ping()
+
+        for mode in "legacy", "modern":
+            asyncio.run(main(mode))
+        self.assertEqual((steps, {*threads}),
+                         ([(1, None, None)] * 3, {threading.current_thread()}))
+
+    @both_eras
+    def test_a_call_is_cancelled_with_its_task(self, era):
+        """Also before it was sent.  Fails (the server goes on) if the thread is not
+        told, or if one that has not begun does not look."""
+        async def main():
+            async with AsyncClient(self.server, mode=era) as client:
+                loop = asyncio.get_running_loop()
+                task = asyncio.ensure_future(client.call_tool("hang"))
+                await loop.run_in_executor(None, self.began.get)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+                self.assertTrue(await loop.run_in_executor(None, self.ended.get))
+                for _ in range(20):
+                    task = asyncio.ensure_future(client.call_tool("hang"))
+                    await asyncio.sleep(0)
+                    task.cancel()
+                    with self.assertRaises(asyncio.CancelledError):
+                        await task
+                with self.assertRaises(asyncio.TimeoutError):
+                    await asyncio.wait_for(client.call_tool("hang"), 0.05)
+                await client.call_tool("echo", {"text": "x"})
+                await loop.run_in_executor(None, wait_until, lambda: (
+                    self.began.qsize() + 1 == self.ended.qsize() + 1))
+
+        asyncio.run(main())
+
+    def test_the_loop_goes_on_while_it_connects(self):
+        slow, ticks = fake(start="time.sleep(0.3)"), []
+
+        async def main():
+            async def tick():
+                while True:
+                    ticks.append(1)
+                    await asyncio.sleep(0.01)
+            ticking = asyncio.ensure_future(tick())
+            async with AsyncClient(slow, mode="legacy") as client:
+                self.assertEqual((await client.call_tool("f")).text, "ok")
+            ticking.cancel()
+
+        asyncio.run(main())
+        self.assertGreater(len(ticks), 10)
+
+    def test_a_server_is_ended_if_the_task_that_connects_is_cancelled(self):
+        story = Story(self)
+        silent = fake(story, initialize="", start="note(str(os.getpid()))")
+
+        async def main():
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(AsyncClient(silent, mode="legacy").connect(), 1)
+
+        with short_patience():
+            asyncio.run(main())
+            gone(int(re.findall(r"\d+", str(story))[0]))
+
+    def test_what_cannot_be_is_refused_in_words(self):
+        async def blocking():
+            async with Client(self.server):
+                """Not reached."""
+
+        async def answer(*_):
+            """Not called."""
+
+        self.assertRaisesRegex(TypeError, "async with AsyncClient", asyncio.run,
+                               blocking())
+        self.assertRaisesRegex(
+            TypeError, "elicitation_handler must be `def`", AsyncClient,
+            Server("s", threaded=False), elicitation_handler=answer)
+
 
 OK = '{"jsonrpc":"2.0","id":$id,"result":{"ok":true}}'
+
 NOTIFICATION = '{"jsonrpc":"2.0","method":"notifications/%s"%s}'
+
 ERROR_WITHOUT_ID = (
     '{"jsonrpc":"2.0",%s"error":{"code":-32700,"message":"cannot parse that"}}')
+
 PROGRESS = NOTIFICATION % ("progress", ',"params":{"progressToken":%s,"progress":%s}')
 
 
@@ -6449,14 +6834,18 @@ REQUESTS = [  # methods of a client that need a capability, and their arguments
     ["subscribe", "x://y"], ["complete", "p", "a", "v"], ["set_logging_level", "info"]]
 
 INPUT = '{"jsonrpc":"2.0","id":$id,"result":{"resultType":"input_required"%s}}'
+
 QUESTION = (
     ',"inputRequests":{"q":{"method":"elicitation/create","params":{"mode":"form",'
     '"message":"name?","requestedSchema":{"type":"object","properties":{}}}}}')
+
 DONE = ('{"jsonrpc":"2.0","id":$id,"result":{"resultType":"complete",'
         '"content":[{"type":"text","text":"done"}]}}')
 
 ACCEPT = {"elicitation_handler": lambda message, schema, params: {}}
+
 MODERN_FAKE = {"discover": "modern()", "call": "again(params['arguments']['rounds'])"}
+
 LISTENING = {"discover": "modern(tools={'listChanged': True})"}
 
 ROUNDS = [  # a result of the server for each round of one call; the text of the final
@@ -7093,21 +7482,23 @@ class Test14Faults(FakeServers, unittest.TestCase):
                 self.assertRaises(ValueError, mcp_min.windows_argv, argv, {})
 
 
-# ======================================================================================
-# 7, 11  Which era a server speaks
-# ======================================================================================
-
 # A row is: the rule of the server for `server/discover`, its rule for `initialize`, the
 # expected story, a regular expression that ends with the one call, and the revision
 # (None: either); or, where connecting fails, a tuple of texts of the error.
 HANDSHAKE = r"\+ discover initialize initialized call"
+
 RESTART = r"\+ discover \+ initialize initialized call"
+
 SILENT = "silent = True; "  # marks a rule that answers the probe late, or never
+
 LATER = SILENT + "asked = id"
+
 ANSWER_LATE = "id, mine = asked, id; modern(); id = mine; "
+
 NOISE = "say('a banner'); " + "".join(
     f"say({NOTIFICATION % (name, '')!r}); " for name in (
         "message", "tools/list_changed", "resources/updated", "x"))
+
 PROBES = [
     *[(rule, "legacy()", HANDSHAKE, LATEST) for rule in (
         "error(-32601)", "error(-32602, data='')", "error(0)", SILENT,
@@ -7261,298 +7652,9 @@ class Test14Probe(unittest.TestCase):
 
 
 # ======================================================================================
-# 6, 11  The client of a real process
+# 15  Familiar names
 # ======================================================================================
 
-class Test13Process(FakeServers, unittest.TestCase):
-    """The client and a real process: its start, its end and its stderr."""
-
-    MODE = "legacy"
-
-    # -- its start
-
-    def test_every_way_to_name_a_server(self):
-        """The values of an entry may be null, and its variables numbers.  A server gets
-        a few variables, and no function of bash, or all."""
-        ours = {"MCP_MIN_SECRET": "s", "TERM": "() { :; }"}
-        inherit = {"inherit_env": True, "env": {"WHO": "me"}}
-        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, ours):
-            file, config = (pathlib.Path(folder, name)
-                            for name in ("our server.py", "mcp.json"))
-            file.write_text("import sys; sys.argv[1:] = ['{}']\n" + FAKE)
-            config.write_text(json.dumps({"mcpServers": {
-                "ours": {"command": sys.executable, "args": [str(file)],
-                         "env": {"WHO": 7}, "cwd": None},
-                "relative": {"command": sys.executable, "args": ["our server.py"],
-                             "cwd": folder, "env": None}}}))
-            entries = load_config(config)
-
-            def connect(label, target, who, options):
-                with Client(target, mode="legacy", **options) as client:
-                    env = client.request("fake/env")["env"]
-                    self.assertEqual((env.get("WHO"), env["PATH"]),
-                                     (who, os.environ["PATH"]))
-                    self.assertEqual(ours.items() & env.items(),
-                                     ours.items() if options else set())
-
-            run_together(self, connect, [
-                ("argv", [sys.executable, file], None, {}),
-                ("a file", str(file), None, {}), ("an entry", entries["ours"], "7", {}),
-                ("an entry with cwd", entries["relative"], None, {}),
-                ("all variables", str(file), "me", inherit)])
-
-    @UNIX
-    def test_a_command_is_searched_in_the_path_of_the_child(self):
-        """If it cannot be started, the error names it."""
-        with tempfile.TemporaryDirectory() as folder:
-            tool, flat, none = (pathlib.Path(folder, name) for name in (
-                "my-mcp-server", "flat", "none"))
-            tool.write_text('#!/bin/sh\nexec "$@"\n')
-            tool.chmod(0o755)
-            flat.touch()
-            path = {"env": {"PATH": folder + ":/bin:/usr/bin"}}
-            for command, options in (tool.name, path), ("./" + tool.name, {
-                    "cwd": folder}):
-                with Client([command, *fake(cwd="result(cwd=os.getcwd())")],
-                            mode="legacy", **options) as client:
-                    self.assertEqual(client.request("fake/cwd")["cwd"],
-                                     os.path.realpath(options.get("cwd", ".")))
-            for command, options, expected in (
-                    (tool.name, {}, FileNotFoundError), (none, {}, FileNotFoundError),
-                    (flat, {}, PermissionError), (folder, {}, PermissionError),
-                    (sys.executable, {"cwd": none}, OSError)):
-                with self.subTest(command), self.assertRaisesRegex(
-                        expected, os.path.basename(command)):
-                    Client([command], **options).connect()
-
-    def test_a_client_without_threads_says_so_at_once(self):
-        """Looks inside."""
-        for target in Server("s"), fake():
-            with at_most_threads(0), self.assertRaisesRegex(RuntimeError, "thread"):
-                Client(target).connect()
-
-    # -- its stderr
-
-    def test_stderr_goes_to_a_stream_a_function_or_nowhere(self):
-        """By default to the sys.stderr of when it connects, which may be None."""
-        written, stream, chunks = "one\ntwo \u00e9\n", io.StringIO(), []
-        shown, nowhere = io.StringIO(), io.StringIO()
-        for options, sys_stderr, received in (
-                ({"stderr": stream}, nowhere, stream.getvalue),
-                ({"stderr": chunks.append}, nowhere, lambda: "".join(chunks)),
-                ({"stderr": None}, nowhere, lambda: written),
-                ({}, None, lambda: written), ({}, shown, shown.getvalue)):
-            with self.subTest(options=options), mock.patch("sys.stderr", sys_stderr):
-                client = self.fake(
-                    options, call="err('one\\r'); err('two \u00e9'); text('ok')")
-                client.call_tool("f")
-                wait_until(lambda client=client, received=received:
-                           client.stderr_tail == written == received())
-                client.close()
-        self.assertEqual(nowhere.getvalue(), "")
-        self.assertTrue(all(chunk.endswith("\n") for chunk in chunks))
-
-    def test_a_slow_or_broken_stderr_function_does_not_delay_the_server(self):
-        """Fails if the reader of the pipe calls the function, or waits for it."""
-        release, received = gate("the release"), []
-        broken = mock.Mock(side_effect=ValueError("broken"))
-        for function in (lambda text: (received.append(text), release.wait())), broken:
-            with self.subTest(function=function), quiet() as sys_stderr:
-                client = self.fake(
-                    {"stderr": function, "mode": "auto"},
-                    discover="err('hello'); modern()",
-                    call="os.write(2, b'x' * 1000000); err('end'); text('ok')")
-                for _ in range(2):
-                    self.assertEqual(client.call_tool("f").text, "ok")
-                wait_until(lambda client=client: client.stderr_tail.endswith("end\n"))
-                self.assertLessEqual(len(client.stderr_tail), 8192)
-                wait_until(lambda: received)
-                release.set()
-                client.close()
-            self.assertEqual("Error: " in sys_stderr.getvalue(), function is broken)
-        broken.assert_called_once()
-
-    # -- its end
-
-    @UNIX
-    def test_the_end_of_the_server_fails_its_calls_with_exit_code_and_stderr(self):
-        """Fails if each call waits for an exit, or for a stdout that a child holds."""
-        def end(rule, code):
-            client = self.fake({"stderr": None}, call="err('last line'); " + rule)
-            calls = [client.submit("fake/say", {"lines": []}) for _ in range(50)]
-            error = self.fails(ConnectionClosed, client.call_tool, "f")
-            self.assertEqual((error.exit_code, client.exit_code), (code, code))
-            self.assertIn("last line", error.stderr)
-            self.assertFalse(concurrent.futures.wait(calls, PATIENCE).not_done)
-            self.assertEqual({type(call.exception()) for call in calls},
-                             {ConnectionClosed})
-
-        run_together(self, end, [
-            ("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9)])
-        with short_patience(2):  # of which a call waits for a quarter
-            run_together(self, end, [("os.close(1); time.sleep(60)", None), (
-                "__import__('subprocess').Popen(['sleep', '60']); die(3)", 3)])
-            self.doCleanups()
-
-    def test_the_last_response_of_a_server_that_has_ended_is_received(self):
-        last = 5_000_000
-        client = self.fake(call=f"text('x' * {last}); die(3)")
-        self.assertEqual(len(client.call_tool("f").text), last)
-
-    @UNIX
-    def test_a_server_has_ended_even_if_its_child_keeps_its_stdout_open(self):
-        """Fails if only the end of its stdout counts, or is reported, or if the client
-        does not subscribe again, once, when it has restarted the server."""
-        def end(mode):
-            client, receive = self.listener(
-                {"mode": mode, "auto_restart": True}, discover="modern()",
-                subscribe="result()",
-                call="import subprocess; subprocess.Popen(['sleep', '20']); die(7)")
-            client.subscribe("note://x")
-            self.assertEqual(raised(client.call_tool, "f").exit_code, 7)
-            self.assertEqual(receive()["method"], "notifications/cancelled")
-            self.assertEqual(json.dumps(self.seen(client)).count("note://x"), 1)
-            client.close()
-
-        with short_patience():
-            run_together(self, end, [["legacy"], ["modern"]])
-
-    def test_auto_restart_starts_a_new_process_and_repeats_no_call(self):
-        for mode, restarts, words in (
-                ("auto", True, "+ discover fence call + discover fence"),
-                ("legacy", False, "+ initialize initialized fence call")):
-            story = Story(self)
-            client = self.fake({"mode": mode, "auto_restart": restarts}, story,
-                               discover="modern()", call="die(5)")
-            self.fence(client)
-            self.fails(ConnectionClosed, client.call_tool, "f")
-            again = type(raised(client.request, "fake/fence"))
-            with self.subTest(mode, restarts=restarts):
-                self.assertEqual((again, client.exit_code), (
-                    type(None), None) if restarts else (ConnectionClosed, 5))
-                self.assertTrue(str(story).endswith(words), str(story))
-
-    def test_a_subscription_that_fails_after_a_restart_is_reported(self):
-        """A server that exits on it is not started once more."""
-        restarted = "open(diary[0]).read().count('+') > 1"
-
-        def end(discover, rule, outcome):
-            story, rule = Story(self), f"{rule} if {restarted} else "
-            client = self.fake(
-                {"mode": "auto", "auto_restart": True}, story, discover=discover,
-                subscribe=rule + "result()", listen=rule + "acknowledge()",
-                call="die(5)")
-            client.subscribe("note://x")
-            client.subscribe("note://y")
-            raised(client.call_tool, "f")
-            self.assertIsInstance(raised(client.request, "fake/fence"), outcome)
-            self.assertEqual(str(story).count("+"), 2)
-
-        with quiet() as stderr:
-            run_together(self, end, [(discover, *row) for row in (
-                ("die(5)", ConnectionClosed), ("error(-32002)", type(None)))
-                for discover in ("modern()", "error(-32601)")])
-        self.assertIn("no longer subscribed to note://x", stderr.getvalue())
-
-    # -- Ctrl-C, and the end of the client
-
-    def test_ctrl_c_just_after_sending_cancels_the_call(self):
-        server, effects = everything()
-        with relay(server) as ((reader, writer), lines):
-            def write(data, write=writer.write):
-                written = write(data)
-                if b"tools/call" in data:
-                    writer.flush()
-                    raise KeyboardInterrupt
-                return written
-
-            writer.write = write
-            with Client((reader, writer), mode="legacy") as client:
-                self.fails(KeyboardInterrupt, client.call_tool, "hang")
-                client.ping()
-                wait_until(lambda: effects in ([], ["hanging", "cancelled"]))
-        sent = [json.loads(line) for arrow, line in lines if arrow == ">"]
-        self.assertEqual(names(sent[2:], "method"), [
-            "tools/call", "notifications/cancelled", "ping"])
-
-    @UNIX
-    def test_close_ends_every_server(self):
-        ignore = "import signal; signal.signal(15, signal.SIG_IGN); "
-        child = ("import subprocess; child = subprocess.Popen([sys.executable, '-I',"
-                 " '-c', 'import time; time.sleep(60)']%s); note(str(child.pid)); ")
-
-        def close(label, start, end, code):
-            story = Story(self)
-            client = self.fake({}, story, start=start, end=end)
-            client.close()
-            self.assertEqual(client.exit_code, code)
-            for pid in [int(word) for word in str(story).split() if word.isdigit()]:
-                if "start_new_session" in start:
-                    os.kill(pid, signal.SIGKILL)
-                gone(pid)
-
-        # label, what the server does first, what last, its exit code
-        run_together(self, close, [
-            ("ends at end of input", "", "", 0), ("with a status", "", "die(9)", 9)])
-        with short_patience(1):
-            run_together(self, close, [
-                ("ignores end of input", "", "time.sleep(60)", -15),
-                ("leaves a child", child % "", "", 0),
-                ("leaves a child and ignores end of input and SIGTERM",
-                 ignore + child % "", "time.sleep(60)", -9),
-                ("leaves a child that keeps stdout open, in another session",
-                 child % ", start_new_session=True", "", 0)])
-
-    @UNIX
-    def test_a_client_that_is_never_closed_does_not_delay_the_exit(self):
-        """Nor does it leave its server, which may ignore the end of its input."""
-        code = ("import sys; sys.path.insert(0, %r); import mcp_min, os\n"
-                "mcp_min.Process.PATIENCE = 0.1\n"
-                "client = mcp_min.Client(%r, mode='legacy').connect()\n"
-                "print(client.request('fake/pid')['pid'], flush=True)\n%s")
-        close = "import atexit; atexit.register(client.close); "
-        stubborn = {"start": "import signal; signal.signal(15, signal.SIG_IGN)",
-                    "end": "time.sleep(60)"}
-
-        def end(label, last, rules):
-            # Python warns of a fork in a process with threads from 3.12 on.
-            done = subprocess.run([sys.executable, "-I", "-S", "-W", "ignore", "-c",
-                                   code % (HERE, fake(**rules), last)],
-                                  capture_output=True, timeout=PATIENCE, check=False)
-            self.assertEqual((done.returncode, done.stderr), (0, b""))
-            gone(int(done.stdout))
-
-        run_together(self, end, [
-            ("the end of the program", "", {}), ("closed twice", close * 2, {}),
-            ("a stubborn server", "", stubborn),
-            ("the exit of a fork does not end it",
-             "os.fork() or sys.exit(); os.wait(); client.request('fake/fence')", {})])
-
-    @UNIX
-    def test_no_descriptor_and_no_thread_is_left_after_close(self):
-        """Nor after an ended server has been started again."""
-        def open_files():
-            return set(os.listdir("/dev/fd"))
-
-        def call(target, times=1):
-            with contextlib.suppress(OSError, McpError), Client(
-                    target, mode="legacy", stderr=None, auto_restart=True) as client:
-                for _ in range(times):
-                    raised(client.call_tool, "f")
-
-        call(fake())
-        before, threads = open_files(), threading.active_count()
-        call(fake(call="die(5)"), times=5)
-        for target in (fake(), fake(start="die(1)"), ["no-such-server"], Server("x"),
-                       fake(initialize="error(1)")):
-            call(target)
-        wait_until(lambda: open_files() <= before, "closed descriptors")
-        wait_until(lambda: threading.active_count() <= threads, "ended threads")
-
-
-# ======================================================================================
-# 12  Familiar names
-# ======================================================================================
 
 FAMILIAR_LIFESPAN = "from mcp_min import FastMCP\n" + LIFESPAN_SERVER.replace(
     "Server(", "FastMCP(").replace("return ", """\
@@ -7972,6 +8074,7 @@ IMPORTS = {
     "mcp_min": "from mcp_min import (Context, FastMCP, ImageContent, TextContent,\n"
                "    ToolAnnotations, AssistantMessage, UserMessage)\n",
 }
+
 SHARED_PROGRAM = """
 import asyncio
 from contextlib import asynccontextmanager
@@ -8118,8 +8221,9 @@ class TestImportLine(unittest.TestCase):
 
 
 # ======================================================================================
-# 13  Command line
+# 16  Command line
 # ======================================================================================
+
 
 FILE = os.path.join(HERE, "mcp_min.py")
 # The same program, but started so that Python keeps the compiled file.
@@ -9036,7 +9140,7 @@ class Test16Connect(unittest.TestCase):
 
 
 # ======================================================================================
-# 7, 11  Every feature in both eras
+# Every feature in both eras
 # ======================================================================================
 
 def names(listed, key="name"):
@@ -9318,6 +9422,7 @@ class TestInterruptions(unittest.TestCase):
 
 
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+
 KILLED_TILL = process.HEAD + """
 server = Server("till")
 server.tool(lambda: os.getpid(), name="pid", output_schema={"type": "integer"})
@@ -9338,7 +9443,7 @@ server.run()
 
 
 # ======================================================================================
-# 5, 11  Races
+# Races
 # ======================================================================================
 
 class CheckedReaderWire(ServingWire):
@@ -9629,6 +9734,7 @@ class TestRaces(unittest.TestCase):
 # ======================================================================================
 
 NO_SKIP = os.environ.get("MCP_MIN_NO_SKIP") == "1"
+
 SCHEMAS = os.environ.get("MCP_MIN_SCHEMAS") or os.path.join(
     HERE, os.pardir, "shared", "reference", "schema")
 

@@ -379,7 +379,8 @@ def declares(capabilities: object, name: str) -> bool:
 def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
     """The capability that a request needs and the client has not declared; or {}."""
     capability = CLIENT_REQUESTS[method]
-    name, needed = capability, {}
+    name = capability
+    needed: Json = {}
     if capability == "elicitation":
         mode = str(params.get("mode") or "form")
         name, needed = f"elicitation.{mode}", {mode: {}}
@@ -1065,8 +1066,9 @@ def make_poll(stream: ByteStream, event: str, otherwise: bool,
     once, if the stream cannot be polled, like a file in memory, or any on Windows.
     """
     try:
+        events = {"r": select.POLLIN, "w": select.POLLOUT}
         poll = select.poll()
-        poll.register(stream, select.POLLIN if event == "r" else select.POLLOUT)
+        poll.register(stream, events[event])
     except (AttributeError, OSError, TypeError, ValueError):
         return lambda seconds: otherwise
     return lambda seconds: bool(poll.poll(seconds and seconds * 1000))
@@ -1110,7 +1112,7 @@ def log_exception(heading: str) -> None:
     try:
         text = "".join(traceback.format_exception(error_type, error, first or frames))
     except BaseException:  # it may import something, or the error fails to say what it is
-        text = error_text(error) + "\n" if error else ""
+        text = f"{error_type}\n"
     warn(f"{heading}:\n{text}")
 
 
@@ -1122,8 +1124,10 @@ def user_frame(thread: int) -> FrameType | None:
     skipped = ("<frozen", os.path.dirname(threading.__file__),
                user_frame.__code__.co_filename)
     frame = sys._current_frames().get(thread)
-    while frame and (name := frame.f_code.co_filename).startswith(skipped) and (
-            "site-packages" not in name):
+    while frame:
+        name = frame.f_code.co_filename
+        if "site-packages" in name or not name.startswith(skipped):
+            break
         frame = frame.f_back
     return frame
 
@@ -1160,14 +1164,18 @@ def open_own(path: str, flags: int) -> int:
 
     Somebody else may have made what is at this path.
     """
-    fd = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(
-        os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), 0o600)
+    for flag in "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY":
+        flags |= getattr(os, flag, 0)
+    fd = os.open(path, flags, 0o600)
     status = os.fstat(fd)
-    if stat.S_ISREG(status.st_mode) and (
-            not hasattr(os, "getuid") or status.st_uid == os.getuid()):
+    is_ours = os.name == "nt" or status.st_uid == os.getuid()
+    if is_ours and stat.S_ISREG(status.st_mode):
         return fd
     os.close(fd)
     raise PermissionError(f"{path} is not a file of yours")
+
+
+REVERSE = {">": "<", "<": ">"}
 
 
 class Trace:
@@ -1224,13 +1232,13 @@ class Trace:
                     self._requests.clear()
                 self._requests[arrow, key] = message["method"], time.perf_counter()
                 return ""
-            method, start = self._requests.pop(("<" if arrow == ">" else ">", key))
-            milliseconds = (time.perf_counter() - start) * 1000
-            return f"  # {ascii(method)[1:-1]} {milliseconds:.1f} ms"
+            method, start = self._requests.pop((REVERSE[arrow], key))
         except McpError:
-            return "  # not a message" if line.strip() else ""
+            return "  # not a message"
         except (KeyError, TypeError):
             return ""
+        milliseconds = (time.perf_counter() - start) * 1000
+        return f"  # {ascii(method)[1:-1]} {milliseconds:.1f} ms"
 
 
 # The functions of users.
@@ -1253,12 +1261,15 @@ def is_coroutine_function(fn: Any) -> bool:
 def unwrap(fn: Any) -> Any:
     """The function inside of decorators, partial, methods and callable objects."""
     for _ in range(100):  # there are objects that answer every attribute
-        inner = fn.func if isinstance(fn, (partial, partialmethod)) else (
-            getattr(fn, "__wrapped__", None) or getattr(fn, "__func__", None))
+        inner = getattr(fn, "__wrapped__", None) or getattr(fn, "__func__", None)
+        if isinstance(fn, (partial, partialmethod)):
+            inner = fn.func
         if inner is None:
             break
         fn = inner
-    return fn if hasattr(fn, "__code__") else type(fn).__call__
+    if hasattr(fn, "__code__"):
+        return fn
+    return type(fn).__call__
 
 
 def is_async(fn: Any, flag: int = CO_COROUTINE) -> bool:
@@ -2679,16 +2690,19 @@ class IncomingRequest:
         self.in_batch = sink is not connection.outbox
         self.id, self.method = valid_id(message["id"]), message["method"]
         params = message.get("params")
-        self.params: Json = {} if params is None else params
-        meta = self.params.get("_meta") if type(self.params) is dict else None
-        self.token = valid_id(meta.get("progressToken")) if type(meta) is dict else None
+        if params is None:
+            params = {}
+        self.params: Json = params
+        self.token = None
+        if type(params) is dict and type(params.get("_meta")) is dict:
+            self.token = valid_id(params["_meta"].get("progressToken"))
         self.on_reader = on_reader
         self.cost = size + REQUEST_COST
 
     def report_stuck(self) -> None:
         """Tell where its handler is, which goes on after its cancellation."""
-        frame = user_frame(self.thread) if self.thread else None
-        if frame is None:
+        frame = self.thread and user_frame(self.thread)
+        if not frame:
             return
         name = self.params.get("name") or self.params.get("uri") or ""
         warn(f"mcp_min: {self.method} {name} was cancelled {STUCK_SECONDS:g} s ago, "
@@ -3244,8 +3258,9 @@ class Session(Protocol):
 
 def looks_like_http(line: Line, is_cut: bool) -> bool:
     """True for the first line of an HTTP request.  is_cut: its end is missing."""
-    end = rb"|\S*$)" if is_cut else rb")"
-    return re.match(rb"[A-Z]+ (\S+ HTTP/\d" + end, line) is not None
+    if is_cut and re.match(rb"[A-Z]+ \S*$", line):
+        return True
+    return re.match(rb"[A-Z]+ \S+ HTTP/\d", line) is not None
 
 
 class Connection:
@@ -3270,7 +3285,8 @@ class Connection:
                  drain_seconds: float = 0.0, max_message_bytes: int = 16 << 20,
                  max_depth: int = MAX_DEPTH) -> None:
         self.session, self.pool, self._is_server = session, pool, is_server
-        self.arrow_out, self._arrow_in = "<>" if is_server else "><"
+        self._arrow_in = ">" if is_server else "<"
+        self.arrow_out = REVERSE[self._arrow_in]
         self._max_depth = max_depth
         if not can_hang_up(reader):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
@@ -3386,12 +3402,15 @@ class Connection:
 
     def _refuse_line(self, error: McpError, line: Line) -> None:
         """Answer a line that was not read, or fail the call that it answers."""
-        start = LINE_START.match(line) if isinstance(error, Oversized) else None
-        request_id = json.loads(start[1]) if start else None
-        answers = start is not None and start[2] != b"method" and not self._is_server
+        request_id, answers = None, False
+        if isinstance(error, Oversized) and (start := LINE_START.match(line)):
+            request_id = json.loads(start[1])
+            answers = start[2] != b"method" and not self._is_server
         if error.code == CONTENT_TOO_LARGE:
-            with self.lock:
-                request = self.outgoing.find(request_id) if answers else None
+            request = None
+            if answers:
+                with self.lock:
+                    request = self.outgoing.find(request_id)
             error = self.session.oversized_error(request)
         message = {"jsonrpc": "2.0", "id": request_id, "error": error.to_json()}
         if answers:
@@ -10117,6 +10136,18 @@ if __name__ == "__main__":
 
 # -- Changes ---------------------------------------------------------------------------
 #
+# 4.0.0  2026-11-23  Four parts, each alone: `vendor` writes a copy with what you need.
+#                    New: AsyncClient, AsyncContext, Field, Error, McpError.local,
+#                    max_timeout= of a call, Client(max_message_bytes=...),
+#                    Client.answer, Server.subscription and notify_subscribers; the
+#                    commands vendor and complete, entries of an mcp.json, --output.
+#   From 3.0, for your program:
+#   - For type checkers the context of an `async def` is AsyncContext.
+#   - A `Context` of another library in a signature is a TypeError.
+#   - A handler that is `async def` never runs on the caller's thread (run_async apart).
+#   - A server without any thread is a RuntimeError; output_fd of stdio_server is gone.
+#   - Unknown options of Client are a TypeError that names the nearest.
+#   - Files of MCP_MIN_TRACE and `connect` must be yours, and no links.
 # 3.0.0  2026-11-22  Less: rebuilt around one lock, one path for every request, and one
 #                    boundary: what begins with an underscore is not for users.  New:
 #                    Server.listen, Server(threaded=False), Context.ping,

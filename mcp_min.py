@@ -148,8 +148,19 @@ The file is read from top to bottom; no section uses names of a later one:
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
 9 and 12; to debug a hang, 4 and 7.  Each section begins with its idea.
-"(server/tools)" names a page of modelcontextprotocol.io/specification.  The comment
-above METHODS tells how to add a revision or a method.
+"(server/tools)" names a page of modelcontextprotocol.io/specification.
+
+To extend a server (part II) from outside: a transport is two binary streams, given to
+Server.serve; a method or a notification is a function under Server.method; what an
+extension pushes goes through Server.subscription, and `capabilities=` declares it; what
+is to happen around every request is a Server.middleware.
+
+To extend a client (part III): a transport is two binary streams, its target;
+Client.request and Client.notify send what its other methods do not, Client.answer lets
+its handlers answer a question that came in another way, and `capabilities=` declares.
+
+To extend the file itself, read in part I the comment above METHODS: how to add a
+revision, a method or a question.
 
 To vendor it, copy it, under any name: it works from a zip file, twice in one process,
 and under `python -I -S`.  Importing it starts no thread and touches no file.  Keep its

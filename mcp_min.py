@@ -6175,7 +6175,9 @@ class Server:
                 files, root = [], f"skill://{folder.name}/"
                 for path in filter(Path.is_file, folder.rglob("*")):
                     uri, data = root + path.relative_to(folder).as_posix(), path.read_bytes()
-                    server.add_resource(uri, path.read_bytes, name=path.name)
+                    server.add_resource(uri, path.read_bytes, name=path.name,
+                                        description=f"A file of skill {folder.name}",
+                                        mime_type=guess_type(path)[0])
                     files.append({"uri": uri, "size": len(data),
                                   "digest": f"sha256:{sha256(data).hexdigest()}"})
                 SKILLS[root + "SKILL.md"] = {"uri": root + "SKILL.md", "resources": files,

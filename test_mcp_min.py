@@ -9905,7 +9905,7 @@ INVALID_PARAMS = """ a request, and the field that the error names; L, M: in one
 
 
 TASKS = """\
-import contextvars, math, queue, threading, time, uuid
+import contextlib, contextvars, math, queue, threading, time, uuid
 from mcp_min import INVALID_PARAMS, MISSING_CAPABILITY, Context, McpError, Server
 
 TASKS, EXTENSION = {}, "io.modelcontextprotocol/tasks"
@@ -9926,8 +9926,7 @@ class Task:
 
     def set(self, status, **more):
         if self.state.get("status") not in ENDED:
-            self.state = {
-                **self.seed, "status": status, "lastUpdatedAt": now(), **more}
+            self.state = {**self.seed, "status": status, "lastUpdatedAt": now(), **more}
             server.notify_subscribers(
                 "taskIds", self.seed["taskId"], "notifications/tasks", self.state)
 
@@ -9940,12 +9939,15 @@ class Task:
     def run(self, call):
         current_task.set(self)
         try:
-            self.set("completed", result=call())
-        except McpError as error:
-            self.set("failed", error={"code": error.code, "message": error.message})
+            self.set("completed", result={"resultType": "complete", **call()})
+        except BaseException as error:  # also what ends a handler that asks by its ctx
+            if not isinstance(error, McpError):
+                error = McpError(-32603, type(error).__name__)
+            self.set("failed", error=error.to_json())
 
 def knows_tasks(ctx):
-    return EXTENSION in ctx.client_capabilities.get("extensions", {})
+    return ctx.protocol_version >= "2026-07-28" and (
+        EXTENSION in ctx.client_capabilities.get("extensions", {}))
 
 def tasks_for(ctx):
     if not knows_tasks(ctx):
@@ -9976,7 +9978,6 @@ def update_task(taskId: str, inputResponses: dict, ctx: Context):
     task = task_of(ctx, taskId)
     for key in inputResponses.keys() & task.state.get("inputRequests", {}).keys():
         task.answers.put(inputResponses[key])
-    return {}
 
 @server.method("tasks/cancel")
 def cancel_task(taskId: str, ctx: Context):
@@ -9984,7 +9985,6 @@ def cancel_task(taskId: str, ctx: Context):
     task.cancelled = True
     task.set("cancelled")
     task.answers.put(None)
-    return {}
 
 @server.subscription("taskIds")
 def grant(wanted: list, ctx: Context):
@@ -9994,20 +9994,19 @@ def call_task(client, pushed, name):  # the client; pushed: gets its notificatio
     task = client.request("tools/call", {"name": name, "arguments": {}})
     if task.get("resultType") != "task":
         return task
-    wanted, answered = {"taskIds": [task["taskId"]]}, set()
-    stream = client.submit("subscriptions/listen", {"notifications": wanted},
-                           timeout=math.inf, max_timeout=math.inf)
+    known, answered = {"taskId": task["taskId"]}, set()
+    stream = client.submit("subscriptions/listen", {"notifications": {
+        "taskIds": [task["taskId"]]}}, timeout=math.inf, max_timeout=math.inf)
     while task["status"] not in ENDED:
         questions = task.get("inputRequests", {})
         for key in questions.keys() - answered:
             answered.add(key)
-            client.request("tasks/update", {"taskId": task["taskId"], "inputResponses": {
-                key: client.answer(questions[key]["method"], questions[key]["params"])}})
-        news = pushed.get(timeout=60)
-        if news["method"] == "notifications/subscriptions/acknowledged":
-            task = client.request("tasks/get", {"taskId": task["taskId"]})
-        elif news["params"]["taskId"] == task["taskId"]:
-            task = news["params"]
+            client.request("tasks/update", {
+                **known, "inputResponses": {key: client.answer(**questions[key])}})
+        news = {}
+        with contextlib.suppress(queue.Empty):  # this server pushes nothing
+            news = pushed.get(timeout=1)["params"]
+        task = news if known.items() <= news.items() else client.request("tasks/get", known)
     stream.cancel()
     return task
 """  # the tasks extension (SEP-2663), both ends
@@ -10322,14 +10321,19 @@ class TestSpecification(FakeServers, unittest.TestCase):
         def spill():
             raise ToolError("spilt")
 
+        @server.tool
+        def quiz(ctx: Context) -> str:
+            return str(ctx.elicit("Sure?", bool).data)
+
         pushed = queue.Queue()
         options = {"mode": MODERN, "message_handler": pushed.put,
                    "elicitation_handler": lambda *_: True}
         with Client(server, capabilities=module.DECLARED, **options) as client:
             states = [module.call_task(client, pushed, name)
-                      for name in ("bake", "burn", "spill")]
+                      for name in ("bake", "burn", "spill", "quiz")]
             self.assertEqual([state["status"] for state in states],
-                             ["completed", "failed", "completed"])
+                             ["completed", "failed", "completed", "failed"])
+            self.assertEqual(states[0]["result"]["resultType"], "complete")
             self.assertEqual(states[0]["result"]["content"][0]["text"], "sugar: True")
             self.assertEqual(states[1]["error"], {"code": 7, "message": "burnt"})
             self.assertIs(states[2]["result"]["isError"], True)
@@ -10344,6 +10348,13 @@ class TestSpecification(FakeServers, unittest.TestCase):
             self.assertEqual(state["status"], "cancelled")
             error = raised(client.request, "tasks/get", {"taskId": "none"})
             self.assertEqual(error.code, -32602)
+        with mock.patch.dict(options, mode="legacy"), Client(
+                server, capabilities=module.DECLARED, **options) as client:
+            self.assertEqual(client.call_tool("bake").text, "plain")
+        with mock.patch.object(server, "_grants", {}), Client(  # it pushes nothing
+                server, capabilities=module.DECLARED, **options) as client:
+            state = module.call_task(client, pushed, "spill")
+            self.assertEqual(state["status"], "completed")
         with Client(server, **options) as client:
             self.assertEqual(client.call_tool("bake").text, "plain")
             for method, more in (

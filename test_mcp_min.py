@@ -53,6 +53,7 @@ import json
 import linecache
 
 import math
+import mimetypes
 
 import os
 
@@ -10254,7 +10255,8 @@ class TestSpecification(FakeServers, unittest.TestCase):
             "extensions": {KEY + "skills": {}}, "resources": {}})
         module = run_block(
             code_in(Server.method.__doc__, "SKILLS = {}"), server=server,
-            McpError=McpError, Path=pathlib.Path, sha256=hashlib.sha256)
+            McpError=McpError, Path=pathlib.Path, sha256=hashlib.sha256,
+            guess_type=mimetypes.guess_type)
         with tempfile.TemporaryDirectory() as name:
             for number in range(120):
                 folder = pathlib.Path(name, "brew-%03d" % number)

@@ -6884,86 +6884,100 @@ import atexit
 AT_START = "sys.stderr"  # the default of `stderr=`: what that is when a server starts
 MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that we keep until it is passed on
 
-
 # The environment variables that a server gets by default, as in the official SDKs: it
 # can find programs with them, and they hold no secrets.
-SAFE_VARIABLES = (
-    "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE "
-    "SYSTEMDRIVE SYSTEMROOT TEMP USERNAME USERPROFILE" if os.name == "nt" else
-    "HOME LOGNAME PATH SHELL TERM USER").split()
+SAFE_VARIABLES = "HOME LOGNAME PATH SHELL TERM USER".split()
+if os.name == "nt":
+    SAFE_VARIABLES = (
+        "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE "
+        "SYSTEMDRIVE SYSTEMROOT TEMP USERNAME USERPROFILE").split()
 
 
 def child_environment(extra: dict[str, str] | None, inherit: bool) -> dict[str, str]:
     """The environment of a server: the safe variables, or all, and `extra`."""
-    kept = {key: value for key, value in os.environ.items() if inherit or (
+    env = dict(os.environ)
+    if not inherit:
         # Not the functions of bash, which a shell would run (Shellshock).
-        key in SAFE_VARIABLES and not value.startswith("()"))}
+        env = {key: value for key, value in env.items()
+               if key in SAFE_VARIABLES and not value.startswith("()")}
+    extra = extra or {}
     if os.name == "nt":  # Path and PATH are the same there
-        extra = {key.upper(): value for key, value in (extra or {}).items()}
-    return {**kept, **(extra or {})}
+        extra = {key.upper(): value for key, value in extra.items()}
+    return {**env, **extra}
 
 
 def resolve_command(target: Any, env: dict[str, str] | None, cwd: str | None,
                     ) -> tuple[list[str], dict[str, str] | None, str | None]:
     """The argv, the extra environment and the directory of a program to start."""
-    address = target.get("url") if isinstance(target, dict) else target
-    if isinstance(address, str) and "://" in address:
-        raise ValueError(f"{address} is not stdio, which is all that mcp_min speaks: "
-                         'start a proxy, such as ["mcp-proxy", URL]')
     if isinstance(target, dict):
-        if type(target.get("command")) is not str:
-            raise ValueError(f"an entry needs a command; it has {[*target]}")
-        args = target.get("args") or ()
-        if isinstance(args, str):
-            raise TypeError(f"the args of an entry are a list: {args.split()}")
-        argv = [target["command"], *map(str, args)]  # configurations also hold numbers
+        refuse_address(target.get("url"))
         extra = {key: str(value) for key, value in (target.get("env") or {}).items()}
-        return argv, {**extra, **(env or {})}, cwd or target.get("cwd")
+        return entry_argv(target), {**extra, **(env or {})}, cwd or target.get("cwd")
+    refuse_address(target)
     if isinstance(target, (str, os.PathLike)):
-        path = os.fspath(target)
-        if " " in path and not os.path.exists(path):
-            raise ValueError(f"a command is a list: {path.split()}")
-        if path.endswith(".py"):
-            if getattr(sys, "frozen", False):  # as PyInstaller does it
-                raise ValueError("this program is frozen, and cannot run a file of "
-                                 f"Python by itself: pass a command, ['python3', "
-                                 f"{path!r}]")
-            # "./": it must not look like an option
-            return [sys.executable, os.path.join(".", path)], env, cwd
-        return [path], env, cwd
-    if not target or type(target) not in (list, tuple) or not all(
-            isinstance(part, (str, bytes, os.PathLike)) for part in target):
-        raise TypeError(f"neither a command nor two binary streams: {target}")
-    return list(target), env, cwd
+        return file_argv(os.fspath(target)), env, cwd
+    try:
+        program, *args = map(os.fspath, target)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"neither a command nor two binary streams: {target}") from None
+    return [program, *args], env, cwd
+
+
+def refuse_address(target: object) -> None:
+    if isinstance(target, str) and "://" in target:
+        raise ValueError(f"{target} is not stdio, which is all that mcp_min speaks: "
+                         'start a proxy, such as ["mcp-proxy", URL]')
+
+
+def entry_argv(entry: Json) -> list[str]:
+    """The argv of an entry of a host's configuration."""
+    if type(entry.get("command")) is not str:
+        raise ValueError(f"an entry needs a command; it has {[*entry]}")
+    args = entry.get("args") or ()
+    if isinstance(args, str):
+        raise TypeError(f"the args of an entry are a list: {args.split()}")
+    return [entry["command"], *map(str, args)]  # configurations also hold numbers
+
+
+def file_argv(path: str) -> list[str]:
+    """The argv of a program, or of a file of Python."""
+    if " " in path and not os.path.exists(path):
+        raise ValueError(f"a command is a list: {path.split()}")
+    if not path.endswith(".py"):
+        return [path]
+    if getattr(sys, "frozen", False):  # as PyInstaller does it
+        raise ValueError("this program is frozen, and cannot run a file of Python by "
+                         f"itself: pass a command, ['python3', {path!r}]")
+    return [sys.executable, os.path.join(".", path)]  # "./": it is no option
 
 
 def windows_argv(argv: list[str], env: dict[str, str]) -> list[str]:
     """Find npx.cmd and the like; ValueError for arguments that cmd.exe would parse."""
     import shutil
 
-    argv = [os.fsdecode(part) for part in argv]
-    program = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
-    is_batch_file = program.lower().endswith((".cmd", ".bat"))
-    unsafe = [part for part in (program, *argv[1:])
-              if is_batch_file and set(part) & set('&|<>^%"!\r\n')]
-    if unsafe:
-        raise ValueError(f"argument {unsafe[0]!r} is not safe for {program!r}")
-    return [program, *argv[1:]]
+    program, *args = map(os.fsdecode, argv)
+    program = shutil.which(program, path=env.get("PATH")) or program
+    if program.lower().endswith((".cmd", ".bat")):
+        for part in (program, *args):
+            if re.search(r'[&|<>^%"!\r\n]', part):
+                raise ValueError(f"argument {part!r} is not safe for {program!r}")
+    return [program, *args]
 
 
 def start_process(argv: list[str], env: dict[str, str], cwd: str | None,
                   bufsize: int = 0) -> Any:
     """Start a command, looked up in the PATH of env, as a process group of its own."""
-    import subprocess
+    from subprocess import PIPE, Popen
 
-    argv = windows_argv(argv, env) if os.name == "nt" else argv
-    flags = (getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)  # 0 except on Windows
-             | getattr(subprocess, "CREATE_NO_WINDOW", 0))
+    flags = 0
+    if os.name == "nt":
+        argv = windows_argv(argv, env)
+        flags = 0x0800_0200  # CREATE_NO_WINDOW, CREATE_NEW_PROCESS_GROUP
     try:
-        return subprocess.Popen(  # never a shell
-            argv, env=env, cwd=cwd, start_new_session=True, creationflags=flags,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            bufsize=bufsize)
+        return Popen(  # never a shell
+            argv, bufsize, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, cwd=cwd,
+            start_new_session=True, creationflags=flags)
     except OSError as error:
         text = (f"cannot start {argv[0]!r}: {error.strerror} "
                 f"(PATH={env.get('PATH', os.defpath)}; cwd={cwd or os.getcwd()})")
@@ -6979,12 +6993,14 @@ IMPORT_HINTS = {  # what a server's stderr may say: what to do
 
 def import_hint(stderr: str) -> str:
     """What to do about an import that failed, in parentheses; or nothing."""
-    return next((f" ({hint})" for text, hint in IMPORT_HINTS.items()
-                 if text in stderr), "")
+    for text, hint in IMPORT_HINTS.items():
+        if text in stderr:
+            return f" ({hint})"
+    return ""
 
 
-def tree_killer(popen: Any) -> Job:
-    """Return a function that ends a process together with all that it has started."""
+def tree_killer(popen: Any) -> Callable[[int], object]:
+    """Return a function that ends a process and all that it has started, on Windows."""
     import ctypes
     import weakref
 
@@ -6993,24 +7009,19 @@ def tree_killer(popen: Any) -> Job:
     job = ctypes.c_void_p(kernel.CreateJobObjectW(None, None))
     kernel.AssignProcessToJobObject(job, ctypes.c_void_p(int(popen._handle)))
     weakref.finalize(popen, kernel.CloseHandle, job)
-    return partial(kernel.TerminateJobObject, job, 1)
-
-
-def pipe_streams() -> tuple[ByteStream, ByteStream]:
-    reader, writer = os.pipe()
-    return open(reader, "rb", buffering=0), open(writer, "wb", buffering=0)
+    return lambda signal: kernel.TerminateJobObject(job, 1)
 
 
 class StreamPair:
     """Streams to a server that we did not start (if we did, see Process).
 
-    jobs: handlers of a Server(threaded=False) in this process, which `run_jobs` runs on
-    a thread that waits for a result; else None.  quiet: the user wants no diagnosis.
+    run_jobs: runs the handlers of a Server(threaded=False) in this process, on a thread
+    that waits for a result; else None.  quiet: the user wants no diagnosis.
     runs_python: the server is a file of Python.
     """
 
+    run_jobs: Job | None = None
     stderr_tail, exit_code, quiet, runs_python = "", None, False, False
-    jobs: deque[Job] | None = None
 
     def __init__(self, reader: ByteStream, writer: ByteStream) -> None:
         self.reader, self.writer = reader, writer
@@ -7018,14 +7029,11 @@ class StreamPair:
     def watch(self, connection: Connection) -> None:
         """There is no process to watch."""
 
-    def run_jobs(self) -> None:
-        """There are none."""
-
     def release(self, keep_earlier: bool) -> None:
         """There is no stderr to pass on."""
 
-    def exit_report(self) -> tuple[int | None, str]:
-        return None, ""
+    def await_end(self) -> None:
+        """There is no process whose end could say more."""
 
     def close(self, connection: Connection) -> None:
         """Close our side, and wait 0.1 s for the end of theirs."""
@@ -7058,19 +7066,24 @@ class Process(StreamPair):
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str | None,
                  stderr: Any) -> None:
         self._popen = start_process(argv, env, cwd)
-        self.runs_python = any(os.fsdecode(part).endswith(".py") for part in argv)
-        self._kill_tree = tree_killer(self._popen) if os.name == "nt" else None
+        if os.name == "nt":
+            self._kill = tree_killer(self._popen)
+        else:
+            self._kill = partial(os.killpg, self._popen.pid)
         super().__init__(self._popen.stdout, self._popen.stdin)
         close_in_forked_children(self.reader, self.writer)
+        self.runs_python = any(os.fsdecode(part).endswith(".py") for part in argv)
+        self.quiet = stderr is None
+        if stderr is AT_START:
+            stderr = sys.stderr
+        if stderr is not None and not callable(stderr):
+            stderr = partial(print, end="", file=stderr, flush=True)
+        self._sink = stderr
+        self._sink_thread = ThreadPool("mcp stderr sink", 1)
         self._tail = b""                # of stderr; only _read_stderr sets it
         self._stderr_read = threading.Event()  # set when all of it was read
         self._ended = threading.Event()  # set when the process has ended
-        self._report_due = 0.0          # the end of exit_report's patience
-        self.quiet = stderr is None  # the user wants no diagnosis
-        stderr = sys.stderr if stderr is AT_START else stderr
-        self._sink = stderr if stderr is None or callable(stderr) else partial(
-            print, end="", file=stderr, flush=True)
-        self._sink_thread = ThreadPool("mcp stderr sink", 1)
+        self._last_wait = 0.0           # when await_end gives up
         self._lock = threading.Lock()   # a leaf; guards the next
         self._held: bytes | None = b""  # what waits for `release`; None after that
         start_thread("mcp stderr reader", self._read_stderr)
@@ -7078,11 +7091,11 @@ class Process(StreamPair):
     def _read_stderr(self) -> None:
         rest = b""
         with self._popen.stderr as stream:
-            for chunk in iter(partial(stream.read, 65536), b""):
+            while chunk := stream.read(65536):
                 self._tail = (self._tail + chunk)[-8192:]
                 lines, newline, rest = (rest + chunk).rpartition(b"\n")
                 self._queue(lines + newline)
-                if len(rest) > 65536:
+                if len(rest) > 65536:  # a long line is passed on in pieces
                     self._queue(rest)
                     rest = b""
         self._queue(rest)
@@ -7107,17 +7120,20 @@ class Process(StreamPair):
     def release(self, keep_earlier: bool) -> None:
         """Pass stderr on from now on, and also what came before if `keep_earlier`."""
         if not keep_earlier:
-            # For what the server has written, but we have not read.
-            can_read = make_poll(self._popen.stderr, "r", False)
-            deadline = monotonic() + 0.2
-            while can_read(0) and monotonic() < deadline:
-                time.sleep(0.001)
-            time.sleep(0.005)
+            self._await_silence()
         with self._lock:
             held, self._held = self._held, None
         if keep_earlier and held:
             self._queue(held)
             self._sink_thread.drain(0.2)  # so that it stands before our next output
+
+    def _await_silence(self) -> None:
+        """Let what the server has written be read, for at most 0.2 s."""
+        can_read = make_poll(self._popen.stderr, "r", False)
+        deadline = monotonic() + 0.2
+        while can_read(0) and monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.005)
 
     def watch(self, connection: Connection) -> None:
         """Close the connection when the process has ended, but its stdout has not.
@@ -7140,16 +7156,15 @@ class Process(StreamPair):
     def exit_code(self) -> int | None:  # type: ignore[override]
         return self._popen.poll()  # type: ignore[no-any-return]
 
-    def exit_report(self) -> tuple[int | None, str]:
-        """The exit code and the stderr of a process that has closed its stdout.
+    def await_end(self) -> None:
+        """Wait for the exit code and the stderr of a process that closed its stdout.
 
-        Waits for both, all calls together half of PATIENCE.
+        All calls together wait for half of PATIENCE.
         """
-        if not self._report_due:
-            self._report_due = monotonic() + self.PATIENCE / 2
-        if self._ended.wait(max(0.0, self._report_due - monotonic())):
-            self._stderr_read.wait(max(0.0, self._report_due - monotonic()))
-        return self.exit_code, self.stderr_tail
+        if not self._last_wait:
+            self._last_wait = monotonic() + self.PATIENCE / 2
+        for event in self._ended, self._stderr_read:
+            event.wait(max(0.0, self._last_wait - monotonic()))
 
     def close(self, connection: Connection) -> None:
         """End the process: close its stdin, send SIGTERM, send SIGKILL to its group.
@@ -7161,8 +7176,7 @@ class Process(StreamPair):
             self._close_stdin(writing, self.PATIENCE / 2)
             for number in (15, 9):  # SIGTERM, SIGKILL
                 # While its stdout is open, probably a process of its group still runs.
-                if (peer_gone.wait(self.PATIENCE)
-                        and self._ended.wait(self.PATIENCE)):
+                if peer_gone.wait(self.PATIENCE) and self._ended.wait(self.PATIENCE):
                     break
                 self._signal(number)
             self._ended.wait(self.PATIENCE)
@@ -7183,11 +7197,13 @@ class Process(StreamPair):
                 writing.release()
 
     def _signal(self, number: int) -> None:
-        if self._kill_tree:
-            self._kill_tree()
-            return
         with suppress(OSError):  # all have ended
-            os.killpg(self._popen.pid, number)
+            self._kill(number)
+
+
+def pipe_streams() -> tuple[ByteStream, ByteStream]:
+    reader, writer = os.pipe()
+    return open(reader, "rb", buffering=0), open(writer, "wb", buffering=0)
 
 
 class HostedServer(StreamPair):
@@ -7200,16 +7216,18 @@ class HostedServer(StreamPair):
     _connection: Connection  # the client's end
 
     def __init__(self, server: Any) -> None:
-        (reader, their_writer), (their_reader, writer) = pipe_streams(), pipe_streams()
+        reader, their_writer = pipe_streams()
+        their_reader, writer = pipe_streams()
         super().__init__(reader, writer)
         self._their_writer = their_writer
-        self._running = threading.RLock()  # held by the thread that runs a job
         self._closed = False
+        self._jobs: deque[Job] = deque()
+        self._running = threading.RLock()  # held by the thread that runs a job
         self._session = server._new_session(
             their_reader, their_writer, own_input=True, traced=False)
         if not self._session.threaded:
-            self.jobs = deque()
             self._session.run_handler = self._run_soon
+            self.run_jobs = self._run_jobs
         try:
             self._session.__enter__()  # raises what the lifespan raises
         except BaseException:
@@ -7221,19 +7239,18 @@ class HostedServer(StreamPair):
         self._connection = connection
 
     def _run_soon(self, job: Job) -> None:
-        assert self.jobs is not None
-        self.jobs.append(job)
+        self._jobs.append(job)
         with self._connection.lock:
             waiting = self._connection.outgoing.all()
         for request in waiting:
-            request.inbox.call(self.run_jobs)
+            request.inbox.call(self._run_jobs)
 
-    def run_jobs(self) -> None:
+    def _run_jobs(self) -> None:
         # Whoever adds a job lets others look, so it is enough that one of them runs it.
-        while self.jobs and self._running.acquire(blocking=False):
+        while self._jobs and self._running.acquire(blocking=False):
             try:
                 with suppress(IndexError):  # another thread was faster
-                    self.jobs.popleft()()
+                    self._jobs.popleft()()
             finally:
                 self._running.release()
 
@@ -7246,7 +7263,7 @@ class HostedServer(StreamPair):
             self._session.inbox.wait(monotonic() + 2)
         with self._their_writer:
             self._session.__exit__()
-        self.jobs = None
+        self._jobs.clear()
         connection.peer_gone.wait(2)
 
 
@@ -7271,31 +7288,6 @@ def seconds_until(deadline: float) -> float:
     return max(0.001, round(deadline - monotonic(), 3))
 
 
-class Stream(OutgoingRequest):
-    """A `subscriptions/listen` request; its outcome is what the server grants.
-
-    wanted: its filter.  on_end(stream): called if it ends after that.
-    """
-
-    def __init__(self, connection: Connection, wanted: Json, timeout: float,
-                 on_end: Callable[[Stream], None]) -> None:
-        super().__init__(connection, LISTEN, timeout=timeout)
-        self.wanted, self._on_end = wanted, on_end
-        self.acknowledged = False  # Connection.lock guards it
-
-    def respond(self, message: Json, size: int) -> None:
-        if self.acknowledged:
-            self._on_end(self)
-        else:
-            super().respond(message, size)
-
-    def fail(self) -> None:
-        if self.acknowledged:
-            self._on_end(self)
-        else:
-            super().fail()
-
-
 class ClientSession(Session):
     """A client's end of a connection, and the server process if there is one.
 
@@ -7309,14 +7301,16 @@ class ClientSession(Session):
             self, process.reader, process.writer, is_server=False, own_input=True,
             pool=ThreadPool("mcp questions", MAX_QUESTIONS),
             max_message_bytes=client._max_message_bytes)
-        self.version, self.stateless = "", False
+        self.version = ""
+        self.stateless = False
         self.capabilities: Json | None = None  # None: the server did not say
         self.stray_lines: deque[Line] = deque(maxlen=20)  # that were not messages
         self._submitted = Submitted(self.connection)
         # Questions in a session that our user is answering; and when the last was.
         self._asking: set[IncomingRequest] = set()
         self._answered_at = 0.0
-        self._stream: Stream | None = None     # whose notifications are passed on
+        # The subscriptions/listen request whose notifications are passed on.
+        self._stream: OutgoingRequest | None = None
         self._subscribing = threading.Lock()   # held while a stream is replaced
         self._closed = False              # close() was called
         self._ending = threading.Lock()   # held while the process is being ended
@@ -7332,10 +7326,6 @@ class ClientSession(Session):
 
         See basic/transports/stdio, "Backward Compatibility": probe, and fall back on
         the handshake unless the response is one of the stateless revision.
-
-        Raises:
-            ConnectionClosed: the server ended when it was probed.
-            McpError: the server has none of our versions.
         """
         self.connection.start()
         if mode in ("legacy", *LEGACY_VERSIONS):
@@ -7353,7 +7343,7 @@ class ClientSession(Session):
             if level and self.offers("logging/setLevel"):
                 self.set_level(level, seconds_until(deadline))
         elif not self.client._subscribed:
-            self._listen([], self.client._timeout)  # for the changes of lists
+            self._listen([])  # for the changes of lists
         for uri in [*self.client._subscribed]:  # on the connection before this one
             try:
                 self.follow("subscribe", uri, seconds_until(deadline))
@@ -7361,107 +7351,99 @@ class ClientSession(Session):
                 self.client._subscribed.pop(uri, None)
                 warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
 
+    def _send(self, method: str, params: Json | None, deadline: float,
+              ) -> OutgoingRequest:
+        request = OutgoingRequest(
+            self.connection, method, timeout=seconds_until(deadline))
+        request.send(params)
+        return request
+
+    def _discover(self, version: str, deadline: float) -> OutgoingRequest:
+        return self._send("server/discover", self.with_meta(None, version), deadline)
+
     def _probe(self, mode: str, deadline: float) -> None:
         version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
         probe = self._discover(version, deadline)
         if mode != "auto":
-            refusal = self._adopt_discovered(probe.wait, deadline)
-            if refusal:
-                raise McpError(refusal.code, f"The server does not speak {version}: "
-                               f'{refusal}; try mode="auto"', refusal.data)
-            return
+            try:
+                return self._adopt_discovered(probe.wait, deadline)
+            except McpError as error:
+                text = f"The server does not speak {version}: {error}"
+                raise McpError(
+                    error.code, f'{text}; try mode="auto"', error.data) from None
         # At most half of the time, so that some is left for the handshake.
         seconds = min(PROBE_SECONDS, seconds_until(deadline) / 2)
+        wait = partial(probe.inbox.wait, monotonic() + seconds)
         try:
-            refusal = self._adopt_discovered(
-                partial(probe.inbox.wait, monotonic() + seconds), deadline)
+            return self._adopt_discovered(wait, deadline)
         except Empty:
-            return self._fall_back(probe, deadline)
-        if refusal is None:
-            return
-        if refusal.code in MODERN_CODES:
-            named = versions_named(refusal)
-            if not any(date in LEGACY_VERSIONS for date in named):
-                raise refusal
+            pass
+        except McpError as error:
+            named = versions_named(error)
+            if error.code in MODERN_CODES and not any(
+                    date in named for date in LEGACY_VERSIONS):
+                raise
         self._fall_back(probe, deadline)
 
-    def _discover(self, version: str, deadline: float) -> OutgoingRequest:
-        probe = OutgoingRequest(self.connection, "server/discover",
-                                timeout=seconds_until(deadline))
-        probe.send(self.with_meta(None, version))
-        return probe
-
     def _fall_back(self, probe: OutgoingRequest, deadline: float) -> None:
-        """Shake hands; but a server that is slow to start may be stateless after all."""
+        """Shake hands; but a server that is slow to start may yet be stateless."""
         try:
             self._shake_hands("auto", deadline)
         except McpError as error:
-            refusal: McpError | None = error
-            with suppress(Empty):  # a response to the probe that has come late
-                refusal = self._adopt_discovered(
-                    partial(probe.inbox.wait, monotonic()), deadline)
-            if refusal:
-                refusal = self._adopt_named(error, deadline)
-            if refusal:
-                raise
+            with suppress(Empty, McpError):  # the probe's response has come late
+                wait = partial(probe.inbox.wait, monotonic())
+                return self._adopt_discovered(wait, deadline)
+            self._adopt_named(error, deadline)
         finally:
             probe.withdraw()
 
-    def _adopt_discovered(self, wait: Callable[[], Json],
-                          deadline: float) -> McpError | None:
-        """Adopt a revision that the response to a probe names; or return the error."""
+    def _adopt_discovered(self, wait: Callable[[], Json], deadline: float) -> None:
+        """Adopt a revision that the response to a probe names, or raise McpError."""
         try:
             result = check_complete(wait())
         except McpError as error:
             return self._adopt_named(error, deadline)
         supported = result.get("supportedVersions")
         if type(supported) is not list:
-            return invalid_response("no list of supportedVersions")
-        version = newest_shared(supported)
-        if version is None:  # it may name handshake revisions
-            return no_common_version(supported)
-        info = as_object(result.get("_meta")).get(META_SERVER)
-        self._adopt(version, {**result, "serverInfo": info})
-        return None
+            raise invalid_response("no list of supportedVersions")
+        self._adopt(newest_shared(supported), result)
 
-    def _adopt_named(self, error: McpError, deadline: float) -> McpError | None:
-        """Adopt a revision that an error names; or return the error if it has none.
+    def _adopt_named(self, error: McpError, deadline: float) -> None:
+        """Adopt a revision that an error names; raise the error if it does not.
 
         What the server is, and offers, is asked again in that revision.
         """
         if error.code != UNSUPPORTED_VERSION:
-            return error
+            raise error
         version = newest_shared(versions_named(error))
-        if version is None:
-            return no_common_version(versions_named(error))
         result = {}
         with suppress(McpError):  # it does not say: then each method is tried
             result = self._discover(version, deadline).wait()
-            info = as_object(result.get("_meta")).get(META_SERVER)
-            result = {**result, "serverInfo": info}
         self._adopt(version, result)
-        return None
 
     def _shake_hands(self, mode: str, deadline: float) -> None:
         capabilities = dict(self.client._declared)
         if "roots" in capabilities:
             capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
-        request = OutgoingRequest(self.connection, "initialize",
-                                  timeout=seconds_until(deadline))
-        request.send({
+        result = self._send("initialize", {
             "protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
-            "capabilities": capabilities, "clientInfo": self.client._info})
-        result = request.wait()
-        if result.get("protocolVersion") not in LEGACY_VERSIONS:
-            raise no_common_version([result.get("protocolVersion")])
-        self._adopt(result["protocolVersion"], result)
+            "capabilities": capabilities, "clientInfo": self.client._info,
+        }, deadline).wait()
+        version = result.get("protocolVersion")
+        if version not in LEGACY_VERSIONS:
+            raise no_common_version([version])
+        self._adopt(version, result)
 
     def _adopt(self, version: str, result: Json) -> None:
-        client, self.version = self.client, version
+        self.version = version
         self.stateless = version in MODERN_VERSIONS
+        info = result.get("serverInfo")
+        if self.stateless:
+            info = as_object(result.get("_meta")).get(META_SERVER)
         if "capabilities" in result:
             self.capabilities = as_object(result["capabilities"])
-        client.server_info = as_object(result.get("serverInfo"))
+        client = self.client
+        client.server_info = as_object(info)
         client.server_capabilities = self.capabilities or {}
         client.instructions = result.get("instructions")
         client.protocol_version = version
@@ -7482,41 +7464,48 @@ class ClientSession(Session):
             meta[META_LOG_LEVEL] = client._level or "info"  # as in the handshake ones
         return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
 
-    def set_level(self, level: str, seconds: float) -> None:
+    def set_level(self, level: str, timeout: float | None) -> None:
         if not self.stateless:  # there `with_meta` sends it
-            self.request("logging/setLevel", {"level": level}, seconds)
+            self.request("logging/setLevel", {"level": level}, timeout)
 
-    def follow(self, verb: str, uri: str, seconds: float) -> None:
+    def follow(self, verb: str, uri: str, timeout: float | None) -> None:
         """Subscribe or unsubscribe (verb); McpError if the server refuses."""
         with self._subscribing:
             wanted = dict(self.client._subscribed)
             if verb == "subscribe":
                 wanted[uri] = None
-            elif uri not in wanted:
-                return
-            else:
+            elif uri in wanted:
                 del wanted[uri]
-            if not self.stateless:
-                self.request(f"resources/{verb}", {"uri": uri}, seconds)
-            elif stream := self._listen([*wanted], seconds):
-                granted = stream.wait().get(UPDATES_WANTED)
+            else:
+                return
+            if self.stateless:
+                granted: object = None
+                stream = self._listen([*wanted], timeout)
+                if stream:
+                    granted = stream.wait().get(UPDATES_WANTED)
                 if uri in wanted and not (type(granted) is list and uri in granted):
                     raise McpError(METHOD_NOT_FOUND,
                                    f"The server takes no subscription to {uri}")
+            else:
+                self.request(f"resources/{verb}", {"uri": uri}, timeout)
             self.client._subscribed = wanted
 
     # -- subscriptions
 
-    def _listen(self, uris: list[str], seconds: float) -> Stream | None:
-        """Open a stream for all that is wanted, which will replace the one before."""
+    def _listen(self, uris: list[str], timeout: float | None = None,
+                ) -> OutgoingRequest | None:
+        """Ask for a stream of all that is wanted, which will replace the one before."""
         wanted = self._wanted(uris)
-        if wanted:
-            stream = Stream(self.connection, wanted, seconds, self._on_stream_ended)
-            stream.send(self.with_meta({"notifications": wanted}))
-            return stream
-        if self._stream:
-            self._stream.cancel()
-        return None
+        if not wanted:
+            if self._stream:
+                self._stream.cancel()
+            return None
+        if timeout is None:
+            timeout = self.client._timeout
+        stream = OutgoingRequest(self.connection, LISTEN, timeout=timeout)
+        stream.inbox.on_arrival = partial(self._look_for_end, stream, wanted)
+        stream.send(self.with_meta({"notifications": wanted}))
+        return stream
 
     def _wanted(self, uris: list[str]) -> Json:
         """What the client wants to hear of, as a filter of subscriptions/listen."""
@@ -7541,30 +7530,32 @@ class ClientSession(Session):
         Of two streams, while one replaces the other, only one counts, so that no
         notification is doubled or lost.
         """
-        if not (self.stateless and META_SUBSCRIPTION in meta):
+        if not self.stateless or META_SUBSCRIPTION not in meta:
             return True
         stream = self._find_stream(meta[META_SUBSCRIPTION])
-        if isinstance(stream, Stream):
-            return stream is self._stream
-        return stream is not None
+        if stream is None:
+            return False
+        return stream is self._stream or isinstance(stream, Call)
 
-    def _acknowledge(self, stream: Stream, granted: Json) -> None:
+    def _acknowledge(self, stream: OutgoingRequest, granted: Json) -> None:
         """Pass on the notifications of this stream from now on, and of no other."""
         with self.connection.lock:
-            if stream.acknowledged:
-                return
-            stream.acknowledged = True
             before, self._stream = self._stream, stream
+        if before is stream:
+            return
         if before:
             before.cancel()
         stream.inbox.finish(lambda: granted)
 
-    def _on_stream_ended(self, stream: Stream) -> None:
-        if self._stream is stream:
+    def _look_for_end(self, stream: OutgoingRequest, wanted: Json) -> None:
+        """Something has come for a stream: its end, if it has left the table."""
+        with self.connection.lock:
+            if self._stream is not stream or self.connection.outgoing.has(stream):
+                return
             self._stream = None
-            # If the lock is held, a new stream is replacing this one.
-            if not self._subscribing.locked():
-                self._tell_end(stream.wanted)
+        # If the lock is held, a new stream is replacing this one.
+        if not self._subscribing.locked():
+            self._tell_end(wanted)
 
     def on_end(self) -> None:
         if self.version and not self.stateless:
@@ -7605,16 +7596,16 @@ class ClientSession(Session):
         from concurrent.futures import Future
 
         future: Future[T] = Future()
-        call.begin()
-        future.add_done_callback(
-            lambda done: call.cancel() if done.cancelled() else None)
 
         def run() -> None:
             outcome = Outcome.of(lambda: read(call.result()))
+            call.withdraw("cancelled")  # if it was cancelled while it was sent again
             if future.set_running_or_notify_cancel():
                 outcome.deliver(future)
 
-        if self.process.jobs is None:
+        call.begin()
+        future.add_done_callback(lambda _: call.cancel())  # no effect if it has ended
+        if self.process.run_jobs is None:
             self._submitted.add(call, run)
         else:
             run()  # handlers run on the thread that waits: this one
@@ -7643,36 +7634,35 @@ class ClientSession(Session):
         params = require_type(request.params, dict, "params")
         if not self.version or request.method not in CLIENT_REQUESTS:
             raise method_not_found(request.method)  # also while it connects
-        if request.method == "roots/list":  # no user has to answer that one
-            return self.answer(request.method, params)
-        self._asking.add(request)
-        request.on_cancel(partial(self._answered, request))
+        if request.method != "roots/list":  # no user has to answer that one
+            self._asking.add(request)
+            request.on_cancel(partial(self._answered, request))
         try:
             return self.answer(request.method, params)
         finally:
             self._answered(request)
 
     def _answered(self, request: IncomingRequest) -> None:
-        self._answered_at = monotonic()
-        self._asking.discard(request)
+        if request in self._asking:
+            self._answered_at = monotonic()
+            self._asking.discard(request)
 
     def answer(self, method: str, params: Json) -> Json:
         """Answer a question of the server, by the user's handler for it.
 
-        Raises:
-            McpError: it is refused; or the handler has failed, and stderr says why.
+        McpError: it is refused; or the handler has failed, and stderr says why.
         """
         capability = CLIENT_REQUESTS[method]
+        key, field = capability, "tools"
+        if capability == "elicitation":
+            key, field = params.get("mode") or "form", "mode"
         declared, handlers = self.client._declared, self.client._handlers
         if undeclared(method, params, declared, self.version):
             if declares(declared, capability):
                 raise invalid_params(
-                    f"The client did not declare this kind of {capability}",
-                    "mode" if capability == "elicitation" else "tools", "not declared")
+                    f"The client did not declare this kind of {capability}", field,
+                    "not declared")
             raise method_not_found(method)
-        key = capability
-        if capability == "elicitation":
-            key = params.get("mode") or "form"
         if key not in handlers:
             raise method_not_found(method)
         try:
@@ -7690,12 +7680,13 @@ class ClientSession(Session):
         return "The client failed to answer"  # our stderr has the text
 
     def handle_stray_line(self, line: Line) -> None:
-        if not (self.stray_lines or self.process.quiet or line[:1] in (b"{", b"[")):
+        is_first = not self.stray_lines
+        self.stray_lines.append(line[:500])
+        if is_first and not self.process.quiet and line[:1] not in (b"{", b"["):
             text = line[:60].decode("utf-8", "replace")
             warn("mcp_min: the server wrote something other than JSON-RPC to stdout: "
                  f"{text!r}.  Many hosts give up at that: let it print to stderr, or "
                  "start it with: mcp_min.py run FILE.py\n")
-        self.stray_lines.append(line[:500])
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         meta = as_object(params.get("_meta"))
@@ -7706,33 +7697,33 @@ class ClientSession(Session):
             return
         if method == ACKNOWLEDGED:
             stream = self._find_stream(meta.get(META_SUBSCRIPTION))
-            if isinstance(stream, Stream):
+            if stream and not isinstance(stream, Call):
                 self._acknowledge(stream, as_object(params.get("notifications")))
                 return
         if self._is_current(meta) and not self.connection.backlog_full():
             self._call_handlers(method, params, size + REQUEST_COST)
 
     def _call_handlers(self, method: str, params: Json, size: int) -> None:
-        client, callbacks = self.client, self.connection.callbacks
-        if method == LOG_MESSAGE and client._log_handler is not None:
-            callbacks.submit(partial(client._log_handler, params), size)
-        if client._message_handler is not None:
+        client, submit = self.client, self.connection.callbacks.submit
+        if client._log_handler and method == LOG_MESSAGE:
+            submit(partial(client._log_handler, params), size)
+        if client._message_handler:
             message = {"method": method, "params": params}
-            callbacks.submit(partial(client._message_handler, message), size)
+            submit(partial(client._message_handler, message), size)
 
     # -- its end
 
     def connect_error(self, error: RequestTimeout) -> RequestTimeout:
         """A timeout while connecting, with its reason as far as is known."""
-        seconds = f"{self.client._timeout:g} s"
+        client, seconds = self.client, f"{self.client._timeout:g} s"
         if self.connection.peer_spoke:
             return RequestTimeout(f"connecting took over {seconds}: {error}")
         text = f"The server is running, but has not answered within {seconds}"
-        if self.process.runs_python:
-            text += ": is something slow before server.run()?"
         if self.stray_lines:
             text = "The server writes to stdout, but no messages: is it an MCP server?"
-        if self.client._mode in ("modern", *MODERN_VERSIONS):
+        elif self.process.runs_python:
+            text += ": is something slow before server.run()?"
+        if client._mode in ("modern", *MODERN_VERSIONS):
             text += f'; or it does not speak {MODERN_VERSIONS[-1]}: try mode="auto"'
         return self.timeout_error(text)
 
@@ -7740,28 +7731,35 @@ class ClientSession(Session):
         return RequestTimeout(reason + self._other_output(self.process.stderr_tail))
 
     def oversized_error(self, request: OutgoingRequest | None) -> McpError:
-        limit = f"{self.connection.max_message_bytes / (1 << 20):g} MiB"
         what = f"The response to {request.label}" if request else "A message"
-        return local_error(CONTENT_TOO_LARGE,
-                           f"{what} has over {limit}: Client(max_message_bytes=…)")
+        size = self.connection.max_message_bytes / (1 << 20)
+        return local_error(CONTENT_TOO_LARGE, f"{what} has over {size:g} MiB: "
+                           "Client(max_message_bytes=…)")
 
     def closed_error(self) -> ConnectionClosed:
+        process = self.process
         if self.client._closed:
-            return ConnectionClosed("The client is closed", self.process.exit_code,
-                                    self.process.stderr_tail)
-        code, stderr = self.process.exit_report()
-        ending = "" if code is None else f" (exit code {exit_name(code)})"
+            text = "The client is closed"
+        else:
+            process.await_end()
+            text = "The server has closed the connection" + self._reason(
+                process.exit_code, process.stderr_tail)
+        return ConnectionClosed(text, process.exit_code, process.stderr_tail)
+
+    def _reason(self, code: int | None, stderr: str) -> str:
+        """How the server has ended, and what may show why."""
+        text = ""
+        if code is not None:
+            text = f" (exit code {exit_name(code)})"
         if code == 0 and not self.version and self.process.runs_python:
-            ending += ": did it call server.run()?  Or try: mcp_min.py run FILE.py"
-        ending += import_hint(stderr)
-        return ConnectionClosed("The server has closed the connection" + ending
-                                + self._other_output(stderr), code, stderr)
+            text += ": did it call server.run()?  Or try: mcp_min.py run FILE.py"
+        return text + import_hint(stderr) + self._other_output(stderr)
 
     def _other_output(self, stderr: str) -> str:
         """What the server wrote besides messages, which often shows the reason."""
         lines = ["stderr: " + line for line in stderr.splitlines()[-20:]]
-        lines += ["stdout: " + line.decode("utf-8", "replace")
-                  for line in self.stray_lines]
+        for line in self.stray_lines:
+            lines.append("stdout: " + line.decode("utf-8", "replace"))
         return escape_control("".join(f"\n  {line}" for line in lines))
 
     def is_dead(self) -> bool:
@@ -7788,78 +7786,75 @@ class Call(OutgoingRequest):
     See basic/patterns/mrtr.  It is a loop in the thread that waits for it, also while
     its user is asked; so it ends with the connection, and at the latest after
     `max_timeout`.
-
-    max_timeout, last_deadline: the earlier of the two counts.
     """
 
     def __init__(self, session: ClientSession, method: str, params: Json | None,
                  timeout: float | None = None, max_timeout: float | None = None,
-                 progress_handler: Handler | None = None,
-                 last_deadline: float = INFINITE) -> None:
+                 progress_handler: Handler | None = None) -> None:
         client = session.client
         self._session, self._params = session, params or {}
         name = self._params.get("name") or self._params.get("uri")
+        label = f"{method} {name}" if name else method
+        if timeout is None:
+            timeout = client._timeout
+        if max_timeout is None:
+            max_timeout = client._max_timeout
         super().__init__(
-            session.connection, method, f"{method} {name}" if name else method,
-            progress_handler or client._progress_handler,
-            client._timeout if timeout is None else timeout,
-            min(last_deadline, monotonic() + (
-                client._max_timeout if max_timeout is None else max_timeout)))
+            session.connection, method, label,
+            progress_handler or client._progress_handler, timeout,
+            monotonic() + max_timeout)
 
     def begin(self, **more: object) -> None:
-        """Send it, in the first round or a later one, with more params."""
+        """Send it, in a later round with more params."""
         params = {**self._params, **more} if more else self._params
         self.send(self._session.with_meta(params), with_token=True)
         if calling.scope:
             calling.scope.enter(self)
-        process = self._session.process
-        if process.jobs:  # a handler may already wait for a thread that waits
-            self.inbox.call(process.run_jobs)
+        run_jobs = self._session.process.run_jobs
+        if run_jobs:  # a handler may already wait for a thread that waits
+            self.inbox.call(run_jobs)
 
     def run(self) -> Json:
         """Send it, and wait for its result."""
         try:
             self.begin()
-        except BaseException:  # Ctrl-C just after it was sent
-            self.withdraw("cancelled")
+            return self.result()
+        except BaseException:  # also Ctrl-C just after it was sent
+            self.withdraw("cancelled")  # does nothing if it has an outcome
             raise
-        return self.result()
 
     def result(self) -> Json:
         """Wait for the result of the last round.
 
-        Raises:
-            RequestTimeout: also if a server requires input, but asks no question, for
-                as long as the call's timeout.
+        RequestTimeout also if a server requires input, but asks no question, for as
+        long as the call's timeout.
         """
-        session, rounds, paused = self._session, 0, 0.0
-        try:
-            while True:
-                result: Json = self.wait()
-                if not session.stateless:
-                    return result
-                if result.get("resultType") != "input_required":
-                    extended = session.client._declared.get("extensions")
-                    return result if extended else check_complete(result)
-                questions, rounds = questions_of(result), rounds + 1
-                if rounds > MAX_ROUNDS:
-                    raise invalid_response(f"asked {rounds} times in a row for input")
-                answers = None
-                if questions:
-                    answers = self._ask_user(questions)
-                    paused = 0.0
-                else:
-                    seconds = rounds * EMPTY_ROUND_SECONDS
-                    paused += seconds
-                    self._pause(seconds, paused)
-                self.begin(**wire_fields(
-                    inputResponses=answers, requestState=result.get("requestState")))
-        except BaseException:  # also Ctrl-C
-            self.withdraw("cancelled")  # does nothing if it has an outcome
-            raise
+        session, rounds = self._session, 0
+        paused = 0.0  # how long, since the last question
+        while True:
+            result: Json = self.wait()
+            if not session.stateless:
+                return result
+            if result.get("resultType") != "input_required":
+                if not session.client._declared.get("extensions"):
+                    check_complete(result)
+                return result
+            rounds += 1
+            questions = questions_of(result)
+            if rounds > MAX_ROUNDS:
+                raise invalid_response(f"asked {rounds} times in a row for input")
+            answers = None
+            if questions:
+                answers = self._ask_user(questions)
+                paused = 0.0
+            else:
+                paused = self._pause(rounds * EMPTY_ROUND_SECONDS, paused)
+            self.begin(**wire_fields(
+                inputResponses=answers, requestState=result.get("requestState")))
 
-    def _pause(self, seconds: float, paused: float) -> None:
-        """Wait before a round without answers.  paused: how long, all in all."""
+    def _pause(self, seconds: float, paused: float) -> float:
+        """Wait before a round without answers; return how long, all in all."""
+        paused += seconds
         if paused > self.timeout:
             raise self._session.timeout_error(
                 f"{self.method}: input required, but none asked for")
@@ -7867,32 +7862,36 @@ class Call(OutgoingRequest):
         with suppress(Empty):
             self.inbox.wait(min(monotonic() + seconds, self.last_deadline))
         self.withdraw()
+        return paused
 
     def _ask_user(self, questions: Json) -> Json:
         """Let the user's handlers answer, on a thread of the pool."""
         self.enter(object())
-        self.connection.pool.submit(partial(self._answer, self.id, questions))
+        self.connection.pool.submit(partial(self._answer, questions))
         timeout, self.timeout = self.timeout, INFINITE  # only the last deadline counts
         try:
             return self.wait()  # type: ignore[no-any-return]
         finally:
             self.timeout = timeout
 
-    def _answer(self, key: object, questions: Json) -> None:
-        if self.id is not key or not self.connection.outgoing.has(self):
+    def _answer(self, questions: Json) -> None:
+        if not self.connection.outgoing.has(self):
             return  # it has ended while others were asked
-        outcome = Outcome.of(lambda: {
-            name: self._session.answer(question["method"], question.get("params") or {})
-            for name, question in questions.items()})
-        if self.id is key and self.withdraw():
+        outcome = Outcome.of(partial(self._answers, questions))
+        if self.withdraw():
             self.inbox.finish(outcome)
+
+    def _answers(self, questions: Json) -> Json:
+        answer = self._session.answer
+        return {name: answer(question["method"], question.get("params") or {})
+                for name, question in questions.items()}
 
 
 class Scope:
     """What a thread of AsyncClient's does for a task; cancelled with the task."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # a leaf; guards the rest
+        self._lock = threading.Lock()  # before that of a connection; guards the rest
         self._call: Call | None = None
         self._cancelled = False
 
@@ -7900,15 +7899,14 @@ class Scope:
         """This call was sent; cancel it if the task was cancelled before."""
         with self._lock:
             self._call = call
-            cancelled = self._cancelled
-        if cancelled:
-            call.cancel()
+            if self._cancelled:
+                call.cancel()
 
     def cancel(self) -> None:
         with self._lock:
-            call, self._cancelled = self._call, True
-        if call:
-            call.cancel()
+            self._cancelled = True
+            if self._call:
+                self._call.cancel()
 
 
 class Calling(threading.local):
@@ -7994,17 +7992,17 @@ def check_complete(result: Json) -> Json:
 
 
 def versions_named(error: McpError) -> list[object]:
-    """The versions in an UnsupportedProtocolVersionError; [] for any other error."""
+    """The versions in an UnsupportedProtocolVersionError; [] if it names none."""
     named = as_object(error.data).get("supported")
-    if error.code == UNSUPPORTED_VERSION and type(named) is list:
-        return named
-    return []
+    return named if type(named) is list else []
 
 
-def newest_shared(versions: list[object]) -> str | None:
-    """The newest of these versions that is stateless and ours; or None."""
+def newest_shared(versions: list[object]) -> str:
+    """The newest of these versions that is stateless and ours; McpError: none is."""
     shared = [date for date in MODERN_VERSIONS if date in versions]
-    return shared[-1] if shared else None
+    if not shared:  # it may name handshake revisions
+        raise no_common_version(versions)
+    return shared[-1]
 
 
 def no_common_version(supported: object) -> McpError:
@@ -8087,16 +8085,21 @@ class Client:
             raise ValueError(f"mode must be one of {', '.join(MODES)}")
         require_sync(sampling_handler, elicitation_handler, url_handler, log_handler,
                      message_handler, progress_handler)
-        self._target, self._env, self._inherit_env = target, env, inherit_env
-        self._cwd, self._mode, self._stderr = cwd, mode, stderr
-        self._timeout = float("inf") if timeout is None else timeout
-        self._max_timeout = float("inf") if max_timeout is None else max_timeout
+        if timeout is None:
+            timeout = INFINITE
+        if max_timeout is None:
+            max_timeout = INFINITE
+        if roots is not None:
+            roots = [root_of(root) for root in roots]
+        self._target, self._mode = target, mode
+        self._env, self._inherit_env, self._cwd = env, inherit_env, cwd
+        self._stderr = stderr
+        self._timeout, self._max_timeout = timeout, max_timeout
         self._info = client_info or {"name": "mcp_min", "version": __version__}
         self._handlers: Json = {}  # by the keys of ANSWER_FUNCTIONS
         self._declared = capabilities or {}  # our capabilities
-        self._add_handlers(
-            form=elicitation_handler, url=url_handler, sampling=sampling_handler,
-            roots=None if roots is None else [*map(root_of, roots)])
+        self._add_handlers(form=elicitation_handler, url=url_handler,
+                           sampling=sampling_handler, roots=roots)
         self._log_handler, self._level = log_handler, log_level
         self._message_handler = message_handler
         self._progress_handler = progress_handler
@@ -8137,9 +8140,13 @@ class Client:
                 session was agreed on; it has been ended.
         """
         with self._lock:
-            if self._session is None or self._closed or self._session.is_dead():
+            session = self._session
+            if session is None or self._closed or session.is_dead():
                 self._closed = False
-                self._open()
+                start_thread("mcp client", lambda: None)  # fails if none can be started
+                if session:  # processes and pipes of it may be left
+                    session.close()
+                self._begin(self._mode, monotonic() + self._timeout)
         return self
 
     def close(self) -> None:
@@ -8160,12 +8167,6 @@ class Client:
     def exit_code(self) -> int | None:
         """The exit code of the server's process, negative for a signal, or None."""
         return self._session.process.exit_code if self._session else None
-
-    def _open(self) -> None:
-        start_thread("mcp client", lambda: None)  # RuntimeError: none can be started
-        if self._session:  # it is dead, but processes and pipes of it may be left
-            self._session.close()
-        self._begin(self._mode, monotonic() + self._timeout)
 
     def _begin(self, mode: str, deadline: float) -> None:
         self._session = session = ClientSession(self, self._start())
@@ -8263,14 +8264,11 @@ class Client:
     def ping(self, *, timeout: float | None = None) -> None:
         """Send a ping, or `server/discover` if stateless; wait for the response."""
         session = self._live()
-        session.request("server/discover" if session.stateless else "ping", None,
-                        timeout)
+        method = "server/discover" if session.stateless else "ping"
+        session.request(method, None, timeout)
 
     def _request(self, method: str, params: Json, timeout: float | None) -> Json:
         return check_complete(self._live(method).request(method, params, timeout))
-
-    def _seconds(self, timeout: float | None) -> float:
-        return self._timeout if timeout is None else timeout
 
     # -- tools
 
@@ -8340,7 +8338,7 @@ class Client:
         cursor, size, restarted = None, 0, False
         while True:
             call = Call(self._live(method), method, wire_fields(cursor=cursor), timeout,
-                        last_deadline=last_deadline)
+                        last_deadline - monotonic())
             try:
                 page = check_complete(call.run())
             except McpError as error:
@@ -8350,14 +8348,14 @@ class Client:
                 cursors.clear()
                 cursor, restarted = None, True
                 continue
-            entries += map(
-                Entry.of, list_of_objects(page, METHODS[method].list_key))
+            entries += map(Entry.of, list_of_objects(page, METHODS[method].list_key))
             size += call.size
             cursor = page.get("nextCursor")
             if cursor is None:  # "" is a cursor too
                 return entries
-            if type(cursor) is not str or cursor in cursors or size > MAX_LIST_BYTES or (
-                    len(entries) + len(cursors) > MAX_ENTRIES):  # or all are empty
+            count = len(entries) + len(cursors)  # the pages may be empty
+            if type(cursor) is not str or cursor in cursors or (
+                    size > MAX_LIST_BYTES or count > MAX_ENTRIES):
                 raise invalid_response(f"the pages of {method} do not end "
                                        f"(after {len(entries):,} entries)")
             cursors.add(cursor)
@@ -8365,14 +8363,14 @@ class Client:
     def list_tools(self, *, timeout: float | None = None) -> list[Entry]:
         """The descriptors of all tools, from all pages (server/tools).
 
-        They are dicts whose fields are attributes too.  From then on the results of tools are validated; a
-        RuntimeWarning says which do not match their output schema.
+        They are dicts whose fields are attributes too.  From then on the results of
+        tools are validated; a RuntimeWarning says which do not match their output
+        schema.
         """
         tools = self._list("tools/list", timeout)
-        schemas = {str(tool.get("name")): tool.get("outputSchema") for tool in tools}
         self._outputs = {
-            name: OutputSchema(schema, foreign=True)
-            for name, schema in schemas.items() if type(schema) is dict}
+            str(tool.get("name")): OutputSchema(tool["outputSchema"], foreign=True)
+            for tool in tools if type(tool.get("outputSchema")) is dict}
         return tools
 
     def list_resources(self, *, timeout: float | None = None) -> list[Entry]:
@@ -8402,12 +8400,11 @@ class Client:
         notification `notifications/cancelled` that says so (server/resources,
         "Subscriptions").
         """
-        self._live("resources/subscribe").follow(
-            "subscribe", uri, self._seconds(timeout))
+        self._live("resources/subscribe").follow("subscribe", uri, timeout)
 
     def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """End a subscription; does nothing if there is none."""
-        self._live().follow("unsubscribe", uri, self._seconds(timeout))
+        self._live().follow("unsubscribe", uri, timeout)
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
                    timeout: float | None = None) -> PromptResult:
@@ -8423,14 +8420,16 @@ class Client:
         ref: the name of a prompt, a URI template, or a dict as in the protocol.  value:
         the text so far.  context: the other arguments (server/utilities/completion).
         """
-        if type(ref) is str:
-            ref = {"type": "ref/resource", "uri": ref} if "{" in ref else {
-                "type": "ref/prompt", "name": ref}
-        completion = self._request("completion/complete", {
-            "ref": ref, "argument": {"name": argument, "value": value},
-            **wire_fields(context=context and {"arguments": context})}, timeout,
-            ).get("completion")
-        if type(completion) is not dict or type(completion.get("values")) is not list:
+        if type(ref) is str and "{" in ref:
+            ref = {"type": "ref/resource", "uri": ref}
+        elif type(ref) is str:
+            ref = {"type": "ref/prompt", "name": ref}
+        params = {"ref": ref, "argument": {"name": argument, "value": value}}
+        if context:
+            params["context"] = {"arguments": context}
+        result = self._request("completion/complete", params, timeout)
+        completion = as_object(result.get("completion"))
+        if type(completion.get("values")) is not list:
             raise invalid_response('"completion" has no list of values')
         return completion
 
@@ -8443,7 +8442,7 @@ class Client:
             McpError: there is no such level (server/utilities/logging).
         """
         check_level(level, "level")
-        self._live("logging/setLevel").set_level(level, self._seconds(timeout))
+        self._live("logging/setLevel").set_level(level, timeout)
         self._level = level
 
     def set_roots(self, roots: list[Any]) -> None:
@@ -8454,7 +8453,7 @@ class Client:
         with `roots=`, be it an empty list.
         """
         declared = "roots" in self._handlers
-        self._add_handlers(roots=[*map(root_of, roots)])
+        self._add_handlers(roots=[root_of(root) for root in roots])
         session = self._session  # in the stateless revision each request asks anew
         if declared and session and session.version in LEGACY_VERSIONS:
             session.connection.send(notification(ROOTS_CHANGED))
@@ -8473,9 +8472,14 @@ def verb(method: Callable[Concatenate[Client, P], T],
     async def run(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._run(partial(method, self._client, *args, **kwargs))
 
-    run.__doc__ = f"See Client.{method.__name__}."
     run.__name__ = method.__name__
+    run.__doc__ = f"See Client.{run.__name__}."
     return run
+
+
+def of_client(name: str) -> Any:
+    """A property that shows an attribute of the Client inside an AsyncClient."""
+    return property(operator.attrgetter(f"_client.{name}"))
 
 
 class AsyncClient:
@@ -8498,7 +8502,7 @@ class AsyncClient:
         self._loop: AbstractEventLoop | None = None
         unthreaded = getattr(target, "threaded", True) is False
         for name, handler in options.items():
-            if not (name.endswith("_handler") and handler and is_async(handler)):
+            if not name.endswith("_handler") or not handler or not is_async(handler):
                 continue
             if unthreaded:
                 raise TypeError(f"{name} must be `def`: the server's handlers run on "
@@ -8543,31 +8547,31 @@ class AsyncClient:
     set_logging_level = verb(Client.set_logging_level)
     set_roots = verb(Client.set_roots)
 
-    server_info = property(operator.attrgetter("_client.server_info"))
-    server_capabilities = property(operator.attrgetter("_client.server_capabilities"))
-    instructions = property(operator.attrgetter("_client.instructions"))
-    protocol_version = property(operator.attrgetter("_client.protocol_version"))
-    stderr_tail = property(operator.attrgetter("_client.stderr_tail"))
-    exit_code = property(operator.attrgetter("_client.exit_code"))
+    server_info = of_client("server_info")
+    server_capabilities = of_client("server_capabilities")
+    instructions = of_client("instructions")
+    protocol_version = of_client("protocol_version")
+    stderr_tail = of_client("stderr_tail")
+    exit_code = of_client("exit_code")
 
     async def _run(self, method: Callable[[], T]) -> T:
         """Call a method of the client on a thread; it is cancelled with this task."""
         import asyncio
+        from concurrent.futures import Future
 
-        loop, scope = asyncio.get_running_loop(), Scope()
-        future: asyncio.Future[T] = loop.create_future()
+        scope = Scope()
+        future: Future[T] = Future()
 
         def job() -> None:
             calling.scope = scope
             outcome = Outcome.of(method)
             calling.scope = None
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(
-                    lambda: None if future.done() else outcome.deliver(future))
+            if future.set_running_or_notify_cancel():
+                outcome.deliver(future)
 
         self._threads.submit(job)
         try:
-            return await future
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             scope.cancel()
             raise
@@ -8588,14 +8592,16 @@ def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
 def answer_form(handler: Handler, params: Json) -> Json:
     """The answer to elicitation/create, made of what an elicitation_handler returns."""
     schema = params.get("requestedSchema")
-    answer = handler(params.get("message", ""), schema, params)
     names = [*as_object(as_object(schema).get("properties"))]
-    if not names and type(answer) is bool:  # the form asks for consent only
-        answer = {} if answer else None
-    if type(answer) is dict and "action" in {*answer} - {*names}:  # as in the protocol
+    answer = handler(params.get("message", ""), schema, params)
+    if answer is None or (answer is False and not names):
+        answer = Elicited("decline")
+    elif answer is True and not names:  # the form asks for consent only
+        answer = Elicited("accept")
+    elif type(answer) is dict and "action" in {*answer} - {*names}:  # as it is sent
         answer = Elicited(answer["action"], answer.get("content"))
-    if not isinstance(answer, Elicited):
-        answer = Elicited("decline" if answer is None else "accept", answer)
+    elif not isinstance(answer, Elicited):
+        answer = Elicited("accept", answer)
     if answer.action != "accept" or schema is None:
         return {"action": answer.action}
     content = {} if answer.content is None else answer.content
@@ -8623,9 +8629,10 @@ def answer_sampling(handler: Handler, params: Json) -> Json:
     answer = handler(messages, params)
     if answer is None:
         raise McpError(USER_REJECTED, "User rejected sampling request")
-    return answer if isinstance(answer, dict) else {
-        "role": "assistant", "content": Text(str(answer)),
-        "model": "unknown", "stopReason": "endTurn"}
+    if isinstance(answer, dict):
+        return answer
+    return {"role": "assistant", "content": Text(str(answer)),
+            "model": "unknown", "stopReason": "endTurn"}
 
 
 # Each is called with the user's handler, or the roots, and the params.
@@ -8650,8 +8657,10 @@ def root_of(root: Any) -> Json:
     if not isinstance(root, dict):
         from pathlib import Path
 
-        path = os.fspath(root)
-        root = {"uri": path if "://" in path else Path(path).absolute().as_uri()}
+        uri = os.fspath(root)
+        if "://" not in uri:
+            uri = Path(uri).absolute().as_uri()
+        root = {"uri": uri}
     uri = str(root.get("uri"))
     if not uri.startswith("file://"):
         raise ValueError(f"a root is a path or a file URI, not {uri!r:.100}")

@@ -3719,6 +3719,14 @@ class Signals:
 STATE_SECONDS = 900     # how long a requestState can be used
 MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports progress
 
+# What a server declares.  methods: METHODS and a row for each of its own.  capabilities
+# and methods grow while it serves.  cache_hints: of results that are cacheable.
+# first_level: of log messages, until logging/setLevel.
+Declared = namedtuple("Declared", "info instructions capabilities methods cache_hints "
+                                  "first_level state_secret")
+# How a question stands: the answers that are here, and the requests to wait for.
+Asked = tuple[Json, dict[str, OutgoingRequest]]
+
 
 class Peer:
     """What a server knows of its client; see Context for the public attributes.
@@ -3731,13 +3739,14 @@ class Peer:
 
     stateless = False
     steps: Json | None = None
+    version = ""  # the revision; "" until `initialize`
+    level: str | None = None
 
-    def __init__(self, server: Server, connection: Connection) -> None:
-        self._server, self.connection = server, connection
-        self.version = ""  # the revision; "" until `initialize`
+    def __init__(self, declared: Declared, connection: Connection) -> None:
+        self.declared = declared
+        self.connection = connection
         self.client_info: Json = {}
         self.client_capabilities: Json = {}
-        self.level: str | None = None
         self.subscriptions: set[tuple[str, str | None]] = set()
 
     def bad_arguments(self, error: ValueError, of_tool: bool) -> Exception:
@@ -3752,8 +3761,9 @@ class Peer:
 
     def logs(self, level: str) -> bool:
         """True if the client has asked for log messages of this level."""
-        lowest = self.level
-        return lowest is not None and LEVELS.index(level) >= LEVELS.index(lowest)
+        if self.level is None:
+            return False
+        return LEVELS.index(level) >= LEVELS.index(self.level)
 
     def notify(self, method: str, params: Json) -> None:
         """Send a notification that belongs to no request; does not block."""
@@ -3763,49 +3773,54 @@ class Peer:
         """The error as it is sent in this revision."""
         return error
 
-    def _check_method(self, method: str) -> Method | None:
-        """The row of a method, None for a custom one.
+    def _changes(self) -> list[tuple[str, str]]:
+        """The rows of CHANGES of those lists whose changes this server reports."""
+        capabilities = self.declared.capabilities
+        return [row for name, row in CHANGES.items()
+                if declares(capabilities, f"{name}.listChanged")]
+
+    def _row(self, method: str) -> Method:
+        """The row of a method.
 
         Raises:
             McpError: this revision, or this server, does not have the method.
         """
-        row = METHODS.get(method)
-        if row is None:
-            known = method in self._server._methods
-        else:  # dates are compared as text
-            known = row.since <= self.version <= row.until and (
-                not row.capability
-                or declares(self._server._capabilities, row.capability))
-        if not known:
+        row: Method | None = self.declared.methods.get(method)
+        if row is None or not row.since <= self.version <= row.until:  # dates, as text
+            raise method_not_found(method)
+        capabilities = self.declared.capabilities
+        if row.capability and not declares(capabilities, row.capability):
             raise method_not_found(method)
         return row
 
     def _description(self) -> Json:
-        instructions = self._server.instructions
-        return {"capabilities": dict(self._server._capabilities),
-                **({"instructions": instructions} if instructions else {})}
+        declared = self.declared
+        return wire_fields(capabilities=dict(declared.capabilities),
+                           instructions=declared.instructions)
 
     def _check_declared(self, questions: dict[str, Question[Any]]) -> None:
         """McpError if questions need what the client did not declare."""
         missing: Json = {}
+        declared = self.client_capabilities
         for question in questions.values():
-            if question.method in CLIENT_REQUESTS:
-                needed = undeclared(question.method, question.params,
-                                    self.client_capabilities, self.version)
+            method, params = question.method, question.params
+            if method in CLIENT_REQUESTS:
+                needed = undeclared(method, params, declared, self.version)
                 for capability, details in needed.items():
                     missing.setdefault(capability, {}).update(details)
         if not missing:
             return
-        names = ", ".join(".".join([name, *missing[name]]) for name in missing)
-        reason = f"it did not declare {names}"
+        names = [".".join([name, *missing[name]]) for name in missing]
+        reason = "it did not declare " + ", ".join(names)
         modes = REVISIONS[self.version].elicitation_modes.split()
-        if not missing.get("elicitation", {}).keys() <= {*modes}:
-            reason = f"revision {self.version} has no {names}"
+        wanted = {*missing.get("elicitation", ())}
+        if not wanted.issubset(modes):
+            reason = f"revision {self.version} has no " + ", ".join(names)
         code = MISSING_CAPABILITY if self.stateless else INVALID_REQUEST
-        raise McpError(code, (
-            f"The client cannot be asked: {reason}.  (A handler sees what it can do in "
-            "ctx.client_capabilities; a Client needs a handler, elicitation_handler= or "
-            "another.)"), {"requiredCapabilities": missing})
+        text = (f"The client cannot be asked: {reason}.  (A handler sees what it can "
+                "do in ctx.client_capabilities; a Client needs a handler, "
+                "elicitation_handler= or another.)")
+        raise McpError(code, text, {"requiredCapabilities": missing})
 
 
 class SessionPeer(Peer):
@@ -3821,7 +3836,7 @@ class SessionPeer(Peer):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
         if method == "initialize" and request.in_batch:  # basic/lifecycle: MUST NOT
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
-        self._check_method(method)
+        self._row(method)
 
     def describe(self, params: Json) -> Json:
         """Agree on the session, and return the result of `initialize`.
@@ -3831,15 +3846,14 @@ class SessionPeer(Peer):
         version = require_type(params.get("protocolVersion"), str, "protocolVersion")
         info = member(params, "clientInfo", dict)
         self.client_capabilities = member(params, "capabilities", dict)
+        self.client_info = info
+        self.level = self.declared.first_level
         # If we do not have the client's version we offer another, without an error.
         self.version = version if version in LEGACY_VERSIONS else LEGACY
-        self.client_info, self.level = info, self._server._first_level
-        description = self._description()
-        # The client may rely on what we declare now.
-        self.subscriptions |= {
-            (method, None) for capability, (method, _) in CHANGES.items()
-            if declares(description["capabilities"], f"{capability}.listChanged")}
-        return {"protocolVersion": self.version, "serverInfo": self._server._info,
+        description = self._description()  # on which it may rely
+        for method, _ in self._changes():
+            self.subscriptions.add((method, None))
+        return {"protocolVersion": self.version, "serverInfo": self.declared.info,
                 **description}
 
     def finalize(self, method: str, result: Json) -> Json:
@@ -3847,30 +3861,28 @@ class SessionPeer(Peer):
             result = in_older_content(result, self.version)
         value = result.get("structuredContent")
         # Before 2026 structured content had to be an object.
-        if value is not None and type(value) is not dict:
-            meta = {**as_object(result.get("_meta")), **WRAPPED}
-            return {**result, "structuredContent": {"result": value}, "_meta": meta}
-        return result
+        if value is None or type(value) is dict:
+            return result
+        meta = as_object(result.get("_meta"))
+        wrapped = {"structuredContent": {"result": value}, "_meta": {**meta, **WRAPPED}}
+        return {**result, **wrapped}
 
     @contextmanager
     def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
-            timeout: float, may_block: bool,
-            ) -> Iterator[tuple[Json, dict[str, OutgoingRequest]]]:
-        """Send the questions: no answers yet, and the requests to wait for.
-
-        Those that are not answered at the end are withdrawn.
-        """
+            timeout: float, may_block: bool) -> Iterator[Asked]:
+        """Send the questions; withdraw those that are not answered at the end."""
         self._check_declared(questions)
         connection = self.connection
         if not connection.reading.hand_over(request):
             raise RuntimeError("the client cannot be asked: no thread can be started "
                                "that would read its answer")
+        last_deadline = monotonic() + MAX_QUESTION_SECONDS
         sent: dict[str, OutgoingRequest] = {}
         try:
             for key, question in questions.items():
-                sent[key] = asked = OutgoingRequest(
-                    connection, question.method, timeout=timeout,
-                    last_deadline=monotonic() + MAX_QUESTION_SECONDS)
+                asked = OutgoingRequest(connection, question.method, timeout=timeout,
+                                        last_deadline=last_deadline)
+                sent[key] = asked
                 asked.send(question.params, with_token=True, may_block=may_block)
                 request.on_cancel(asked.cancel)
             yield {}, sent
@@ -3879,23 +3891,21 @@ class SessionPeer(Peer):
                 asked.withdraw("cancelled")
 
 
-def in_older_content(result: Json, version: str) -> Json:
+def in_older_content(value: Any, version: str) -> Any:
     """A result with text in place of the blocks that a revision does not have."""
-    def older(block: Any) -> Any:
-        members = as_object(block)
-        since = CONTENT_SINCE.get(str(members.get("type")), "")
-        if version >= since:
-            return block
-        about = members.get("uri") or members.get("mimeType")
-        return Text(f"{members.get('title') or members.get('name') or since}: {about}")
-
-    changed = {}
-    if type(result.get("content")) is list:
-        changed["content"] = [*map(older, result["content"])]
-    if type(result.get("messages")) is list:
-        changed["messages"] = [{**message, "content": older(message["content"])}
-                               for message in result["messages"]]
-    return {**result, **changed}
+    if type(value) is list:
+        return [in_older_content(part, version) for part in value]
+    if not isinstance(value, dict):
+        return value
+    since = CONTENT_SINCE.get(str(value.get("type")), "")
+    if version < since:
+        name = value.get("title") or value.get("name") or since
+        about = value.get("uri") or value.get("mimeType")
+        return Text(f"{name}: {about}")
+    result = {**value}
+    for key in {"content", "messages"} & value.keys():
+        result[key] = in_older_content(value[key], version)
+    return result
 
 
 class RequestPeer(Peer):
@@ -3906,29 +3916,27 @@ class RequestPeer(Peer):
     """
 
     stateless = True
+    _binding = ""  # the request that its state is valid for
 
-    def __init__(self, server: Server, request: IncomingRequest) -> None:
-        super().__init__(server, request.connection)
+    def __init__(self, declared: Declared, request: IncomingRequest) -> None:
+        super().__init__(declared, request.connection)
         self._request = request
-        # What requestState holds, and the request that it is valid for.
-        self._answers: Json = {}
+        self._answers: Json = {}  # requestState holds these two
         self.steps: Json = {}
-        self._binding = ""
 
     def validate(self, request: IncomingRequest) -> None:
         meta = request.params["_meta"]
         self.version = require_type(meta.get(META_VERSION), str, META_VERSION)
         if self.version not in MODERN_VERSIONS:
-            raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", {
-                "supported": MODERN_VERSIONS, "requested": self.version})
+            data = {"supported": MODERN_VERSIONS, "requested": self.version}
+            raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
         self.client_capabilities = require_type(
             meta.get(META_CAPABILITIES), dict, META_CAPABILITIES)
         self.client_info = member(meta, META_CLIENT, dict)
         self.level = meta.get(META_LOG_LEVEL)
         if self.level is not None:
             check_level(self.level, META_LOG_LEVEL)
-        row = self._check_method(request.method)
-        if row and row.asks:
+        if self._row(request.method).asks:
             self._restore(request.method, request.params)
 
     def _restore(self, method: str, params: Json) -> None:
@@ -3938,141 +3946,144 @@ class RequestPeer(Peer):
         """
         token = params.get("requestState")
         self._answers = member(params, "inputResponses", dict)
-        # A client without capabilities cannot be asked, and so needs no state.
-        if self.client_capabilities or token is not None:
-            # Now, because the handler may change its arguments.
-            bound = {key: value for key, value in params.items()
-                     if key not in ("_meta", "inputResponses", "requestState")}
-            self._binding = json.dumps([self._server.name, method, bound],
-                                       sort_keys=True)
+        if token is None and not self.client_capabilities:
+            return  # such a client cannot be asked, and so needs no state
+        # Now, because the handler may change its arguments.
+        bound = {**params}
+        for key in "_meta", "inputResponses", "requestState":
+            bound.pop(key, None)
+        whole = [self.declared.info["name"], method, bound]
+        self._binding = json.dumps(whole, sort_keys=True)
         if token is not None:
-            state = verify_state(self._server._state_secret, token, self._binding)
-            self._answers, self.steps = {
-                **self._answers, **state["answers"]}, state["steps"]
+            state = self._verified(str(token))
+            self._answers = {**self._answers, **state["answers"]}
+            self.steps = state["steps"]
+
+    # State passes through the client signed, not encrypted (basic/patterns/mrtr,
+    # requirement 4): the client can read it, but neither make nor change it, nor use it
+    # for a request other than the one that it is bound to.
+
+    def _signed(self) -> str:
+        until = time.time() + STATE_SECONDS
+        state = {"answers": self._answers, "steps": self.steps, "until": until}
+        body = encode(state).hex()
+        return f"{body}.{self._digest(body)}"
+
+    def _verified(self, token: str) -> Json:
+        """The state; McpError if the token is not valid, or no longer."""
+        from hmac import compare_digest
+
+        body, _, digest = token.partition(".")
+        if token.isascii() and compare_digest(digest, self._digest(body)):
+            state: Json = json.loads(bytes.fromhex(body))
+            if state["until"] > time.time():
+                return state
+        raise invalid_params("requestState is not valid for this request",
+                             "requestState", "not valid here")
+
+    def _digest(self, body: str) -> str:
+        import hmac
+
+        secret = self.declared.state_secret
+        text = f"{body}.{self._binding}"
+        return hmac.new(secret, text.encode(), "sha256").hexdigest()
 
     def describe(self, params: Json) -> Json:
         """The result of `server/discover` (basic/discover)."""
         return {"supportedVersions": MODERN_VERSIONS, **self._description()}
 
     def finalize(self, method: str, result: Json) -> Json:
-        meta = {**as_object(result.get("_meta")), META_SERVER: self._server._info}
+        declared = self.declared
+        meta = {**as_object(result.get("_meta"))}
+        meta[META_SERVER] = declared.info
         result = {"resultType": "complete", **result, "_meta": meta}
-        row = METHODS.get(method)
-        cacheable = row.cacheable if row else method in self._server._cacheable
-        if cacheable and result["resultType"] == "complete":
-            result = {**self._server._cache_hints, **result}
+        if declared.methods[method].cacheable and result["resultType"] == "complete":
+            result = {**declared.cache_hints, **result}
         return result
 
     def translate(self, error: McpError) -> McpError:
         """The error as it is sent in this revision (basic, "Error Codes")."""
         code = error.code
         if code == RESOURCE_NOT_FOUND:
-            code = INVALID_PARAMS
-        elif code in RESERVED_CODES and code not in MODERN_CODES:
-            code = INTERNAL_ERROR
-        return error if code == error.code else McpError(
-            code, error.message, error.data)
+            return McpError(INVALID_PARAMS, error.message, error.data)
+        if code in RESERVED_CODES and code not in MODERN_CODES:
+            return McpError(INTERNAL_ERROR, error.message, error.data)
+        return error
 
     @contextmanager
     def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
-            timeout: float, may_block: bool,
-            ) -> Iterator[tuple[Json, dict[str, OutgoingRequest]]]:
-        """The answers to the questions if all are here, with none to wait for.
+            timeout: float, may_block: bool) -> Iterator[Asked]:
+        """Go on if all answers are here; else unwind.  See basic/patterns/mrtr.
 
-        Else unwind.  Errors are raised as an Unwind too, so that the handler's `except
-        Exception` does not catch them.  See basic/patterns/mrtr.
+        Errors are raised as an Unwind too, so that the handler's `except Exception`
+        does not catch them.
         """
-        row = METHODS.get(request.method)
+        answers: Json = {}
+        requests: Json = {}
         try:
-            if not (row and row.asks):  # basic/patterns/mrtr: "on any other", MUST NOT
-                raise McpError(INVALID_REQUEST,
-                               f"{request.method} cannot ask the client")
+            if not self.declared.methods[request.method].asks:  # a MUST NOT
+                text = f"{request.method} cannot ask the client"
+                raise McpError(INVALID_REQUEST, text)
             self._check_declared(questions)
-            answers = {key: question.read(key, self._answers[key])
-                       for key, question in questions.items() if key in self._answers}
+            for key, question in questions.items():
+                if key in self._answers:
+                    answers[key] = question.read(key, self._answers[key])
+                else:
+                    requests[key] = {"method": question.method,
+                                     "params": question.params}
         except McpError as error:
             raise Unwind(error) from None
-        requests = {key: {"method": question.method, "params": question.params}
-                    for key, question in questions.items() if key not in answers}
-        if not requests:
-            yield answers, {}
-            return
-        token = sign_state(self._server._state_secret, {
-            "answers": self._answers, "steps": self.steps}, self._binding)
-        raise Unwind({"resultType": "input_required", "inputRequests": requests,
-                      "requestState": token})
+        if requests:
+            token = self._signed()
+            raise Unwind({"resultType": "input_required", "inputRequests": requests,
+                          "requestState": token})
+        yield answers, {}
 
-    def listen(self, requested: Json, agreed: Json) -> Json:
+    def listen(self, requested: Json, granted: Json) -> Json:
         """Subscribe to those of the requested notifications that this server declares.
 
-        agreed: what was granted before, of the keys that are the user's own.  Returns
-        the acknowledgement.  See basic/patterns/subscriptions.
+        granted: the items of the keys that are the user's own.  Returns the
+        acknowledgement.  See basic/patterns/subscriptions.
         """
-        declared = self._server._capabilities
-        for key, items in agreed.items():
+        agreed = {**granted}
+        for key, items in granted.items():
             self.subscriptions |= {(key, item) for item in items}
-        for capability, (method, key) in CHANGES.items():
-            if member(requested, key, bool) and declares(
-                    declared, f"{capability}.listChanged"):
+        for method, key in self._changes():
+            if member(requested, key, bool):
                 agreed[key] = True
                 self.subscriptions.add((method, None))
         uris = member(requested, UPDATES_WANTED, list)
-        if uris and declares(declared, "resources.subscribe"):
+        if uris and declares(self.declared.capabilities, "resources.subscribe"):
             agreed[UPDATES_WANTED] = uris
-            self.subscriptions |= {
-                (UPDATED, require_type(uri, str, UPDATES_WANTED)) for uri in uris}
-        return notification(ACKNOWLEDGED, self._marked({"notifications": agreed}))
+            for uri in uris:
+                require_type(uri, str, UPDATES_WANTED)
+                self.subscriptions.add((UPDATED, uri))
+        params = self._marked({"notifications": agreed})
+        return notification(ACKNOWLEDGED, params)
 
     def notify(self, method: str, params: Json) -> None:
-        self._request.notify(method, self._marked(params), may_block=False)
+        params = self._marked(params)
+        self._request.notify(method, params, may_block=False)
 
     def _marked(self, params: Json) -> Json:
         return {**params, "_meta": {META_SUBSCRIPTION: self._request.id}}
 
     def end_stream(self) -> None:
-        self._request.respond(result=self.finalize(
-            self._request.method, self._marked({})))
+        result = self.finalize(LISTEN, self._marked({}))
+        self._request.respond(result=result)
 
 
-# State passes through a client signed, not encrypted (basic/patterns/mrtr, requirement
-# 4): the client can read it, but neither make nor change it, nor use it for a request
-# other than the one that it is bound to.
-
-
-def sign_state(secret: bytes, state: Json, bound: str) -> str:
-    body = encode({**state, "until": time.time() + STATE_SECONDS}).hex()
-    return f"{body}.{state_digest(secret, body, bound)}"
-
-
-def verify_state(secret: bytes, token: object, bound: str) -> Json:
-    """The state; McpError if the token is not valid, or no longer."""
-    import hmac
-
-    text = token if isinstance(token, str) and token.isascii() else ""
-    body, _, digest = text.partition(".")
-    if hmac.compare_digest(digest, state_digest(secret, body, bound)):
-        state: Json = json.loads(bytes.fromhex(body))
-        if state.pop("until") > time.time():
-            return state
-    raise invalid_params("requestState is not valid for this request",
-                         "requestState", "not valid here")
-
-
-def state_digest(secret: bytes, body: str, bound: str) -> str:
-    import hmac
-
-    return hmac.new(secret, f"{body}.{bound}".encode(), "sha256").hexdigest()
-
-
-def peer_of(server: Server, session: SessionPeer,
-            request: IncomingRequest) -> SessionPeer | RequestPeer:
+def peer_of(session: SessionPeer, request: IncomingRequest,
+            ) -> SessionPeer | RequestPeer:
     """A RequestPeer if the request's `_meta` names a revision, else the session's."""
     meta = request.params.get("_meta")
+    if meta is None:
+        return session
+    require_type(meta, dict, "_meta")
     # Capabilities without a version, before any handshake: the error of the stateless
     # revision names the missing key.
-    if meta is not None and (META_VERSION in require_type(meta, dict, "_meta")
-                             or not session.version and META_CAPABILITIES in meta):
-        return RequestPeer(server, request)
+    if META_VERSION in meta or (META_CAPABILITIES in meta and not session.version):
+        return RequestPeer(session.declared, request)
     return session
 
 
@@ -4112,40 +4123,30 @@ FORMATS: Any = {  # by the names of classes, which need not be imported
 
 
 def format_of(cls: Any) -> Json | None:
-    """The keywords of a class in FORMATS.  (pathlib is a package since 3.13.)"""
-    names = (f"{base.__module__.partition('.')[0]}.{base.__name__}"
-             for base in cls.__mro__)
-    return next((FORMATS[name] for name in names if name in FORMATS), None)
+    """The keywords of a class in FORMATS."""
+    for base in cls.__mro__:
+        package = base.__module__.partition(".")[0]  # pathlib is one since 3.13
+        keywords: Json | None = FORMATS.get(f"{package}.{base.__name__}")
+        if keywords:
+            return keywords
+    return None
 
 
-def parse_format(cls: Any, text: str) -> Any:
-    """The object that a text of one of these formats stands for."""
+def parse_format(cls: Any, value: Any) -> Any:
+    """The object that a value of one of these formats stands for."""
+    text = str(value)
     if issubclass(cls, bytes):
         return from_base64(text)
     if not hasattr(cls, "fromisoformat"):
         return cls(text)
     # RFC 3339, for Python before 3.11: no Z, six digits after the point
-    text = re.sub(r"\.(\d+)", lambda part: "." + part[1][:6].ljust(6, "0"), text)
-    return cls.fromisoformat(re.sub("[zZ]$", "+00:00", text))
+    text = re.sub("[zZ]$", "+00:00", text)
+    text = re.sub(r"\.(\d+)", lambda part: f".{part[1]:0<6.6}", text)
+    return cls.fromisoformat(text)
 
 
-def dict_schema(key: Schema, value: Schema) -> Schema:
-    keywords: Json = {"type": "object"}
-    if value:
-        keywords["additionalProperties"] = value
-    if len(key) > 1:  # they must be more than text
-        keywords["propertyNames"] = key
-    return Schema(keywords, key.make and (lambda members: {
-        key.make(name): part for name, part in members.items()}))
-
-
-def enum_schema(members: Iterable[object]) -> Schema:
-    by_mark = {mark(to_json_data(member), Budget()): member for member in members}
-    values = [*map(to_json_data, by_mark.values())]
-    types = {"integer" if type(value) is int else json_type(value) for value in values}
-    common = {"type": types.pop()} if len(types) == 1 else {}
-    return Schema({**common, "enum": values},
-                  lambda value: by_mark[mark(value, Budget())])
+def with_keys(make: Callable[[str], Any], members: Json) -> dict[Any, Any]:
+    return {make(name): part for name, part in members.items()}
 
 
 def schema_of_hint(hint: object, output: bool = False) -> Schema:
@@ -4181,12 +4182,13 @@ class HintReader:
     def _read(self, hint: Any) -> Schema:
         if hasattr(hint, "__metadata__"):
             return self._annotated(hint)
-        origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
+        origin = typing.get_origin(hint) or hint
+        args = typing.get_args(hint)
         name = getattr(origin, "__name__", None) or getattr(origin, "_name", None)
         if name in ("Union", "UnionType"):
             return Schema({"anyOf": [*map(self.read, args)]})
         if name == "Literal":
-            return enum_schema(args)
+            return self._choice(args)
         if isinstance(origin, type):
             return self._class(origin, args)
         if name in ("Required", "NotRequired", "ReadOnly"):
@@ -4200,32 +4202,53 @@ class HintReader:
         if cls in ARRAY_MAKERS:
             return self._array(args, ARRAY_MAKERS[cls])
         if cls in OBJECTS:
-            key, value = map(self.read, args or (str, object))
-            if key.get("type") != "string":
-                raise TypeError("the keys of a JSON object are str")
-            return dict_schema(key, value)
+            return self._dict(*args)
         if issubclass(cls, enum.Enum):
-            return enum_schema(cls)
+            return self._choice(cls)
         if is_of_pydantic(cls):
             return self._described(cls)
         keywords = format_of(cls)
         if keywords:
-            return Schema({"type": "string", **keywords},
-                          lambda value: parse_format(cls, str(value)))
-        return self.object(parts_of(cls, self.output), lambda value: cls(**value))
+            return Schema({"type": "string", **keywords}, partial(parse_format, cls))
+        parts = parts_of(cls, self.output)
+        return self.object(parts, lambda members: cls(**members))
 
     def _array(self, args: Any, make: Any) -> Schema:
-        keywords: Json = {"type": "array"}
+        schema = Schema({"type": "array"}, make)
         if make is tuple and args and args[-1] is not ...:
-            keywords["prefixItems"] = [*map(self.read, args)]
-            keywords.update(minItems=len(args), maxItems=len(args))
+            schema["prefixItems"] = [*map(self.read, args)]
+            schema["minItems"] = schema["maxItems"] = len(args)
         elif len(args) > 1 and make is not tuple:
             raise TypeError("a list has items of one type; of several: list[int | str]")
         else:  # hosts drop a server whose array has no `items`
-            keywords["items"] = self.read(args[0]) if args else {}
+            schema["items"] = self.read(args[0]) if args else {}
         if make in (set, frozenset):
-            keywords["uniqueItems"] = True
-        return Schema(keywords, make)
+            schema["uniqueItems"] = True
+        return schema
+
+    def _dict(self, key: Any = str, value: Any = object) -> Schema:
+        schema = Schema({"type": "object"})
+        names, values = self.read(key), self.read(value)
+        if names.get("type") != "string":
+            raise TypeError("the keys of a JSON object are str")
+        if values:
+            schema["additionalProperties"] = values
+        if len(names) > 1:  # they must be more than text
+            schema["propertyNames"] = names
+        if names.make:
+            schema.make = partial(with_keys, names.make)
+        return schema
+
+    def _choice(self, members: Iterable[object]) -> Schema:
+        """The schema of an Enum or a Literal."""
+        by_mark = {mark(to_json_data(member), Budget()): member for member in members}
+        schema = Schema({}, lambda value: by_mark[mark(value, Budget())])
+        values = [*map(to_json_data, by_mark.values())]
+        types = {*map(type, values)}
+        if len(types) == 1:
+            schema.update(self.read(types.pop()))
+        schema["enum"] = values
+        return schema
 
     def _annotated(self, hint: Any) -> Schema:
         """Add the metadata of Annotated: a description, keywords, or a Field."""
@@ -4241,9 +4264,10 @@ class HintReader:
         Validator({**schema, "$defs": self.definitions})  # SchemaError now
         return schema
 
-    def object(self, parts: Iterable[tuple[str, Any, Any]], make: Any = None) -> Schema:
-        """The schema of an object of these parts: (name, hint, default or MISSING)."""
-        properties, required = {}, []
+    def object(self, parts: Iterable[Part], make: Any = None) -> Schema:
+        """The schema of an object of these parts."""
+        properties: Json = {}
+        required = []
         for name, hint, default in parts:
             try:
                 schema = self.read(hint)
@@ -4254,12 +4278,12 @@ class HintReader:
             elif not self.output:
                 schema = with_default(schema, default)
             properties[name] = schema
-        keywords: Json = {"type": "object", "properties": properties}
+        result = Schema({"type": "object", "properties": properties}, make)
         if required:
-            keywords["required"] = required
+            result["required"] = required
         if not self.output:  # a result may be of a subclass with more fields
-            keywords["additionalProperties"] = False
-        return Schema(keywords, make)
+            result["additionalProperties"] = False
+        return result
 
     def _described(self, hint: Any) -> Schema:
         """The schema that pydantic has for a hint."""
@@ -4274,7 +4298,8 @@ class HintReader:
             schema = inline_definitions(schema, definitions)
         except RecursionError:  # then they stay, at the root
             self.definitions.update(definitions)
-            schema = definitions.get(schema.get("$ref", "").rpartition("/")[2], schema)
+            name = schema.get("$ref", "").rpartition("/")[2]
+            schema = definitions.get(name, schema)
         return Schema(schema, partial(model_of, adapter.validate_python))
 
 
@@ -4283,48 +4308,69 @@ def with_default(schema: Schema, default: object) -> Schema:
     if default is None:
         return optional_schema(schema)
     with suppress(TypeError, ValueError):
-        return schema.plus({"default": to_json_data(default, strict=True)})
+        value = to_json_data(default, strict=True)
+        return schema.plus({"default": value})
     return schema
 
 
 def optional_schema(schema: Schema) -> Schema:
     """Describe `Optional[X] = None` as X; null matches all the same."""
-    others = [part for part in schema.get("anyOf", ()) if part != {"type": "null"}]
-    keywords = {key: part for key, part in schema.items()
-                if key != "anyOf" and part is not None}  # no "default": null
-    if len(others) == 1:
-        make = getattr(others[0], "make", schema.make)
-        return Schema({**others[0], **keywords}, make, True)
-    if others:
+    keywords, make = {**schema}, schema.make
+    keywords.pop("default", None)  # null
+    others = [part for part in keywords.pop("anyOf", ()) if part != {"type": "null"}]
+    if len(others) > 1:
         keywords["anyOf"] = others
-    return Schema(keywords, schema.make, True)
+    elif others:
+        keywords = {**others[0], **keywords}
+        make = getattr(others[0], "make", make)
+    return Schema(keywords, make, optional=True)
 
 
-def parts_of(cls: Any, output: bool) -> list[tuple[str, Any, Any]]:
-    """(name, hint, default or MISSING) of each part of a dataclass or TypedDict."""
-    from inspect import signature
+# A part of a dataclass or TypedDict: (name, hint, default).  The default is MISSING if
+# the part is required, UNSTATED if the schema does not show it.
+Part = tuple[str, Any, Any]
 
+
+def parts_of(cls: Any, output: bool) -> list[Part]:
     hints = typing.get_type_hints(cls, include_extras=True)
     if hasattr(cls, "__dataclass_fields__"):
-        for field in cls.__dataclass_fields__.values():
+        for name, field in cls.__dataclass_fields__.items():
             if "mcp_min" in field.metadata:
-                hints[field.name] = annotated(
-                    hints[field.name], field.metadata["mcp_min"])
-        if output:
-            return [(field.name, hints[field.name],
-                     MISSING if field.default is field.default_factory else UNSTATED)
-                    for field in sys.modules["dataclasses"].fields(cls)]
-        return [(name, hints.get(name, object), default_of(parameter))
-                for name, parameter in signature(cls).parameters.items()]
-    if hasattr(cls, "__required_keys__"):
-        # `__required_keys__` ignores Required and NotRequired within quoted hints.
-        marks = {"Required": MISSING, "NotRequired": UNSTATED}
-        required = dict.fromkeys(cls.__required_keys__, MISSING)
-        return [(name, hint, marks.get(getattr(typing.get_origin(hint), "_name", ""),
-                                       required.get(name, UNSTATED)))
-                for name, hint in hints.items()]
-    raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema; a "
-                    "dataclass, a TypedDict and an Enum can")
+                hints[name] = annotated(hints[name], field.metadata["mcp_min"])
+        defaults = defaults_of_fields(cls) if output else defaults_of_arguments(cls)
+    elif hasattr(cls, "__required_keys__"):
+        defaults = {name: default_of_key(cls, name, hints[name]) for name in hints}
+    else:
+        raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema; a "
+                        "dataclass, a TypedDict and an Enum can")
+    return [(name, hints.get(name, object), defaults[name]) for name in defaults]
+
+
+def defaults_of_arguments(cls: Any) -> Json:
+    from inspect import signature
+
+    parameters = signature(cls).parameters
+    return {name: default_of(parameters[name]) for name in parameters}
+
+
+def defaults_of_fields(cls: Any) -> Json:
+    """Of what `to_json_data` writes, some of which the constructor does not take."""
+    defaults = {}
+    for field in sys.modules["dataclasses"].fields(cls):
+        defaults[field.name] = UNSTATED
+        if field.default is field.default_factory:  # there is neither
+            defaults[field.name] = MISSING
+    return defaults
+
+
+def default_of_key(cls: Any, name: str, hint: Any) -> Any:
+    # `__required_keys__` ignores Required and NotRequired within quoted hints.
+    marker = getattr(typing.get_origin(hint), "_name", "")
+    if marker == "Required":
+        return MISSING
+    if marker == "NotRequired" or name not in cls.__required_keys__:
+        return UNSTATED
+    return MISSING
 
 
 # Programs may use other MCP libraries beside this one; these are never imported.
@@ -4361,10 +4407,12 @@ def resolve_hint(name: str, hint: object, names: Json) -> Any:
 
 def is_of_pydantic(thing: object) -> bool:
     """Whether only pydantic knows what a class, or a part of Annotated, asks for."""
-    module = type(thing).__module__.partition(".")[0]
-    return "pydantic" in sys.modules and (
-        hasattr(thing, "__get_pydantic_core_schema__")
-        or module in ("pydantic", "annotated_types"))
+    if "pydantic" not in sys.modules:
+        return False
+    if hasattr(thing, "__get_pydantic_core_schema__"):
+        return True
+    package = type(thing).__module__.partition(".")[0]
+    return package in ("pydantic", "annotated_types")
 
 
 def model_of(validate: Callable[[object], T], value: object) -> T:
@@ -4372,19 +4420,17 @@ def model_of(validate: Callable[[object], T], value: object) -> T:
     try:
         return validate(value)
     except ValueError as error:
-        problems = [".".join(map(str, one["loc"])) + f": {one['msg']}"
+        problems = [str(Problem(one["loc"], one["msg"]))
                     for one in getattr(error, "errors", list)()]
-        raise ValueError("; ".join(problems).lstrip(": ") or str(error)) from None
+        raise ValueError("; ".join(problems) or str(error)) from None
 
 
 def is_field(value: object) -> bool:
     """True for a Field of ours or of pydantic."""
-    return hasattr(value, "is_required") and hasattr(value, "metadata")
+    return hasattr(value, "is_required") and hasattr(value, "get_default")
 
 
 LENGTHS = {"array": "Items", "object": "Properties"}  # of a type; else "Length"
-BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum",
-          "lt": "exclusiveMaximum", "multiple_of": "multipleOf"}
 
 
 def Field(default: Any = MISSING, *,
@@ -4404,24 +4450,20 @@ def Field(default: Any = MISSING, *,
     and max_length of text, lists and objects; pattern; title, description, examples.
     Any other is a keyword of JSON Schema, as in Field(format="email").
     """
-    given = {"ge": ge, "gt": gt, "le": le, "lt": lt, "multiple_of": multiple_of}
-    more: Json = {BOUNDS[name]: value for name, value in given.items()}
-    more.update(title=title, description=description, examples=examples,
-                pattern=pattern, **keywords)
-    more = {key: value for key, value in more.items() if value is not None}
-    return FieldInfo(default, default_factory, more, min_length, max_length)
+    keywords = {
+        "minimum": ge, "exclusiveMinimum": gt, "maximum": le, "exclusiveMaximum": lt,
+        "multipleOf": multiple_of, "title": title, "description": description,
+        "examples": examples, "pattern": pattern, "minLength": min_length,
+        "maxLength": max_length, **keywords}
+    return FieldInfo(default, default_factory, keywords)
 
 
 class FieldInfo:
-    """What Field returns: a default, and keywords of JSON Schema."""
+    """What Field returns: a default, and keywords of JSON Schema, if not None."""
 
-    metadata = ()  # as pydantic's has it
-
-    def __init__(self, default: Any, default_factory: Any, keywords: Json,
-                 min_length: int | None, max_length: int | None) -> None:
+    def __init__(self, default: Any, default_factory: Any, keywords: Json) -> None:
         self.default, self.default_factory = default, default_factory
         self._keywords = keywords
-        self._lengths = {"min": min_length, "max": max_length}
 
     def is_required(self) -> bool:
         return self.default in (MISSING, ...) and self.default_factory is None
@@ -4431,21 +4473,25 @@ class FieldInfo:
 
     def added_to(self, schema: Schema) -> Schema:
         """The schema of a type with these keywords."""
-        choices = [schema, *schema.get("anyOf", ())]
-        types = [choice.get("type") for choice in choices]
-        unit = next((LENGTHS[kind] for kind in types if kind in LENGTHS), "Length")
-        lengths = {f"{end}{unit}": length for end, length in self._lengths.items()
-                   if length is not None}
-        return schema.plus({**self._keywords, **lengths})
+        unit = "Length"
+        for choice in [*schema.get("anyOf", ()), schema]:
+            unit = LENGTHS.get(str(choice.get("type")), unit)
+        added = {}
+        for keyword, value in self._keywords.items():
+            if value is not None:
+                added[keyword.replace("Length", unit)] = value
+        return schema.plus(added)
 
     def __get__(self, instance: object, owner: Any) -> Any:
         """In a class it is a field of a dataclass, which asks for it."""
-        from dataclasses import MISSING as NOTHING
         from dataclasses import field
 
-        default = NOTHING if self.default in (MISSING, ...) else self.default
-        return field(default=default, metadata={"mcp_min": self}, default_factory=(
-            self.default_factory or NOTHING))
+        options: Json = {"metadata": {"mcp_min": self}}
+        if self.default_factory:
+            options["default_factory"] = self.default_factory
+        elif not self.is_required():
+            options["default"] = self.default
+        return field(**options)
 
 
 def inline_definitions(schema: Any, definitions: Json) -> Any:
@@ -4458,10 +4504,13 @@ def inline_definitions(schema: Any, definitions: Json) -> Any:
         return [inline_definitions(item, definitions) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    result = {key: inline_definitions(value, definitions)
-              for key, value in schema.items()
-              if not (key in ("$ref", "title") and isinstance(value, str))}
-    name = str(schema.get("$ref")).rpartition("/")[2]
+    result = {}
+    for key, value in schema.items():
+        is_property = not isinstance(value, str)  # of this name
+        if is_property or key not in ("$ref", "title"):
+            result[key] = inline_definitions(value, definitions)
+    reference = str(schema.get("$ref"))
+    name = reference.rpartition("/")[2]
     if name in definitions:
         result = {**inline_definitions(definitions[name], definitions), **result}
     return result
@@ -4479,8 +4528,9 @@ def output_schema_of(hint: object) -> Json | None:
         schema = schema_of_hint(hint, output=True)
     except Exception:
         return None
-    bare = {key for key in schema if schema[key] != {}} <= {"type", "description"}
-    if bare and schema.get("type") in (None, "string", "null", "array"):
+    keywords = {key for key in schema if schema[key] != {}}
+    is_bare = keywords <= {"type", "description"}
+    if is_bare and schema.get("type") in (None, "string", "null", "array"):
         return None
     return structured_schema(json.loads(json.dumps(schema)))  # without constructors
 
@@ -4490,9 +4540,11 @@ def structured_schema(schema: Json) -> Json:
     if schema.get("type") == "object":
         return schema
     inner = dict(schema)
-    definitions = {"$defs": inner.pop("$defs")} if "$defs" in inner else {}
-    return {"type": "object", "properties": {"result": inner},
-            "required": ["result"], WRAPS_RESULT: True, **definitions}
+    outer = {"type": "object", "properties": {"result": inner},
+             "required": ["result"], WRAPS_RESULT: True}
+    if "$defs" in inner:
+        outer["$defs"] = inner.pop("$defs")
+    return outer
 
 
 MAX_WRITTEN = 1000  # the deepest nesting of a result
@@ -4510,8 +4562,9 @@ def to_json_data(value: object, strict: bool = False) -> Any:
         TypeError: if strict, a part of it has no JSON form.
         ValueError: a cycle, nested too deep, a huge integer; if strict, NaN, infinity.
     """
-    if value is None or type(value) in (str, bool) or (
-            type(value) is int and value.bit_length() < 64):
+    if value is None or type(value) in (str, bool):
+        return value
+    if type(value) is int and value.bit_length() < 64:
         return value
     try:
         text = json.dumps(value, default=partial(json_form, strict=strict),
@@ -4534,29 +4587,33 @@ def to_json_data(value: object, strict: bool = False) -> Any:
     return to_json_data(json_form(value, strict))
 
 
-JSON_FORMS: Any = (  # classes, or what a class has; and what then stands in JSON
-    (enum.Enum, operator.attrgetter("value")),
-    ((bytes, bytearray), lambda value: to_base64(bytes(value))),
-    ("__dataclass_fields__", lambda value: {
-        field.name: getattr(value, field.name)
-        for field in sys.modules["dataclasses"].fields(value)}),
-    ("model_dump", operator.methodcaller("model_dump", mode="json", by_alias=True)),
-    ("tolist", operator.methodcaller("tolist")),  # of numpy and pandas
-    (abc.Mapping, dict),
-    ((abc.Set, abc.Sequence, abc.MappingView, abc.Iterator), list),
-    ("isoformat", operator.methodcaller("isoformat")),
-)
+ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
 
 
 def json_form(value: Any, strict: bool) -> Any:
     """What stands in JSON for an object: text, if nothing else does."""
     cls = type(value)
-    for kind, form in JSON_FORMS:
-        if hasattr(cls, kind) if isinstance(kind, str) else isinstance(value, kind):
-            return form(value)
-    attributes = {name: getattr(value, name)  # that the class has hints for
-                  for name in getattr(cls, "__annotations__", ())
-                  if name[0] != "_" and hasattr(value, name)}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (bytes, bytearray)):
+        return to_base64(bytes(value))
+    if hasattr(cls, "__dataclass_fields__"):
+        fields = sys.modules["dataclasses"].fields(value)
+        return {field.name: getattr(value, field.name) for field in fields}
+    if hasattr(cls, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    if hasattr(cls, "tolist"):  # of numpy and pandas
+        return value.tolist()
+    if isinstance(value, abc.Mapping):
+        return dict(value)
+    if isinstance(value, ITERATED):
+        return list(value)
+    if hasattr(cls, "isoformat"):
+        return value.isoformat()
+    attributes = {}  # that the class has hints for
+    for name in getattr(cls, "__annotations__", ()):
+        if name[0] != "_" and hasattr(value, name):
+            attributes[name] = getattr(value, name)
     if strict and not attributes and not format_of(cls):
         raise TypeError(f"{cls.__name__} cannot be written as JSON")
     return attributes or str(value)
@@ -4583,13 +4640,17 @@ class Signature:
     """
 
     def __init__(self, fn: Any, context_types: Any = (), schema: Any = None) -> None:
-        self.fn = fn.__func__ if isinstance(fn, staticmethod) else fn  # for Python 3.9
-        self.function = unwrap(self.fn)
-        self.given_schema, self._context_types = schema, context_types
-        self.is_async, self.on_loop = is_async(fn), is_coroutine_function(self.fn)
+        if isinstance(fn, staticmethod):  # for Python 3.9
+            fn = fn.__func__
+        self.fn = fn
+        self.function = unwrap(fn)
+        self.given_schema = schema
+        self.is_async = is_async(fn)
+        self.on_loop = is_coroutine_function(fn)
         self.context = self.doubt = ""
-        self._defaults: dict[str, Callable[[], object]] = {}  # of pydantic Fields
-        name = getattr(self.function, "__qualname__", self.fn)
+        self._context_types = context_types
+        self._fields: dict[str, Any] = {}  # parameters whose default a Field has
+        name = getattr(self.function, "__qualname__", fn)
         if is_async(fn, CO_ASYNC_GENERATOR):
             raise TypeError(f"{name}() is an async generator: return a list instead")
         try:
@@ -4605,7 +4666,7 @@ class Signature:
         self.returns = signature.return_annotation
         with suppress(TypeError):  # of an unknown return type there is no output schema
             self.returns = resolve_hint("return", self.returns, names)
-        reader, parts, more = HintReader(), [], False
+        parts, takes_more = [], False
         for parameter in signature.parameters.values():
             hint = resolve_hint(parameter.name, parameter.annotation, names)
             context_type = self._context_in(parameter.name, hint)
@@ -4613,11 +4674,14 @@ class Signature:
                 self.context = parameter.name
                 self.is_async = self.is_async or context_type._is_async
             elif self.given_schema and parameter.kind is parameter.VAR_KEYWORD:
-                more = True
+                takes_more = True
             else:
                 parts.append(self._read_parameter(parameter, hint))
-        schema = reader.with_definitions(reader.object(parts))
-        return schema.plus({"additionalProperties": True}) if more else schema
+        reader = HintReader()
+        schema = reader.object(parts)
+        if takes_more:
+            schema["additionalProperties"] = True
+        return reader.with_definitions(schema)
 
     def _context_in(self, name: str, hint: Any) -> Any:
         """The class of contexts that a hint, which may allow None, stands for."""
@@ -4629,22 +4693,24 @@ class Signature:
                                 "import Context from mcp_min")
         return None
 
-    def _read_parameter(self, parameter: Any, hint: Any) -> tuple[str, Any, Any]:
-        """(name, hint, default) of a parameter, whose default may be a Field's."""
-        name, default = parameter.name, default_of(parameter)
+    def _read_parameter(self, parameter: Any, hint: Any) -> Part:
+        name = parameter.name
+        default = default_of(parameter)
         named = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if parameter.kind not in named:
             raise TypeError(f"{name}: arguments have names: no /, *args or **kwargs")
         if hint is parameter.empty:
-            hint, self.doubt = object, DOUBTS.get(name, self.doubt)
+            hint = object
+            self.doubt = DOUBTS.get(name, self.doubt)
         if is_field(default):
-            hint, default = annotated(hint, default), MISSING
+            hint = annotated(hint, default)
+            default = MISSING
         fields = [*filter(is_field, getattr(hint, "__metadata__", ()))]
-        if default is not MISSING or not fields or fields[-1].is_required():
-            return name, hint, default
-        field = fields[-1]
-        self._defaults[name] = partial(field.get_default, call_default_factory=True)
-        return name, hint, UNSTATED if field.default_factory else field.default
+        if default is MISSING and fields and not fields[-1].is_required():
+            field = fields[-1]
+            self._fields[name] = field
+            default = UNSTATED if field.default_factory else field.default
+        return name, hint, default
 
     def bind(self, arguments: Json, strict: bool = False) -> Json:
         """Return the keyword arguments to call with; ValidationError: they are invalid.
@@ -4657,14 +4723,16 @@ class Signature:
                 arguments = validator.coerce(arguments, strict)
         except SchemaError as error:  # the schema is valid: it is too much work
             raise ValidationError([Problem((), str(error))]) from None
-        defaults = {name: make() for name, make in self._defaults.items()
-                    if name not in arguments} if self._defaults else {}
-        return {**arguments, **defaults}
+        bound = {**arguments}
+        for name, field in self._fields.items():
+            if name not in bound:
+                bound[name] = field.get_default(call_default_factory=True)
+        return bound
 
     @cached_property
     def _validators(self) -> list[Validator]:
-        return [Validator(schema) for schema in (self.given_schema, self.hint_schema)
-                if schema is not None]
+        schemas = (self.given_schema, self.hint_schema)
+        return [Validator(schema) for schema in schemas if schema is not None]
 
     @cached_property
     def description(self) -> str:
@@ -4672,7 +4740,9 @@ class Signature:
         from inspect import cleandoc
 
         doc = self.function.__doc__ or ""
-        return split_docstring(doc)[0] if self.given_schema is None else cleandoc(doc)
+        if self.given_schema is not None:
+            return cleandoc(doc)
+        return split_docstring(doc)[0]
 
     @cached_property
     def schema(self) -> Any:
@@ -4680,9 +4750,10 @@ class Signature:
         if self.given_schema is not None:
             return self.given_schema
         descriptions = split_docstring(self.function.__doc__ or "")[1]
-        return {**self.hint_schema, "properties": {
-            name: {**part, "description": descriptions[name]} if name in descriptions
-            else part for name, part in self.hint_schema["properties"].items()}}
+        properties = {**self.hint_schema["properties"]}
+        for name in descriptions.keys() & properties.keys():
+            properties[name] = {**properties[name], "description": descriptions[name]}
+        return {**self.hint_schema, "properties": properties}
 
 
 ARGUMENTS = (r"(?m)^(?:Args|Arguments|Parameters|Params):[ \t]*\n"
@@ -4694,17 +4765,19 @@ def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
     """A docstring without its section "Args:", and the descriptions in that."""
     from inspect import cleandoc
 
-    text, *sections = re.split(ARGUMENTS, cleandoc(doc) + "\n")
-    descriptions, rest, remarks = {}, sections[1::2], []
-    for body in map(cleandoc, ("\n" + section for section in sections[::2])):
-        for name, description in re.findall(ARGUMENT, body + "\n"):
+    pieces = re.split(ARGUMENTS, cleandoc(doc) + "\n")  # every other is a section
+    texts = pieces[::2]
+    descriptions = {}
+    for section in pieces[1::2]:
+        body = cleandoc("\n" + section) + "\n"
+        for name, description in re.findall(ARGUMENT, body):
             description = re.sub(  # the items of a list keep their lines
                 r"\s*\n\s*(?=\S)(?![-*•]\s|\d+[.)]\s)", " ", description.strip())
             descriptions[name] = re.sub(r"\s*\n\s*", "\n", description)
         # Other lines of the section stay: a model should read them too.
-        remarks.append(re.sub(ARGUMENT, "", body + "\n"))
-    parts = (part.strip() for part in (text, *rest, *remarks))
-    return "\n\n".join(filter(None, parts)), descriptions
+        texts.append(re.sub(ARGUMENT, "", body))
+    stripped = filter(None, map(str.strip, texts))
+    return "\n\n".join(stripped), descriptions
 
 
 # URI templates, used backwards: from a URI to the values of the variables.
@@ -4729,58 +4802,83 @@ class UriTemplate:
 
     def __init__(self, text: str) -> None:
         path, *queries = re.split(QUERY, text)
-        self._query = queries[0].split(",") if queries else []
         parts = re.split(VARIABLE, path)
-        literals, variables = parts[::2], [part.strip("+*") for part in parts[1::2]]
-        many = [name for name in variables if name not in parts[1::2]]
-        self.names = variables + self._query
+        literals = parts[::2]
+        ends = [*map(re.escape, literals)]
+        ends[-1] += r"\Z"
+        pattern = ends[0]
+        self.names: list[str] = []
+        many = []
+        # A variable ends at the first occurrence of the text after it.  A lookahead is
+        # not entered again on backtracking, so no URI takes exponential time.
+        for variable, end in zip(parts[1::2], ends[1:]):
+            name = variable.strip("+*")
+            self.names.append(name)
+            if name == variable:
+                pattern += f"(?=(?P<{name}>[^/?#]+?){end})(?P={name}){end}"
+            else:
+                pattern += f"(?P<{name}>[^?#]+){end}"
+                many.append(name)
+        self._query = queries[0].split(",") if queries else []
+        self._free = many + self._query  # these may hold slashes
+        self.names += self._query
         self.literal = sum(map(len, literals))
-        if (len({*self.names}) < len(self.names) or len(many) > 1
-                or re.search("[{}]", "".join(literals)) or "" in literals[1:-1]):
+        adjacent = "" in literals[1:-1]
+        repeated = len(set(self.names)) < len(self.names)
+        unknown = re.search("[{}]", "".join(literals))
+        if adjacent or repeated or unknown or len(many) > 1:
             raise ValueError(
                 f"{text!r} is not a URI template that can be matched: it may have "
                 "{x} with text between them, one {+x} or {x*}, and {?x,y} at the end")
-        self._free = many + self._query  # these may hold slashes
-        ends = [*map(re.escape, literals[:-1]), re.escape(literals[-1]) + r"\Z"]
-        # A variable ends at the first occurrence of the text after it.  A lookahead is
-        # not entered again on backtracking, so no URI takes exponential time.
-        self._pattern = re.compile(ends[0] + "".join(
-            f"(?P<{name}>[^?#]+){end}" if name in many else
-            f"(?=(?P<{name}>[^/?#]+?){end})(?P={name}){end}"
-            for name, end in zip(variables, ends[1:])))
+        self._pattern = re.compile(pattern)
 
     def match(self, uri: str) -> dict[str, str] | None:
         """The decoded values of the variables; None: the URI does not match."""
         from urllib.parse import unquote
 
-        path, _, query = uri.partition("?") if self._query else (uri, "", "")
-        found = self._pattern.match(path) if len(uri) <= MAX_URI else None
-        if found is None or "#" in query:
+        path, query = uri, ""
+        if self._query:
+            path, _, query = uri.partition("?")
+        if len(uri) > MAX_URI or "#" in query:
             return None
-        pairs = dict(pair.partition("=")[::2] for pair in query.split("&") if query)
-        values = {name: unquote(text)
-                  for name, text in {**found.groupdict(), **pairs}.items()}
-        safe = all(is_safe(text) and (name in self._free or text != "." and not (
-            {*"/\\"} & {*text})) for name, text in values.items())
-        return values if safe and pairs.keys() <= {*self._query} else None
+        found = self._pattern.match(path)
+        if found is None:
+            return None
+        values: dict[str, str] = found.groupdict()
+        for pair in query.split("&") if query else []:
+            name, _, text = pair.partition("=")
+            if name not in self._query:
+                return None
+            values[name] = text
+        for name, text in values.items():
+            values[name] = unquote(text)
+            if not is_safe(values[name]):
+                return None
+            if name not in self._free and re.search(NO_SEGMENT, values[name]):
+                return None
+        return values
 
 
-DEVICES = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[\d\u00b9\u00b2\u00b3])"
-                     r"\s*(\.|:|$)")
+NO_SEGMENT = r"[/\\]|^\.\Z"     # there are several, or it is the folder itself
+# What some system takes for a path that leads elsewhere.
+UNSAFE = r"""(?xi)
+      \0
+    | ::\$                          # a stream of NTFS
+    | \A (?: [a-z]: | [/\\] )       # a drive, an absolute path
+    | (?: \A | [/\\] )              # a folder above, as Windows spells it, too
+      [.\ \t-\r]* \.\. [.\ \t-\r]* (?: \Z | [/\\] )"""
+UNSAFE_ON_WINDOWS = r"""(?xi)
+      :
+    | (?: \A | [/\\] )              # a device
+      (?: con | prn | aux | nul | conin\$ | conout\$
+        | (?: com | lpt ) [\d\u00b9\u00b2\u00b3] ) \s* (?: \. | \Z | [/\\] )"""
 
 
 def is_safe(text: str) -> bool:
-    """Whether no system takes it for a path that leads elsewhere."""
-    segments = re.split(r"[/\\]", text)
-    if "\0" in text or "::$" in text or re.match("[A-Za-z]:", text):
-        return False  # a drive, a stream of NTFS
-    if text and not segments[0]:
+    """Whether it leads nowhere else, taken for a path."""
+    if re.search(UNSAFE, text):
         return False
-    if any(".." in segment and not segment.strip(". \t\r\n\v\f") for segment in segments):
-        return False
-    if os.name != "nt":
-        return True
-    return ":" not in text and not any(map(DEVICES.match, segments))
+    return os.name != "nt" or not re.search(UNSAFE_ON_WINDOWS, text)
 
 
 # -- 11. Handlers ----------------------------------------------------------------------
@@ -6056,16 +6154,14 @@ class Server:
             raise ValueError("state_secret must be at least 16 bytes")
         self.name, self.version, self.instructions = name, version or "0", instructions
         self.threaded = threaded
-        self._info = wire_fields(
+        info = wire_fields(
             name=name, version=self.version, title=title, icons=to_json_data(icons),
             description=description, website_url=website_url)
         self._page_size, self._max_workers = page_size, max_workers
-        self._cache_hints = {"ttlMs": int(cache_ttl * 1000), "cacheScope": cache_scope}
         self._mask_errors, self._strict_input = mask_errors, strict_input
         self._run_handler = run_handler
         self._limits: Json = {"max_message_bytes": max_message_bytes,
                               "max_depth": max_depth, "drain_seconds": drain_seconds}
-        self._state_secret = state_secret or os.urandom(32)
         self._runtime = AsyncRuntime(self, lifespan)
         self._middleware: list[Handler] = []
         self._lock = threading.Lock()  # guards changes of these, and Context._asked
@@ -6073,11 +6169,14 @@ class Server:
             row.list_key: {} for row in METHODS.values() if row.list_key}
         self._completers: dict[tuple[str, str], Signature] = {}
         self._methods: dict[str, Signature] = {}
-        self._cacheable: set[str] = set()  # of those methods
         self._grants: dict[str, Signature] = {}  # by keys of the filter of a stream
         self._subscribers: set[Peer] = set()  # who may be notified of changes
         self._more_capabilities = capabilities or {}
-        self._capabilities: Json = {}  # that are declared; only grows
+        self._declared = Declared(
+            info, instructions or None, capabilities={}, methods=dict(METHODS),
+            cache_hints={"ttlMs": int(cache_ttl * 1000), "cacheScope": cache_scope},
+            first_level=self._first_level,
+            state_secret=state_secret or os.urandom(32))
         for capability in ["logging", *self._more_capabilities]:
             self._offer(capability)
 
@@ -6204,8 +6303,7 @@ class Server:
 
         def add(fn: F) -> F:
             self._methods[name] = Signature(fn, CONTEXT_TYPES)
-            if cacheable:
-                self._cacheable.add(name)
+            self._declared.methods[name] = Method(cacheable=cacheable)
             return fn
 
         return add
@@ -6341,7 +6439,7 @@ class Server:
             raise TypeError(f"capabilities: {capability} is a dict, or True or False, "
                             f"not {more!r:.60}")
         details = {**CAPABILITIES.get(capability, {}), **more}
-        self._capabilities[capability] = {
+        self._declared.capabilities[capability] = {
             key: value for key, value in details.items() if value is not False}
 
     # -- serving
@@ -6784,7 +6882,7 @@ class ServerSession(Session):
         self.connection = Connection(
             self, reader, writer, is_server=True, own_input=own_input,
             pool=ThreadPool("mcp worker", workers), **server._limits)
-        self.peer = SessionPeer(server, self.connection)
+        self.peer = SessionPeer(server._declared, self.connection)
 
     def run(self) -> None:
         """Serve until the client hangs up; with threaded=False run the handlers."""
@@ -6813,7 +6911,7 @@ class ServerSession(Session):
     def handle(self, request: IncomingRequest) -> Any:
         """Take the request's four steps; return its result, or raise its error."""
         params: Json = require_type(request.params, dict, "params")
-        peer = peer_of(self._server, self.peer, request)
+        peer = peer_of(self.peer, request)
         peer.validate(request)
         ctx = self._server._contexts[0](self._server, request, peer)
         try:

@@ -632,10 +632,10 @@ to_json_text = json.JSONEncoder(  # RecursionError: an object contains itself
     separators=(",", ":"), allow_nan=False, check_circular=False).encode
 parse_json_prefix = json.JSONDecoder(parse_constant=refuse_constant).raw_decode
 MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
-MAX_CONTAINERS = 500_000  # lists and objects in a message
+MAX_VALUES = 600_000  # in a message; each takes far more memory than its text
 MAX_ID = 1 << 16  # characters of an id or a token, because we store and return them
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-NOT_STRUCTURE = bytes(set(range(256)) - {ord('"'), *BRACKETS})
+NOT_STRUCTURE = bytes(set(range(256)) - {ord('"'), ord(","), *BRACKETS})
 LINE_START = re.compile(
     rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*'
     rb'(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*,\s*"(result|error|method)"')
@@ -656,10 +656,10 @@ def notification(method: str, params: Json | None = None) -> Json:
 def decode(line: Line, max_depth: int) -> Any:
     """Read the JSON of a line; McpError(-32700) if it is not valid."""
     # Deep nesting can overflow the C stack of the JSON parser, and a list in memory is
-    # 25 times as large as its text: so brackets are looked at first.  But only in the
-    # few lines that have so many.
-    if line.count(b"[") + line.count(b"{") > max_depth:
-        check_brackets(line, max_depth)
+    # 25 times as large as its text: so brackets and commas are looked at first.  But
+    # only in the few lines that have so many.
+    if line.count(b"[") + line.count(b"{") > max_depth or line.count(b",") > MAX_VALUES:
+        check_structure(line, max_depth)
     try:
         text = line.decode("utf-8").strip(" \t\r\ufeff")  # some write a BOM first
         # JSONDecoder.decode would spend a third of its time on whitespace.
@@ -675,29 +675,31 @@ def decode(line: Line, max_depth: int) -> Any:
                    "on each line")
 
 
-def check_brackets(line: Line, max_depth: int) -> None:
-    """Raise Oversized if a line has too many lists and objects, or too deep ones."""
-    brackets = brackets_of(line)
-    if depth_of(brackets) > max_depth:
+def check_structure(line: Line, max_depth: int) -> None:
+    """Raise Oversized if a line has too many values, or too deep ones."""
+    structure = structure_of(line)
+    commas = structure.count(b",")
+    if commas + (len(structure) - commas) // 2 > MAX_VALUES:
+        raise Oversized(
+            PARSE_ERROR, f"Parse error: over {MAX_VALUES:,} values in a message")
+    if depth_of(structure) > max_depth:
         raise Oversized(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
-    if len(brackets) > 2 * MAX_CONTAINERS:
-        raise Oversized(PARSE_ERROR, f"Parse error: over {MAX_CONTAINERS:,} lists and "
-                        "objects in a message")
 
 
-def brackets_of(line: Line) -> bytes:
-    """The brackets of a line that stand outside of strings.
+def structure_of(line: Line) -> bytes:
+    """The brackets and commas of a line that stand outside of strings.
 
     By passes over bytes, none of which costs more than parsing the line would.
     """
     bare = line.replace(rb"\\", b"").replace(rb'\"', b"")
-    # Two adjacent quotes have no bracket between them, so nothing depends on them.
+    # Two adjacent quotes have nothing between them, so nothing depends on them.
     bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
     return re.sub(rb'"[^"]*"?', b"", bare)
 
 
-def depth_of(brackets: bytes) -> int:
-    """How deep they are nested."""
+def depth_of(structure: bytes) -> int:
+    """How deep its brackets are nested."""
+    brackets = structure.replace(b",", b"")
     return max(itertools.accumulate(map(BRACKETS.__getitem__, brackets)), default=0)
 
 
@@ -902,8 +904,9 @@ class ThreadPool:
 
 
 # Bound once, and as an object of our own: libraries that freeze the clock for a test
-# replace `time.monotonic` in every module that has it under any name.
-monotonic = partial(time.monotonic)
+# replace `time.monotonic` in every module that has it under any name; but not in
+# `threading`, so this is the real one even if the clock is frozen by now.
+monotonic = partial(threading._time)  # type: ignore[attr-defined]
 INFINITE = float("inf")
 STEP_SECONDS = 0.5  # of a wait: in steps, because a signal may come just before one
 
@@ -3334,7 +3337,13 @@ class Connection:
             if target and traced:
                 self.trace = Trace(target)
         finally:  # also without a trace, because close() waits for the end of input
-            self.reading.start()
+            try:
+                self.reading.start()
+            except RuntimeError:
+                self.peer_gone.set()  # nobody will see its end
+                if self.own_input:
+                    self.own_input.close()
+                raise
 
     def backlog_full(self) -> bool:
         """True if so much waits to be told to handlers that more is dropped."""
@@ -3413,8 +3422,10 @@ class Connection:
 
     def _refuse_line(self, error: McpError, line: Line) -> None:
         """Answer a line that was not read, or fail the call that it answers."""
-        request_id, answers = None, False
-        if isinstance(error, Oversized) and (start := LINE_START.match(line)):
+        request_id, answers, start = None, False, None
+        if isinstance(error, Oversized):
+            start = LINE_START.match(line)
+        if start:
             request_id = json.loads(start[1])
             answers = start[2] != b"method" and not self._is_server
         if error.code == CONTENT_TOO_LARGE:
@@ -3424,6 +3435,8 @@ class Connection:
                     request = self.outgoing.find(request_id)
             error = self.session.oversized_error(request)
         message = {"jsonrpc": "2.0", "id": request_id, "error": error.to_json()}
+        if start and start[2] == b"method":
+            message["method"] = ""  # it was not read
         if answers:
             self._handle_response(message, line)
         else:
@@ -3439,7 +3452,8 @@ class Connection:
         response = b""
         members = as_object(message)
         request_id = valid_id(members.get("id"))
-        if not self._is_server and (request_id is None or "method" not in members):
+        is_request = request_id is not None and "method" in members and self.responds
+        if not self._is_server and not is_request:
             self.session.handle_stray_line(line)
         elif looks_like_http(line, len(line) > self.max_message_bytes):
             self.close()  # a web page sends to a port that somebody serves: run nothing
@@ -4571,7 +4585,7 @@ def to_json_data(value: object, strict: bool = False) -> Any:
                           allow_nan=not strict)
         # Newer versions of Python write, and read, much deeper than a peer can.
         may_be_deep = text.count("[") + text.count("{") > MAX_WRITTEN
-        if may_be_deep and depth_of(brackets_of(text.encode())) > MAX_WRITTEN:
+        if may_be_deep and depth_of(structure_of(text.encode())) > MAX_WRITTEN:
             raise RecursionError
         return json.loads(text, parse_constant=lambda name: None)
     except RecursionError:
@@ -6098,7 +6112,7 @@ class Server:
 
     What a client can make a server keep or do is limited; rates are not:
 
-        a message                    16 MiB, nested 200 deep; 500,000 lists and objects
+        a message                    16 MiB, nested 200 deep, of 600,000 values
         requests in flight           1,000, or 16 MiB of them; each of a batch is
                                      charged the whole of it, until its handler ends
         ids and progress tokens      65,536 characters
@@ -7425,7 +7439,6 @@ class ClientSession(Session):
         See basic/transports/stdio, "Backward Compatibility": probe, and fall back on
         the handshake unless the response is one of the stateless revision.
         """
-        self.connection.start()
         if mode in ("legacy", *LEGACY_VERSIONS):
             self.process.release(keep_earlier=True)
             self._shake_hands(mode, deadline)
@@ -8142,7 +8155,8 @@ class Client:
     log_level: the lowest level that log_handler gets.
     stderr: a text stream or a function for the server's stderr, or None to drop it.
     auto_restart: when the server has died, the next call starts it again and renews the
-    subscriptions.  Running calls fail with ConnectionClosed.
+    subscriptions; its own timeout begins after that.  Running calls fail with
+    ConnectionClosed.
 
     A server can make a client keep only so much: a line 16 MiB, questions answered at
     once 8 (more wait), a list 100,000 entries, rounds of "input required" 16, callbacks
@@ -8238,12 +8252,11 @@ class Client:
                 session was agreed on; it has been ended.
         """
         with self._lock:
-            session = self._session
-            if session is None or self._closed or session.is_dead():
+            if not self.is_connected():
                 self._closed = False
                 start_thread("mcp client", lambda: None)  # fails if none can be started
-                if session:  # processes and pipes of it may be left
-                    session.close()
+                if self._session:  # processes and pipes of it may be left
+                    self._session.close()
                 self._begin(self._mode, monotonic() + self._timeout)
         return self
 
@@ -8255,6 +8268,11 @@ class Client:
         self._closed = True
         if self._session:
             self._session.close()
+
+    def is_connected(self) -> bool:
+        """True between `connect` and `close`, unless the server has ended."""
+        session = self._session
+        return not (session is None or self._closed or session.is_dead())
 
     @property
     def stderr_tail(self) -> str:
@@ -8269,6 +8287,7 @@ class Client:
     def _begin(self, mode: str, deadline: float) -> None:
         self._session = session = ClientSession(self, self._start())
         try:
+            session.connection.start()
             if self._closed:  # by another thread, before it could see this session
                 raise ConnectionClosed("The client is closed")
             session.begin(mode, deadline)
@@ -8644,6 +8663,9 @@ class AsyncClient:
     get_prompt, complete = verb(Client.get_prompt), verb(Client.complete)
     set_logging_level = verb(Client.set_logging_level)
     set_roots = verb(Client.set_roots)
+
+    def is_connected(self) -> bool:
+        return self._client.is_connected()
 
     server_info = of_client("server_info")
     server_capabilities = of_client("server_capabilities")

@@ -4884,7 +4884,7 @@ class Test11Questions(unittest.TestCase):
                        "é", "\ud800", "null", "{}", "x" * 100000, state.swapcase(),
                        state[::-1], state[:-1] + chr(ord(state[-1]) + 1)]
             for altered in forged:
-                with self.subTest(altered[:99]):
+                with self.subTest(ascii(altered[:99])):
                     self.retry(client, altered, '-32602 "requestState"')
             self.assertEqual(server.done, [])
 
@@ -5476,15 +5476,17 @@ class Test12Limits(unittest.TestCase):
             Signature(function(Dict[str, List[int]])).bind(
                 {"x": {"a": numbers * 3, "b": "[1]", "c": numbers}})
 
-    def test_lists_and_objects_of_a_message_are_counted(self):
-        """Also those of a response; but not brackets within text."""
-        with mock.patch.object(mcp_min, "MAX_CONTAINERS", 1000), wire(zoo()) as client:
+    def test_values_of_a_message_are_counted(self):
+        """But not what looks like them within text."""
+        with mock.patch.object(mcp_min, "MAX_VALUES", 1000), wire(zoo()) as client:
             play(client, "> handshake")
-            for count, expected in (990, "< 1 {}"), (1001, "< 1 -32700 \"over 1,000\""):
+            for value, count, expected in (
+                    (b"[]", 490, "< 1 {}"), (b"[]", 510, '< 1 -32700 "over 1,000"'),
+                    (b"1", 980, "< 1 {}"), (b"1", 1010, '< 1 -32700 "over 1,000"')):
                 client.send(nested_line(b"1", b"[],", b"", 1).replace(
-                    b"[],0", b"[" + b",".join([b"[]"] * count) + b"]") + b"\n")
+                    b"[],0", b"[" + b",".join([value] * count) + b"]") + b"\n")
                 play(client, expected)
-            client.send(echo_line(2, b"[{" * 3000) + b"\n")
+            client.send(echo_line(2, b"[{,," * 3000) + b"\n")
             play(client, "< 2 {}")
 
     def test_the_responses_to_a_batch_are_limited(self):
@@ -6896,6 +6898,48 @@ class Test14Faults(FakeServers, unittest.TestCase):
             asked.append(message) or release.wait() and {})}, asked, release
 
     # -- lines and responses
+
+    def test_a_question_that_cannot_be_read_is_answered(self):
+        """Fails (no response) if only a request with a method that was read is."""
+        ours, (reader, writer) = mcp_min.pipe_streams(), mcp_min.pipe_streams()
+        lines = mcp_min.split_lines(mcp_min.read_chunks(ours[0]), 1 << 20)
+
+        def serve():
+            json.loads(next(lines))
+            writer.write(json.dumps({"jsonrpc": "2.0", "id": 1, "result": {
+                "protocolVersion": LEGACY[-1], "capabilities": {}}}).encode() + b"\n")
+            next(lines)  # it is initialized
+            for line in (nested_line(b'"deep"', b"[", b"]", 300),
+                         b'{"jsonrpc":"2.0","id":2,"method":"' + b"x" * 5000 + b'"}'):
+                writer.write(line + b"\n")
+                answered.append(json.loads(next(lines)))
+            ours[0].close()
+            writer.close()
+
+        answered, server = [], threading.Thread(target=serve)
+        server.start()
+        with Client((reader, ours[1]), mode="legacy", max_message_bytes=4000):
+            server.join()
+        reader.close()
+        ours[1].close()
+        self.assertEqual([(one["id"], one["error"]["code"]) for one in answered],
+                         [("deep", -32700), (2, -32801)])
+
+    def test_close_while_another_thread_connects_leaves_nothing(self):
+        """Fails (a pipe stays open; it takes 4 s) if nobody reads to the end."""
+        client = Client(fake())
+        start = client._start
+
+        def start_and_close():
+            process = start()
+            client.close()
+            return process
+
+        with mock.patch.object(client, "_start", start_and_close):
+            self.fails(ConnectionClosed, client.connect)
+        self.assertFalse(client.is_connected())
+        self.assertTrue(client._session.process.reader.closed)
+        self.assertEqual(client.exit_code, 0)  # no signal was needed
 
     def test_invalid_and_unexpected_lines_before_a_response_are_ignored(self):
         """A cancellation of what is over is not the end of a subscription."""

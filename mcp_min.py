@@ -8850,10 +8850,10 @@ class Inert:
 
 NEEDS_HTTP = ("it needs HTTP, and mcp_min serves stdio only: put a proxy such as "
               "mcp-proxy in front of it")
-REGISTER = ("there is one server here: register functions with it, or call its add_tool, "
-            "remove_tool, list_tools and so on")
-USE_CLIENT = ("use Client(server) or Client([command, *args]): `with Client(…) as client: "
-              "client.call_tool(…)`")
+REGISTER = ("there is one server here: register functions with it, or call its "
+            "add_tool, remove_tool, list_tools and so on")
+USE_CLIENT = ("use Client(server) or Client([command, *args]): `with Client(…) as "
+              "client: client.call_tool(…)`")
 USE_MIDDLEWARE = "write a function and register it with @server.middleware"
 USE_CONTEXT = "annotate a parameter of the handler: ctx: Context"
 # What programs import, or ask a server for, that is not here -> what to do instead, or
@@ -8904,8 +8904,8 @@ NOT_HERE: Json = {name: instead for instead, names in (
         OAuthToken PaginatedRequest PaginatedRequestParams PaginatedResult PingRequest
         ProgressNotification ProgressNotificationParams PromptArgument PromptResult
         PromptsCapability ProtectedResourceMetadata ReadResourceRequest
-        ReadResourceRequestParams ReadResourceResult RefreshToken RemoteMCPServer Request
-        RequestParams ResourceCSP ResourceContent ResourceResult
+        ReadResourceRequestParams ReadResourceResult RefreshToken RemoteMCPServer
+        Request RequestParams ResourceCSP ResourceContent ResourceResult
         ResourceUpdatedNotification ResourceUpdatedNotificationParams
         ResourcesCapability Result RevocationOptions Root RootsCapability
         SamplingCapability SamplingToolsCapability ServerCapabilities
@@ -8972,6 +8972,11 @@ def no_effect(where: str, options: Iterable[str]) -> None:
         warn_once(f"mcp_min: {where}: no effect here: {', '.join(options)}\n")
 
 
+def taken(options: Json, names: Iterable[str]) -> Json:
+    """Remove the options that have these names; return them."""
+    return {name: options.pop(name) for name in names if name in options}
+
+
 # Tools, prompts and resources
 
 
@@ -8982,16 +8987,17 @@ class FamiliarEntry(Registration):
     def with_options(cls, *args: Any, tags: Iterable[str] | None = None,
                      **options: Any) -> Any:
         make: Any = cls
-        named = cls.option_names.split()
-        own = {key: options.pop(key) for key in [*options] if key in named}
+        own = taken(options, cls.option_names.split())
         if tags:  # FastMCP's clients read them there
-            own["meta"] = {**(own.get("meta") or {}), "fastmcp": {"tags": sorted(tags)}}
+            meta = own.get("meta") or {}
+            own["meta"] = {**meta, "fastmcp": {"tags": sorted(tags)}}
         no_effect(cls.__name__, options)
         return make(*args, own)
 
     @classmethod
-    def from_function(cls, fn: Any, *args: Any, **options: Any) -> Any:
-        return cls.with_options(*map(str, args), fn, **options)
+    def from_function(cls, fn: Any, *uri: Any, **options: Any) -> Any:
+        texts = map(str, uri)
+        return cls.with_options(*texts, fn, **options)
 
 
 class Tool(FamiliarEntry, ToolEntry):
@@ -9044,7 +9050,8 @@ class Resource(FamiliarEntry, ResourceEntry):
     """A resource or a template."""
 
     def contents(self, value: Any, uri: str) -> list[Any]:
-        return [*map(FamiliarContents.of, super().contents(value, uri))]
+        contents = super().contents(value, uri)
+        return [*map(FamiliarContents.of, contents)]
 
 
 # The context of a handler
@@ -9058,10 +9065,13 @@ def get_context() -> Any:
 
 
 class Listing(list, Sent):  # type: ignore[type-arg]
-    """A list; awaiting it returns the list."""
+    """A list of objects; awaiting it returns the list."""
 
     _crowded = None
     result = roots = property(lambda self: self)
+
+    def __init__(self, entries: Iterable[Json]) -> None:
+        super().__init__(map(AnyFields.of, entries))
 
 
 class Familiar:
@@ -9088,11 +9098,14 @@ class Familiar:
             data: object = None, logger_name: str | None = None,
             logger: str | None = None, **_: object) -> Any:
         """log(level, message) of the SDK, or log(message, level) of fastmcp."""
-        given = [part for part in (*args, message, data) if part is not None] or [None]
-        if given[1:]:
-            level = given.pop(0 if given[0] in LEVELS else 1)
+        given: Any = [part for part in (*args, message, data) if part is not None]
+        if len(given) < 2:
+            given = [level, *given, None]
+        level, text, *_ = given
+        if level not in LEVELS:
+            level, text = text, level
         base: Any = super()
-        return base.log(level, given[0], logger_name or logger)
+        return base.log(level, text, logger_name or logger)
 
     debug, info = partialmethod(log, level="debug"), partialmethod(log, level="info")
     warning = partialmethod(log, level="warning")
@@ -9103,16 +9116,16 @@ class Familiar:
                timeout: float | None = 600, *, response_type: Any = None,
                requestedSchema: Any = None, **_: object) -> Any:
         base: Any = super()
-        return base.elicit(message, schema or response_type or requestedSchema, key,
-                           timeout)
+        schema = schema or response_type or requestedSchema
+        return base.elicit(message, schema, key, timeout)
 
     def create_message(self: Any, messages: Any, *, max_tokens: int = 512,
                        related_request_id: Any = None, **params: Any) -> Any:
         return self.sample([*messages], max_tokens=max_tokens, **params)
 
     def list_roots(self: Any, timeout: float | None = 600) -> Any:
-        return self._ask_one(Question("roots/list", {}, lambda answer: Listing(
-            map(AnyFields.of, answer["roots"]))), None, timeout)
+        question = Question("roots/list", {}, lambda answer: Listing(answer["roots"]))
+        return self._ask_one(question, None, timeout)
 
     def send_progress_notification(
             self: Any, progress_token: object, *args: Any,
@@ -9136,14 +9149,17 @@ class Familiar:
     send_prompt_list_changed = partialmethod(_changed, "prompts")
     send_resource_list_changed = partialmethod(_changed, "resources")
 
-    def set_state(self: Any, key: str, value: Any) -> Any:
+    def _states(self: Any) -> Any:
+        return vars(self._peer.connection).setdefault("states", {})
+
+    def set_state(self, key: str, value: Any) -> Any:
         """Keep a value for this connection; it may be awaited."""
-        vars(self._peer.connection).setdefault("states", {})[key] = value
+        self._states()[key] = value
         return DONE
 
-    async def get_state(self: Any, key: str) -> Any:
+    async def get_state(self, key: str) -> Any:
         """The value that was kept for this connection, or None."""
-        return vars(self._peer.connection).get("states", {}).get(key)
+        return self._states().get(key)
 
 
 class SyncFamiliarContext(Familiar, Context):
@@ -9166,6 +9182,8 @@ else:
 
 RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size",
            "strict_input_validation": "strict_input"}  # options of FastMCP: of Server
+SETTINGS: Json = {
+    "log_level": "INFO", "debug": False, "port": 8000, "host": "127.0.0.1"}
 
 
 class FastMCP(Server):
@@ -9188,13 +9206,13 @@ class FastMCP(Server):
         for option in ("middleware", "transforms", "providers"):
             if options.pop(option, None):
                 raise NotImplementedError(f"FastMCP({option}=): {NOT_HERE[option]}")
-        options = {RENAMED.get(key, key): value for key, value in options.items()
-                   if value is not None}
-        own = {key: options.pop(key) for key in [*options]
-               if key in options_of(Server.__init__)}
+        for key in [*options]:
+            value = options.pop(key)
+            if value is not None:
+                options[RENAMED.get(key, key)] = value
+        own = taken(options, options_of(Server.__init__))
         super().__init__(name or "FastMCP", version, instructions=instructions, **own)
-        self.settings = AnyFields(**{"log_level": "INFO", "debug": False, "port": 8000,
-                                     "host": "127.0.0.1", **options})
+        self.settings = AnyFields(**{**SETTINGS, **options})
         no_effect("FastMCP()", options)
         for tool in tools:
             self.add_tool(tool)
@@ -9216,32 +9234,29 @@ class FastMCP(Server):
 
     run_stdio_async = run_async
     http_app = sse_app = streamable_http_app = staticmethod(Inert)
+    # Called on the class, so __getattr__ would not see them.
+    from_openapi, from_fastapi = stand_in("from_openapi"), stand_in("from_fastapi")
+    as_proxy = stand_in("as_proxy")
 
     def custom_route(self, path: str, *_: object, **__: object) -> Callable[[F], F]:
         """A decorator without effect, and a warning: there is no HTTP here."""
         no_effect("custom_route()", [path])
         return lambda fn: fn
 
-    @staticmethod
-    def from_openapi(*_: object, **__: object) -> NoReturn:
-        """Refuse: this server does not stand for another one."""
-        raise NotImplementedError(
-            f"from_openapi, from_fastapi, as_proxy: {REGISTER}")
-
-    from_fastapi = as_proxy = from_openapi
-
     # -- registering
 
     def _register(self, kind: Any, *args: Any, enabled: bool = True,
                   **options: Any) -> Any:
         """Register a function, or an object that was made of one."""
+        entry = args[0]
+        if not isinstance(entry, Registration):
+            entry = kind.with_options(*args, **options)
         if enabled:
-            self._add(args[0] if isinstance(args[0], Registration)
-                      else kind.with_options(*args, **options))
+            self._add(entry)
         return args[-1]
 
     def add_tool(self, fn: Any, name: Any = None, **options: Any) -> Any:
-        return self._register(Tool, fn, **wire_fields(name=name), **options)
+        return self._register(Tool, fn, name=name, **options)
 
     add_prompt = partialmethod(_register, Prompt)
     add_resource = partialmethod(_register, Resource)
@@ -9251,7 +9266,9 @@ class FastMCP(Server):
 
         Then the function is called with ref, argument and context, as in the SDK.
         """
-        return super().completion(ref, argument) if ref else self._complete_others
+        if ref:
+            return super().completion(ref, argument)
+        return self._complete_others
 
     def _complete_others(self, fn: F) -> F:
         with self._lock:
@@ -9263,16 +9280,16 @@ class FastMCP(Server):
                      argument: Json, context: Json) -> Any:
         if key in self._completers or not self._complete_any:
             return super()._completions(ctx, key, ref, argument, context)
-        return self._call_user(ctx, partial(
-            self._complete_any, Fields.of(ref), Fields.of(argument),
-            Fields.of({"arguments": context})),
-            is_coroutine_function(self._complete_any)) or ()
+        others = Fields.of({"arguments": context})
+        call = partial(self._complete_any, Fields.of(ref), Fields.of(argument), others)
+        on_loop = is_coroutine_function(self._complete_any)
+        return self._call_user(ctx, call, on_loop) or ()
 
     # -- looking at it
 
     def _listing(self, list_key: str) -> Listing:
-        return Listing(AnyFields.of(entry.descriptor)
-                       for entry in [*self._lists[list_key].values()])
+        entries = [*self._lists[list_key].values()]  # another thread may add one
+        return Listing(entry.descriptor for entry in entries)
 
     list_tools = partialmethod(_listing, "tools")
     list_prompts = partialmethod(_listing, "prompts")
@@ -9311,8 +9328,8 @@ class UrlElicitationRequiredError(McpError):
     """A tool needs the user to visit these URLs first."""
 
     def __init__(self, elicitations: list[Json], message: str | None = None) -> None:
-        super().__init__(URL_REQUIRED, message or "URL elicitation required",
-                         {"elicitations": to_json_data(elicitations)})
+        data = {"elicitations": to_json_data(elicitations)}
+        super().__init__(URL_REQUIRED, message or "URL elicitation required", data)
 
 
 class AssistantMessage(Message):
@@ -9328,7 +9345,8 @@ class KnownByField(type):
     field: str
 
     def __instancecheck__(cls, value: object) -> bool:
-        return bool(getattr(value, cls.field, None) == cls.__name__)
+        name: object = getattr(value, cls.field, None)
+        return name == cls.__name__
 
 
 AcceptedElicitation, DeclinedElicitation, CancelledElicitation = (
@@ -9362,11 +9380,11 @@ for _owner, _name, _value in ADDED:
     setattr(_owner, _name, _value)
 
 __all__ += [  # so that `from mcp_min import *` has the commonest
-    "FastMCP", "FamiliarContext", "get_context", "TextContent", "ImageContent", "AudioContent",
-    "TextResourceContents", "BlobResourceContents", "CallToolResult", "PromptMessage",
-    "UserMessage", "AssistantMessage", "SamplingMessage", "ToolAnnotations", "Icon",
-    "ResourceError", "PromptError", "AcceptedElicitation", "DeclinedElicitation",
-    "CancelledElicitation", "UrlElicitationRequiredError",
+    "FastMCP", "FamiliarContext", "get_context", "TextContent", "ImageContent",
+    "AudioContent", "TextResourceContents", "BlobResourceContents", "CallToolResult",
+    "PromptMessage", "UserMessage", "AssistantMessage", "SamplingMessage",
+    "ToolAnnotations", "Icon", "ResourceError", "PromptError", "AcceptedElicitation",
+    "DeclinedElicitation", "CancelledElicitation", "UrlElicitationRequiredError",
 ]
 
 if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
@@ -9407,6 +9425,7 @@ def demo_server() -> Server:
     return server
 
 
+ARROWS = {">": "-->", "<": "<--"}
 SENTENCES = {  # what a line says: the first of these whose key it contains
     "input_required": "The tool is not done: it has a question for the user.",
     "inputResponses": "The same call again, with the answer and the server's state.",
@@ -9429,16 +9448,17 @@ SENTENCES = {  # what a line says: the first of these whose key it contains
 
 def cli_demo(_: object) -> None:
     """Use the demo's server in each era, and explain each line that passes."""
-    cli_print("MCP lets a program, such as an editor, call the functions (tools) of a "
-              "server.\nHere a client calls some, over a pipe each way.  Below is every "
-              "line that passes,\nto the server (-->) or back (<--); long ones are cut.")
-    cli_explain(LEGACY, "begins with a handshake", cli_bake, cli_order)
+    cli_print(
+        "MCP lets a program, such as an editor, call the functions (tools) of a "
+        "server.\nHere a client calls some, over a pipe each way.  Below is every line "
+        "that passes,\nto the server (-->) or back (<--); long ones are cut.")
+    cli_explain(LEGACY, "begins with a handshake", cli_bake)
     cli_explain(MODERN, "has none: each request says who asks", cli_order)
     cli_print("\nNow look at a server of yours: mcp_min.py list FILE.py")
 
 
 def cli_bake(client: Client) -> None:
-    """List tools, call one that reports progress, and cancel another call."""
+    """List tools, call one that reports progress, cancel another call, and order."""
     client.list_tools()
     client.call_tool("bake", {"loaves": 2})
     begun = threading.Event()
@@ -9446,7 +9466,8 @@ def cli_bake(client: Client) -> None:
                               progress_handler=lambda *_: begun.set())
     begun.wait()
     call.cancel()
-    client.ping()
+    client.ping()  # the server has read the cancellation before this
+    cli_order(client)
 
 
 def cli_order(client: Client) -> None:
@@ -9454,7 +9475,7 @@ def cli_order(client: Client) -> None:
     client.call_tool("order", {"dish": "toast"})
 
 
-def cli_explain(revision: str, idea: str, *uses: Callable[[Client], None]) -> None:
+def cli_explain(revision: str, idea: str, use: Callable[[Client], None]) -> None:
     """Let a client use the demo's server, and print each line that passes."""
     from contextlib import redirect_stderr
     from io import StringIO
@@ -9464,19 +9485,19 @@ def cli_explain(revision: str, idea: str, *uses: Callable[[Client], None]) -> No
     with redirect_stderr(StringIO()) as trace, Client(
             demo_server(), mode=revision,
             elicitation_handler=lambda *_: "lemon") as client:
-        for use in uses:
-            use(client)
+        use(client)
     for traced in trace.getvalue().splitlines():
         _, arrow, line = traced.split(" ", 2)
-        if '"ping"' in line or "# ping" in line:  # it only waits for the line before
+        if '"ping"' in line or "# ping" in line:
             continue
         says = next(says for key, says in SENTENCES.items() if key in line)
-        cli_print(f"  {'-->' if arrow == '>' else '<--'} {says}")
-        line = re.sub('"_meta":{"io.*', '"_meta":{...}}}', line.partition("  # ")[0])
-        first, *more = re.findall(".{1,74}$|.{1,73},|.{1,74}", line)
-        cli_print(f"      {first}")
-        if more:
-            cli_print(f"      {more[0] if len(more) == 1 else more[0][:71] + '...'}")
+        cli_print(f"  {ARROWS[arrow]} {says}")
+        line = line.partition("  # ")[0]
+        line = re.sub('"_meta":{"io.*', '"_meta":{...}}}', line)
+        if len(line) > 140:
+            line = line[:137] + "..."
+        for piece in re.findall(".{1,74}$|.{1,73},|.{1,74}", line):
+            cli_print(f"      {piece}")
 
 
 def cli_print(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
@@ -9496,6 +9517,23 @@ def indented(prefix: str, text: object) -> str:
     return prefix + str(text).replace("\n", "\n" + prefix) if text else ""
 
 
+def cli_list(value: object) -> list[Any]:
+    return value if type(value) is list else []
+
+
+def cli_stdin() -> ByteStream:
+    # Unbuffered, and not sys.stdin: a thread inside a buffered stream would abort the
+    # interpreter at exit.
+    return open(0, "rb", buffering=0, closefd=False)
+
+
+def cli_wait(is_done: Callable[[], bool], seconds: float) -> None:
+    """Wait in short steps, because a signal may come just before one."""
+    deadline = monotonic() + seconds
+    while not is_done() and monotonic() < deadline:
+        time.sleep(0.05)
+
+
 # -- asking a server: list, call, read, prompt, complete
 
 
@@ -9507,9 +9545,9 @@ class Console:
 
     def __init__(self, answers: list[str]) -> None:
         self._answers = deque(answers)
-        self._bar = ""           # the line of progress at the terminal
-        self._began = 0.0        # when progress first came
-        self._step: object = None  # of the progress that was shown last
+        self._bar = ""  # the line of progress at the terminal
+        self._began: float | None = None  # when progress first came
+        self._step = -1  # of the progress that was shown last
 
     def show(self, label: str, data: object) -> None:
         self.clear()
@@ -9519,51 +9557,56 @@ class Console:
         self.show(f"log {params.get('level')}", params.get("data"))
 
     def clear(self) -> None:
-        """Remove the line of progress."""
         if self._bar:
-            sys.stderr.write("\r" + " " * len(self._bar) + "\r")
-            self._bar = ""
+            self.draw("")
+
+    def draw(self, bar: str) -> None:
+        """Replace the line of progress."""
+        blank = " " * len(self._bar)
+        sys.stderr.write(f"\r{blank}\r{bar}")
+        sys.stderr.flush()
+        self._bar = bar
 
     def show_progress(self, done: float, total: Any, message: Any) -> None:
         """At a terminal as a line that moves, else as a line for each tenth.
 
         If the total is unknown, as a line for each second.
         """
-        seconds = monotonic() - self._began
-        if not self._began:
-            self._began, seconds = monotonic(), 0.0
-        text = " ".join(escape_control(f"{message or ''}").split())
-        step, line, bar = int(seconds), f"{done:g} {text}", ""
+        now = monotonic()
+        if self._began is None:
+            self._began = now
+        seconds = now - self._began
+        step, line, bar = int(seconds), f"{done:g}", ""
         if type(total) in (int, float) and total > 0:
             part = min(max(done / total, 0.0), 1.0)
-            step, line = int(part * 10), f"{part:.0%} {text}"
+            step, line = int(part * 10), f"{part:.0%}"
             bar = f"[{'#' * int(part * 20):20}] "
             if part and seconds > 1:
-                line = f"{part:.0%} {seconds / part - seconds:.0f} s left {text}"
+                line += f" {seconds / part - seconds:.0f} s left"
+        if message:
+            words = escape_control(str(message)).split()
+            line += " " + " ".join(words)
         if sys.stderr.isatty():
-            line = f"{bar}{line}"[:79]
-            sys.stderr.write("\r" + line.ljust(len(self._bar)))
-            sys.stderr.flush()
-            self._bar = line
+            self.draw(f"{bar}{line}"[:79])
         elif step != self._step:
             self._step = step
             cli_show("progress", line)
 
-    def answer_form(self, message: str, schema: Any, _: Json) -> Json | None:
+    def answer_form(self, message: str, schema: Any, _: Json) -> Any:
         """Ask for the fields of a form one by one; None if the user declines."""
         self.show("the server asks", message)
         fields = as_object(as_object(schema).get("properties"))
         if not fields:
-            return {} if self._says_yes() else None
+            return self._consents()
         if self._answers and self._answers[0].startswith("{"):
-            content = cli_json(self._answers.popleft(), "the answer")
+            content = json.loads(self._answers.popleft())
             require_fit(content, schema)
-            return content  # type: ignore[no-any-return]
-        content = {}
+            return content
+        required, content = cli_list(schema.get("required")), {}
         for name, field in fields.items():
-            is_required = name in cli_list(schema.get("required"))
-            value = self._ask_field(name, as_object(field), is_required)
-            if value is None:
+            try:
+                value = self._ask_field(name, as_object(field), name in required)
+            except EOFError:
                 return None
             if value is not MISSING:
                 content[name] = value
@@ -9571,80 +9614,70 @@ class Console:
 
     def answer_url(self, message: str, url: str, _: Json) -> bool:
         self.show("the server asks", f"{message}\nopen {url}")
-        return self._says_yes()
+        return self._consents()
 
-    def _says_yes(self) -> bool:
+    def _consents(self) -> bool:
         cli_show("the server asks", "yes or no")
-        return self._next_line() == "yes"
+        with suppress(EOFError):
+            return self._next_line() == "yes"
+        return False
 
     def _ask_field(self, name: str, field: Json, is_required: bool) -> Any:
-        """A value that fits a field; MISSING if it is left out, None to decline."""
-        mark = "" if is_required else "?"
-        cli_show("the server asks", f"{name}{mark}: {cli_describe(field)}")
+        """Ask until the answer fits; MISSING if the field is left out."""
+        cli_show("the server asks", cli_field(name, is_required, cli_describe(field)))
         while True:
             is_typed = not self._answers
             text = self._next_line()
-            if text is None:
-                return None
             if not text and (not is_required or "default" in field):
                 return field.get("default", MISSING)
-            value = cli_value(text.split(",") if is_list(field) else [text], field)
+            value: object = MISSING
+            if text:
+                texts = text.split(",") if is_list(field) else [text]
+                value = cli_value(texts, field)
             try:
-                require_fit(value if text else MISSING, field, f"{name}: ")
+                require_fit(value, field, f"{name}: ")
                 return value
             except McpError as error:
                 if not is_typed:
                     raise
                 cli_show("again", error.message)
 
-    def _next_line(self) -> str | None:
-        """The next answer, or what the user types; None: Ctrl-D, or there is no input."""
+    def _next_line(self) -> str:
+        """The next answer, or what the user types; EOFError: Ctrl-D, or no input."""
         if self._answers:
             return self._answers.popleft()
         cli_print("a value, or Ctrl-D to decline: ", sys.stderr, end="")
-        # Not from sys.stdin: a thread inside it would abort the interpreter at exit.
-        with open(0, "rb", buffering=0, closefd=False) as console:
-            line = console.readline()
-        return line.decode("utf-8", "replace").strip() if line else None
+        with cli_stdin() as console:
+            line: bytes = console.readline()
+        if not line:
+            raise EOFError
+        return line.decode("utf-8", "replace").strip()
 
 
 def require_fit(value: object, schema: object, label: str = "") -> None:
     """Raise McpError if an answer does not match its schema."""
-    issue = "a value is required"
+    problem = "a value is required"
     if value is not MISSING:
-        issue = "; ".join(Validator(schema, foreign=True).problems(value))
-    if issue:
-        text = f"the answer does not fit: {label}{issue}"
-        raise invalid_params(text, "answer", issue)
-
-
-def cli_json(text: str, what: str) -> Any:
-    """The JSON that the user has written; ValueError names what it should be."""
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{what} is not JSON: {error}") from None
-
-
-def cli_list(value: object) -> list[Any]:
-    return value if type(value) is list else []
+        problem = "; ".join(Validator(schema, foreign=True).problems(value))
+    if problem:
+        text = f"the answer does not fit: {label}{problem}"
+        raise invalid_params(text, "answer", problem)
 
 
 def is_list(schema: Json) -> bool:
-    return schema.get("type") in ("array", ["array"])
+    return schema.get("type") == "array"
 
 
 def cli_value(texts: list[str], schema: Json) -> Any:
     """What texts stand for: the items of a list, or a text or the JSON in it."""
-    if is_list(schema) and not texts[0].startswith("["):
-        items = as_object(schema.get("items"))
-        return [cli_value([text.strip()], items) for text in texts]
-    text = texts[-1]
-    try:
-        problems = Validator(schema, foreign=True).problems(text)
-        return json.loads(text) if problems else text
-    except ValueError:  # whatever is wrong, the server will say so
-        return text
+    text = texts[0]
+    if is_list(schema) and (texts[1:] or not text.startswith("[")):
+        item_schema = as_object(schema.get("items"))
+        return [cli_value([item.strip()], item_schema) for item in texts]
+    with suppress(ValueError):  # whatever is wrong, the server will say so
+        if Validator(schema, foreign=True).problems(text):
+            return json.loads(text)
+    return text
 
 
 def cli_query(request: Handler, texts: Handler, args: Namespace) -> int:
@@ -9653,8 +9686,8 @@ def cli_query(request: Handler, texts: Handler, args: Namespace) -> int:
     request(client, args): the result.  texts(result): the lines to be shown.
     """
     console = Console(args.answer)
-    with Client(args.target, env=dict(args.env), inherit_env=args.inherit_env,
-                timeout=args.timeout, mode=args.mode,
+    with Client(cli_target(args.server), env=cli_variables(args.env),
+                inherit_env=args.inherit_env, timeout=args.timeout, mode=args.mode,
                 stderr=partial(console.show, "stderr"), log_handler=console.show_log,
                 progress_handler=console.show_progress,
                 elicitation_handler=console.answer_form,
@@ -9666,18 +9699,21 @@ def cli_query(request: Handler, texts: Handler, args: Namespace) -> int:
             raise
         finally:
             console.clear()
-    if getattr(args, "output", None):
-        return cli_save(result, args.output)
+    failed = result.get("isError") is True
     text = "\n".join(filter(None, texts(result)))
     if args.json:
         text = json.dumps(result, indent=2)
-    failed = result.get("isError") is True
-    if not text:
+    path = vars(args).get("output")
+    if path:
+        cli_save(result, text, path)
+    elif not text:
         cli_print("(no content)", sys.stderr)
     elif failed and not args.json:
         cli_show("the tool failed", text)
-    else:  # at a terminal, the text could be mistaken for ours
-        cli_print(indented("  ", text) if sys.stdout.isatty() else text)
+    elif sys.stdout.isatty():  # there the text could be mistaken for ours
+        cli_print(indented("  ", text))
+    else:
+        cli_print(text)
     return int(failed)
 
 
@@ -9685,9 +9721,7 @@ def cli_await_report(client: Client) -> None:
     """Give a server of ours the time to say on stderr where its handler is."""
     session = client._session
     if session and session.process.runs_python:
-        deadline = monotonic() + STUCK_SECONDS + 1
-        while monotonic() < deadline and "is still at" not in client.stderr_tail:
-            time.sleep(0.1)
+        cli_wait(lambda: "is still at" in client.stderr_tail, STUCK_SECONDS + 1)
 
 
 def cli_entries(client: Client, method: str) -> list[Any]:
@@ -9696,15 +9730,24 @@ def cli_entries(client: Client, method: str) -> list[Any]:
         return client._list(method, None)
     except McpError as error:  # one bad entry or list must not hide the others
         cli_show("note", f"{method}: {error}")
-        if not error.local:
-            return []  # it would say the same again
-    with suppress(McpError):
-        return cli_list(client.request(method).get(METHODS[method].list_key))
+        if error.local:  # else the server would only say the same again
+            with suppress(McpError):
+                return cli_list(client.request(method).get(METHODS[method].list_key))
     return []
 
 
+def cli_look(args: Namespace) -> int:
+    """Show what a server offers; or the entries of an mcp.json."""
+    path = args.server[-1]
+    if args.server != [path] or not path.endswith(".json"):
+        return cli_query(cli_offered, cli_overview, args)
+    for name, entry in load_config(path).items():
+        words = [entry.get("command") or entry.get("url"), *entry.get("args", ())]
+        cli_print(f"{name}: {' '.join(map(str, words))}")
+    return 0
+
+
 def cli_offered(client: Client, _: object) -> Json:
-    """What a server offers."""
     offered: Json = {
         "serverInfo": client.server_info, "protocolVersion": client.protocol_version,
         "capabilities": client.server_capabilities, "instructions": client.instructions}
@@ -9715,23 +9758,20 @@ def cli_offered(client: Client, _: object) -> Json:
 
 
 def cli_call(client: Client, args: Namespace) -> Json:
-    name, *words = args.words
     schema: Json = {}
     for tool in cli_entries(client, "tools/list"):
-        if as_object(tool).get("name") == name:
+        if as_object(tool).get("name") == args.words[0]:
             schema = as_object(tool.get("inputSchema"))
-    arguments = cli_arguments(words, schema)
-    return client.request("tools/call", {"name": name, "arguments": arguments})
-
-
-def cli_read(client: Client, args: Namespace) -> Json:
-    return client.request("resources/read", {"uri": args.words[0]})
+    return client.request("tools/call", cli_params(args.words, schema))
 
 
 def cli_prompt(client: Client, args: Namespace) -> Json:
-    name, *words = args.words
-    arguments = cli_arguments(words, {})
-    return client.request("prompts/get", {"name": name, "arguments": arguments})
+    return client.request("prompts/get", cli_params(args.words, {}))
+
+
+def cli_read(client: Client, args: Namespace) -> Json:
+    [uri] = args.words
+    return client.request("resources/read", {"uri": uri})
 
 
 def cli_complete(client: Client, args: Namespace) -> Json:
@@ -9739,76 +9779,78 @@ def cli_complete(client: Client, args: Namespace) -> Json:
     return client.complete(ref, argument, value)
 
 
-def cli_arguments(words: list[str], schema: Json) -> Json:
-    """The arguments that KEY=VALUE, and JSON objects, stand for.
+def cli_params(words: list[str], schema: Json) -> Json:
+    """A name, and the arguments that KEY=VALUE, and JSON objects, stand for.
 
     Several values of a key are the items of a list.
     """
+    name, *words = words
     arguments: Json = {}
     texts: dict[str, list[str]] = {}
     for word in words:
         key, equals, text = word.partition("=")
         if word.startswith("{"):
-            arguments.update(cli_json(word, "an argument"))
+            try:
+                arguments.update(json.loads(word))
+            except ValueError as error:
+                raise ValueError(f"an argument is not JSON: {error}") from None
         elif equals:
             texts.setdefault(key, []).append(text)
         else:
             raise ValueError(f"an argument is KEY=VALUE or a JSON object, not {word!r}")
+    fields = as_object(schema.get("properties"))
     for key, values in texts.items():
-        field = as_object(as_object(schema.get("properties")).get(key))
+        field = {"$defs": schema.get("$defs", {}), **as_object(fields.get(key))}
         if len(values) > 1 and not is_list(field):
             raise ValueError(f"{key} is given {len(values)} times, and is no list")
-        arguments[key] = cli_value(values, {"$defs": schema.get("$defs", {}), **field})
-    return arguments
+        arguments[key] = cli_value(values, field)
+    return {"name": name, "arguments": arguments}
 
 
-def cli_parts(result: Json) -> Iterator[tuple[Json, Json]]:
-    """Each part of a result, and what is in it."""
+def cli_parts(result: Json) -> Iterator[tuple[str, str]]:
+    """Of each part of a result its text, or what it is, and its data in base64."""
     for key in ("content", "contents", "messages"):
         for part in map(as_object, cli_list(result.get(key))):
             block = as_object(part.get("content", part))
-            yield part, as_object(block.get("resource", block))
+            block = as_object(block.get("resource", block))
+            text = block.get("text")
+            data = block.get("data", block.get("blob"))
+            if type(data) is not str:
+                data = ""
+            if type(text) is not str:
+                text = cli_kind(block, data)
+            if "role" in part:
+                text = f"{part['role']}: {text}"
+            yield text, data
 
 
-def cli_texts(result: Json) -> Iterator[str]:
-    """The text of each part of a result, or what it is."""
-    for part, inner in cli_parts(result):
-        text = inner.get("text")
-        if type(text) is not str:
-            text = cli_kind(inner)
-        yield f"{part['role']}: {text}" if "role" in part else text
-    if not [*cli_parts(result)] and "structuredContent" in result:
-        yield json.dumps(result["structuredContent"], indent=2)
-
-
-def base64_of(block: Json) -> str:
-    """The data of an image, of audio or of a resource; "" if there is none."""
-    data = block.get("data", block.get("blob"))
-    return data if type(data) is str else ""
-
-
-def cli_kind(block: Json) -> str:
-    """What a part is that is not shown."""
-    kind, data = block.get("mimeType") or block.get("type"), base64_of(block)
+def cli_kind(block: Json, data: str) -> str:
+    """What a block is that has no text."""
+    kind = block.get("mimeType") or block.get("type")
     if data:
         size = len(data) * 3 // 4 - data[-2:].count("=")
         return f"({kind}, {size:,} bytes: --output FILE)"
     return f"({kind} {block.get('uri') or json.dumps(block)})"
 
 
-def cli_save(result: Json, path: str) -> int:
+def cli_texts(result: Json) -> list[str]:
+    texts = [text for text, _ in cli_parts(result)]
+    if not texts and "structuredContent" in result:
+        return [json.dumps(result["structuredContent"], indent=2)]
+    return texts
+
+
+def cli_save(result: Json, text: str, path: str) -> None:
     """Write the data of a result, or if there is none its text, into a file."""
-    found = [inner for _, inner in cli_parts(result) if base64_of(inner)]
+    found = [data for _, data in cli_parts(result) if data]
     if len(found) > 1:
         raise ValueError(f"{len(found)} parts have data: --json shows all")
+    content = text.encode("utf-8", "surrogateescape")
     if found:
-        data = from_base64(base64_of(found[0]))
-    else:
-        data = "\n".join(cli_texts(result)).encode("utf-8", "surrogateescape")
+        content = from_base64(found[0])
     with open(path, "wb") as file:
-        file.write(data)
-    cli_print(f"{path}: {len(data):,} bytes", sys.stderr)
-    return int(result.get("isError") is True)
+        file.write(content)
+    cli_print(f"{path}: {len(content):,} bytes", sys.stderr)
 
 
 def cli_overview(offered: Json) -> Iterator[str]:
@@ -9818,43 +9860,51 @@ def cli_overview(offered: Json) -> Iterator[str]:
     yield " ".join(f"{info.get('name')} {version}".split())
     yield indented("  ", f"offers {', '.join(offered['capabilities']) or 'nothing'}")
     yield indented("  ", offered["instructions"])
-    for key in [row.list_key for row in METHODS.values() if offered.get(row.list_key)]:
-        yield f"\n{key} ({len(offered[key])})"
-        for entry in offered[key]:
-            yield from cli_entry(entry)
+    for row in METHODS.values():
+        entries = offered.get(row.list_key)
+        if entries:
+            yield f"\n{row.list_key} ({len(entries)})"
+            for entry in entries:
+                yield from cli_entry(entry)
 
 
 def cli_entry(entry: object) -> Iterator[str]:
-    """A tool, a resource or a prompt, with its arguments; `?` marks optional ones."""
+    """A tool, a resource or a prompt, with its arguments."""
     item = as_object(entry)
     name = item.get("uri") or item.get("uriTemplate") or item.get("name")
     yield indented("  ", name or f"malformed: {json.dumps(entry):.60}")
     yield indented("    ", item.get("description"))
     schema = as_object(item.get("inputSchema"))
     required = cli_list(schema.get("required"))
-    arguments = {key: (key in required, cli_describe(field))
-                 for key, field in as_object(schema.get("properties")).items()}
+    for key, field in as_object(schema.get("properties")).items():
+        text = cli_field(key, key in required, cli_describe(field))
+        yield indented("      ", text)
     for argument in map(as_object, cli_list(item.get("arguments"))):  # of a prompt
         about = argument.get("description") or "string"
-        arguments[f"{argument.get('name')}"] = argument.get("required") is True, about
-    for key, (is_required, about) in arguments.items():
-        mark = "" if is_required else "?"
-        yield indented("      ", f"{key}{mark}: {about}")
+        is_required = argument.get("required") is True
+        text = cli_field(argument.get("name"), is_required, about)
+        yield indented("      ", text)
+
+
+def cli_field(name: object, is_required: bool, about: str) -> str:
+    mark = "" if is_required else "?"
+    return f"{name}{mark}: {about}"
 
 
 def cli_describe(schema: object) -> str:
     """A schema on a line: its type, the rest as JSON, default, description."""
-    schema = as_object(schema)  # it may be true: any value
-    words = [str(schema.get("type") or "any")]
-    rest = {key: schema[key] for key in schema
-            if key not in ("type", "title", "default", "description")}
+    rest = dict(as_object(schema))  # it may be true: any value
+    text = str(rest.pop("type", "any"))
+    rest.pop("title", None)
+    default = rest.pop("default", MISSING)
+    description = rest.pop("description", None)
     if rest:
-        words.append(json.dumps(rest))
-    if "default" in schema:
-        words.append(f"= {json.dumps(schema['default'])}")
-    if "description" in schema:
-        words.append(f" {schema['description']}")
-    return " ".join(words)
+        text += f" {json.dumps(rest)}"
+    if default is not MISSING:
+        text += f" = {json.dumps(default)}"
+    if description:
+        text += f"  {description}"
+    return text
 
 
 # -- running a server: run
@@ -9896,15 +9946,14 @@ def cli_load(path: str) -> Any:
 
 def cli_server(module: ModuleType) -> Any:
     """The Server in a module; or a new one of its public functions as tools."""
-    values = [value for key, value in vars(module).items() if key[0] != "_"]
-    servers = list(dict.fromkeys(  # one may have two names
-        value for value in values if hasattr(type(value), "add_tool")))
+    values = [value for name, value in vars(module).items() if name[0] != "_"]
+    servers = {value for value in values if hasattr(type(value), "add_tool")}
     functions = [value for value in values if hasattr(value, "__code__")
                  and value.__module__ == module.__name__]
-    if len(servers) > 1 or not servers and not functions:
+    if len(servers) == 1:
+        return servers.pop()
+    if servers or not functions:
         raise ValueError(f"{module.__file__} must have one Server, or public functions")
-    if servers:
-        return servers[0]
     server = Server(module.__name__, instructions=module.__doc__)
     for function in functions:
         server.add_tool(function)
@@ -9914,18 +9963,14 @@ def cli_server(module: ModuleType) -> Any:
 # -- a copy for another project: vendor
 
 
-# Options of `vendor` -> the parts that the copy has besides the first.
-COPIES = {"server": ["II"], "client": ["III"], "lean": ["II", "III"],
-          "": ["II", "III", "IV"]}
+ALL_PARTS = ["I", "II", "III", "IV"]
 
 
 def cli_vendor(args: Namespace) -> None:
     """Write a copy of this file that has only the parts that somebody needs."""
     import inspect
+    from hashlib import sha256
 
-    source = inspect.getsource(sys.modules[__name__])
-    wanted = next(option for option in COPIES if not option or getattr(args, option))
-    copy, left_out = vendored(source, ["I", *COPIES[wanted]])
     [folder] = args.words
     path = os.path.join(folder, "mcp_min.py")
     if os.path.exists(path):
@@ -9934,12 +9979,13 @@ def cli_vendor(args: Namespace) -> None:
                 raise ValueError(f"{path} is not a copy of mcp_min")
         if os.path.exists(__file__) and os.path.samefile(path, __file__):
             raise ValueError(f"{path} is the file to copy from")
+    source = inspect.getsource(sys.modules[__name__])
+    copy, left_out = vendored(source, args.parts or ALL_PARTS)
     os.makedirs(folder, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(copy)
-    from hashlib import sha256
-
-    cli_print(f"{path}: {copy.count(chr(10)):,} lines to review")
+    lines = copy.count("\n")
+    cli_print(f"{path}: {lines:,} lines to review")
     for title in left_out:
         cli_print(f"left out: {title}")
     cli_print(f"sha256: {sha256(copy.encode()).hexdigest()}")
@@ -9947,17 +9993,18 @@ def cli_vendor(args: Namespace) -> None:
 
 def vendored(source: str, parts: list[str]) -> tuple[str, list[str]]:
     """A copy of the source with these parts, and the titles of those left out."""
-    head, *pieces = re.split(r"(?m)^# == Part (.+?) =+\n", source)
+    head, *pieces = re.split(r"(?m)^(?=# == Part )", source)
     pieces[-1], end, tail = pieces[-1].partition("\n# -- Changes ")
-    left_out, body = [], ""
-    for title, text in zip(pieces[::2], pieces[1::2]):
+    copy, left_out = "", []
+    for piece in pieces:
+        title = piece[len("# == Part "):].partition(" =")[0]
         if title.partition(":")[0] in parts:
-            body += f"# == Part {title} ".ljust(88, "=") + f"\n{text}"
+            copy += piece
         else:
             left_out.append(title)
     if left_out:
         head = head_of_copy(head, parts)
-    return head + body + end + tail, left_out
+    return head + copy + end + tail, left_out
 
 
 def head_of_copy(head: str, parts: list[str]) -> str:
@@ -10010,42 +10057,34 @@ def cli_trace(args: Namespace) -> int:
     sink: ByteStream = sys.stderr.buffer
     if args.to == "stderr":  # the trace shows it
         sink = open(os.devnull, "wb")  # noqa: SIM115
-    # Unbuffered: a thread inside a buffered stream at exit would abort the interpreter.
-    stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
-    outputs: list[threading.Thread] = []
+    threads: list[threading.Thread] = []
     with Signals():
-        argv, env, cwd = resolve_command(args.target, dict(args.env), None)
+        target, variables = cli_target(args.server), cli_variables(args.env)
+        argv, env, cwd = resolve_command(target, variables, None)
         child = start_process(argv, child_environment(env, True), cwd, bufsize=-1)
+
+        def has_ended() -> bool:
+            return child.poll() is not None
+
         try:
-            for source, target, show in (
+            for pipe in (
                     (child.stdout, sys.stdout.buffer, partial(trace.show, "<")),
-                    (child.stderr, sink, partial(trace.note, "!"))):
-                outputs.append(start_thread("mcp output", partial(
-                    cli_copy, source, target, show)))
-            start_thread("mcp stdin", partial(
-                cli_copy, stdin, child.stdin, partial(trace.show, ">"),
-                child.stdin.close))
-            while child.poll() is None:  # in steps, because a signal may come before one
-                with suppress(child_timeout()):
-                    child.wait(STEP_SECONDS)
+                    (child.stderr, sink, partial(trace.note, "!")),
+                    (cli_stdin(), child.stdin, partial(trace.show, ">"),
+                     child.stdin.close)):
+                threads.append(start_thread("mcp relay", partial(cli_copy, *pipe)))
+            cli_wait(has_ended, INFINITE)
         except SystemExit:  # SIGTERM or Ctrl-C
             child.terminate()
-            with suppress(child_timeout()):
-                child.wait(Process.PATIENCE)
+            cli_wait(has_ended, Process.PATIENCE)
             child.kill()
             raise
         finally:
             code: int = child.wait()
-            for output in outputs:  # not for ever: another process may hold it open
+            for output in threads[:2]:  # not for ever: another process may hold it open
                 output.join(Process.PATIENCE)
             trace.note("!", f"the server's exit code is {code}".encode())
     return code if code >= 0 else 128 - code  # as a shell has it
-
-
-def child_timeout() -> type[Exception]:
-    from subprocess import TimeoutExpired
-
-    return TimeoutExpired
 
 
 CONNECT_SECONDS = 5.0  # that an application may take to listen
@@ -10059,9 +10098,8 @@ def cli_connect(args: Namespace) -> None:
     """
     import socket
 
-    # Unbuffered: a thread inside a buffered stream at exit would abort the interpreter.
-    stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
     [path] = args.words
+    stdin = cli_stdin()
     problem = (f"no server listens at {path}: start the application that calls "
                "server.listen with this path, and try again")
     line, deadline = b"", monotonic() + CONNECT_SECONDS
@@ -10094,39 +10132,29 @@ def cli_refuse(line: bytes, problem: str) -> None:
 # -- the arguments
 
 
-def cli_variable(text: str) -> tuple[str, str]:
-    """Read KEY=VALUE, or KEY to copy ours."""
-    key, equals, value = text.partition("=")
-    if not equals and key not in os.environ:
-        from argparse import ArgumentTypeError
-
-        raise ArgumentTypeError(f"{key} is not set")
-    return key, value if equals else os.environ[key]
-
-
-# A command: its function, its arguments, how many of them come before the server's, its
-# options, and what it does.
+# A command: its function, its arguments, the fewest and the most words before those of
+# the server, its options, and what it does.
 Command = namedtuple("Command", "function usage least most options help")
 QUERY_OPTIONS = "json answer env inherit-env timeout mode"
+SAVE_OPTIONS = QUERY_OPTIONS + " output"
 COMMANDS = {
     "demo": Command(cli_demo, "", 0, 0, "",
                     "a client and a server, line by line and explained"),
     "serve": Command(lambda _: demo_server().run(), "", 0, 0, "",
                      "run the server of the demo"),
-    "list": Command(partial(cli_query, cli_offered, cli_overview), "SERVER", 0, 0,
-                    QUERY_OPTIONS, "show what a server offers"),
+    "list": Command(cli_look, "SERVER", 0, 0, QUERY_OPTIONS,
+                    "show what a server offers"),
     "call": Command(partial(cli_query, cli_call, cli_texts),
-                    "TOOL [KEY=VALUE...|{}] -- SERVER", 1, 1000, f"{QUERY_OPTIONS} output",
+                    "TOOL [KEY=VALUE...|{}] -- SERVER", 1, 1000, SAVE_OPTIONS,
                     "call a tool"),
-    "read": Command(partial(cli_query, cli_read, cli_texts), "URI -- SERVER", 1, 1,
-                    f"{QUERY_OPTIONS} output", "read a resource"),
+    "read": Command(partial(cli_query, cli_read, cli_texts),
+                    "URI -- SERVER", 1, 1, SAVE_OPTIONS, "read a resource"),
     "prompt": Command(partial(cli_query, cli_prompt, cli_texts),
-                      "NAME [KEY=VALUE...] -- SERVER", 1, 1000,
-                      QUERY_OPTIONS, "get a prompt"),
-    "complete": Command(
-        partial(cli_query, cli_complete, operator.itemgetter("values")),
-        "PROMPT|TEMPLATE ARGUMENT [TEXT] -- SERVER", 2, 3, QUERY_OPTIONS,
-        "complete an argument"),
+                      "NAME [KEY=VALUE...] -- SERVER", 1, 1000, QUERY_OPTIONS,
+                      "get a prompt"),
+    "complete": Command(partial(cli_query, cli_complete, operator.itemgetter("values")),
+                        "PROMPT|TEMPLATE ARGUMENT [TEXT] -- SERVER", 2, 3,
+                        QUERY_OPTIONS, "complete an argument"),
     "run": Command(cli_run, "FILE.py", 1, 1, "unthreaded",
                    "serve a file's Server or its functions"),
     "vendor": Command(cli_vendor, "FOLDER", 1, 1, "server client lean",
@@ -10140,68 +10168,86 @@ OPTIONS: Json = {
     "answer": {"action": "append", "default": [], "metavar": "VALUE",
                "help": "answer a question, or a field of it; may be repeated"},
     "output": {"metavar": "FILE", "help": "save the data, or the text, of the result"},
-    "env": {"action": "append", "metavar": "KEY[=VALUE]", "type": cli_variable,
-            "default": [], "help": "set a variable of the server, or copy it"},
+    "env": {"action": "append", "default": [], "metavar": "KEY[=VALUE]",
+            "help": "set a variable of the server, or copy it"},
     "inherit-env": {"action": "store_true", "help": "copy all variables"},
     "timeout": {"type": float, "default": 60.0, "help": "seconds to wait (60)"},
     "mode": {"choices": MODES, "default": "auto", "metavar": "REVISION",
              "help": ", ".join(MODES)},
     "unthreaded": {"action": "store_true", "help": "run all handlers on one thread"},
-    "server": {"action": "store_true", "help": "the copy has only a server"},
-    "client": {"action": "store_true", "help": "the copy has only a client"},
-    "lean": {"action": "store_true", "help": "both, but no command line, nor familiar "
-             "names"},
+    "server": {"action": "store_const", "dest": "parts", "const": ["I", "II"],
+               "help": "the copy has only a server"},
+    "client": {"action": "store_const", "dest": "parts", "const": ["I", "III"],
+               "help": "the copy has only a client"},
+    "lean": {"action": "store_const", "dest": "parts", "const": ["I", "II", "III"],
+             "help": "both, but no command line, nor familiar names"},
     "to": {"default": "stderr", "metavar": "FILE", "help": "where the trace goes"}}
 
 
-def cli_parse(argv: list[str]) -> Namespace:
-    import argparse
+def cli_help(argv: list[str]) -> None:
+    """Show all commands, or the version, or that there is no such command; exit."""
+    from argparse import ArgumentParser
 
-    parser = argparse.ArgumentParser(prog="mcp_min.py", allow_abbrev=False, epilog=(
+    parser = ArgumentParser(prog="mcp_min.py", epilog=(
         "SERVER: FILE.py, mcp.json NAME, or a program with its arguments; "
         "exit status: 0 done, 1 the tool or the server failed, 2 wrong usage"))
     parser.add_argument("--version", action="version", version=f"mcp_min {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="command", required=True)
     for verb, command in COMMANDS.items():
-        sub = verbs.add_parser(verb, help=command.help, description=command.help,
-                               usage=f"%(prog)s [options] {command.usage}",
-                               allow_abbrev=False)
-        for name in command.options.split():
-            sub.add_argument(f"--{name}", **OPTIONS[name])
-        sub.set_defaults(command=command, fail=sub.error)
-    ours, server = cli_split(argv)
-    args: Namespace
-    args, args.words = parser.parse_known_args(ours or ["-h"])
-    for word in args.words:
+        verbs.add_parser(verb, help=command.help)
+    parser.parse_args(argv[:1] or ["-h"])
+
+
+def cli_parse(argv: list[str]) -> Namespace:
+    """The options, with .command, .words before the server's, .server, and .fail."""
+    from argparse import ArgumentParser
+
+    if not argv or argv[0] not in COMMANDS:
+        cli_help(argv)
+    verb, *ours = argv
+    command = COMMANDS[verb]
+    usage = command.usage
+    parser = ArgumentParser(prog=f"mcp_min.py {verb}", allow_abbrev=False,
+                            usage=f"%(prog)s [options] {usage}",
+                            description=command.help)
+    for name in command.options.split():
+        parser.add_argument(f"--{name}", **OPTIONS[name])
+    ours, server = cli_split(ours, usage, parser)
+    args, words = parser.parse_known_args(ours)
+    for word in words:
         if word.startswith("-"):
-            args.fail(f"unrecognized: {word} (options of a server come after `--`)")
-        if args.command.least and args.verb != "run" and is_server_file(word):
-            args.fail(f"{word} is a server: {args.verb} {args.command.usage[:-6]}{word}")
-    if args.command.usage == "SERVER":
-        server, args.words = [*args.words, *server], []
-    if not args.command.least <= len(args.words) <= args.command.most:
-        args.fail(f"expected {args.command.usage}")
-    if "SERVER" in args.command.usage:
-        if not server:
-            args.fail("SERVER is missing (after `--`, except for list and trace)")
-        args.target = cli_target(server, args)
+            parser.error(f"unrecognized: {word} (options of a server come after `--`)")
+        if " -- " in usage and is_server_file(word):
+            parser.error(f"{word} is a server: {verb} {usage[:-6]}{word}")
+    if usage == "SERVER":
+        server, words = words + server, []
+    if len(words) < command.least or len(words) > command.most:
+        parser.error(f"expected {usage}")
+    if "SERVER" in usage and not server:
+        parser.error("SERVER is missing (after `--`, except for list and trace)")
+    args.command = command
+    args.words = words
+    args.server = server
+    args.fail = parser.error
     return args
 
 
-def cli_split(argv: list[str]) -> tuple[list[str], list[str]]:
+def cli_split(argv: list[str], usage: str, parser: Any) -> tuple[list[str], list[str]]:
     """What is ours, and the command of a server, which begins after `--`.
 
     `list` and `trace` do without that if their first word is a program, but not a file:
     then our options may follow it.
     """
     end = argv.index("--") if "--" in argv else len(argv)
-    if argv[:1] in (["list"], ["trace"]):
-        at = 1
-        while argv[at:end] and argv[at].startswith("-"):
-            flag = OPTIONS.get(argv[at][2:], {}).get("action") == "store_true"
-            at += 1 if flag or "=" in argv[at] else 2
-        if argv[at:end] and not is_server_file(argv[at]):
-            return argv[:at], argv[at:]
+    if usage == "SERVER":
+        first = type(parser)(
+            prog=parser.prog, usage=parser.usage, description=parser.description,
+            parents=[parser], add_help=False, allow_abbrev=False)
+        first.add_argument("server", nargs="...")
+        options, _ = first.parse_known_args(argv[:end])
+        if options.server and not is_server_file(options.server[0]):
+            end -= len(options.server)
+            return argv[:end], argv[end:]
     return argv[:end], argv[end + 1:]
 
 
@@ -10209,25 +10255,31 @@ def is_server_file(word: str) -> bool:
     return word.endswith((".py", ".json")) and os.path.isfile(word)
 
 
-def cli_target(server: list[str], args: Namespace) -> Any:
+def cli_target(server: list[str]) -> Any:
     """The target of a Client: a command, or an entry of an mcp.json."""
     first, *others = server
     if first.endswith(".py"):
         return [sys.executable, *server]
     if not first.endswith(".json"):
         return server
-    try:
-        entries = load_config(first)
-    except (OSError, ValueError) as error:
-        args.fail(str(error))
-    if len(others) == 1 and others[0] in entries:
-        return entries[others[0]]
-    if others or args.verb != "list":
-        args.fail(f"write {first} NAME; it has: {join_first(entries, str)}")
-    for name, entry in entries.items():
-        words = [entry.get("command") or entry.get("url"), *entry.get("args", ())]
-        cli_print(f"{name}: {' '.join(map(str, words))}")
-    sys.exit(0)
+    entries = load_config(first)
+    name = " ".join(others)
+    if name not in entries:
+        raise ValueError(f"write {first} NAME; it has: {join_first(entries, str)}")
+    return entries[name]
+
+
+def cli_variables(words: list[str]) -> dict[str, str]:
+    """The variables that KEY=VALUE, and KEY for ours, stand for."""
+    variables = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            if key not in os.environ:
+                raise ValueError(f"{key} is not set")
+            value = os.environ[key]
+        variables[key] = value
+    return variables
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -10237,16 +10289,17 @@ def main(argv: list[str] | None = None) -> int:
         call TOOL KEY=VALUE... -- COMMAND...    also as JSON: '{"city": "Oslo"}'
         read URI -- COMMAND...           a resource
         prompt NAME KEY=VALUE... -- COMMAND...
+        complete NAME ARGUMENT TEXT -- COMMAND...    values for an argument
         run FILE.py                      serve its Server, or its functions as tools
-        vendor FOLDER                    copy this file; --server, --client: a half of it
+        vendor FOLDER                    copy this file; --server, --client: half of it
         trace --to FILE COMMAND...       relay for a host, and write all of it down
         connect PATH                     relay to Server.listen(PATH)
         demo, serve                      two sessions explained; the server of them
 
-    COMMAND is a program with its arguments, or a file that ends in .py.  A server gets
-    few environment variables: `--env KEY` copies one, `--env KEY=VALUE` sets one,
-    `--inherit-env` copies all, as `trace` does.  VALUE is read as the tool's schema
-    requires.  You answer a server's questions at the terminal, or with `--answer`.
+    COMMAND is a program with its arguments, a file that ends in .py, or mcp.json NAME.
+    A server gets few environment variables: `--env KEY` copies one, `--env KEY=VALUE`
+    sets one, `--inherit-env` copies all, as `trace` does.  VALUE is read as the tool's
+    schema requires.  You answer a server's questions at the terminal, or by `--answer`.
 
     A trace holds all that passes, secrets too; its file has mode 0600.  The status is
     0, or 1 if the tool or the server failed, 2 for wrong usage, 130 after Ctrl-C; that

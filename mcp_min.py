@@ -493,14 +493,26 @@ class Cancelled(BaseException):
 
 
 class Unwind(BaseException):
-    """Ends a handler that has asked; outcome: "input required", or an McpError.
+    """Ends a handler that has asked: in the stateless revision it cannot wait.
 
     ServerSession.handle catches it; find_unwind finds it in an exception group.
     """
 
-    def __init__(self, outcome: Json | McpError) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
+
+class InputRequired(Unwind):
+    """The client has to answer first.  result: what to send, with the questions."""
+
+    def __init__(self, result: Json) -> None:
+        super().__init__(result)
+        self.result = result
+
+
+class QuestionFailed(Unwind):
+    """The client cannot be asked, or its answer does not fit.  error: what to send."""
+
+    def __init__(self, error: McpError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class Stopped(SystemExit):
@@ -632,7 +644,7 @@ to_json_text = json.JSONEncoder(  # RecursionError: an object contains itself
     separators=(",", ":"), allow_nan=False, check_circular=False).encode
 parse_json_prefix = json.JSONDecoder(parse_constant=refuse_constant).raw_decode
 MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
-MAX_VALUES = 600_000  # in a message; each takes far more memory than its text
+BYTES_OF_A_VALUE = 32  # of max_message_bytes: in memory it is larger than as text
 MAX_ID = 1 << 16  # characters of an id or a token, because we store and return them
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 NOT_STRUCTURE = bytes(set(range(256)) - {ord('"'), ord(","), *BRACKETS})
@@ -653,13 +665,13 @@ def notification(method: str, params: Json | None = None) -> Json:
     return message
 
 
-def decode(line: Line, max_depth: int) -> Any:
+def decode(line: Line, max_depth: int, max_values: int = 1 << 19) -> Any:
     """Read the JSON of a line; McpError(-32700) if it is not valid."""
     # Deep nesting can overflow the C stack of the JSON parser, and a list in memory is
     # 25 times as large as its text: so brackets and commas are looked at first.  But
     # only in the few lines that have so many.
-    if line.count(b"[") + line.count(b"{") > max_depth or line.count(b",") > MAX_VALUES:
-        check_structure(line, max_depth)
+    if line.count(b"[") + line.count(b"{") > max_depth or line.count(b",") > max_values:
+        check_structure(line, max_depth, max_values)
     try:
         text = line.decode("utf-8").strip(" \t\r\ufeff")  # some write a BOM first
         # JSONDecoder.decode would spend a third of its time on whitespace.
@@ -675,13 +687,13 @@ def decode(line: Line, max_depth: int) -> Any:
                    "on each line")
 
 
-def check_structure(line: Line, max_depth: int) -> None:
+def check_structure(line: Line, max_depth: int, max_values: int) -> None:
     """Raise Oversized if a line has too many values, or too deep ones."""
     structure = structure_of(line)
     commas = structure.count(b",")
-    if commas + (len(structure) - commas) // 2 > MAX_VALUES:
-        raise Oversized(
-            PARSE_ERROR, f"Parse error: over {MAX_VALUES:,} values in a message")
+    if commas + (len(structure) - commas) // 2 > max_values:
+        raise Oversized(PARSE_ERROR, f"Parse error: over {max_values:,} values in a "
+                        "message: max_message_bytes=…")
     if depth_of(structure) > max_depth:
         raise Oversized(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
 
@@ -906,7 +918,8 @@ class ThreadPool:
 # Bound once, and as an object of our own: libraries that freeze the clock for a test
 # replace `time.monotonic` in every module that has it under any name; but not in
 # `threading`, so this is the real one even if the clock is frozen by now.
-monotonic = partial(threading._time)  # type: ignore[attr-defined]
+monotonic: Callable[[], float] = partial(
+    threading._time)  # type: ignore[attr-defined]
 INFINITE = float("inf")
 STEP_SECONDS = 0.5  # of a wait: in steps, because a signal may come just before one
 
@@ -3302,6 +3315,7 @@ class Connection:
         self._arrow_in = ">" if is_server else "<"
         self.arrow_out = REVERSE[self._arrow_in]
         self._max_depth = max_depth
+        self._max_values = max_message_bytes // BYTES_OF_A_VALUE
         if not can_hang_up(reader):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
@@ -3390,7 +3404,7 @@ class Connection:
     def _receive(self, line: Line) -> None:
         if len(line) > self.max_message_bytes:
             raise Oversized(CONTENT_TOO_LARGE, "")
-        message = decode(line, self._max_depth)
+        message = decode(line, self._max_depth, self._max_values)
         if type(message) is not list:
             self._route(message, line, self.outbox)
             return
@@ -4046,11 +4060,11 @@ class RequestPeer(Peer):
                     requests[key] = {"method": question.method,
                                      "params": question.params}
         except McpError as error:
-            raise Unwind(error) from None
+            raise QuestionFailed(error) from None
         if requests:
             token = self._signed()
-            raise Unwind({"resultType": "input_required", "inputRequests": requests,
-                          "requestState": token})
+            raise InputRequired({"resultType": "input_required",
+                                 "inputRequests": requests, "requestState": token})
         yield answers, {}
 
     def listen(self, requested: Json, granted: Json) -> Json:
@@ -4899,16 +4913,16 @@ def is_safe(text: str) -> bool:
 # What a handler can do (Context), how it asks its client (Question, Form), and where it
 # runs.
 #
-#   threaded       The default: the reader itself, if nothing else runs (Reading), or
-#                  else a thread of the pool.  A round trip takes 1.1 times as long as a
-#                  bare loop's if the reader runs the handler, 2.4 times with a queue to
-#                  a pool, and 6.7 times with a thread for each request.
+#   threaded       The default: the reader itself if nothing else runs
+#                  (LeaderFollowers), else a thread of the pool.  A round trip takes 1.1
+#                  times as long as a bare loop's if the reader runs the handler, 2.4
+#                  times with a queue to a pool, 6.7 with a thread for each request.
 #   run_handler    A thread of the host's choice (Blender, IDA, Tk): it is handed a
 #                  function without arguments, and a worker waits until it has run.
 #   threaded=False  The same, where the host is the thread that called `serve` or `run`;
-#                  with Client(server) the one that waits for a result.  For what belongs
-#                  to one thread: a sqlite3 connection, COM, Qt.  One handler runs after
-#                  the other, in the order of the requests.
+#                  with Client(server) the one that waits for a result.  For what is
+#                  bound to one thread: a sqlite3 connection, COM, Qt.  One handler runs
+#                  after the other, in the order of the requests.
 #   async def      One event loop for all, on a thread of its own, so that a connection
 #                  pool made in one call serves the next.  A worker waits for each
 #                  coroutine; so `def` and `async def` take one path, and `max_workers`
@@ -4921,7 +4935,7 @@ SentT = TypeVar("SentT")  # what a context returns for what it has sent
 
 
 class BaseContext(Generic[SentT]):
-    """What both contexts have: what never blocks, and what is to be asked."""
+    """What both contexts have: what never blocks, and the state of the questions."""
 
     _is_async = False
     _may_block = True  # a sender may block in a full pipe
@@ -4929,15 +4943,21 @@ class BaseContext(Generic[SentT]):
     def __init__(self, server: Server, request: IncomingRequest | None,
                  peer: SessionPeer | RequestPeer) -> None:
         self.server = server
-        self._request, self._peer = request, peer  # no request: a notification
+        self._request = request  # None: it is a notification
+        self._peer = peer
         self._asked: set[str] = set()  # keys of questions
-        self._kept: Json = {}          # results of `once`, unless the peer keeps them
+        self._steps: Json = {}         # results of `once`
+        if peer.steps is not None:
+            self._steps = peer.steps   # the peer keeps them for the next run
 
     def _sibling(self) -> Any:
         """The other kind of context, of the same request."""
-        other = self.server._contexts[not self._is_async](
-            self.server, self._request, self._peer)
-        other._asked, other._kept = self._asked, self._kept
+        make, make_async = self.server._contexts
+        if not self._is_async:
+            make = make_async
+        other = make(self.server, self._request, self._peer)
+        other._asked = self._asked
+        other._steps = self._steps
         return other
 
     @property
@@ -4948,7 +4968,9 @@ class BaseContext(Generic[SentT]):
     @property
     def meta(self) -> Json:
         """The `_meta` of the request, as received."""
-        return as_object(self._request and self._request.params.get("_meta"))
+        if self._request is None:
+            return {}
+        return as_object(self._request.params.get("_meta"))
 
     @property
     def client_info(self) -> Json:
@@ -5032,9 +5054,10 @@ class BaseContext(Generic[SentT]):
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
         if not self._peer.logs(level):
             return self._sent()
-        return self.notify(LOG_MESSAGE, {
-            "level": level, **wire_fields(logger=logger_name),
-            "data": to_json_data(data)})
+        params: Json = {"level": level, "data": to_json_data(data)}
+        if logger_name is not None:
+            params["logger"] = logger_name
+        return self.notify(LOG_MESSAGE, params)
 
     if TYPE_CHECKING:
         def debug(self, data: object, logger_name: str | None = None) -> SentT: ...
@@ -5054,48 +5077,7 @@ class BaseContext(Generic[SentT]):
             self._peer.notify(method, params or {})
         return self._sent()
 
-    # -- what is to be asked
-
-    def _form_question(self, message: str, schema: Any) -> Question[Elicited]:
-        form = Form(schema, self._peer.version)
-        return Question("elicitation/create", {
-            "message": message, "requestedSchema": form.schema}, form.read)
-
-    def _url_question(self, message: str, url: str,
-                      elicitation_id: str | None) -> Question[Elicited]:
-        if not re.match(URI_START, url):
-            raise ValueError(f"not a URL: {url!r:.100}")
-        name = None
-        if not self._peer.stateless:
-            name = elicitation_id or os.urandom(8).hex()
-        params = {"mode": "url", "message": message, "url": url,
-                  **wire_fields(elicitation_id=name)}
-        return Question("elicitation/create", params, lambda answer: Elicited(
-            answer["action"], elicitation_id=name))
-
-    def _sampling_question(self, messages: Any, max_tokens: int,
-                           options: Json) -> Question[Sampled]:
-        if type(messages) is not list:
-            messages = [messages]
-        params = {"messages": [message_of(m) for m in messages],
-                  "maxTokens": max_tokens, **wire_fields(**options)}
-        check_tool_results(params["messages"])
-        return Question("sampling/createMessage", params, Sampled.of)
-
-    def _questions(self, requests: dict[str, Json]) -> dict[str, Question[Json]]:
-        questions = {}
-        for key, request in requests.items():
-            if request.get("method") not in CLIENT_REQUESTS:
-                raise ValueError(f"a client cannot be asked this: {request}")
-            question = question_of(request["method"], request.get("params") or {},
-                                   self._peer.version)
-            questions[self._new_key(key, question.method)] = question
-        return questions
-
-    def _ping_question(self) -> Question[None]:
-        if self._peer.stateless:
-            raise method_not_found("ping")
-        return Question("ping", {}, lambda answer: None)
+    # -- asking
 
     def _new_key(self, key: str | None, method: str) -> str:
         self.check_cancelled()
@@ -5112,14 +5094,6 @@ class BaseContext(Generic[SentT]):
             raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
         seconds = INFINITE if timeout is None else timeout
         return self._peer.ask(self._request, questions, seconds, self._may_block)
-
-    @property
-    def _steps(self) -> Json:
-        return self._kept if self._peer.steps is None else self._peer.steps
-
-    def _keep(self, key: str, value: Any) -> Any:
-        self._steps[key] = json.loads(encode(to_json_data(value, strict=True)))
-        return self._steps[key]
 
 
 class Context(BaseContext[None]):
@@ -5174,7 +5148,8 @@ class Context(BaseContext[None]):
         """Sleep; raise Cancelled as soon as the request is cancelled."""
         if self._request:
             self._request.connection.reading.hand_over(self._request)
-        self._cancel_event.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
+        seconds = max(0.0, min(seconds, threading.TIMEOUT_MAX))
+        self._cancel_event.wait(seconds)
         self.check_cancelled()
 
     @cached_property
@@ -5194,7 +5169,10 @@ class Context(BaseContext[None]):
         or None, to ask for consent only.  ValueError names a field that a form cannot
         ask for.
         """
-        return self._ask_one(self._form_question(message, schema), key, timeout)
+        form = Form(schema, self._peer.version)
+        params = {"message": message, "requestedSchema": form.schema}
+        question = Question("elicitation/create", params, form.read)
+        return self._ask_one(question, key, timeout)
 
     def elicit_url(self, message: str, url: str, elicitation_id: str | None = None,
                    key: str | None = None, timeout: float | None = 600) -> Elicited:
@@ -5203,10 +5181,20 @@ class Context(BaseContext[None]):
         elicitation_id: names the question in `notifications/elicitation/complete`; by
         default random.  The stateless revision has neither.  ValueError: not a URL.
         """
-        return self._ask_one(
-            self._url_question(message, url, elicitation_id), key, timeout)
+        if not re.match(URI_START, url):
+            raise ValueError(f"not a URL: {url!r:.100}")
+        name = None
+        if not self._peer.stateless:
+            name = elicitation_id or os.urandom(8).hex()
 
-    def sample(self, messages: Any, *, system_prompt: str | None = None,
+        def read(answer: Json) -> Elicited:
+            return Elicited(answer["action"], elicitation_id=name)
+
+        params = wire_fields(mode="url", message=message, url=url, elicitation_id=name)
+        question = Question("elicitation/create", params, read)
+        return self._ask_one(question, key, timeout)
+
+    def sample(self, /, messages: Any, *, system_prompt: str | None = None,
                max_tokens: int = 512, temperature: float | None = None,
                tools: Any = None, tool_choice: Any = None, key: str | None = None,
                timeout: float | None = 600, **params: Any) -> Sampled:
@@ -5215,9 +5203,14 @@ class Context(BaseContext[None]):
         Blocks, see Context.  params: further parameters of the request, such as
         modelPreferences (client/sampling).
         """
-        question = self._sampling_question(messages, max_tokens, dict(
-            system_prompt=system_prompt, temperature=temperature, tools=tools,
-            tool_choice=tool_choice, **params))
+        if type(messages) is not list:
+            messages = [messages]
+        messages = [*map(message_of, messages)]
+        check_tool_results(messages)
+        params = wire_fields(
+            messages=messages, system_prompt=system_prompt, max_tokens=max_tokens,
+            temperature=temperature, tools=tools, tool_choice=tool_choice, **params)
+        question = Question("sampling/createMessage", params, Sampled.of)
         return self._ask_one(question, key, timeout)
 
     def list_roots(self, timeout: float | None = 600) -> list[Json]:
@@ -5234,7 +5227,15 @@ class Context(BaseContext[None]):
         {key: {"method": …, "params": …}} -> {key: answer}, both as in the protocol.
         ValueError: a client cannot be asked this.
         """
-        return self._ask(self._questions(requests), timeout)
+        questions = {}
+        for key, request in requests.items():
+            method = request.get("method", "")
+            if method not in CLIENT_REQUESTS:
+                raise ValueError(f"a client cannot be asked this: {request}")
+            params = request.get("params") or {}
+            question = question_of(method, params, self._peer.version)
+            questions[self._new_key(key, method)] = question
+        return self._ask(questions, timeout)
 
     def ping(self, timeout: float | None = 10) -> None:
         """Ask the client for a sign of life (basic/utilities/ping); blocks as `elicit`.
@@ -5243,7 +5244,9 @@ class Context(BaseContext[None]):
             RequestTimeout: none came within `timeout` seconds.
             McpError: the stateless revision has no pings.
         """
-        self._ask_one(self._ping_question(), None, timeout)
+        if self._peer.stateless:
+            raise method_not_found("ping")
+        return self._ask_one(PING, None, timeout)
 
     def _ask_one(self, question: Question[T], key: str | None,
                  timeout: float | None) -> T:
@@ -5266,14 +5269,25 @@ class Context(BaseContext[None]):
         result has no JSON form, and so cannot be kept.
         """
         self.check_cancelled()
-        if key in self._steps:
-            return self._steps[key]
-        return self._keep(key, run())
+        if key not in self._steps:
+            self._steps[key] = to_json_data(run(), strict=True)
+        return self._steps[key]
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read a resource of this server; McpError if there is none with this URI."""
         entry, arguments = self.server._resource_at(uri)
-        return entry.contents(self.server._call(self, entry.signature, arguments), uri)
+        value = self.server._call(self, entry.signature, arguments)
+        return entry.contents(value, uri)
+
+
+def awaited(method: Callable[Concatenate[Context, P], T],
+            ) -> Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, T]]:
+    """The same method for an AsyncContext.
+
+    It is the very same function, which returns what `_ask` or `_ask_one` does: there a
+    coroutine.  Only type checkers see a difference.
+    """
+    return method  # type: ignore[return-value]
 
 
 class AsyncContext(BaseContext["Awaitable[None]"]):
@@ -5311,40 +5325,9 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
         await asyncio.sleep(seconds)
         self.check_cancelled()
 
-    async def elicit(self, message: str, schema: Any = None, key: str | None = None,
-                     timeout: float | None = 600) -> Elicited:
-        """See Context.elicit."""
-        return await self._ask_one(self._form_question(message, schema), key, timeout)
-
-    async def elicit_url(self, message: str, url: str,
-                         elicitation_id: str | None = None, key: str | None = None,
-                         timeout: float | None = 600) -> Elicited:
-        """See Context.elicit_url."""
-        return await self._ask_one(
-            self._url_question(message, url, elicitation_id), key, timeout)
-
-    async def sample(self, messages: Any, *, system_prompt: str | None = None,
-                     max_tokens: int = 512, temperature: float | None = None,
-                     tools: Any = None, tool_choice: Any = None, key: str | None = None,
-                     timeout: float | None = 600, **params: Any) -> Sampled:
-        """See Context.sample."""
-        question = self._sampling_question(messages, max_tokens, dict(
-            system_prompt=system_prompt, temperature=temperature, tools=tools,
-            tool_choice=tool_choice, **params))
-        return await self._ask_one(question, key, timeout)
-
-    async def list_roots(self, timeout: float | None = 600) -> list[Json]:
-        """See Context.list_roots."""
-        return await self._ask_one(ROOTS_QUESTION, None, timeout)
-
-    async def ask(self, requests: dict[str, Json],
-                  timeout: float | None = 600) -> dict[str, Json]:
-        """See Context.ask."""
-        return await self._ask(self._questions(requests), timeout)
-
-    async def ping(self, timeout: float | None = 10) -> None:
-        """See Context.ping."""
-        await self._ask_one(self._ping_question(), None, timeout)
+    elicit, elicit_url = awaited(Context.elicit), awaited(Context.elicit_url)
+    sample, list_roots = awaited(Context.sample), awaited(Context.list_roots)
+    ask, ping = awaited(Context.ask), awaited(Context.ping)
 
     async def _ask_one(self, question: Question[T], key: str | None,
                        timeout: float | None) -> T:
@@ -5363,12 +5346,12 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
     async def once(self, key: str, run: Callable[[], Any]) -> Any:
         """See Context.once; `run` may be `async def` too."""
         self.check_cancelled()
-        if key in self._steps:
-            return self._steps[key]
-        value = run()
-        if hasattr(value, "__await__"):
-            value = await value
-        return self._keep(key, value)
+        if key not in self._steps:
+            value = run()
+            if hasattr(value, "__await__"):
+                value = await value
+            self._steps[key] = to_json_data(value, strict=True)
+        return self._steps[key]
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """See Context.read_resource.  A `def` resource runs on a thread."""
@@ -5377,8 +5360,8 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
         if entry.signature.on_loop:
             value = await call()
         else:
-            value = await self._on_worker(partial(
-                self.server._call_user, self._sibling(), call))
+            run = partial(self.server._call_user, self._sibling(), call)
+            value = await self._on_worker(run)
         return entry.contents(value, uri)
 
     async def _on_worker(self, run: Callable[[], T]) -> T:
@@ -5388,10 +5371,12 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
+        def deliver(outcome: Outcome[T]) -> None:
+            if not future.done():
+                outcome.deliver(future)
+
         def job() -> None:
-            outcome = Outcome.of(run)
-            loop.call_soon_threadsafe(
-                lambda: None if future.done() else outcome.deliver(future))
+            loop.call_soon_threadsafe(deliver, Outcome.of(run))
 
         if self._worker:
             self._worker.call(job)
@@ -5429,16 +5414,21 @@ class Sent(abc.Coroutine):  # type: ignore[type-arg]
 DONE = Sent()
 
 
+def from_any_thread(loop: AbstractEventLoop, act: Job) -> Job:
+    """A function for any thread, which lets the loop call `act` unless it is closed."""
+    def tell() -> None:
+        with suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(act)
+
+    return tell
+
+
 async def room_in(outbox: Outbox) -> None:
     """Wait until the outbox is no longer crowded."""
     import asyncio
 
-    loop, room = asyncio.get_running_loop(), asyncio.Event()
-
-    def tell() -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(room.set)
-
+    room = asyncio.Event()
+    tell = from_any_thread(asyncio.get_running_loop(), room.set)
     outbox.when_roomy(tell)
     try:
         await room.wait()
@@ -5451,7 +5441,8 @@ def message_of(value: object) -> Json:
     if is_text(value) or isinstance(value, Block):
         return Message("user", value)
     if isinstance(value, dict) and "role" in value:
-        return {**value, **Message(value["role"], value.get("content"))}
+        message = Message(value["role"], value.get("content"))
+        return {**value, **message}
     raise TypeError(f"expected a str, a block or a Message, got {type(value).__name__}")
 
 
@@ -5480,29 +5471,24 @@ class Question(Generic[T]):
 
 ROOTS_QUESTION: Question[list[Json]] = Question(
     "roots/list", {}, lambda answer: list(answer["roots"]))
+PING: Question[None] = Question("ping", {}, lambda answer: None)
 
 
 async def wait_async(asked: OutgoingRequest) -> Any:
     """Wait for the outcome of a request, as its `wait` does; no thread waits."""
     import asyncio
 
-    loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-
-    def tell() -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(arrived.set)
-
-    asked.inbox.on_arrival = tell
-    is_late = False
+    arrived = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    asked.inbox.on_arrival = from_any_thread(loop, arrived.set)
     while True:
         arrived.clear()
         with suppress(Empty):
             return asked.inbox.wait(monotonic())
         seconds = asked.deadline() - monotonic()
-        if seconds <= 0 and not is_late:
-            if asked.withdraw("timed out"):
-                raise asked.timeout_error()
-            is_late = True  # the outcome is on its way
+        if seconds <= 0 and asked.withdraw("timed out"):
+            raise asked.timeout_error()
+        # If it could not be withdrawn, the outcome is on its way.
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(arrived.wait(), max(seconds, STEP_SECONDS))
 
@@ -5527,35 +5513,37 @@ def fits_form(field: Json, version: str) -> bool:
     That is text, a number, a boolean, a choice of texts; in later revisions, also a
     choice with titles, or several.
     """
-    if field.get("type") == "array":
+    kind = field.get("type")
+    if kind == "array":
         return version >= CHOICES_SINCE and is_choice(field.get("items"), "anyOf")
-    others = IN_PLACE_KEYWORDS & field.keys()
-    if not others:
-        return field.get("type") in FORM_TYPES and (
-            field.get("format") in (None, *FORM_FORMATS))
-    if others == {"oneOf"} and version < CHOICES_SINCE:
+    keywords = IN_PLACE_KEYWORDS & field.keys()
+    if not keywords:
+        known = (None, *FORM_FORMATS)
+        return kind in FORM_TYPES and field.get("format") in known
+    if keywords == {"oneOf"} and version < CHOICES_SINCE:
         return False
-    return field.get("type") == "string" and is_choice(field, "oneOf")
+    return kind == "string" and is_choice(field, "oneOf")
 
 
 def is_choice(schema: Any, titled: str) -> bool:
-    """True for a choice of texts; titled: the keyword of one whose texts have titles."""
-    if not isinstance(schema, dict):
+    """True for a choice of texts; titled: the keyword of one that has titles."""
+    keywords = IN_PLACE_KEYWORDS & as_object(schema).keys()
+    if keywords == {titled}:
+        choices = [*map(as_object, schema[titled])]
+        texts = [choice.get(key) for choice in choices for key in ("const", "title")]
+    elif keywords == {"enum"} and schema.get("type") == "string":
+        texts = schema["enum"]
+    else:
         return False
-    keywords = IN_PLACE_KEYWORDS & schema.keys()
-    if keywords == {"enum"}:
-        return schema.get("type") == "string" and all(
-            isinstance(text, str) for text in schema["enum"])
-    return keywords == {titled} and all(
-        isinstance(as_object(choice).get(key), str)
-        for choice in schema[titled] for key in ("const", "title"))
+    return all(isinstance(text, str) for text in texts)
 
 
 def form_field(field: Json) -> Json:
     """Describe a pydantic field that may be null as one that may be missing."""
-    if not isinstance(field, Schema) and {"type": "null"} in field.get("anyOf", ()):
-        field = optional_schema(Schema(field))
-        field.pop("default", None)
+    if isinstance(field, Schema) or {"type": "null"} not in field.get("anyOf", ()):
+        return field
+    field = optional_schema(Schema(field))
+    field.pop("default", None)
     return field
 
 
@@ -5563,27 +5551,18 @@ class Form:
     """The form of an elicitation, and the reading of its answer."""
 
     def __init__(self, requested: Any, version: str) -> None:
-        schema: Any = requested
         self._choices: Json = {}
         if type(requested) in (list, tuple):
             self._choices = {str(choice): choice for choice in requested}
-            schema = {"type": "string", "enum": [*self._choices]}
-        elif schema is None:  # consent only
-            schema = {"type": "object", "properties": {}}
-        elif not isinstance(schema, dict):
-            schema = schema_of_hint(schema)
-        elif (schema.get("type") != "object"
-              or type(schema.get("properties")) is not dict):
-            raise ValueError('a form needs "type": "object" and "properties"')
+            schema: Any = {"type": "string", "enum": [*self._choices]}
+        else:
+            schema = form_schema(requested)
         self._single = schema.get("type") != "object"
         if self._single:
             schema = {"type": "object", "properties": {"value": schema},
                       "required": ["value"]}
-        if isinstance(schema, Schema):
-            schema = schema.plus({"properties": {
-                name: form_field(field)
-                for name, field in schema["properties"].items()}})
-        self.schema, self._validator = schema, Validator(schema)
+        self.schema = schema
+        self._validator = Validator(schema)
         for name, field in schema["properties"].items():
             if not (isinstance(field, dict) and fits_form(field, version)):
                 raise ValueError(f"{name}: a form of revision {version} asks for text, "
@@ -5593,13 +5572,34 @@ class Form:
     def read(self, answer: Json) -> Elicited:
         """The answer as an object; ValueError if it does not match the schema."""
         elicited = Elicited(answer["action"])
-        if elicited.action == "accept":
-            content = answer.get("content")
-            elicited.content = {} if content is None else content
-            data = self._validator.coerce(elicited.content)
-            data = data["value"] if self._single else data
-            elicited.data = self._choices[data] if self._choices else data
+        if elicited.action != "accept":
+            return elicited
+        elicited.content = answer.get("content")
+        if elicited.content is None:
+            elicited.content = {}
+        elicited.data = self._validator.coerce(elicited.content)
+        if self._single:
+            elicited.data = elicited.data["value"]
+        if self._choices:
+            elicited.data = self._choices[elicited.data]
         return elicited
+
+
+def form_schema(requested: Any) -> Any:
+    """The schema of a form, or of the one value that is asked for."""
+    if requested is None:  # consent only
+        return {"type": "object", "properties": {}}
+    if isinstance(requested, dict):
+        properties = requested.get("properties")
+        if requested.get("type") != "object" or type(properties) is not dict:
+            raise ValueError('a form needs "type": "object" and "properties"')
+        return requested
+    schema = schema_of_hint(requested)
+    if schema.get("type") != "object":
+        return schema
+    properties = schema["properties"].items()
+    return schema.plus({"properties": {
+        name: form_field(field) for name, field in properties}})
 
 
 LIFESPAN_SECONDS = 5.0  # to leave a lifespan, or to cancel all tasks
@@ -5655,19 +5655,13 @@ class AsyncRuntime:
         inbox = Inbox()
         followed = self._follow(coroutine, inbox, ctx)
         try:
-            self._running_loop().call_soon_threadsafe(self._begin, followed)
+            loop = self._running_loop()
+            loop.call_soon_threadsafe(loop.create_task, followed)
         except BaseException:
             followed.close()
             coroutine.close()
             raise
         return inbox.wait()
-
-    def _begin(self, followed: Any) -> None:
-        import asyncio
-
-        task = asyncio.ensure_future(followed)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _follow(self, coroutine: Any, inbox: Inbox,
                       ctx: AsyncContext | None) -> None:
@@ -5677,30 +5671,26 @@ class AsyncRuntime:
         """
         import asyncio
 
-        pid, task = os.getpid(), asyncio.current_task()
-        loop = asyncio.get_running_loop()
-
-        def cancel() -> None:
-            with suppress(RuntimeError):  # the loop was just closed: the task has ended
-                loop.call_soon_threadsafe(task.cancel)  # type: ignore[union-attr]
-
+        pid = os.getpid()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task
+        self._tasks.add(task)
         if ctx:
             current_context.set(ctx)
             ctx._worker = inbox
             if ctx._request:
                 ctx._request.thread = threading.get_ident()
-                ctx._request.on_cancel(cancel)
-        error: BaseException | None = None
-        value = None
+                ctx._request.on_cancel(from_any_thread(loop, task.cancel))
         try:
-            value = await coroutine
-        except BaseException as failure:
-            error = find_unwind(failure) or failure
+            outcome = Outcome(await coroutine)
+        except BaseException as error:
+            outcome = Outcome(None, find_unwind(error) or error)
         if os.getpid() != pid:
             os._exit(0)  # a child that the handler has forked, without the others
         if ctx:
             ctx._worker = None
-        inbox.finish(Outcome(value, error))
+        self._tasks.remove(task)
+        inbox.finish(outcome)
 
     def _running_loop(self) -> AbstractEventLoop:
         import asyncio
@@ -5738,8 +5728,7 @@ class AsyncRuntime:
             loop, self._loop = self._loop, None
             thread, self._thread = self._thread, None
         if loop and thread:
-            with suppress(RuntimeError):  # it is closed
-                loop.call_soon_threadsafe(loop.stop)
+            from_any_thread(loop, loop.stop)()
             thread.join(LIFESPAN_SECONDS + 1)
 
     def _enter_lifespan(self, manager: Any, exits: ExitStack) -> Any:
@@ -5788,17 +5777,16 @@ async def cancel_tasks() -> None:
 
 def find_unwind(error: BaseException) -> BaseException | None:
     """The Unwind inside an exception group, as a task group raises one; or None."""
-    inner = map(find_unwind, getattr(error, "exceptions", None) or ())
-    return error if isinstance(error, Unwind) else next(filter(None, inner), None)
+    if isinstance(error, Unwind):
+        return error
+    for inner in getattr(error, "exceptions", None) or ():
+        unwind = find_unwind(inner)
+        if unwind:
+            return unwind
+    return None
 
 
-class HostThread(threading.local):
-    """Tells whether the calling thread is a host's that runs a handler."""
-
-    active = False
-
-
-host_thread = HostThread()
+host_thread = threading.local()  # active: a host's, which runs a handler now
 
 
 def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
@@ -5846,10 +5834,9 @@ def call_with_context(ctx: BaseContext[Any], call: Callable[[], T]) -> T:
 
 
 # -- 12. Server ------------------------------------------------------------------------
-# The registries and the method handlers.  ServerSession.handle takes each request through
-# the four steps that the module docstring describes.  The method handlers are the same
-# for all revisions: what differs is in the peer, and METHODS says which revisions have
-# the method.
+# The registries and the method handlers.  ServerSession.handle takes each request
+# through the four steps of the module docstring.  The method handlers are the same for
+# all revisions: what differs is in the peer, and METHODS says which have the method.
 
 __all__ += ["Server"]
 
@@ -5868,20 +5855,26 @@ def from_foreign(value: Any) -> Any:
         TypeError: it is of another one, and cannot be content.
     """
     if type(value) in (list, tuple):
-        return [*map(from_foreign, value)] if any(map(is_of_foreign, value)) else value
+        if any(map(is_of_foreign, value)):
+            return [*map(from_foreign, value)]
+        return value
     if not is_of_foreign(value):
         return value
     for name in ("to_image_content", "to_audio_content", "to_resource_content",
                  "to_mcp_result"):
         if hasattr(value, name):
-            return from_foreign(getattr(value, name)())
+            convert = getattr(value, name)
+            return from_foreign(convert())
     if not hasattr(value, "model_dump"):
         raise TypeError(f"{type(value).__name__} is of another library: import it from "
                         "mcp_min")
     data = value.model_dump(mode="json", by_alias=True, exclude_none=True)
     if "role" in data:
-        return message_of({**data, "content": Block.of(data["content"])})
-    return Block.of(data) if "type" in data else ToolResult.of(data)
+        data["content"] = Block.of(data["content"])
+        return message_of(data)
+    if "type" in data:
+        return Block.of(data)
+    return ToolResult.of(data)
 
 
 def is_of_foreign(value: object) -> bool:
@@ -5907,10 +5900,11 @@ class Registration:
             raise unknown_option(name, unknown, known)
         self.key = key or name
         fields = wire_fields(**{**options, "name": name})
-        self.signature = Signature(fn, CONTEXT_TYPES, schema=fields.pop("inputSchema", None))
-        # Converted now, so that the TypeError comes now.
-        self.options = {key: to_json_data(field, strict=True)
-                        for key, field in fields.items()}
+        schema = fields.pop("inputSchema", None)
+        self.signature = Signature(fn, CONTEXT_TYPES, schema=schema)
+        self.options: Json = {}
+        for field, value in fields.items():  # now, so that the TypeError comes now
+            self.options[field] = to_json_data(value, strict=True)
         if self.signature.doubt:
             warn(f"mcp_min: {name_of(fn)}(): {self.signature.doubt}\n")
 
@@ -5962,9 +5956,10 @@ class ToolEntry(Registration):
         value = from_foreign(value)
         parts = value if type(value) in (list, tuple) else [value]
         if isinstance(value, ToolResult):
-            result = ToolResult.of({  # clients read `isError` by key
-                "isError": False, **value, **wire_fields(
-                    structured_content=to_json_data(value.structured_content))})
+            # Clients read `isError` by key.
+            result = ToolResult.of({"isError": False, **value})
+            if value.structured_content is not None:
+                result["structuredContent"] = to_json_data(value.structured_content)
         elif value is None and schema is None:
             result = ToolResult()
         elif any(isinstance(part, Block) for part in parts):
@@ -5972,9 +5967,11 @@ class ToolEntry(Registration):
                                  for part in parts])
         else:
             data = to_json_data(value)
-            result = ToolResult(value if is_text(value) else write_json(data), data)
+            text = value if is_text(value) else write_json(data)
+            result = ToolResult(text, data)
             if self._output.wrapped or schema is None and type(data) is not dict:
-                result.update(structuredContent={"result": data}, _meta=dict(WRAPPED))
+                result["structuredContent"] = {"result": data}
+                result["_meta"] = dict(WRAPPED)
         if schema is not None and not result.is_error:
             self._output.check(result.structured_content)
         return result
@@ -5989,17 +5986,19 @@ class PromptEntry(Registration):
     def own_fields(self) -> Json:
         schema = self.signature.schema
         required = schema.get("required", ())
-        return {"arguments": [
-            wire_fields(name=name, description=parameter.get("description"),
-                        required=name in required)
-            for name, parameter in schema["properties"].items()]}
+        arguments = []
+        for name, parameter in schema["properties"].items():
+            description = parameter.get("description")
+            arguments.append(wire_fields(
+                name=name, description=description, required=name in required))
+        return {"arguments": arguments}
 
     def result(self, value: Any) -> Json:
         """The result for what the function returned (server/prompts)."""
         value = from_foreign(value)
         values = value if type(value) in (list, tuple) else [value]
-        return {**wire_fields(description=self.descriptor.get("description")),
-                "messages": [message_of(v) for v in values]}
+        return wire_fields(description=self.descriptor.get("description"),
+                           messages=[*map(message_of, values)])
 
 
 class ResourceEntry(Registration):
@@ -6019,7 +6018,8 @@ class ResourceEntry(Registration):
             variables = set(self.template.names)
         super().__init__(fn, options, uri)
         schema = self.signature.hint_schema
-        if not {*schema.get("required", ())} <= variables <= {*schema["properties"]}:
+        required = set(schema.get("required", ()))
+        if not required <= variables <= schema["properties"].keys():
             raise TypeError(f"{uri}: its placeholders and the parameters differ")
 
     def contents(self, value: Any, uri: str) -> list[ResourceContents]:
@@ -6027,18 +6027,20 @@ class ResourceEntry(Registration):
 
         That is text, bytes, data, ResourceContents or a list of those.
         """
-        parts = value if type(value) in (list, tuple) and any(
-            isinstance(part, ResourceContents) for part in value) else [value]
+        parts = value if type(value) in (list, tuple) else [value]
+        if not any(isinstance(part, ResourceContents) for part in parts):
+            parts = [value]  # data may be a list, too
         return [self._contents(part, uri) for part in parts]
 
     def _contents(self, value: Any, uri: str) -> ResourceContents:
         mime_type = self.options.get("mimeType")
         if isinstance(value, ResourceContents):
-            return ResourceContents.of({
-                "uri": uri, **wire_fields(mime_type=mime_type), **value})
+            contents = ResourceContents(uri=uri, mime_type=mime_type)
+            contents.update(value)
+            return contents
         if isinstance(value, (bytes, bytearray)):
-            return ResourceContents(data=bytes(value), uri=uri,
-                                    mime_type=mime_type or "application/octet-stream")
+            mime_type = mime_type or "application/octet-stream"
+            return ResourceContents(data=bytes(value), uri=uri, mime_type=mime_type)
         default = "text/plain" if is_text(value) else "application/json"
         return ResourceContents(to_text(value), uri=uri, mime_type=mime_type or default)
 
@@ -6053,6 +6055,26 @@ def handles(*methods: str) -> Callable[[F], F]:
         METHOD_HANDLERS.update(dict.fromkeys(methods, function))
         return function
     return add
+
+
+def kept_in(table: dict[Any, Signature], key: object) -> Callable[[F], F]:
+    """A decorator that keeps a function, as its Signature, in a table."""
+    def add(function: F) -> F:
+        table[key] = Signature(function, CONTEXT_TYPES)
+        return function
+    return add
+
+
+def check_options(page_size: int, max_workers: int, cache_ttl: float,
+                  drain_seconds: float, cache_scope: str,
+                  state_secret: bytes | None) -> None:
+    if min(page_size, max_workers) < 1 or min(cache_ttl, drain_seconds) < 0:
+        raise ValueError("page_size and max_workers are 1 or more, "
+                         "cache_ttl and drain_seconds 0 or more")
+    if cache_scope not in ("private", "public"):
+        raise ValueError('cache_scope is "private" or "public"')
+    if state_secret is not None and len(state_secret) < 16:
+        raise ValueError("state_secret must be at least 16 bytes")
 
 
 class Server:
@@ -6112,7 +6134,7 @@ class Server:
 
     What a client can make a server keep or do is limited; rates are not:
 
-        a message                    16 MiB, nested 200 deep, of 600,000 values
+        a message                    16 MiB, nested 200 deep, 524,288 values
         requests in flight           1,000, or 16 MiB of them; each of a batch is
                                      charged the whole of it, until its handler ends
         ids and progress tokens      65,536 characters
@@ -6159,33 +6181,30 @@ class Server:
                  lifespan: Handler | None = None, **unknown: NoReturn) -> None:
         if unknown:
             raise unknown_option("Server", unknown, options_of(Server.__init__))
-        if min(page_size, max_workers) < 1 or min(cache_ttl, drain_seconds) < 0:
-            raise ValueError("page_size and max_workers are 1 or more, "
-                             "cache_ttl and drain_seconds 0 or more")
-        if cache_scope not in ("private", "public"):
-            raise ValueError('cache_scope is "private" or "public"')
-        if state_secret is not None and len(state_secret) < 16:
-            raise ValueError("state_secret must be at least 16 bytes")
-        self.name, self.version, self.instructions = name, version or "0", instructions
+        check_options(page_size, max_workers, cache_ttl, drain_seconds, cache_scope,
+                      state_secret)
+        self.name, self.version = name, version or "0"
         self.threaded = threaded
         info = wire_fields(
             name=name, version=self.version, title=title, icons=to_json_data(icons),
             description=description, website_url=website_url)
-        self._page_size, self._max_workers = page_size, max_workers
-        self._mask_errors, self._strict_input = mask_errors, strict_input
+        self._page_size = page_size
+        self._max_workers = max_workers
+        self._mask_errors = mask_errors
+        self._strict_input = strict_input
         self._run_handler = run_handler
         self._limits: Json = {"max_message_bytes": max_message_bytes,
                               "max_depth": max_depth, "drain_seconds": drain_seconds}
         self._runtime = AsyncRuntime(self, lifespan)
-        self._middleware: list[Handler] = []
+        self._more_capabilities = capabilities or {}
         self._lock = threading.Lock()  # guards changes of these, and Context._asked
+        self._middleware: list[Handler] = []
         self._lists: dict[str, dict[str, Any]] = {
             row.list_key: {} for row in METHODS.values() if row.list_key}
         self._completers: dict[tuple[str, str], Signature] = {}
         self._methods: dict[str, Signature] = {}
         self._grants: dict[str, Signature] = {}  # by keys of the filter of a stream
         self._subscribers: set[Peer] = set()  # who may be notified of changes
-        self._more_capabilities = capabilities or {}
         self._declared = Declared(
             info, instructions or None, capabilities={}, methods=dict(METHODS),
             cache_hints={"ttlMs": int(cache_ttl * 1000), "cacheScope": cache_scope},
@@ -6262,13 +6281,9 @@ class Server:
         `value`, the text so far, and with `context`, the other arguments as a dict, if
         it has that parameter; it returns a list of str.
         """
-        def add(fn: F) -> F:
-            with self._lock:
-                self._completers[ref, argument] = Signature(fn, CONTEXT_TYPES)
-                self._offer("completions")
-            return fn
-
-        return add
+        with self._lock:
+            self._offer("completions")
+        return kept_in(self._completers, (ref, argument))
 
     def method(self, name: str, *, cacheable: bool = False) -> Callable[[F], F]:
         """Register a handler for a request or a notification of your own.
@@ -6279,22 +6294,24 @@ class Server:
 
         For example the skills extension (SEP-2640); declare it with
         Server(capabilities={"extensions": {"io.modelcontextprotocol/skills": {}},
-        "resources": {}}).  A skill is a folder of at most 512 files and 16 MiB; a client
-        that reads the largest needs Client(max_message_bytes=24 << 20).
+        "resources": {}}).  A skill is a folder of at most 512 files and 16 MiB; to read
+        the largest, a client needs Client(max_message_bytes=24 << 20).
 
             SKILLS = {}  # the entries, by URI
 
             def add_skill(folder, frontmatter):  # frontmatter: of its SKILL.md
                 files, root = [], f"skill://{folder.name}/"
                 for path in filter(Path.is_file, folder.rglob("*")):
-                    uri, data = root + path.relative_to(folder).as_posix(), path.read_bytes()
+                    data = path.read_bytes()
+                    uri = root + path.relative_to(folder).as_posix()
                     server.add_resource(uri, path.read_bytes, name=path.name,
                                         description=f"A file of skill {folder.name}",
                                         mime_type=guess_type(path)[0])
                     files.append({"uri": uri, "size": len(data),
                                   "digest": f"sha256:{sha256(data).hexdigest()}"})
-                SKILLS[root + "SKILL.md"] = {"uri": root + "SKILL.md", "resources": files,
-                                             "frontmatter": frontmatter}
+                uri = root + "SKILL.md"
+                SKILLS[uri] = {"uri": uri, "resources": files,
+                               "frontmatter": frontmatter}
 
             @server.method("skills/list", cacheable=True)
             def list_skills(cursor: str = "") -> dict:
@@ -6315,12 +6332,8 @@ class Server:
         if not isinstance(name, str) or name in METHODS:
             raise TypeError(f"method needs a name of your own, not {name!r}")
 
-        def add(fn: F) -> F:
-            self._methods[name] = Signature(fn, CONTEXT_TYPES)
-            self._declared.methods[name] = Method(cacheable=cacheable)
-            return fn
-
-        return add
+        self._declared.methods[name] = Method(cacheable=cacheable)
+        return kept_in(self._methods, name)
 
     def subscription(self, key: str) -> Callable[[F], F]:
         """Register a function that grants a key of your own in the filter of a stream.
@@ -6368,7 +6381,8 @@ class Server:
             @server.middleware
             def computed(ctx, method, params, call_next):
                 if method == "prompts/list":
-                    return {"prompts": [{"name": path.stem} for path in FOLDER.iterdir()]}
+                    names = [path.stem for path in FOLDER.iterdir()]
+                    return {"prompts": [{"name": name} for name in names]}
                 return call_next(ctx, method, params)
 
         Server(capabilities={"prompts": {}}) declares prompts though none is registered.
@@ -6402,7 +6416,8 @@ class Server:
 
     def remove_resource(self, uri: str) -> None:
         """Remove a resource and notify the clients; KeyError if there is none."""
-        self._remove("resourceTemplates" if "{" in uri else "resources", uri)
+        list_key = "resourceTemplates" if "{" in uri else "resources"
+        self._remove(list_key, uri)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Notify the clients that have subscribed to this URI that it has changed."""
@@ -6443,16 +6458,25 @@ class Server:
         with self._lock:
             self._subscribers.discard(peer)
 
+    @property
+    def instructions(self) -> str | None:
+        """How to use the server; who connects from now on is told what it is now."""
+        return self._declared.instructions  # type: ignore[no-any-return]
+
+    @instructions.setter
+    def instructions(self, text: str | None) -> None:
+        self._declared = self._declared._replace(instructions=text or None)
+
     def _offer(self, capability: str) -> None:  # the caller holds _lock
-        more = self._more_capabilities.get(capability, {})
+        more = self._more_capabilities.get(capability, True)
         if more is False:
             return
-        if more is True:
-            more = {}
-        if type(more) is not dict:
+        details = dict(CAPABILITIES.get(capability, {}))
+        if type(more) is dict:
+            details.update(more)
+        elif more is not True:
             raise TypeError(f"capabilities: {capability} is a dict, or True or False, "
                             f"not {more!r:.60}")
-        details = {**CAPABILITIES.get(capability, {}), **more}
         self._declared.capabilities[capability] = {
             key: value for key, value in details.items() if value is not False}
 
@@ -6473,7 +6497,9 @@ class Server:
             warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
                  "it: python3 mcp_min.py list FILE.py\n")
         with Signals(), stdio_server() as (reader, writer):
-            self._new_session(reader, writer, own_input=True, threaded=threaded).run()
+            session = self._new_session(
+                reader, writer, own_input=True, threaded=threaded)
+            session.run()
 
     def serve(self, reader: ByteStream, writer: ByteStream, *,
               threaded: bool | None = None) -> None:
@@ -6521,8 +6547,9 @@ class Server:
         import asyncio
 
         with Signals(), stdio_server() as (reader, writer):
-            session = self._new_session(reader, writer, own_input=True, threaded=True,
-                                        loop=asyncio.get_running_loop())
+            loop = asyncio.get_running_loop()
+            session = self._new_session(
+                reader, writer, own_input=True, threaded=True, loop=loop)
             ended = asyncio.ensure_future(asyncio.to_thread(session.run))
             try:
                 await asyncio.shield(ended)
@@ -6538,8 +6565,8 @@ class Server:
         if depth < len(self._middleware) and not request.on_reader:
             layer = self._middleware[depth]
             call_next = partial(self._dispatch, depth=depth + 1)
-            result = self._call_user(
-                ctx, partial(layer, ctx, method, params, call_next))
+            call = partial(layer, ctx, method, params, call_next)
+            result = self._call_user(ctx, call)
             if not isinstance(result, dict):
                 raise TypeError(f"middleware {name_of(layer)} returned no result")
             return result
@@ -6554,9 +6581,11 @@ class Server:
         signature = self._methods[method]
         names = signature.hint_schema["properties"]
         if [*names] == ["params"]:
-            return self._call(ctx, signature, {"params": params})
-        return self._call(ctx, signature, {
-            name: params[name] for name in names if params.get(name) is not None})
+            arguments = {"params": params}
+        else:
+            arguments = {name: params[name] for name in names
+                         if params.get(name) is not None}
+        return self._call(ctx, signature, arguments)
 
     def _call(self, ctx: BaseContext[Any], signature: Signature, arguments: Json,
               tool: bool = False) -> Any:
@@ -6592,13 +6621,15 @@ class Server:
         session: Any = ctx._peer.connection.session
         if on_loop:
             value = call()
-        elif session.run_handler and not host_thread.active:
-            value = run_on_host_thread(session.run_handler, partial(
-                call_with_context, ctx, call), ctx._request)
+        elif session.run_handler and not getattr(host_thread, "active", False):
+            run = partial(call_with_context, ctx, call)
+            value = run_on_host_thread(session.run_handler, run, ctx._request)
         else:
             value = call_with_context(ctx, call)
         if hasattr(value, "__await__"):
-            async_ctx: Any = ctx if ctx._is_async else ctx._sibling()
+            async_ctx: Any = ctx
+            if not ctx._is_async:
+                async_ctx = ctx._sibling()
             value = self._runtime.run(value, async_ctx)
         return value
 
@@ -6620,9 +6651,11 @@ class Server:
             raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
         connection = stream.connection
         wanted = require_type(params.get("notifications"), dict, "notifications")
-        granted = {key: self._bind(ctx, signature, {"wanted": wanted[key]})()
-                   for key, signature in self._grants.items()
-                   if wanted.get(key) is not None}
+        granted = {}
+        for key, signature in self._grants.items():
+            if wanted.get(key) is not None:
+                grant = self._bind(ctx, signature, {"wanted": wanted[key]})
+                granted[key] = grant()
         acknowledgement = encode(stream.listen(wanted, granted))
         with self._lock, connection.lock:
             connection.incoming.check_room()
@@ -6645,18 +6678,22 @@ class Server:
         added and removed between two pages.
         """
         assert ctx._request
-        list_key, cursor = METHODS[ctx._request.method].list_key, params.get("cursor")
+        list_key = METHODS[ctx._request.method].list_key
         with self._lock:
             entries = dict(self._lists[list_key])
         keys = [*entries]
-        if cursor is not None and cursor not in keys:
-            raise invalid_params("Invalid cursor", "cursor",
-                                 "not of this list, or no longer")
-        start = 0 if cursor is None else keys.index(cursor) + 1
-        page = keys[start:start + self._page_size]
-        result: Json = {list_key: [dict(entries[key].descriptor) for key in page]}
-        if start + self._page_size < len(keys):
-            result["nextCursor"] = page[-1]
+        cursor = params.get("cursor")
+        start = 0
+        if cursor is not None:
+            if cursor not in keys:
+                raise invalid_params("Invalid cursor", "cursor",
+                                     "not of this list, or no longer")
+            start = keys.index(cursor) + 1
+        end = start + self._page_size
+        page = [dict(entries[key].descriptor) for key in keys[start:end]]
+        result: Json = {list_key: page}
+        if end < len(keys):
+            result["nextCursor"] = keys[end - 1]
         return result
 
     @handles("tools/call")
@@ -6664,7 +6701,8 @@ class Server:
         tool: ToolEntry
         tool, arguments = self._entry("tools", params)
         try:
-            return tool.result(self._call(ctx, tool.signature, arguments, tool=True))
+            value = self._call(ctx, tool.signature, arguments, tool=True)
+            return tool.result(value)
         except (McpError, Unwind):
             raise
         except ToolError as error:
@@ -6680,7 +6718,8 @@ class Server:
     def _prompts_get(self, ctx: Context, params: Json) -> Json:
         prompt: PromptEntry
         prompt, arguments = self._entry("prompts", params)
-        return prompt.result(self._call(ctx, prompt.signature, arguments))
+        value = self._call(ctx, prompt.signature, arguments)
+        return prompt.result(value)
 
     def _entry(self, list_key: str, params: Json) -> tuple[Any, Json]:
         """The entry that is named, and the arguments; McpError if there is none."""
@@ -6696,8 +6735,8 @@ class Server:
     def _resources_read(self, ctx: Context, params: Json) -> Json:
         uri = require_type(params.get("uri"), str, "uri")
         entry, arguments = self._resource_at(uri)
-        return {"contents": entry.contents(
-            self._call(ctx, entry.signature, arguments), uri)}
+        value = self._call(ctx, entry.signature, arguments)
+        return {"contents": entry.contents(value, uri)}
 
     def _resource_at(self, uri: str) -> tuple[ResourceEntry, Json]:
         """The resource or template that a URI belongs to, and its variables."""
@@ -6706,7 +6745,8 @@ class Server:
             return entry, {}
         with self._lock:
             templates = list(self._lists["resourceTemplates"].values())
-        for entry in sorted(templates, key=lambda entry: -entry.template.literal):
+        templates.sort(key=lambda entry: -entry.template.literal)
+        for entry in templates:
             variables = entry.template.match(uri)
             if variables is not None:
                 return entry, variables
@@ -6716,20 +6756,24 @@ class Server:
     @handles("resources/subscribe", "resources/unsubscribe")
     def _subscribe(self, ctx: Context, params: Json) -> Json:
         uri = require_type(params.get("uri"), str, "uri")
-        peer, key, cost = ctx._peer, (UPDATED, uri), len(uri) + REQUEST_COST
+        key, cost = (UPDATED, uri), len(uri) + REQUEST_COST
+        subscriptions, connection = ctx._peer.subscriptions, ctx._peer.connection
         assert ctx._request
-        subscribe = ctx._request.method == "resources/subscribe"
-        with self._lock, peer.connection.lock:
-            if subscribe:
-                peer.connection.incoming.check_room(cost)
-            if subscribe != (key in peer.subscriptions):
-                peer.connection.incoming.held_bytes += cost if subscribe else -cost
-                peer.subscriptions ^= {key}
+        wanted = ctx._request.method == "resources/subscribe"
+        with self._lock, connection.lock:
+            if wanted and key not in subscriptions:
+                connection.incoming.check_room(cost)
+                connection.incoming.held_bytes += cost
+                subscriptions.add(key)
+            elif not wanted and key in subscriptions:
+                connection.incoming.held_bytes -= cost
+                subscriptions.remove(key)
         return {}
 
     @handles("completion/complete")
     def _complete(self, ctx: Context, params: Json) -> Json:
-        ref, argument = member(params, "ref", dict), member(params, "argument", dict)
+        ref = member(params, "ref", dict)
+        argument = member(params, "argument", dict)
         field = COMPLETABLE.get(str(ref.get("type")))
         if field is None:
             issue = f"must be one of {', '.join(COMPLETABLE)}"
@@ -6752,9 +6796,9 @@ class Server:
         if completer is None:
             return None
         given = {"value": argument["value"], "context": context}
-        return self._call(ctx, completer, {
-            parameter: given[parameter] for parameter in given
-            if parameter in completer.hint_schema["properties"]})
+        names = completer.hint_schema["properties"]
+        arguments = {name: given[name] for name in names if name in given}
+        return self._call(ctx, completer, arguments)
 
 
 COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
@@ -6762,13 +6806,17 @@ COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key i
 
 def completion_of(found: Any) -> Json:
     """The result for what a function returned: texts, or a dict of the wire."""
-    wire = wire_fields(**found) if isinstance(found, dict) else {}
-    found = wire["values"] if wire else found or ()
-    found = [found] if is_text(found) else found
-    values = [to_text(to_json_data(value)) for value in found]
+    completion: Json = {}
+    if found and isinstance(found, dict):
+        completion = wire_fields(**found)
+        found = completion["values"]
+    values = found or ()
+    if is_text(values):
+        values = [values]
+    texts = [to_text(to_json_data(value)) for value in values]
     return {"completion": {
-        "total": len(values), "hasMore": len(values) > MAX_COMPLETIONS, **wire,
-        "values": values[:MAX_COMPLETIONS]}}
+        "total": len(texts), "hasMore": len(texts) > MAX_COMPLETIONS, **completion,
+        "values": texts[:MAX_COMPLETIONS]}}
 
 
 LISTEN_SECONDS = 5.0  # for each end of a Listener's connection to send its secret
@@ -6785,7 +6833,8 @@ def reach_listener(path: str) -> socket.socket | None:
 
     sock = socket.socket()
     try:
-        with open(open_own(os.path.expanduser(path), os.O_RDONLY), "rb") as file:
+        fd = open_own(os.path.expanduser(path), os.O_RDONLY)
+        with open(fd, "rb") as file:
             port, ours, theirs = file.read(1000).split()
         sock.connect(("127.0.0.1", int(port)))
         sock.sendall(ours)
@@ -6814,48 +6863,47 @@ class Listener:
 
     def __init__(self, server: Server, path: str) -> None:
         import socketserver
-        import tempfile
 
         self.path = os.path.abspath(os.path.expanduser(path))
         self._server = server
-        self._secrets = [os.urandom(32).hex().encode() for _ in range(2)]
+        self._secret, self._reply = (os.urandom(32).hex().encode() for _ in range(2))
         self._sockets: set[socket.socket] = set()  # of the open connections
-        folder = os.path.dirname(self.path)
-        os.makedirs(folder, 0o700, exist_ok=True)
+        self._strangers = threading.BoundedSemaphore(MAX_STRANGERS)
+        os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
         live = reach_listener(self.path)
         if live:
             live.close()
             raise FileExistsError(f"a server already listens at {self.path}")
-        self._tcp = socketserver.ThreadingTCPServer(
-            ("127.0.0.1", 0), self._serve)  # type: ignore[arg-type]
-        self._tcp.daemon_threads = True
-        self._strangers = threading.BoundedSemaphore(MAX_STRANGERS)
-        self._tcp.verify_request = (  # type: ignore[method-assign]
-            lambda *_: self._strangers.acquire(blocking=False))
-        try:
-            start_thread("mcp listener", partial(self._tcp.serve_forever, 0.1))
-        except RuntimeError:
-            self._tcp.server_close()
-            raise
+        serve: Any = self._serve
+        tcp: Any = socketserver.ThreadingTCPServer(("127.0.0.1", 0), serve)
+        tcp.daemon_threads = True
+        tcp.verify_request = lambda *_: self._strangers.acquire(blocking=False)
+        with ExitStack() as exits:
+            exits.callback(tcp.server_close)
+            start_thread("mcp listener", partial(tcp.serve_forever, 0.1))
+            exits.callback(tcp.shutdown)
+            self._write_file(tcp.server_address[1])
+            self._exits = exits.pop_all()
+
+    def _write_file(self, port: int) -> None:
+        import tempfile
+
+        folder = os.path.dirname(self.path)
         fd, temporary = tempfile.mkstemp(dir=folder)  # with mode 0600
-        port: Any = self._tcp.server_address[1]
         with open(fd, "wb") as file:
-            file.write(b"%d %s %s" % (port, *self._secrets))
+            file.write(b"%d %s %s" % (port, self._secret, self._reply))
         try:
             os.replace(temporary, self.path)  # in one step: nobody reads a part of it
         except OSError:
             os.unlink(temporary)
-            self._tcp.shutdown()
-            self._tcp.server_close()
             raise
 
     def close(self) -> None:
         """Stop listening, end the connections, and remove the file."""
         import socket
 
-        self._tcp.shutdown()
-        self._tcp.server_close()
-        if os.path.exists(self.path):
+        self._exits.close()
+        with suppress(FileNotFoundError):
             os.unlink(self.path)
         for sock in self._sockets.copy():
             with suppress(OSError):  # it has hung up
@@ -6864,12 +6912,10 @@ class Listener:
     def _serve(self, sock: socket.socket, *_: object) -> None:
         self._sockets.add(sock)
         try:
-            try:
-                is_ours = sends_secret(sock, self._secrets[0])
-            finally:
-                self._strangers.release()
+            is_ours = sends_secret(sock, self._secret)
+            self._strangers.release()
             if is_ours:
-                sock.sendall(self._secrets[1])
+                sock.sendall(self._reply)
                 with sock.makefile("rwb", buffering=0) as stream:
                     self._server.serve(stream, stream)
         finally:
@@ -6885,17 +6931,22 @@ class ServerSession(Session):
     def __init__(self, server: Server, reader: ByteStream, writer: ByteStream,
                  own_input: bool = False, threaded: bool | None = None,
                  loop: AbstractEventLoop | None = None, traced: bool = True) -> None:
-        self._server, self._loop, self._traced = server, loop, traced
+        self._server = server
+        self._loop = loop
+        self._traced = traced
         self.inbox = Inbox()  # of the thread that serves
-        self.run_handler, workers = server._run_handler, server._max_workers
-        threaded = server.threaded if threaded is None else threaded
+        self.run_handler = server._run_handler
+        workers = server._max_workers
+        if threaded is None:
+            threaded = server.threaded
         self.threaded = threaded or self.run_handler is not None
         if not self.threaded:
-            # One worker, so that handlers run in the order of their requests.
-            self.run_handler, workers = self.inbox.call, 1
+            self.run_handler = self.inbox.call
+            workers = 1  # so that handlers run in the order of their requests
+        pool = ThreadPool("mcp worker", workers)
         self.connection = Connection(
-            self, reader, writer, is_server=True, own_input=own_input,
-            pool=ThreadPool("mcp worker", workers), **server._limits)
+            self, reader, writer, is_server=True, own_input=own_input, pool=pool,
+            **server._limits)
         self.peer = SessionPeer(server._declared, self.connection)
 
     def run(self) -> None:
@@ -6932,12 +6983,13 @@ class ServerSession(Session):
             result = self._server._dispatch(ctx, request.method, params)
         except McpError as error:
             raise peer.translate(error) from None
-        except Unwind as unwind:
-            if isinstance(unwind.outcome, McpError):
-                raise unwind.outcome from None  # `ask` has chosen its code
-            result = unwind.outcome
-        return result if result is NO_RESPONSE_YET else peer.finalize(
-            request.method, result)
+        except QuestionFailed as failure:
+            raise failure.error from None  # `ask` has chosen its code
+        except InputRequired as required:
+            result = required.result
+        if result is NO_RESPONSE_YET:
+            return result
+        return peer.finalize(request.method, result)
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         server, connection = self._server, self.connection
@@ -6946,8 +6998,8 @@ class ServerSession(Session):
                 server._subscribers.add(self.peer)
         if method in server._methods and not connection.backlog_full():
             ctx = server._contexts[0](server, None, self.peer)
-            connection.callbacks.submit(
-                partial(server._call_custom, ctx, method, params), size + REQUEST_COST)
+            job = partial(server._call_custom, ctx, method, params)
+            connection.callbacks.submit(job, size + REQUEST_COST)
 
     def end(self) -> None:
         """Close; end the streams first if the client is still there, as at SIGTERM."""

@@ -5124,7 +5124,7 @@ class Test12Answers(unittest.TestCase):
             "type": "array", "items": {"type": "number"}})
         server.tool(lambda: [math.inf], name="odd", output_schema={
             "type": "array", "items": {"type": "number"}})
-        with quiet(), Client(server) as client:
+        with quiet(), Client(server, max_message_bytes=64 << 20) as client:
             self.assertEqual(len(client.call_tool("many").data), 600_000)
             odd = client.call_tool("odd", raise_on_error=False)
             self.assertIn("expected number, got null", odd.text)
@@ -5478,7 +5478,7 @@ class Test12Limits(unittest.TestCase):
 
     def test_values_of_a_message_are_counted(self):
         """But not what looks like them within text."""
-        with mock.patch.object(mcp_min, "MAX_VALUES", 1000), wire(zoo()) as client:
+        with wire(zoo(max_message_bytes=32_000)) as client:
             play(client, "> handshake")
             for value, count, expected in (
                     (b"[]", 490, "< 1 {}"), (b"[]", 510, '< 1 -32700 "over 1,000"'),
@@ -11228,7 +11228,7 @@ def sections(source):
 
 
 PUBLIC_MEMBERS = {
-    "Server": "tool resource prompt completion method subscription middleware "
+    "Server": "instructions tool resource prompt completion method subscription middleware "
               "notify_subscribers add_tool remove_tool "
               "add_resource remove_resource add_prompt remove_prompt "
               "notify_resource_updated run serve listen",
@@ -11243,7 +11243,7 @@ PUBLIC_MEMBERS = {
                     "critical alert emergency notify elicit elicit_url sample "
                     "list_roots ask once ping read_resource",
     "Client": "server_info server_capabilities instructions protocol_version connect "
-              "close stderr_tail exit_code request submit notify answer ping "
+              "close is_connected stderr_tail exit_code request submit notify answer ping "
               "call_tool submit_tool list_tools list_resources "
               "list_resource_templates list_prompts read_resource subscribe "
               "unsubscribe get_prompt complete set_logging_level set_roots",

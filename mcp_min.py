@@ -1319,9 +1319,9 @@ def require_sync(*functions: Handler | None) -> None:
 
 # -- 5. Validation ---------------------------------------------------------------------
 # All of JSON Schema 2020-12, because a tool's schema may use all of it (server/tools,
-# "Tool"), and a library for it would be a dependency.  A schema is read once into Nodes,
-# references resolved (Validator); to apply a Node to a value is an Evaluation, which
-# collects Problems and makes the object that the value stands for.
+# "Tool"), and a library for it would be a dependency.  A SchemaReader makes Nodes of a
+# schema, once; to apply a Node to a value is an Evaluation, which collects Problems and
+# makes the object that the value stands for.  A Validator does both for its users.
 
 __all__ += ["validate", "SchemaError"]
 
@@ -1329,8 +1329,8 @@ MAX_NESTING = 200      # schemas within each other, read or applied
 MAX_STEPS = 500_000    # of one validation: about a second; a step applies a schema
 PROBLEM_COST = 20      # steps that a problem costs
 LOOK_COST = 0.05       # steps for each name or item that is looked at
-CHARACTER_COST = 0.02  # steps to read a character
-CONTAINER_COST = 0.5   # steps to write an item or a member
+CHARACTER_COST = 0.02  # steps to read or write a character
+ITEM_COST = 0.5        # steps to read or write an item or a member
 MAX_SUBJECT = 20_000   # characters of the longest text that a pattern is tried on
 MAX_PROBLEMS = 20      # listed of a value; more are counted
 MAX_CHOICES = 100      # listed in a problem; more are counted
@@ -1357,14 +1357,21 @@ class Problem:
 
     def __init__(self, path: Path, text: str, value: Any = MISSING,
                  types: Iterable[str] = ()) -> None:
-        self.path, self.text, self.value, self.types = path, text, value, types
+        self.path = path
+        self.text = text
+        self.value = value
+        self.types = types
 
     @property
     def field(self) -> str:
         """The place of the part: `user.tags[1]`, or "" for the value as a whole."""
-        keys = (f"[{key}]" if isinstance(key, int) else f".{key:.60}"
-                for key in self.path)
-        return " ".join("".join(keys).split()).lstrip(".")
+        text = ""
+        for key in self.path:
+            if isinstance(key, int):
+                text += f"[{key}]"
+            else:
+                text += f".{key:.60}"
+        return " ".join(text.split()).lstrip(".")
 
     @property
     def issue(self) -> str:
@@ -1383,8 +1390,9 @@ class ValidationError(ValueError):
     """
 
     def __init__(self, problems: list[Problem]) -> None:
+        first = problems[0]
         self.problems = first_texts(problems, MAX_PROBLEMS, str)
-        self.data = {"field": problems[0].field, "issue": problems[0].issue}
+        self.data = {"field": first.field, "issue": first.issue}
         super().__init__("\n".join(self.problems))
 
 
@@ -1409,17 +1417,24 @@ JSON_TYPES = {type(None): "null", bool: "boolean", int: "number", float: "number
 
 def json_type(value: object) -> str:
     """The name of a value's type; of an integer "number"."""
-    if isinstance(value, float) and not abs(value) < float("inf"):
+    if isinstance(value, float) and not abs(value) < INFINITE:
         return "unknown type"
-    return JSON_TYPES.get(type(value)) or next(
-        (JSON_TYPES[t] for t in JSON_TYPES if isinstance(value, t)), "unknown type")
+    if type(value) in JSON_TYPES:
+        return JSON_TYPES[type(value)]
+    for known, name in JSON_TYPES.items():
+        if isinstance(value, known):
+            return name
+    return "unknown type"
 
 
 def show(value: object) -> str:
     """A value in a short line of JSON."""
-    value = value[:80] if isinstance(value, (str, list)) else value
+    if isinstance(value, (str, list)):
+        value = value[:80]
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:59] + "…"
+    if len(text) > 60:
+        text = text[:59] + "…"
+    return text
 
 
 def quote(value: object) -> str:
@@ -1431,22 +1446,28 @@ def quote(value: object) -> str:
 def first_texts(items: Iterable[T], most: int, text: Callable[[T], str]) -> list[str]:
     """The texts of items; of very many, only of the first."""
     items = [*items]
-    more = len(items) - most
-    texts = [*map(text, items[:most])]
-    return texts if more <= 0 else [*texts, f"… and {more} more"]
+    texts = [text(item) for item in items[:most]]
+    if len(items) > most:
+        texts.append(f"… and {len(items) - most} more")
+    return texts
 
 
 def join_first(choices: Iterable[Any], text: Callable[[Any], str] = show) -> str:
     """The texts of choices, each cut; of very many, only of the first."""
-    return ", ".join(first_texts(
-        choices, MAX_CHOICES, lambda choice: text(choice)[:60])) or "none"
+    texts = first_texts(choices, MAX_CHOICES, lambda choice: text(choice)[:60])
+    return ", ".join(texts) or "none"
+
+
+def keys_of(value: Any) -> Iterable[Any]:
+    """The names or indices of the parts of an object or a list."""
+    return value if isinstance(value, dict) else range(len(value))
 
 
 class Budget:
     """The steps that are left for a validation.
 
-    annotates: the names and indices that keywords have applied to are collected, for
-    `unevaluated…`.
+    annotates: the schema has `unevaluated…`, so every keyword must tell which names and
+    indices it has applied to, even where the outcome is known without.
     """
 
     def __init__(self, annotates: bool = False, bounded: bool = True) -> None:
@@ -1458,6 +1479,10 @@ class Budget:
         if self.steps < 0:
             raise SchemaError(f"checking takes over {MAX_STEPS:,} steps")
 
+    def spend_on(self, text: str) -> None:
+        """Spend what it costs to write or read JSON."""
+        self.spend(1 + len(text) * CHARACTER_COST + text.count(",") * ITEM_COST)
+
 
 write_sorted = json.JSONEncoder(sort_keys=True, default=repr).encode
 
@@ -1467,27 +1492,16 @@ def mark(value: object, budget: Budget) -> str:
 
     It is text, so that nobody can craft numbers whose hashes collide.
     """
-    charge(value, budget)
     text = write_sorted(value)
+    budget.spend_on(text)
     if "." in text or "e" in text:
-        text = write_sorted(json.loads(text, parse_float=lambda digits: (
-            int(float(digits)) if float(digits) % 1 == 0 else float(digits))))
+        text = write_sorted(json.loads(text, parse_float=integer_or_float))
     return text
 
 
-def charge(value: object, budget: Budget) -> None:
-    """Spend what it costs to write a value as text."""
-    if isinstance(value, str):
-        budget.spend(1 + len(value) * CHARACTER_COST)
-    elif isinstance(value, (list, tuple, dict)):
-        budget.spend(1 + len(value) * CONTAINER_COST)
-        for part in value.values() if isinstance(value, dict) else value:
-            if isinstance(part, (str, list, tuple, dict)):
-                charge(part, budget)
-        if isinstance(value, dict):
-            budget.spend(sum(map(len, map(str, value))) * CHARACTER_COST)
-    else:
-        budget.spend(1)
+def integer_or_float(digits: str) -> float:
+    number = float(digits)
+    return int(number) if number % 1 == 0 else number
 
 
 def is_multiple(value: float, unit: float) -> bool:
@@ -1501,6 +1515,7 @@ def is_multiple(value: float, unit: float) -> bool:
 
 LETTER = r"(?u:[^\W\d_])"
 LETTER_CLASS = re.compile(r"\\p\{(?:L|Letter)\}")
+TOKENS = {"$": r"\Z", "(?<": "(?P<", r"\p{L}": LETTER, r"\p{Letter}": LETTER}
 
 
 @lru_cache(maxsize=512)
@@ -1517,20 +1532,12 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 def translate_token(token: re.Match[str]) -> str:
     """A token of ECMA 262 in the words of `re`."""
     text = token[0]
-    if text == "$":
-        return r"\Z"
-    if text == "(?<":
-        return "(?P<"
-    if LETTER_CLASS.fullmatch(text):
-        return LETTER
     if text[0] != "[" or not LETTER_CLASS.search(text):
-        return text
-    # A set that has letters among others, which `re` has no word for.
-    others = LETTER_CLASS.sub("", text)
-    if others == "[]":
-        return LETTER
-    if text[1] == "^":
-        return f"(?!{LETTER})" + ("(?s:.)" if others == "[^]" else others)
+        return TOKENS.get(text, text)
+    # A set with \p{L} among others, which `re` has no word for.
+    others = LETTER_CLASS.sub("a-zA-Z", text)
+    if others[1] == "^":
+        return f"(?!{LETTER}){others}"
     return f"(?:{LETTER}|{others})"
 
 
@@ -1548,35 +1555,38 @@ def join_uri(base: str, reference: str) -> str:
     return urljoin(base, reference)
 
 
-# Reading.  A document is read once, into nodes; that is where a bad one is refused.
+# Reading.
 
 DIALECTS = ("//json-schema.org/draft/2020-12/schema",
             "//json-schema.org/draft-07/schema")
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
-EXACT_TYPES: Any = {  # a float must be finite, too
-    (): object, ("string",): str, ("boolean",): bool, ("integer",): int,
-    ("number",): float, ("object",): dict, ("array",): list}
-NODE, ANY = "schema", "any"
-PLAIN_SHAPES: Any = {  # of arguments: their type, and what else must hold of them
+ANY = "any"
+# What the argument of each keyword is: a schema, a row of PLAIN_SHAPES or a JSON type;
+# [x] is a list of x, {x} a map of x.
+SHAPES = {keyword: shape for shape, keywords in {
+    "schema": "not if then else items contains unevaluatedItems propertyNames "
+              "additionalProperties unevaluatedProperties",
+    "[schema]": "allOf anyOf oneOf prefixItems",
+    "{schema}": "properties patternProperties dependentSchemas $defs definitions",
+    "{[string]}": "dependentRequired",
+    "[string]": "required",
+    "[type]": "type",
+    "string": "$ref $dynamicRef $id $anchor $dynamicAnchor",
+    "pattern": "pattern",
+    "number": "maximum exclusiveMaximum minimum exclusiveMinimum",
+    "unit": "multipleOf",
+    "count": "maxLength minLength maxItems minItems maxProperties minProperties "
+             "maxContains minContains",
+    "boolean": "uniqueItems",
+    "choices": "enum const",
+}.items() for keyword in keywords.split()}
+PLAIN_SHAPES: Any = {  # their type, and what else must hold of them
     "unit":  ("number", lambda number: number > 0, "more than 0"),
     "count": ("number", lambda number: number % 1 == 0 and number >= 0, "at least 0"),
+    "pattern": ("string", compile_pattern, ""),  # which may raise SchemaError
+    "choices": ("array", None, ""),
     "type":  (ANY, TYPES.__contains__, f"one of {join_first(TYPES)}"),
 }
-# What the value of each keyword is: NODE, a row of PLAIN_SHAPES, a JSON type, [x] for a
-# list of x, or {"": x} for a map of x.
-SHAPES: Any = {keyword: shape for shape, keywords in (
-    (NODE, "not if then else items contains unevaluatedItems propertyNames "
-           "additionalProperties unevaluatedProperties"),
-    ([NODE], "allOf anyOf oneOf prefixItems"),
-    ({"": NODE}, "properties patternProperties dependentSchemas $defs definitions"),
-    ({"": ["string"]}, "dependentRequired"), (["type"], "type"),
-    ("string", "$ref $dynamicRef $id $anchor $dynamicAnchor pattern"),
-    ("number", "maximum exclusiveMaximum minimum exclusiveMinimum"),
-    ("unit", "multipleOf"), (["string"], "required"), ("array", "enum"),
-    ("count", "maxLength minLength maxItems minItems maxProperties minProperties "
-              "maxContains minContains"),
-    ("boolean", "uniqueItems"), (ANY, "const"),
-) for keyword in keywords.split()}
 ASSERTIONS: Any = (  # type of the value, keyword, what is measured, its relation to it
     ("number", "maximum",          operator.pos, operator.le, "at most {}"),
     ("number", "minimum",          operator.pos, operator.ge, "at least {}"),
@@ -1591,13 +1601,13 @@ ASSERTIONS: Any = (  # type of the value, keyword, what is measured, its relatio
     ("object", "maxProperties",    len, operator.le, "at most {} properties"),
     ("object", "minProperties",    len, operator.ge, "at least {} properties"),
 )
-PATTERN_KEYWORDS = ("pattern", "patternProperties")
-# The keywords of an object that Node.fits can accept by the types of its members alone.
-FLAT_KEYWORDS = {"type", "properties", "required", "additionalProperties"}
+FALSE: Json = {"not": {}}  # the schema `false`
+ACCEPTED_TYPES: Any = {  # see Node.accepts; a float must be finite, too
+    (): object, ("string",): str, ("boolean",): bool, ("integer",): int,
+    ("number",): float, ("object",): dict, ("array",): list}
 TYPE_ONLY = {"type", "$defs", "definitions"}  # these ask nothing but the type
-UNEVALUATED = {"array": "unevaluatedItems", "object": "unevaluatedProperties"}
-IN_PLACE_KEYWORDS = {"enum", "const", "allOf", "anyOf", "oneOf", "not", "if", "$ref",
-                     "$dynamicRef"}
+MAPS = ("properties", "dependentRequired", "dependentSchemas")
+FLAT_KEYWORDS = {"type", "properties", "additionalProperties"}
 
 
 class Schema(dict):  # type: ignore[type-arg]
@@ -1609,7 +1619,8 @@ class Schema(dict):  # type: ignore[type-arg]
 
     def __init__(self, keywords: Any, make: Any = None, optional: bool = False) -> None:
         super().__init__(keywords)
-        self.make, self.optional = make, optional
+        self.make = make
+        self.optional = optional
 
     def plus(self, keywords: Json) -> Schema:
         """A copy with more keywords."""
@@ -1619,124 +1630,105 @@ class Schema(dict):  # type: ignore[type-arg]
 class Node(dict):  # type: ignore[type-arg]
     """A schema that was read: its keywords, with nodes for the schemas in them.
 
-    source: the schema as it was written.  cost: steps to apply it.  assertions: rows of
-    ASSERTIONS with their limits.  choices: of `enum` and `const`, (marks of the values,
-    text for the problem, whether a list or object is among them).  targets: of references, (node, nodes with the same dynamic
-    anchor by base).  in_place: it has keywords that apply to a value of any type.
-    exact: a class all of whose instances match unchanged (`object`: any value).  parts:
-    the `exact` of each property, if the schema demands nothing but known properties of
-    these types; else None.
+    For `$ref`, too, there is the node that it leads to; for `$dynamicRef` that node and
+    the nodes with the same dynamic anchor, by base; for `enum` and `const` the marks of
+    the values and the text for the problem.
+
+    source: the schema as it was written.  cost: steps to apply it.  assertions: its
+    rows of ASSERTIONS, with the limits.  applicators: its rows of APPLICATORS.
+
+    Two save evaluations.  accepts: a class all of whose instances match unchanged
+    (`object`: any value), or None; such a part is not evaluated.  accepts_members: what
+    the node of each property accepts, if the schema asks for no more; see `fits`.
     """
 
     def __init__(self, keywords: Json, base: str, source: Json) -> None:
         super().__init__(keywords)
-        self.base, self.source = base, source
+        self.base = base
+        self.source = source
         self.make: Any = getattr(source, "make", None)
         self.optional = getattr(source, "optional", False)
-        self.cost = 1 + LOOK_COST * sum(len(self.get(keyword, ())) for keyword in (
-            "properties", "dependentRequired", "dependentSchemas"))
-        self.assertions = [
-            (kind, measure, holds, self[keyword], text.format(show(self[keyword])))
-            for kind, keyword, measure, holds, text in ASSERTIONS if keyword in self]
-        self.choices = [self[keyword] for keyword in ("enum", "const")
-                        if keyword in self]
-        self.targets: list[tuple[Node, dict[str, Node]]] = []
-        self.in_place = not IN_PLACE_KEYWORDS.isdisjoint(self)
-        self.refuses_all = "not" in self and self["not"].exact is object
-        self.exact = self.parts = None
-        is_plain = not self.in_place and self.keys() <= TYPE_ONLY
-        if is_plain and self.make in (None, int, float):
-            self.exact = EXACT_TYPES.get((*self.get("type", ()),))
-        if (not self.make and self.keys() | {"required"} == FLAT_KEYWORDS
-                and self["type"] == ["object"]
-                and {*self.get("required", ())} <= self["properties"].keys()):
-            self.parts = {name: None if part.exact is float else part.exact
-                          for name, part in self["properties"].items()}
+        self.required = {*self.get("required", ())}
+        self.cost = 1 + LOOK_COST * sum(len(self.get(keyword, ())) for keyword in MAPS)
+        self.assertions = []
+        for kind, keyword, measure, holds, text in ASSERTIONS:
+            if keyword in self:
+                limit = self[keyword]
+                text = text.format(show(limit))
+                self.assertions.append((kind, measure, holds, limit, text))
+        self.applicators = [row for row in APPLICATORS if row[1] in self]
+        self.accepts = self.accepts_members = None
+        types = self.get("type", ())
+        if self.keys() <= TYPE_ONLY and self.make in (None, int, float):
+            self.accepts = ACCEPTED_TYPES.get((*types,))
+        is_flat = self.keys() - {"required"} == FLAT_KEYWORDS
+        if is_flat and types == ["object"] and not self.make:
+            self.accepts_members = {}
+            for name, part in self["properties"].items():
+                if part.accepts is not float:
+                    self.accepts_members[name] = part.accepts
 
     def fits(self, value: object) -> bool:
         """True if the types of a value's parts prove that it matches; else unknown."""
-        parts = self.parts
-        if parts is None or type(value) is not dict:
+        known = self.accepts_members
+        if known is None or type(value) is not dict:
             return False
         for name, part in value.items():
-            if type(part) is not parts.get(name):
+            if type(part) is not known.get(name):
                 return False
-        return len(value) == len(parts) or {*self.get("required", ())} <= value.keys()
+        return value.keys() >= self.required
 
 
-class Validator:
-    """A schema document that was read.  SchemaError: it cannot be used.
+class SchemaReader:
+    """Makes nodes of one schema document; a bad one is refused here.
 
-    foreign: it came from the peer.  Then its regular expressions are not run, because
-    Python's `re` cannot be stopped; names and texts are taken to match them.
+    foreign: patterns are left out, see Validator.  annotates: see Budget.
     """
 
-    def __init__(self, document: object, foreign: bool = False) -> None:
-        self._foreign, self._draft7, self._annotates = foreign, False, False
-        self._budget = Budget()  # of reading
+    def __init__(self, foreign: bool) -> None:
+        self.annotates = False
+        self._foreign = foreign
+        self._draft7 = False
+        self._budget = Budget()
+        self._nodes: dict[int, Node] = {}  # by the id of the source, which they keep
         self._names: dict[str, Node] = {}  # by URI, and by what references say
         self._dynamic: dict[str, dict[str, Node]] = {}  # anchor: base: node
         self._references: list[tuple[Node, str]] = []  # to be resolved
-        try:
-            size = len(encode(document))  # tools/list sends it; JSON is not cyclic
-            self._budget.spend(size * CHARACTER_COST / 10)
-            self._root = self._names[""] = self._read(document, "", ())
-            while self._references:  # one may lead to a schema with more of them
-                node, keyword = self._references.pop()
-                target = self._find(node.base, node[keyword])
-                anchor = target.get("$dynamicAnchor", "")
-                plain = keyword == "$ref" or not node[keyword].endswith("#" + anchor)
-                node.targets.append(
-                    (target, {} if plain else self._dynamic.get(anchor, {})))
-        except SchemaError:
-            raise
-        except RecursionError:
-            raise SchemaError("the schema nests too deeply") from None
-        except (TypeError, ValueError) as error:
-            raise SchemaError(f"it is not JSON, or has a bad URI: {error}") from None
 
-    def problems(self, value: object, bounded: bool = True) -> list[str]:
-        """A readable line for each problem.  SchemaError: it is too much work."""
-        evaluation = self._evaluate(value, Budget(self._annotates, bounded))
-        return first_texts(evaluation.problems, MAX_PROBLEMS, str)
-
-    def coerce(self, value: object, strict: bool = True) -> Any:
-        """Return the object that `value` stands for, or raise ValidationError.
-
-        Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
-        may in turn contain such text.  SchemaError: it is too much work.
-        """
-        if self._root.fits(value):
-            return value
-        budget = Budget(self._annotates)
-        evaluation = self._evaluate(value, budget)
-        while evaluation.problems:
-            copy = value if strict else repaired(value, evaluation.problems, budget)
-            if copy == value:
-                raise ValidationError(evaluation.problems)
-            value, evaluation = copy, self._evaluate(copy, budget)
-        return evaluation.result
-
-    def _evaluate(self, value: object, budget: Budget) -> Evaluation:
-        try:
-            return Evaluation(budget, self._root, value).run()
-        except RecursionError:
-            raise SchemaError("checking nests too deeply (or $ref is a loop)") from None
+    def read_document(self, document: object) -> Node:
+        """Read a document, and resolve its references."""
+        size = len(encode(document))  # tools/list sends it; JSON is not cyclic
+        self._budget.spend(size * CHARACTER_COST / 10)
+        root = self._read(document, "", ())
+        self._names[""] = root
+        while self._references:  # one may lead to a schema with more of them
+            node, keyword = self._references.pop()
+            reference = node[keyword]
+            target = self._find(node.base, reference)
+            if keyword == "$ref":
+                node[keyword] = target
+                continue
+            anchor = target.get("$dynamicAnchor", "")
+            anchors: dict[str, Node] = {}
+            if reference.endswith(f"#{anchor}"):
+                anchors = self._dynamic.get(anchor, anchors)
+            node[keyword] = target, anchors
+        return root
 
     def _require(self, valid: object, path: Path, expected: str,
                  argument: object) -> None:
         if not valid:
             raise SchemaError(str(Problem(path, expected, argument)))
 
-    def _read(self, schema: object, base: str, path: Path) -> Node:
+    def _read(self, schema: Any, base: str, path: Path) -> Node:
         """Read a schema and all in it."""
         self._budget.spend(1 + len(path) * LOOK_COST)
         if len(path) > 2 * MAX_NESTING:
             raise RecursionError
-        self._require(isinstance(schema, (dict, bool)), path, "object or boolean",
-                      schema)
-        source = schema if isinstance(schema, dict) else {} if schema else {"not": {}}
-        keywords = self._translate(source, path)
+        if isinstance(schema, bool):
+            schema = {} if schema else FALSE
+        self._require(isinstance(schema, dict), path, "object or boolean", schema)
+        keywords = self._translate(schema, path)
         names = []
         for keyword in ("$id", "$anchor", "$dynamicAnchor"):
             name = keywords.get(keyword)
@@ -1744,67 +1736,80 @@ class Validator:
                 uri = join_uri(base, name if keyword == "$id" else f"#{name}")
                 names.append(uri.rstrip("#"))
                 base = uri.partition("#")[0]
-        parts = {keyword: self._read_argument(SHAPES[keyword], keywords[keyword], base,
-                                              (*path, keyword))
-                 for keyword in keywords if keyword in SHAPES
-                 and not (self._foreign and keyword in PATTERN_KEYWORDS)}
-        for pattern in (parts.get("pattern", ""), *parts.get("patternProperties", ())):
+        arguments = {}
+        for keyword, argument in keywords.items():
+            if keyword in SHAPES:
+                place = (*path, keyword)
+                arguments[keyword] = self._read_argument(
+                    SHAPES[keyword], argument, base, place)
+        for pattern in arguments.get("patternProperties", ()):
             compile_pattern(pattern)  # SchemaError now; it is cached
-        node = Node(parts, base, source)
+        node = Node(arguments, base, schema)
+        self._nodes[id(schema)] = node
         self._names.update(dict.fromkeys(names, node))
-        self._references += [(node, keyword) for keyword in ("$ref", "$dynamicRef")
-                             if keyword in node]
+        for keyword in ("$ref", "$dynamicRef"):
+            if keyword in node:
+                self._references.append((node, keyword))
         if "$dynamicAnchor" in node:
-            self._dynamic.setdefault(node["$dynamicAnchor"], {})[base] = node
-        self._annotates |= not node.keys().isdisjoint(UNEVALUATED.values())
+            anchors = self._dynamic.setdefault(node["$dynamicAnchor"], {})
+            anchors[base] = node
+        if "unevaluatedItems" in node or "unevaluatedProperties" in node:
+            self.annotates = True
         return node
 
-    def _translate(self, keywords: Json, path: Path) -> Json:
+    def _translate(self, source: Json, path: Path) -> Json:
         """Check `$schema`; return the schema in the keywords that Evaluation knows."""
-        if "$schema" in keywords:
-            name = f"{keywords['$schema']}".rpartition(":")[2].rstrip("#")
-            self._require(name in DIALECTS, (*path, "$schema"), "a known dialect "
-                          f"({', '.join(DIALECTS)})", keywords["$schema"])
-            self._draft7 |= not path and name == DIALECTS[1]
-        if self._draft7 and "$ref" in keywords:  # it ignores the siblings of a $ref
-            return {key: keywords[key] for key in ("$ref", "$defs", "definitions")
-                    if key in keywords}
-        changes: Json = {}
-        items, patterns = keywords.get("items"), keywords.get("patternProperties")
-        if isinstance(items, list):  # of draft-07
-            changes = {"prefixItems": items,
-                       "items": keywords.get("additionalItems", True)}
-        if self._foreign and isinstance(patterns, dict):
-            # No pattern is run, so a value must fit one of the schemas that may apply.
-            fits = [*patterns.values(), keywords.get("additionalProperties", True)]
-            changes["additionalProperties"] = {"anyOf": fits}
-        if isinstance(keywords.get("type"), str):
-            changes["type"] = [keywords["type"]]
-        return {**keywords, **changes}
+        if "$schema" in source:
+            dialect = source["$schema"]
+            name = str(dialect).rpartition(":")[2].rstrip("#")
+            self._require(name in DIALECTS, (*path, "$schema"),
+                          f"a known dialect ({', '.join(DIALECTS)})", dialect)
+            if not path and name == DIALECTS[1]:
+                self._draft7 = True
+        if self._draft7 and "$ref" in source:  # it ignores the siblings of a $ref
+            known = ("$ref", "$defs", "definitions")
+            return {keyword: source[keyword] for keyword in known if keyword in source}
+        keywords = {**source}
+        if isinstance(source.get("type"), str):
+            keywords["type"] = [source["type"]]
+        if "const" in source:
+            keywords["const"] = [source["const"]]
+        if isinstance(source.get("items"), list):  # of draft-07
+            keywords["prefixItems"] = source["items"]
+            keywords["items"] = source.get("additionalItems", True)
+        if self._foreign:
+            keywords.pop("pattern", None)
+            patterns = keywords.pop("patternProperties", None)
+            if isinstance(patterns, dict):  # a value must fit one that may apply
+                others = keywords.get("additionalProperties", True)
+                keywords["additionalProperties"] = {
+                    "anyOf": [*patterns.values(), others]}
+        return keywords
 
-    def _read_argument(self, shape: Any, argument: Any, base: str, path: Path) -> Any:
-        """Read the value of a keyword; of `enum` and `const` see Node.choices."""
+    def _read_argument(self, shape: str, argument: Any, base: str, path: Path) -> Any:
+        """Read the value of a keyword."""
+        if shape == "schema":
+            return self._read(argument, base, path)
         kind = json_type(argument)
-        if isinstance(shape, (list, dict)):
-            expected = "array" if isinstance(shape, list) else "object"
+        if shape[0] in "[{":
+            expected = "array" if shape[0] == "[" else "object"
             self._require(kind == expected, path, expected, argument)
             self._budget.spend(len(argument) * LOOK_COST)
-            [inner] = shape if isinstance(shape, list) else shape.values()
-            items = argument.items() if kind == "object" else enumerate(argument)
-            parts = {key: self._read_argument(inner, item, base, (*path, key))
-                     for key, item in items}
+            inner = shape[1:-1]
+            parts = {}
+            for key in keys_of(argument):
+                place = (*path, key)
+                parts[key] = self._read_argument(inner, argument[key], base, place)
             return parts if kind == "object" else [*parts.values()]
-        if shape == NODE:
-            return self._read(argument, base, path)
-        name, holds, text = PLAIN_SHAPES.get(shape, (shape, None, ""))
-        self._require(name in (kind, ANY), path, name, argument)
+        expected, holds, text = PLAIN_SHAPES.get(shape, (shape, None, ""))
+        self._require(expected in (kind, ANY), path, expected, argument)
         self._require(not holds or holds(argument), path, text, argument)
-        if shape not in (ANY, "array"):
+        if shape != "choices":
             return argument
-        choices = [argument] if shape == ANY else argument
-        return ({mark(choice, self._budget) for choice in choices},
-                ("one of " if len(choices) > 1 else "") + join_first(choices),
-                any(isinstance(choice, (list, dict)) for choice in choices))
+        text = join_first(argument)
+        if len(argument) > 1:
+            text = f"one of {text}"
+        return {mark(choice, self._budget) for choice in argument}, text
 
     def _find(self, base: str, reference: str) -> Node:
         """The node of a reference, which is a URI, an anchor or a JSON pointer."""
@@ -1816,19 +1821,17 @@ class Validator:
         if name in self._names:
             return self._names[name]
         try:
-            place: Any = {"": self._names[uri]}
+            node = self._names[uri]
+            place: Any = {"": node.source}
             for step in fragment.split("/"):
-                step = step.replace("~1", "/").replace("~0", "~")
-                if isinstance(place, Node):
-                    if isinstance(place.source.get(step), list) and step == "items":
-                        step = "prefixItems"  # see _translate
-                    base, place = place.base, place if step in place else place.source
-                place = place[int(step) if isinstance(place, list) else step]
+                key = step.replace("~1", "/").replace("~0", "~")
+                place = place[int(key) if isinstance(place, list) else key]
+                node = self._nodes.get(id(place), node)
         except (LookupError, ValueError, TypeError):
             raise SchemaError(f"{show(reference)} is not in the document, "
                               "and nothing is fetched") from None
-        # The pointer leads below an unknown keyword: that schema was not read yet.
-        node = place if isinstance(place, Node) else self._read(place, base, ())
+        if place is not node.source:  # below an unknown keyword: it was not read yet
+            node = self._read(place, node.base, ())
         self._names[name] = node
         return node
 
@@ -1846,8 +1849,11 @@ class Evaluation:
 
     def __init__(self, budget: Budget, node: Node, value: Any,
                  outer: Evaluation | None = None, key: Path = ()) -> None:
-        self.budget, self.node, self.outer, self.key = budget, node, outer, key
+        self.budget = budget
+        self.node = node
         self.value = self.result = value
+        self.outer = outer
+        self.key = key
         self.depth: int = outer.depth + 1 if outer else 0
         self.problems: list[Problem] = []
         self.evaluated: set[str | int] = set()
@@ -1860,93 +1866,56 @@ class Evaluation:
         self.budget.spend(node.cost)
         if value is None and node.optional:
             return self
-        kind = json_type(value)
+        name = kind = json_type(value)
         types = node.get("type", (kind,))
-        if kind in types or kind == "number" and "integer" in types and value % 1 == 0:
-            self.apply_keywords(node, kind)
+        if kind == "number" and "integer" in types and value % 1 == 0:
+            name = "integer"
+        if name in types:
+            self.apply_keywords(kind)
         else:
             self.refuse(" or ".join(types), value, types)
         if node.make and not self.problems:
-            try:
-                self.result = node.make(self.result)
-            except Exception as error:  # of user code, such as __post_init__
-                form = node.source.get("format") or node.source.get("contentEncoding")
-                text = str(error)[:200] or type(error).__name__
-                self.refuse(form or text, self.value if form else MISSING)
+            self.construct()
         return self
 
-    def apply_keywords(self, node: Node, kind: str) -> None:
-        for applies_to, measure, holds, limit, text in node.assertions:
-            if applies_to == kind and not holds(measure(self.value), limit):
-                self.refuse(text, measure(self.value))
-        if kind == "array":
-            self.apply_to_items(node)
-        elif kind == "object":
-            self.apply_to_members(node)
-        if node.in_place:
-            self.apply_in_place(node)
-        unevaluated = node.get(UNEVALUATED.get(kind))
-        if unevaluated is not None and not self.problems:  # (core, 11)
-            self.apply_to_others(unevaluated)
+    def apply_keywords(self, kind: str) -> None:
+        for applies_to, measure, holds, limit, text in self.node.assertions:
+            if applies_to != kind:
+                continue
+            size = measure(self.value)
+            if not holds(size, limit):
+                self.refuse(text, size)
+        for applies_to, keyword, function in self.node.applicators:
+            if applies_to in (kind, ANY):
+                function(self, self.node[keyword])
+
+    def construct(self) -> None:
+        try:
+            self.result = self.node.make(self.result)
+        except Exception as error:  # of user code, such as __post_init__
+            source = self.node.source
+            form = source.get("format") or source.get("contentEncoding")
+            if form:
+                self.refuse(form, self.value)
+            else:
+                self.refuse(str(error)[:200] or type(error).__name__)
 
     def apply(self, node: Node, value: object, *key: str | int) -> Evaluation:
         return Evaluation(self.budget, node, value, self, key).run()
 
     def path(self) -> Path:
-        return (*self.outer.path(), *self.key) if self.outer else ()
+        if self.outer is None:
+            return ()
+        return (*self.outer.path(), *self.key)
 
     def refuse(self, text: str, actual: object = MISSING, types: Iterable[str] = (),
                key: Path = ()) -> None:
         """Note a problem of the value, or of its part under a key."""
         self.budget.spend(PROBLEM_COST + len(text) * CHARACTER_COST)
-        self.problems.append(
-            Problem((*self.path(), *key), text[:MAX_TEXT], actual, types))
+        path = (*self.path(), *key)
+        self.problems.append(Problem(path, text[:MAX_TEXT], actual, types))
 
     # -- parts of the value
-
-    def apply_to_items(self, node: Node) -> None:
-        value = self.value
-        if node.get("uniqueItems") and len(
-                {mark(item, self.budget) for item in value}) < len(value):
-            self.refuse("items that differ", value)
-        self.apply_to_parts(zip(range(len(value)), node.get("prefixItems", ())))
-        if "items" in node:
-            self.apply_to_others(node["items"])
-        if "contains" in node:
-            matching = [index for index, item in enumerate(value)
-                        if not self.apply(node["contains"], item).problems]
-            self.evaluated.update(matching)
-            least = node.get("minContains", 1)
-            most = node.get("maxContains", len(value))
-            if not least <= len(matching) <= most:
-                self.refuse(f"{least} to {most} items that match `contains`",
-                            len(matching))
-
-    def apply_to_members(self, node: Node) -> None:
-        value, properties = self.value, node.get("properties", {})
-        self.require_names(node.get("required", ()), "required")
-        for name in value if "propertyNames" in node else ():
-            self.problems += self.apply(node["propertyNames"], name, name).problems
-        self.apply_to_parts([(name, properties[name]) for name in properties
-                             if name in value])
-        for pattern, part in node.get("patternProperties", {}).items():
-            self.budget.spend(sum(map(len, value)) * CHARACTER_COST + len(value))
-            self.apply_to_parts([(name, part) for name in value if pattern_matches(
-                name, pattern)])
-        if "additionalProperties" in node:
-            self.apply_to_others(node["additionalProperties"])
-        for name, names in node.get("dependentRequired", {}).items():
-            if name in value:
-                self.require_names(names, f"required with {name:.60}")
-        for name, part in node.get("dependentSchemas", {}).items():
-            if name in value:
-                self.take(self.apply(part, value))
-
-    def require_names(self, names: list[str], reason: str) -> None:
-        self.budget.spend(len(names) * LOOK_COST)
-        for name in names:
-            if name not in self.value:
-                self.refuse(f"missing ({reason})", key=(name,))
 
     def apply_to_parts(self, parts: Iterable[tuple[str | int, Node]]) -> None:
         """Apply nodes to parts of the value, by name or index."""
@@ -1954,8 +1923,10 @@ class Evaluation:
             part = self.value[key]
             self.evaluated.add(key)
             kind = type(part)
-            if node.exact is object or (node.exact is kind and (
-                    kind is not float or part - part == 0.0)):  # infinity, NaN: are not
+            if node.accepts is object:
+                continue
+            # part - part is not 0 for infinity and NaN
+            if node.accepts is kind and (kind is not float or part - part == 0.0):
                 continue
             other = self.apply(node, part, key)
             self.problems += other.problems
@@ -1968,19 +1939,71 @@ class Evaluation:
     def apply_to_others(self, node: Node) -> None:
         """Apply a node to every part that no keyword has applied to."""
         self.budget.spend(len(self.value) * LOOK_COST)
-        if node.exact is object and not self.budget.annotates:
+        if node.accepts is object and not self.budget.annotates:
             return
-        is_object = isinstance(self.value, dict)
-        keys = [key for key in (self.value if is_object else range(len(self.value)))
-                if key not in self.evaluated]
-        if keys and is_object and node.refuses_all:
+        keys = [key for key in keys_of(self.value) if key not in self.evaluated]
+        if keys and node.source == FALSE and isinstance(self.value, dict):
             known = join_first(self.node.get("properties", ()), str)
-            for key in keys:
-                self.refuse(f"unknown; known are: {known}", key=(key,))
+            for name in keys:
+                self.refuse(f"unknown; known are: {known}", key=(name,))
         else:
             self.apply_to_parts((key, node) for key in keys)
 
+    def apply_to_unevaluated(self, node: Node) -> None:
+        if not self.problems:  # (core, 11)
+            self.apply_to_others(node)
+
+    def check_unique(self, wanted: bool) -> None:
+        if not wanted:
+            return
+        marks = {mark(item, self.budget) for item in self.value}
+        if len(marks) < len(self.value):
+            self.refuse("items that differ", self.value)
+
+    def apply_prefix(self, nodes: list[Node]) -> None:
+        self.apply_to_parts(zip(range(len(self.value)), nodes))
+
+    def check_contains(self, node: Node) -> None:
+        matching = []
+        for index, item in enumerate(self.value):
+            if not self.apply(node, item).problems:
+                matching.append(index)
+        self.evaluated.update(matching)
+        least = self.node.get("minContains", 1)
+        most = self.node.get("maxContains", len(self.value))
+        if not least <= len(matching) <= most:
+            self.refuse(f"{least} to {most} items that match `contains`", len(matching))
+
+    def require(self, names: list[str], reason: str = "required") -> None:
+        self.budget.spend(len(names) * LOOK_COST)
+        for name in names:
+            if name not in self.value:
+                self.refuse(f"missing ({reason})", key=(name,))
+
+    def check_names(self, node: Node) -> None:
+        for name in self.value:
+            self.problems += self.apply(node, name, name).problems
+
+    def apply_to_properties(self, properties: dict[str, Node]) -> None:
+        names = [name for name in properties if name in self.value]
+        self.apply_to_parts((name, properties[name]) for name in names)
+
+    def apply_to_patterns(self, patterns: dict[str, Node]) -> None:
+        size = len("".join(self.value))
+        for pattern, node in patterns.items():
+            self.budget.spend(len(self.value) + size * CHARACTER_COST)
+            names = [name for name in self.value if pattern_matches(name, pattern)]
+            self.apply_to_parts((name, node) for name in names)
+
+    def check_dependencies(self, dependencies: dict[str, list[str]]) -> None:
+        for name, names in dependencies.items():
+            if name in self.value:
+                self.require(names, f"required with {name:.60}")
+
     # -- the same value
+
+    def apply_here(self, node: Node) -> None:
+        self.take(self.apply(node, self.value))
 
     def take(self, other: Evaluation) -> None:
         """Take over what another evaluation of the same value has found."""
@@ -1990,71 +2013,170 @@ class Evaluation:
         if other.result is not self.value:
             self.result = other.result
 
-    def apply_in_place(self, node: Node) -> None:
-        for marks, text, has_containers in node.choices:
-            if self.problems:
-                break
-            is_container = isinstance(self.value, (list, tuple, dict))
-            if (is_container and not has_containers) or (
-                    mark(self.value, self.budget) not in marks):
-                self.refuse(text, self.value)
-        if "not" in node and not self.apply(node["not"], self.value).problems:
-            self.refuse("not allowed")
-        for part in node.get("allOf", ()):
-            self.take(self.apply(part, self.value))
-        if "anyOf" in node:
-            self.apply_alternatives(node["anyOf"], len(node["anyOf"]))
-        if "oneOf" in node:
-            self.apply_alternatives(node["oneOf"], 1)
-        if "if" in node:
-            condition = self.apply(node["if"], self.value)
-            if not condition.problems:
-                self.evaluated |= condition.evaluated
-            branch = node.get("else" if condition.problems else "then")
-            if branch is not None:
-                self.take(self.apply(branch, self.value))
-        for target, anchors in node.targets:
-            self.take(self.apply(self.outermost(target, anchors), self.value))
+    def apply_dependents(self, dependents: dict[str, Node]) -> None:
+        for name, node in dependents.items():
+            if name in self.value:
+                self.apply_here(node)
 
-    def outermost(self, node: Node, anchors: dict[str, Node]) -> Node:
-        """The node of a reference; of several anchors, that of the outermost base."""
+    def check_choice(self, choices: tuple[set[str], str]) -> None:
+        if self.problems:
+            return
+        marks, text = choices
+        if mark(self.value, self.budget) not in marks:
+            self.refuse(text, self.value)
+
+    def apply_not(self, node: Node) -> None:
+        if not self.apply(node, self.value).problems:
+            self.refuse("not allowed")
+
+    def apply_all(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            self.apply_here(node)
+
+    def apply_any(self, nodes: list[Node]) -> None:
+        branches = []
+        for node in nodes:
+            branch = self.apply(node, self.value)
+            branches.append(branch)
+            if not branch.problems and not self.budget.annotates:
+                break
+        self.take_matching(branches)
+
+    def apply_one(self, nodes: list[Node]) -> None:
+        branches = [self.apply(node, self.value) for node in nodes]
+        count = self.take_matching(branches)
+        if count > 1:
+            self.refuse("one alternative to fit", count)
+
+    def take_matching(self, branches: list[Evaluation]) -> int:
+        """Take the first branch that matches; return how many do."""
+        matching = [branch for branch in branches if not branch.problems]
+        if matching:
+            self.take(matching[0])
+            for branch in matching:
+                self.evaluated |= branch.evaluated
+        else:
+            self.take_best(branches)
+        return len(matching)
+
+    def take_best(self, branches: list[Evaluation]) -> None:
+        """Take the problems of the branch with the fewest, of those that fail in parts.
+
+        If all fail as a whole, report what each expects.
+        """
+        depth = len(self.path())
+        firsts = [branch.problems[0] for branch in branches]
+        within = []
+        for branch, first in zip(branches, firsts):
+            if first.value is MISSING or len(first.path) > depth:
+                within.append(branch.problems)
+        if within:
+            fewest = min(within, key=len)
+            self.problems += fewest
+            return
+        texts = dict.fromkeys(first.text for first in firsts)
+        types = [name for first in firsts for name in first.types]
+        self.refuse(" or ".join(texts), self.value, types)
+
+    def apply_if(self, node: Node) -> None:
+        condition = self.apply(node, self.value)
+        if condition.problems:
+            branch = self.node.get("else")
+        else:
+            self.evaluated |= condition.evaluated
+            branch = self.node.get("then")
+        if branch is not None:
+            self.apply_here(branch)
+
+    def apply_dynamic(self, reference: tuple[Node, dict[str, Node]]) -> None:
+        """Apply the node; of several with its anchor, that of the outermost base."""
+        node, anchors = reference
         evaluation: Evaluation | None = self if anchors else None
         while evaluation:
             self.budget.spend(LOOK_COST)
             node = anchors.get(evaluation.node.base, node)
             evaluation = evaluation.outer
-        return node
+        self.apply_here(node)
 
-    def apply_alternatives(self, nodes: list[Node], most: int) -> None:
-        """Take the first branch that matches; a problem if more than `most` match.
 
-        If none does, take the problems of the branch with the fewest, if some fail only
-        in parts of the value; else report what all of them expect.
+# Type of the value, keyword, how it is applied; in this order, because `items` and
+# others apply to what those before have left.
+APPLICATORS: Any = (
+    ("array", "uniqueItems", Evaluation.check_unique),
+    ("array", "prefixItems", Evaluation.apply_prefix),
+    ("array", "items", Evaluation.apply_to_others),
+    ("array", "contains", Evaluation.check_contains),
+    ("object", "required", Evaluation.require),
+    ("object", "propertyNames", Evaluation.check_names),
+    ("object", "properties", Evaluation.apply_to_properties),
+    ("object", "patternProperties", Evaluation.apply_to_patterns),
+    ("object", "additionalProperties", Evaluation.apply_to_others),
+    ("object", "dependentRequired", Evaluation.check_dependencies),
+    ("object", "dependentSchemas", Evaluation.apply_dependents),
+    (ANY, "enum", Evaluation.check_choice),
+    (ANY, "const", Evaluation.check_choice),
+    (ANY, "not", Evaluation.apply_not),
+    (ANY, "allOf", Evaluation.apply_all),
+    (ANY, "anyOf", Evaluation.apply_any),
+    (ANY, "oneOf", Evaluation.apply_one),
+    (ANY, "if", Evaluation.apply_if),
+    (ANY, "$ref", Evaluation.apply_here),
+    (ANY, "$dynamicRef", Evaluation.apply_dynamic),
+    ("array", "unevaluatedItems", Evaluation.apply_to_unevaluated),
+    ("object", "unevaluatedProperties", Evaluation.apply_to_unevaluated),
+)
+IN_PLACE_KEYWORDS = {keyword for kind, keyword, _ in APPLICATORS if kind == ANY}
+
+
+class Validator:
+    """A schema document that was read.  SchemaError: it cannot be used.
+
+    foreign: it came from the peer.  Then its regular expressions are not run, because
+    Python's `re` cannot be stopped; names and texts are taken to match them.
+    """
+
+    def __init__(self, document: object, foreign: bool = False) -> None:
+        reader = SchemaReader(foreign)
+        try:
+            self._root = reader.read_document(document)
+        except SchemaError:
+            raise
+        except RecursionError:
+            raise SchemaError("the schema nests too deeply") from None
+        except (TypeError, ValueError) as error:
+            raise SchemaError(f"it is not JSON, or has a bad URI: {error}") from None
+        self._annotates = reader.annotates
+
+    def problems(self, value: object, bounded: bool = True) -> list[str]:
+        """A readable line for each problem.  SchemaError: it is too much work."""
+        evaluation = self._evaluate(value, Budget(self._annotates, bounded))
+        return first_texts(evaluation.problems, MAX_PROBLEMS, str)
+
+    def coerce(self, value: object, strict: bool = True) -> Any:
+        """Return the object that `value` stands for, or raise ValidationError.
+
+        Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
+        may in turn contain such text.  SchemaError: it is too much work.
         """
-        branches = []
-        for node in nodes:
-            branches.append(self.apply(node, self.value))
-            if most > 1 and not (branches[-1].problems or self.budget.annotates):
-                break
-        matching = [branch for branch in branches if not branch.problems]
-        if matching:
-            self.take(matching[0])
-            self.evaluated.update(*(branch.evaluated for branch in matching))
-        else:
-            self.take_best(branches)
-        if len(matching) > most:
-            self.refuse("one alternative to fit", len(matching))
+        if self._root.fits(value):
+            return value
+        budget = Budget(self._annotates)
+        evaluation = self._evaluate(value, budget)
+        while evaluation.problems:
+            if strict:
+                raise ValidationError(evaluation.problems)
+            copy = repaired(value, evaluation.problems, budget)
+            if copy == value:
+                raise ValidationError(evaluation.problems)
+            value = copy
+            evaluation = self._evaluate(value, budget)
+        return evaluation.result
 
-    def take_best(self, branches: list[Evaluation]) -> None:
-        firsts = [branch.problems[0] for branch in branches]
-        depth = len(self.path())
-        within = [branch for branch, first in zip(branches, firsts)
-                  if first.value is MISSING or len(first.path) > depth]
-        if within:
-            self.take(min(within, key=lambda branch: len(branch.problems)))
-        else:
-            self.refuse(" or ".join(dict.fromkeys(first.text for first in firsts)),
-                        self.value, [name for first in firsts for name in first.types])
+    def _evaluate(self, value: object, budget: Budget) -> Evaluation:
+        try:
+            return Evaluation(budget, self._root, value).run()
+        except RecursionError:
+            raise SchemaError("checking nests too deeply (or $ref is a loop)") from None
 
 
 def json_in_text(text: str, types: Iterable[str]) -> object:
@@ -2065,9 +2187,11 @@ def json_in_text(text: str, types: Iterable[str]) -> object:
         content = decode(text.encode("utf-8", "surrogatepass"), MAX_NESTING)
     except McpError:
         return text
-    # 5.0 is an integer, but "5.0" is not taken for one; nor is "null" taken for null.
-    names = {JSON_TYPES[type(content)], "integer" if type(content) is int else ""}
-    return text if content is None or names.isdisjoint(types) else content
+    if content is None:  # "null" is not taken for null
+        return text
+    if type(content) is int and "integer" in types:  # nor is "5.0" for an integer
+        return content
+    return content if JSON_TYPES[type(content)] in types else text
 
 
 def repaired(value: Any, problems: list[Problem], budget: Budget) -> Any:
@@ -2076,8 +2200,9 @@ def repaired(value: Any, problems: list[Problem], budget: Budget) -> Any:
              if problem.types and isinstance(problem.value, str)}
     if not texts:
         return value
-    charge(value, budget)
-    copy = json.loads(json.dumps([value]))
+    document = json.dumps([value])
+    budget.spend_on(document)
+    copy = json.loads(document)
     for path, problem in texts.items():
         *parents, last = (0, *path)
         holder = reduce(operator.getitem, parents, copy)
@@ -2091,8 +2216,9 @@ class OutputSchema:
     """The output schema of a tool, or None, and the validation of results with it."""
 
     def __init__(self, schema: Json | None, foreign: bool = False) -> None:
-        self.schema, self._foreign = schema, foreign
+        self.schema = schema
         self.wrapped = WRAPS_RESULT in (schema or ())
+        self._foreign = foreign
 
     @cached_property
     def _validator(self) -> Validator:
@@ -2130,9 +2256,10 @@ FieldsT = TypeVar("FieldsT", bound="Fields")
 @lru_cache(maxsize=256)
 def camel_case(name: str) -> str:
     """The protocol's key for a Python name."""
+    if name in ("meta", "_meta"):
+        return "_meta"
     first, *others = name.split("_")
-    return "_meta" if name in ("meta", "_meta") else (
-        first + "".join(map(str.capitalize, others)))
+    return first + "".join(map(str.capitalize, others))
 
 
 def wire_fields(**fields: object) -> Json:
@@ -2159,8 +2286,8 @@ def from_base64(text: str) -> bytes:
 def text_of(content: object) -> str:
     """The text of the text blocks in a block or a list of blocks."""
     blocks = content if isinstance(content, list) else [content]
-    return "\n".join(block["text"] for block in blocks
-                     if isinstance(block, dict) and type(block.get("text")) is str)
+    texts = [as_object(block).get("text") for block in blocks]
+    return "\n".join(text for text in texts if type(text) is str)
 
 
 def is_text(value: object) -> bool:
@@ -2175,10 +2302,11 @@ class Fields(dict):  # type: ignore[type-arg]
     def __init__(self, **fields: object) -> None:
         """Set the fields that are not None; TypeError: there is no such field."""
         super().__init__(wire_fields(**fields))
-        unknown = ", ".join(sorted(self.keys() - set(self._field_names.split())))
+        unknown = self.keys() - self._field_names.split()
         if unknown:
-            raise TypeError(f"{type(self).__name__} has no field {unknown}; its "
-                            f"fields: {self._field_names}")
+            raise TypeError(f"{type(self).__name__} has no field "
+                            f"{', '.join(sorted(unknown))}; its fields: "
+                            f"{self._field_names}")
 
     @classmethod
     def of(cls: type[FieldsT], fields: Json) -> FieldsT:  # noqa: PYI019 (Python 3.10)
@@ -2188,8 +2316,9 @@ class Fields(dict):  # type: ignore[type-arg]
         return instance
 
     def __setattr__(self, name: str, value: object) -> None:
-        if camel_case(name) in self._field_names.split():
-            self[camel_case(name)] = value
+        key = camel_case(name)
+        if key in self._field_names.split():
+            self[key] = value
         else:
             super().__setattr__(name, value)
 
@@ -2223,6 +2352,11 @@ class Block(Fields):
         super().__init__(type=self._type, **fields)
 
 
+def received(block: Any) -> Any:
+    """A block whose fields are attributes, of one that may be plain JSON."""
+    return Block.of(block) if type(block) is dict else block
+
+
 class Text(Block):
     """A content block of text.  It also takes `annotations` and `meta`."""
 
@@ -2238,31 +2372,42 @@ class Media(Block):
     """Images and audio: bytes with a MIME type."""
 
     _field_names = "type data mimeType annotations _meta"
-    _default = ""
-    _types: tuple[tuple[bytes, str], ...] = ()  # (pattern of the first bytes, type)
+    # (pattern of the first bytes, type); the first type is the default
+    _types: tuple[tuple[bytes, str], ...]
 
     def __init__(self, data: bytes | str | None = None, *,
                  path: str | os.PathLike[str] | None = None,
                  mime_type: str | None = None, format: str | None = None,
                  **fields: Any) -> None:
-        mime_type = mime_type or fields.pop("mimeType", None) or (
-            format and f"{self._type}/{format}")
-        default = self._default
+        mime_type = mime_type or fields.pop("mimeType", None)
+        if format and not mime_type:
+            mime_type = f"{self._type}/{format}"
+        default = self._types[0][1]
         if path is not None:
-            import mimetypes
-
             with open(path, "rb") as file:
                 data = file.read()
-            guess = mimetypes.guess_type(os.fspath(path))[0] or ""
-            default = guess if guess.startswith(self._type) else (
-                "application/octet-stream")
+            default = self._type_of_path(path)
         if data is None:
             raise TypeError(f"{type(self).__name__} needs data or path")
-        data = from_base64(data) if isinstance(data, str) else data
-        guesses = (guess for start, guess in self._types
-                   if re.match(start, data, re.DOTALL))
-        mime_type = mime_type or next(guesses, default)
+        if isinstance(data, str):
+            data = from_base64(data)
+        if not mime_type:
+            mime_type = self._type_of(data) or default
         super().__init__(data=to_base64(data), mimeType=mime_type, **fields)
+
+    def _type_of(self, data: bytes) -> str:
+        for start, mime_type in self._types:
+            if re.match(start, data, re.DOTALL):
+                return mime_type
+        return ""
+
+    def _type_of_path(self, path: str | os.PathLike[str]) -> str:
+        import mimetypes
+
+        mime_type = mimetypes.guess_type(os.fspath(path))[0]
+        if mime_type and mime_type.startswith(self._type):
+            return mime_type
+        return "application/octet-stream"
 
 
 class Image(Media):
@@ -2272,7 +2417,7 @@ class Image(Media):
     if neither tells, "image/png", or for a path "application/octet-stream".
     """
 
-    _type, _default = "image", "image/png"
+    _type = "image"
     _types = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
               (b"GIF8", "image/gif"), (b"RIFF....WEBP", "image/webp"))
 
@@ -2280,7 +2425,7 @@ class Image(Media):
 class Audio(Media):
     """A content block of audio, like Image; the default type is "audio/wav"."""
 
-    _type, _default = "audio", "audio/wav"
+    _type = "audio"
     _types = ((b"RIFF....WAVE", "audio/wav"),)
 
 
@@ -2310,7 +2455,9 @@ class ResourceContents(Fields):
                  uri: str | None = None, **fields: Any) -> None:
         if data is not None:
             fields["blob"] = to_base64(data)
-        super().__init__(uri=None if uri is None else str(uri), text=text, **fields)
+        if uri is not None:
+            uri = str(uri)
+        super().__init__(uri=uri, text=text, **fields)
 
     @property
     def data(self) -> bytes | None:
@@ -2346,23 +2493,26 @@ class Message(Fields):
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         """Message(role, content); or, as in FastMCP, (content) and (content, role)."""
-        if len(args) == 2 and (args[0] in ROLES or args[1] not in ROLES):
-            args = args[::-1]
+        if len(args) == 2:
+            first, second = args
+            if first in ROLES or second not in ROLES:
+                args = (second, first)
         names = [name for name in ("content", "role") if name not in fields]
-        fields = {"role": "user", "content": None, **dict(zip(names, args)), **fields}
-        if fields["content"] is None:
+        fields = {"role": "user", "content": None, **fields}
+        fields.update(zip(names, args))
+        role, content = fields["role"], fields["content"]
+        if content is None:
             raise TypeError("a Message needs content")
-        if fields["role"] not in ROLES:
-            raise ValueError(f'a role is "user" or "assistant", not {fields["role"]!r}')
-        if is_text(fields["content"]):
-            fields["content"] = Text(fields["content"])
+        if role not in ROLES:
+            raise ValueError(f'a role is "user" or "assistant", not {role!r}')
+        if is_text(content):
+            fields["content"] = Text(content)
         super().__init__(**fields)
 
     @property
     def content(self) -> Any:
         """The block; its fields are attributes too."""
-        content = self["content"]
-        return Block.of(content) if type(content) is dict else content
+        return received(self["content"])
 
 
 class PromptResult(Fields):
@@ -2400,17 +2550,16 @@ class ToolResult(Fields):
     def __init__(self, content: Any = (), structured_content: object = None,
                  is_error: bool = False, meta: Json | None = None,
                  **fields: Any) -> None:
-        parts = [content] if isinstance(content, (str, dict)) else content or ()
-        blocks = [*map(as_block, parts)]
-        super().__init__(**{
-            "content": blocks, "structuredContent": structured_content,
-            "isError": is_error, "_meta": meta, **fields})
+        if isinstance(content, (str, dict)):
+            content = [content]
+        blocks = [*map(as_block, content or ())]
+        super().__init__(content=blocks, structured_content=structured_content,
+                         is_error=is_error, meta=meta, **fields)
 
     @property
     def content(self) -> list[Json]:
         """The content blocks as received; their fields are attributes too."""
-        return [Block.of(block) if type(block) is dict else block
-                for block in self.get("content") or []]
+        return [*map(received, self.get("content") or ())]
 
     @property
     def text(self) -> str:
@@ -2439,7 +2588,9 @@ class ToolResult(Fields):
         value = self["structuredContent"]
         marks = as_object(as_object(self.get("_meta")).get("fastmcp"))
         wrapped = self.wrapped or marks.get("wrap_result")
-        return value.get("result") if wrapped and type(value) is dict else value
+        if wrapped and type(value) is dict:
+            return value.get("result")
+        return value
 
 
 def check_tool_results(messages: list[Any]) -> None:
@@ -2465,8 +2616,10 @@ class Elicited:
 
     def __init__(self, action: str, content: Json | None = None, data: Any = None,
                  elicitation_id: str | None = None) -> None:
-        self.action, self.content = action, content
-        self.data, self.elicitation_id = data, elicitation_id
+        self.action = action
+        self.content = content
+        self.data = data
+        self.elicitation_id = elicitation_id
 
     def __repr__(self) -> str:
         return f"Elicited({self.action!r}, {self.content!r})"
@@ -2481,7 +2634,9 @@ class Sampled(Fields):
     def content(self) -> Any:
         """A block or a list of blocks."""
         content = self["content"]
-        return [*map(Block.of, content)] if type(content) is list else Block.of(content)
+        if type(content) is list:
+            return [*map(received, content)]
+        return received(content)
 
     @property
     def text(self) -> str:

@@ -2204,7 +2204,8 @@ def repaired(value: Any, problems: list[Problem], budget: Budget) -> Any:
     budget.spend_on(document)
     copy = json.loads(document)
     for path, problem in texts.items():
-        *parents, last = (0, *path)
+        where = (0, *path)
+        *parents, last = where
         holder = reduce(operator.getitem, parents, copy)
         if holder[last] == problem.value:  # else the problem is with a name
             budget.spend(len(problem.value) * CHARACTER_COST)
@@ -6188,16 +6189,20 @@ class ResourceEntry(Registration):
         return [self._contents(part, uri) for part in parts]
 
     def _contents(self, value: Any, uri: str) -> ResourceContents:
-        mime_type = self.options.get("mimeType")
+        # Its `_meta` as well, as the official SDK does it, because some hosts look only
+        # here for what a page may load.
+        fields = {key: self.options[key] for key in ("mimeType", "_meta")
+                  if key in self.options}
         if isinstance(value, ResourceContents):
-            contents = ResourceContents(uri=uri, mime_type=mime_type)
+            contents = ResourceContents(uri=uri, **fields)
             contents.update(value)
             return contents
         if isinstance(value, (bytes, bytearray)):
-            mime_type = mime_type or "application/octet-stream"
-            return ResourceContents(data=bytes(value), uri=uri, mime_type=mime_type)
+            fields.setdefault("mimeType", "application/octet-stream")
+            return ResourceContents(data=bytes(value), uri=uri, **fields)
         default = "text/plain" if is_text(value) else "application/json"
-        return ResourceContents(to_text(value), uri=uri, mime_type=mime_type or default)
+        fields.setdefault("mimeType", default)
+        return ResourceContents(to_text(value), uri=uri, **fields)
 
 
 CONTEXT_TYPES = (Context, AsyncContext)
@@ -6340,9 +6345,9 @@ class Server:
                       state_secret)
         self.name, self.version = name, version or "0"
         self.threaded = threaded
-        info = wire_fields(
-            name=name, version=self.version, title=title, icons=to_json_data(icons),
-            description=description, website_url=website_url)
+        info = wire_fields(name=name, version=self.version, title=title,
+                           description=description, icons=to_json_data(icons),
+                           website_url=website_url)
         self._page_size = page_size
         self._max_workers = max_workers
         self._mask_errors = mask_errors
@@ -10175,7 +10180,6 @@ ALL_PARTS = ["I", "II", "III", "IV"]
 
 def cli_vendor(args: Namespace) -> None:
     """Write a copy of this file that has only the parts that somebody needs."""
-    import inspect
     from hashlib import sha256
 
     [folder] = args.words
@@ -10186,7 +10190,8 @@ def cli_vendor(args: Namespace) -> None:
                 raise ValueError(f"{path} is not a copy of mcp_min")
         if os.path.exists(__file__) and os.path.samefile(path, __file__):
             raise ValueError(f"{path} is the file to copy from")
-    source = inspect.getsource(sys.modules[__name__])
+    name = __spec__.name if __spec__ else __name__  # `python -m`, also from a zip
+    source = __loader__.get_source(name)  # type: ignore[name-defined]
     copy, left_out = vendored(source, args.parts or ALL_PARTS)
     os.makedirs(folder, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:

@@ -11784,6 +11784,17 @@ class TestVendor(unittest.TestCase):
                     "runpy.run_path('test_mcp_min.py', run_name='__main__')",
                     "Test3Messages", "Test9Handshake", "Test9Stateless")
 
+    def test_a_copy_from_a_zip_file_with_a_main_program_of_its_own(self):
+        archive, folder = self.folder / "app.pyz", self.folder / "unzipped"
+        with zipfile.ZipFile(archive, "w") as file:
+            file.write(FILE, "mcp_min.py")
+            file.writestr("__main__.py", "print('another program')")
+        subprocess.run([sys.executable, "-m", "mcp_min", "vendor", str(folder)],
+                       env={**os.environ, "PYTHONPATH": str(archive)}, check=True,
+                       stdout=subprocess.DEVNULL, timeout=PATIENCE)
+        self.assertEqual((folder / "mcp_min.py").read_bytes(),
+                         pathlib.Path(FILE).read_bytes())
+
     def test_only_a_copy_of_mcp_min_is_overwritten(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "mcp_min.py")

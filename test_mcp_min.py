@@ -1,4 +1,3 @@
-
 """The tests of mcp_min: ``python3 test_mcp_min.py``, with the standard library alone.
 
 Most tests are transcripts, which `play` reads: ``>`` is a line that the client sends,
@@ -17,106 +16,61 @@ requires that the next message is the response to it.
 # spellings of type hints are tested, and Python 3.9 reads only these.)
 
 import ast
-
 import asyncio
-
 import base64
-
 import collections
-
 import concurrent.futures
-
 import contextlib
-
 import dataclasses
-
 import datetime
-
 import decimal
-
 import enum
-
 import functools
-
 import gc
-
 import hashlib
-
 import inspect
-
 import io
-
 import itertools
-
 import json
-
 import linecache
-
 import math
 import mimetypes
-
 import os
-
 import pathlib
-
 import queue
-
 import random
-
 import re
-
 import select
-
 import shutil
-
 import signal
-
 import socket
-
 import subprocess
-
 import sys
-
 import tempfile
-
 import textwrap
-
 import threading
-
 import time
-
 import types
-
 import typing
-
 import unittest
-
 import uuid
-
 import warnings
-
 import weakref
-
 import zipfile
-
-from collections.abc import Iterable, Mapping, Sequence
-
+from collections.abc import Iterable, Mapping
 from typing import (
     Annotated, Any, ClassVar, Dict, FrozenSet, List, Literal, NewType, Optional, Set,
     Tuple, TypedDict, Union)
-
 from unittest import mock
 
 try:
     import sqlite3
 except ImportError:  # an optional part of Python
     sqlite3 = None
-
 if sys.implementation.name == "pypy":  # 7.3 may crash when it collects cursors late
     sqlite3 = None
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-
 sys.path.insert(0, HERE)
 
 import mcp_min
@@ -136,32 +90,23 @@ from mcp_min import (
 # ======================================================================================
 
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
-
 LATEST, MODERN = LEGACY[-1], "2026-07-28"
-
 KEY = "io.modelcontextprotocol/"  # prefix of the specification's own keys of `_meta`
-
 CLIENT_INFO = {"name": "tester", "version": "1"}
-
 ALL_CAPABILITIES = {
     "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
-
 MODERN_META = {  # what every request of the stateless revision carries
     KEY + "protocolVersion": MODERN, KEY + "clientInfo": CLIENT_INFO,
     KEY + "clientCapabilities": ALL_CAPABILITIES}
-
 PATIENCE = 60  # seconds after which a test stops waiting, and fails
 # A busy machine may take longer.  Tests of these limits set their own.
 if Client:
     mcp_min.PROBE_SECONDS = mcp_min.Process.PATIENCE = 20.0
-
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job of a shell script
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CLAUSES = []  # (page, quote) of every @clause
-
 WITH_GIL = getattr(sys, "_is_gil_enabled", bool)() or sys.version_info < (3, 13)
-
 UNIX = unittest.skipIf(
     os.name == "nt", "Unix only: signals, file modes, line ends, the size of a pipe")
 
@@ -669,6 +614,14 @@ def zoo(**options):
     return server
 
 
+def server_of(*tools, **options):
+    """A server with these tools."""
+    server = Server("s", **options)
+    for tool in tools:
+        server.add_tool(tool)
+    return server
+
+
 def raw(text, modern=False):
     """The bytes of the line that a transcript line stands for."""
     return json.dumps(message(text, modern)).encode() + b"\n"
@@ -688,7 +641,6 @@ def nested_line(id, opening, closing, depth):
 
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-
 PARSE_ERROR = "< null -32700"
 
 
@@ -708,11 +660,8 @@ class Test3Messages(unittest.TestCase):
         ("encoded surrogate", echo_line(3, b"\xed\xa0\x80"), PARSE_ERROR),
         ("escaped lone surrogate", echo_line(9, b"\\ud800"),
          '< 9 {"content": [{"text": "\\ud800"}]}'),
-        ("truncated message", PING[:-1], PARSE_ERROR),
         ("two messages on a line", PING + PING, PARSE_ERROR),
-        ("a header of another framing", b"Content-Length: 52", PARSE_ERROR),
         ("NaN", PING.replace(b"1", b"NaN"), PARSE_ERROR),
-        ("-Infinity", PING.replace(b"1", b"-Infinity"), PARSE_ERROR),
         ("id of 5,000 digits", PING.replace(b"1", b"7" * 5000), PARSE_ERROR),
         ("deep lists", b"[" * 100000 + b"]" * 100000, PARSE_ERROR),
         ("deep objects", b'{"a":' * 100000, PARSE_ERROR),
@@ -785,7 +734,6 @@ class Test3Messages(unittest.TestCase):
 # 4  Threads, streams, diagnostics
 # ======================================================================================
 
-
 def at_most_threads(count):
     """mcp_min has at most ``count`` threads at once, as in a small container."""
     free = threading.Semaphore(count)
@@ -812,12 +760,12 @@ def threads_start_if(condition, run_in_thread=lambda run: run()):
 
 
 class Test4Threads(unittest.TestCase):
+    """The pool, and a server with few threads or none.  Looks inside."""
 
     def test_a_wait_whose_time_is_up_ends(self):
         """Fails (it hangs up to CPython 3.12) without a look before the timed get()."""
         for _ in range(1000):
             self.assertRaises(queue.Empty, mcp_min.Inbox().wait, time.monotonic())
-    """The pool, and a server with few threads or none.  Looks inside."""
 
     def test_an_idle_thread_is_woken_for_a_job_but_waits_for_one_run_here(self):
         """Fails if a job that is added, or one run here that ends, wakes no thread; or
@@ -869,31 +817,26 @@ class Test4Threads(unittest.TestCase):
                     threads_start_if(lambda name: rng.random() >= 0.3)):
                 check(mcp_min.ThreadPool("unlucky", limit))
 
-    ALL_KINDS = """
-        import asyncio
-        server = mcp_min.Server("s")
-
-        @server.tool
-        def plain(n: int, ctx: mcp_min.Context) -> int:
+    @staticmethod
+    def all_kinds(**options):
+        def plain(n: int, ctx: Context) -> int:
             ctx.report_progress(n)
             return n
 
-        @server.tool
-        async def coroutine(n: int, ctx: mcp_min.Context) -> int:
+        async def coroutine(n: int, ctx: Context) -> int:
             await ctx.report_progress(n)
             await asyncio.sleep(0)
             return n
 
-        @server.tool
-        def ask(n: int, ctx: mcp_min.Context) -> str:
+        def ask(n: int, ctx: Context) -> str:
             return ctx.elicit("Well?", str).data
 
-        @server.tool
-        async def ask_async(n: int, ctx: mcp_min.Context) -> str:
+        async def ask_async(n: int, ctx: Context) -> str:
             answer = await ctx.elicit("Well?", str)
             await ctx.ping()
             return answer.data
-        """
+
+        return server_of(plain, coroutine, ask, ask_async, **options)
 
     def call_all(self, client, *names, or_error=False):
         """Call these tools at once; answer the questions of the server, but not before
@@ -930,10 +873,7 @@ class Test4Threads(unittest.TestCase):
         start, or a question for an answer that no one reads."""
         burst = ["plain", "coroutine", "ask", "ask_async"] * 5
         for threaded, count in itertools.product((True, False), range(1, 9)):
-            names = {"mcp_min": mcp_min}
-            exec(textwrap.dedent(self.ALL_KINDS), names)  # noqa: S102
-            server = names["server"]
-            server.threaded = threaded
+            server = self.all_kinds(threaded=threaded)
             with self.subTest(threaded=threaded, threads=count), quiet(), (
                     at_most_threads(count)), wire(server) as client:
                 play(client, "> handshake")
@@ -944,40 +884,15 @@ class Test4Threads(unittest.TestCase):
                            "modern")
                 self.assertEqual(client.recv()["id"], 1)
 
-    def test_without_any_thread_serving_is_refused(self):
+    def test_without_any_thread_serving_and_connecting_are_refused(self):
         with at_most_threads(0), tempfile.TemporaryDirectory() as folder:
             for serve in (lambda: Server("s").serve(io.BytesIO(), io.BytesIO()),
                           lambda: Server("s", threaded=False).serve(
                               io.BytesIO(), io.BytesIO()),
-                          lambda: Server("s").listen(os.path.join(folder, "at"))):
+                          lambda: Server("s").listen(os.path.join(folder, "at")),
+                          Client(Server("s")).connect, Client(fake()).connect):
                 self.assertRaisesRegex(RuntimeError, "thread", serve)
             self.assertEqual(os.listdir(folder), [])
-
-    # What is imported only when it is needed may not be readable for another user.
-    LIMITED = """
-        import asyncio, concurrent.futures, queue, resource, select, signal, traceback
-        asyncio.run(asyncio.sleep(0))
-        user = 60000 + os.getpid() %% 5000
-        resource.setrlimit(resource.RLIMIT_NPROC, (1 + %d,) * 2)
-        os.setgroups([]); os.setgid(user); os.setuid(user)
-        """
-
-    @unittest.skipUnless(hasattr(os, "geteuid") and os.geteuid() == 0,
-                         "only root can run a process as a user who has no other")
-    def test_a_process_at_its_limit_of_threads_serves(self):
-        """The same under the limit of the system, RLIMIT_NPROC."""
-        start = "threading.Thread(target=int).start()"
-        with process(self.LIMITED % 0 + start) as child:
-            if child.exit() == 0:
-                self.skipTest("the limit is not in force here")
-
-        def serve(threaded, count):
-            with process("%s\n%sserver.run(threaded=%s)" % (
-                    self.LIMITED % count, self.ALL_KINDS, threaded)) as child:
-                play(child, "> handshake")
-                self.call_all(child, *["plain", "coroutine", "ask"] * 4, or_error=True)
-
-        run_together(self, serve, [(True, 1), (True, 3), (False, 1)])
 
     def test_deadlines_hold_after_a_timer_could_not_be_started(self):
         """Fails (the call never ends) if the thread is tried only once."""
@@ -992,12 +907,10 @@ class Test4Threads(unittest.TestCase):
 # 5  Validation
 # ======================================================================================
 
-
 CLOSED = {"additionalProperties": False}
 
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
-
 METASCHEMA = "https://json-schema.org/draft/2020-12/schema"
 
 # (value, schema, problems)
@@ -1106,16 +1019,13 @@ class Test5Validator(unittest.TestCase):
     """`validate` returns the problems of a value, and refuses an unusable schema."""
 
     @clause("2025-11-25/basic/index",
-            "Clients and servers **MUST** validate schemas according to their declared "
-            "or default dialect.")
+            "**MUST** validate schemas according to their declared or default dialect.")
     def test_each_problem_is_one_readable_line(self):
         for value, schema, problems in PROBLEMS:
             with self.subTest(value=value, schema=schema):
                 self.assertEqual("; ".join(validate(value, schema)), problems)
 
-    @clause("2025-11-25/basic/index",
-            "They **MUST** handle unsupported dialects gracefully by returning an "
-            "appropriate error indicating the dialect is not supported.")
+    @clause("2025-11-25/basic/index", "**MUST** handle unsupported dialects gracefully")
     def test_an_unusable_schema_is_refused_whatever_the_value_is(self):
         for schema, message in UNUSABLE_SCHEMAS:
             with self.subTest(schema=schema), self.assertRaises(SchemaError) as caught:
@@ -1170,6 +1080,8 @@ class Test5Validator(unittest.TestCase):
                 ({"items": {"type": "integer"}}, [1] * 30_000),
                 ({"allOf": [{"uniqueItems": True}] * 5}, [*range(1000)]),
                 ({"allOf": [{"type": "integer"}] * 20}, "[" + "1," * 30_000 + "1]"),
+                ({"patternProperties": {f"^{n}": {} for n in range(100)}},
+                 {"x" * 500 + str(n): 1 for n in range(9)}),
                 ({"pattern": "^a"}, "a" * 20_001),
                 (doubling, 5), ({"allOf": [{"$ref": "#"}] * 1000}, 5), (deep, 5))):
             with self.subTest(number), mock.patch.object(
@@ -1178,9 +1090,12 @@ class Test5Validator(unittest.TestCase):
                 mcp_min.Validator(schema).coerce(value, strict=False)
 
     def test_arguments_that_take_too_much_work_are_invalid(self):
-        with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
-                ValidationError, "over 1,000 steps"):
-            Signature(function(List[int])).bind({"x": [1] * 30_000})
+        numbers = [1] * 30_000
+        for hint, value in ((List[int], numbers), (
+                Dict[str, List[int]], {"a": numbers, "b": "[1]"})):
+            with mock.patch.object(mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
+                    ValidationError, "over 1,000 steps"):
+                Signature(function(hint)).bind({"x": value})
 
     def test_a_recursive_schema_is_applied_down_to_a_bounded_depth(self):
         schema = {"type": "array", "items": {"$ref": "#"}}
@@ -1225,7 +1140,6 @@ class Test5Validator(unittest.TestCase):
 # 6  Content
 # ======================================================================================
 
-
 class Test6Content(unittest.TestCase):
     def test_fields_are_attributes(self):
         """What is assigned is sent; what was not received is None; None is left out."""
@@ -1250,17 +1164,28 @@ class Test6Content(unittest.TestCase):
         self.assertRaises(TypeError, Message, "user", None)
         self.assertRaises(ValueError, Message, "robot", "x")
 
-    def test_the_type_of_an_image_is_guessed_from_its_first_bytes(self):
+    @clause("2025-11-25/server/prompts", "include a valid MIME type")
+    def test_the_type_of_content_is_inferred(self):
+        """From the format, the path, or the first bytes of an image."""
         for data, mime_type in (
                 (b"\xff\xd8\xff.", "image/jpeg"), (b"GIF89a", "image/gif"),
                 (b"RIFF....WEBP", "image/webp"), (b"?", "image/png")):
             self.assertEqual(Image(data).mime_type, mime_type)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "scan.png")
+            pathlib.Path(path).write_bytes(b"?")
+            for block, mime_type in (
+                    (Image(path=path), "image/png"),
+                    (Image(path=path, format="jpeg"), "image/jpeg"),
+                    (EmbeddedResource("x://y", text="a")["resource"], "text/plain"),
+                    (EmbeddedResource("x://y", data=b"a")["resource"],
+                     "application/octet-stream")):
+                self.assertEqual(block["mimeType"], mime_type)
 
 
 # ======================================================================================
 # 7  Connection
 # ======================================================================================
-
 
 def lab(**options):
     """A server with tools that wait: `hold` for the step `go`, `wait` and `wait_async`
@@ -1389,11 +1314,9 @@ class Test7Connection(unittest.TestCase):
                 self.assertEqual(isinstance(received, str), isinstance(id, str))
 
     @clause("2026-07-28/basic/index",
-            "The request ID **MUST NOT** match the ID of any other request the sender"
-            " has issued and not yet received a response for.")
+            "**MUST NOT** match the ID of any other request the sender has issued")
     @both_eras
     def test_an_id_in_flight_cannot_be_used_again(self, era):
-        """But as a string, and a string as a number; also in a cancellation."""
         server = lab()
         play(server, """
             > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
@@ -1636,33 +1559,18 @@ class Test7Connection(unittest.TestCase):
         """Fails (the result comes after it) if progress is told on the thread of the
         other handlers."""
         release, steps = gate("the log handler"), []
-        server = Server("s")
 
-        @server.tool
         def work(ctx: Context) -> str:
             ctx.info("slow")
             ctx.report_progress(1)
             return "done"
 
+        server = server_of(work)
         with Client(server, log_handler=lambda params: release.wait()) as client:
             result = client.call_tool("work", progress_handler=(
                 lambda *step: steps.append(step)))
             self.assertEqual((result.text, steps), ("done", [(1, None, None)]))
             release.set()
-
-    def test_each_call_may_have_a_max_timeout_of_its_own(self):
-        server = lab()
-        with Client(server) as client:
-            for call in (functools.partial(client.call_tool, "wait"),
-                         lambda **options: client.submit_tool(
-                             "wait", **options).result(PATIENCE),
-                         functools.partial(client.request, "tools/call",
-                                           {"name": "wait"}),
-                         lambda **options: client.submit(
-                             "tools/call", {"name": "wait"}, **options).result(PATIENCE)):
-                error = raised(call, max_timeout=0.1)
-                self.assertIsInstance(error, RequestTimeout)
-                self.assertIn("no response within max_timeout", str(error))
 
     def test_a_progress_handler_that_fails_does_not_fail_the_call(self):
         with quiet() as stderr, Client(lab()) as client:
@@ -1691,9 +1599,9 @@ class Test7Connection(unittest.TestCase):
 
     @UNIX
     def test_who_sends_waits_while_a_client_does_not_read(self):
-        """Fails if the queue grows without limit; or (`hello` gets no result) if async
-        handlers write on the thread of the event loop, which all connections share."""
-        server, sent = Server("s", drain_seconds=PATIENCE), collections.Counter()
+        """Fails if the queue grows without limit; if a thread waits for each coroutine;
+        or (`hello` gets no result) if the event loop waits, which all share."""
+        sent, before = collections.Counter(), threading.active_count()
 
         def send(ctx, times):
             for n in range(times):
@@ -1701,35 +1609,37 @@ class Test7Connection(unittest.TestCase):
                 ctx.report_progress(n)
                 sent[ctx.request_id] += 1
 
-        @server.tool
         def talk(ctx: Context) -> str:
             send(ctx, 200)
             return "said"
 
-        @server.tool
         async def talk_async(ctx: Context) -> str:
-            send(ctx, 20)
+            send(ctx, 3)
             await ctx.info("the last")  # waits for room
-            return "y" * 200000
+            return "y" * 20000
 
-        @server.tool
         async def hello() -> str:
             return "hello"
 
+        server = server_of(talk, talk_async, hello, drain_seconds=PATIENCE)
         with mock.patch.multiple(mcp_min, HIGH_WATER_BYTES=1 << 18, MAX_UNREAD_BYTES=(
                 6 << 20)), wire(server, unread=True) as client:
-            client.say("0 initialize")
-            for n, name in enumerate(["talk_async"] * 3 + ["talk"], 1):
+            client.say('"first" initialize')
+            for n in range(31):
+                name = "talk_async" if n else "talk"
                 client.say('%d tools/call {"name": "%s", "_meta": '
                            '{"progressToken": %d}}' % (n, name, n))
-            wait_until(lambda: [sent[n] for n in (1, 2, 3)] == [20] * 3)
+            wait_until(lambda: [sent[n] for n in range(1, 31)] == [3] * 30)
             play(server, """
                 > 1 tools/call {"name": "hello"}
                 < 1 {"content": [{"text": "hello"}]}
                 """, era="legacy")
-            self.assertLess(sent[4], 200)
+            self.assertLess(sent[0], 200)
+            workers = [thread for thread in threading.enumerate()
+                       if thread.name == "mcp worker"]
+            self.assertLess(threading.active_count() - before - len(workers), 10)
             ids = {received.get("id") for received in client.hang_up()}
-            self.assertLessEqual({*range(5)}, ids)
+            self.assertLessEqual({"first", *range(31)}, ids)
 
     def test_an_unusable_error_or_result_gets_an_error_response(self):
         """Fails (the session ends) if its exception leaves the code that responds."""
@@ -1740,12 +1650,10 @@ class Test7Connection(unittest.TestCase):
             def items(self):
                 raise KeyError("no items")
 
-        server = Server("s")
-
-        @server.tool
         def error():
             raise ErrorWithoutCode
 
+        server = server_of(error)
         server.tool(name="result")(
             lambda: mcp_min.ToolResult("x", meta=BrokenMapping(a=1)))
         play(server, """
@@ -1758,15 +1666,13 @@ class Test7Connection(unittest.TestCase):
     def test_answers_notifications_and_the_end_pass_while_every_worker_waits(self):
         """Fails (it hangs) if a worker is needed to handle a response, to write, or to
         end the waiting; or (no response) if a drain without limit waits for nobody."""
-        server = Server("s", max_workers=2, drain_seconds=math.inf)
-
-        @server.tool
         def ask(ctx: Context) -> str:
             try:
                 return ctx.elicit("Well?", str).data
             finally:
                 time.sleep(0.02)
 
+        server = server_of(ask, max_workers=2, drain_seconds=math.inf)
         with quiet() as stderr:
             play(server, """
                 > 1 tools/call {"name": "ask"}
@@ -1790,18 +1696,15 @@ class Test7Connection(unittest.TestCase):
     @clause("2025-11-25/basic/utilities/progress",
             "Progress tokens **MUST** be a string or integer value")
     @clause("2026-07-28/basic/patterns/progress",
-            "The `progress` value **MUST** increase with each notification, even if "
-            "the total is unknown.")
+            "The `progress` value **MUST** increase with each notification")
     @both_eras
     def test_progress_increases_and_needs_a_token(self, era):
-        server = Server("s")
-
-        @server.tool
         def work(ctx: Context):
             ctx.report_progress(0.5, 4, "half way")
             for progress in 1, 1, 0, -1, 2, 2.0, 2.25, float("nan"), 3:
                 ctx.report_progress(progress)
 
+        server = server_of(work)
         call = '> 1 tools/call {"name": "work", "_meta": {"progressToken": %s}}\n'
         for token in "0", '""', '"4"':
             play(server, call % token + """
@@ -1821,9 +1724,8 @@ class Test7Connection(unittest.TestCase):
     def test_progress_of_several_threads_increases_until_the_response(self):
         """Three threads report while the handler returns.  Fails if the progress is
         compared, or queued, outside of the lock that proves the request in flight."""
-        server, rounds, reporters = Server("s", drain_seconds=PATIENCE), 20, []
+        rounds, reporters = 20, []
 
-        @server.tool
         def work(ctx: Context):
             steps, reported = iter(range(1, 300)), threading.Semaphore(0)
 
@@ -1840,6 +1742,7 @@ class Test7Connection(unittest.TestCase):
             for _ in range(30):
                 reported.acquire()
 
+        server = server_of(work, drain_seconds=PATIENCE)
         with switch_threads_often(), wire(server) as client:
             play(client, "> handshake")
             for n in range(rounds):
@@ -1927,7 +1830,6 @@ class Test7Amounts(unittest.TestCase):
             n: str(n) for n in {*range(1002)} - {5, refused["id"]}})
 
     def test_requests_of_many_bytes_at_once_are_refused(self):
-        """A single request may be larger."""
         server = lab()
         call = ('%d tools/call {"name": "hold", "arguments": {"n": 1}, '
                 '"_meta": {"x": "%s"}}')
@@ -2105,7 +2007,6 @@ class Test7Amounts(unittest.TestCase):
 # 8  Stdio: a server in a real process
 # ======================================================================================
 
-
 def program(extra="", run="server.run()", **options):
     """A server script: three tools, the code ``extra``, and the line that runs it."""
     return textwrap.dedent("""
@@ -2127,7 +2028,6 @@ def program(extra="", run="server.run()", **options):
 
 
 RUN = program()
-
 CALL_ADD = """
 > 1 modern tools/call {"name": "add", "arguments": {"a": 2, "b": 3}}
 < 1 {"content": [{"text": "5"}]}
@@ -2145,8 +2045,7 @@ class Test8Stdio(unittest.TestCase):
     # -- the end of input --------------------------------------------------------------
 
     @clause("2026-07-28/basic/transports/stdio",
-            "Servers **SHOULD** exit promptly when their standard input is closed or "
-            "reads return end-of-file.")
+            "Servers **SHOULD** exit promptly when their standard input is closed")
     def test_the_end_of_input_ends_a_server_when_all_calls_are_answered(self):
         with process(RUN, stdin=subprocess.DEVNULL) as server:
             self.ended(server)
@@ -2164,13 +2063,13 @@ class Test8Stdio(unittest.TestCase):
     def test_no_response_is_lost_at_the_end_of_input(self):
         """All handlers return at once, while the input ends.  Fails if the thread that
         closes the connection does not write what was queued while another wrote."""
-        server, meeting = Server("s", drain_seconds=PATIENCE), threading.Barrier(6)
+        meeting = threading.Barrier(6)
 
-        @server.tool
         def meet(n: int) -> str:
             meeting.wait(PATIENCE)
             return "x" * 20000 * (n % 2)
 
+        server = server_of(meet, drain_seconds=PATIENCE)
         for _ in range(40):
             with wire(server) as client:
                 for n in range(6):
@@ -2201,7 +2100,6 @@ class Test8Stdio(unittest.TestCase):
 
     @UNIX
     def test_the_last_line_is_whole_or_absent(self):
-        """`hang_up` checks every line, down to its newline."""
         with process(RUN) as server:
             server.send(b"".join(raw("%d ping" % n) for n in range(2000)))
             server.recv()
@@ -2380,13 +2278,20 @@ class Test8Stdio(unittest.TestCase):
                         time.sleep(seconds)
                         os._exit(0)
                     return pid
+
+                @server.tool
+                async def fork_async() -> int:
+                    return os.fork()
                 """, "server.run(threaded=False)")) as server:
             pids = play(server, """
+                > 0 modern tools/call {"name": "fork_async"}
+                < 0 {"structuredContent": {"result": "$ends"}}
                 > 1 modern tools/call {"name": "fork", "arguments": {"seconds": 0}}
                 < 1 {"structuredContent": {"result": "$returns"}}
                 > 2 modern tools/call {"name": "fork", "arguments": {"seconds": 3600}}
                 < 2 {"structuredContent": {"result": "$stays"}}
                 """)
+            gone(pids["ends"])
             gone(pids["returns"])
             try:
                 self.assertEqual(server.hang_up(), [])   # the stream has ended
@@ -2500,7 +2405,6 @@ class Test8Stdio(unittest.TestCase):
             self.ended(server)
 
     def test_control_characters_on_stderr_are_escaped(self):
-        """Those of a trace, and those of a traceback."""
         env = dict(os.environ, MCP_MIN_TRACE="stderr")
         with process(self.USES_STDERR, "-S", env=env) as server:
             server.send(b'{"x": "\x1b]0;owned\x07"}\n')
@@ -2517,9 +2421,8 @@ class Test8Stdio(unittest.TestCase):
 
     @UNIX
     def test_only_the_owner_can_read_a_trace_file(self):
-        """Also if it exists and others could read it; it is no symbolic link."""
         with tempfile.TemporaryDirectory() as folder:
-            path, link = os.path.join(folder, "trace"), os.path.join(folder, "link")
+            path = os.path.join(folder, "trace")
             for script in "> 1 modern tools/list\n< 1 {}", "> 1 ping\n< 1 {}":
                 with mock.patch.dict(os.environ, MCP_MIN_TRACE=path):
                     play(zoo(), script)
@@ -2527,9 +2430,6 @@ class Test8Stdio(unittest.TestCase):
                 os.chmod(path, 0o666)
             with open(path) as trace:
                 self.assertRegex(trace.read(), r'(?s)"tools/list".*"result".*"ping"')
-            os.symlink(path, link)
-            with mock.patch.dict(os.environ, MCP_MIN_TRACE=link):
-                self.assertRaises(OSError, play, zoo(), "", era="legacy")
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "there is no /dev/full")
     def test_a_full_disk_under_the_trace_stops_neither_end(self):
@@ -2567,7 +2467,6 @@ class Test8Stdio(unittest.TestCase):
 # 9  Revisions: the server's part
 # ======================================================================================
 
-
 def paired(script):
     """The script of a table: a response may stand on the line of its request."""
     return re.sub(" +(?=<=? )", "\n", script)
@@ -2578,9 +2477,7 @@ class Test9Handshake(unittest.TestCase):
 
     @clause("2025-11-25/basic/lifecycle", "it **MUST** respond with the same version")
     @clause("2025-11-25/basic/lifecycle",
-            "Otherwise, the server **MUST** respond with another protocol version it "
-            "supports. This **SHOULD** be the _latest_ version supported by the "
-            "server.")
+            "the server **MUST** respond with another protocol version it supports.")
     def test_the_server_agrees_to_a_known_version_and_else_offers_its_latest(self):
         unknown = "1999-01-01", "9999-99-99", MODERN, "2025-11-25 ", ""
         for asked, agreed in [*zip(LEGACY, LEGACY), *((v, LATEST) for v in unknown)]:
@@ -2595,7 +2492,6 @@ class Test9Handshake(unittest.TestCase):
                     """, asked=asked, agreed=agreed)
 
     def test_a_second_initialize_is_answered_afresh(self):
-        """Calls in flight are still answered."""
         server = lab()
         play(server, """
             > handshake 2024-11-05
@@ -2610,8 +2506,7 @@ class Test9Handshake(unittest.TestCase):
             """, **server.steps)
 
     @clause("2025-11-25/basic/lifecycle",
-            "The initialization phase **MUST** be the first interaction between "
-            "client and server.")
+            "The initialization phase **MUST** be the first interaction")
     def test_before_a_valid_initialize_only_a_ping_gets_a_result(self):
         play(zoo(), paired("""
             > 1 ping                                        <= 1 {}
@@ -2630,7 +2525,6 @@ class Test9Handshake(unittest.TestCase):
             """))
 
     def test_initialize_and_discover_describe_the_server(self):
-        """Its capabilities follow from what is registered at the time."""
         icons = [{"src": "data:,x", "mimeType": "image/png", "sizes": ["any"]}]
         server = Server("s", version="1.2", title="The S", description="Does s.",
                         icons=icons, website_url="https://example.com",
@@ -2664,7 +2558,6 @@ class Test9Handshake(unittest.TestCase):
     @clause("2026-07-28/basic/patterns/subscriptions",
             "Notification types the server does not support are omitted.")
     def test_a_capability_that_is_switched_off_is_neither_declared_nor_served(self):
-        """As a whole or in part."""
         server = Server("s", capabilities={
             "logging": False, "resources": {"subscribe": False}})
         server.resource("x://y")(lambda: "")
@@ -2703,8 +2596,7 @@ class Test9Stateless(unittest.TestCase):
 
     @clause("2026-07-28/server/discover", "Servers **MUST** implement it.")
     @clause("2026-07-28/basic/index",
-            "The `result` **MUST** include a `resultType` field to indicate the type "
-            "of the result.")
+            "The `result` **MUST** include a `resultType` field")
     @clause("2026-07-28/server/utilities/caching", "`ttlMs`")
     @both_eras
     def test_results_have_their_type_and_how_long_they_may_be_cached(self, era):
@@ -2748,8 +2640,7 @@ class Test9Stateless(unittest.TestCase):
                 """, v=version)
 
     @clause("2026-07-28/basic/index",
-            "A request missing any required field is malformed; the server **MUST** "
-            "reject it with JSON-RPC error code `-32602` (Invalid params).")
+            "the server **MUST** reject it with JSON-RPC error code `-32602`")
     def test_the_error_names_the_invalid_metadata(self):
         play(zoo(), """
             > 1 tools/list {"_meta": {"@protocolVersion": "2026-07-28"}}
@@ -2786,20 +2677,15 @@ class Test9Stateless(unittest.TestCase):
             """, era="legacy")
 
     @clause("2026-07-28/basic/versioning",
-            "A dual-era server **MAY** serve both eras concurrently on the same "
-            "endpoint or process.")
+            "**MAY** serve both eras concurrently on the same endpoint or process.")
     @clause("2026-07-28/basic/index",
-            "Servers **MUST NOT** rely on prior requests over the same connection to "
-            "establish context")
+            "Servers **MUST NOT** rely on prior requests over the same connection")
     def test_one_connection_may_carry_requests_of_both_eras(self):
-        server = Server("s")
-
-        @server.tool
         def describe(ctx: Context) -> dict:
             return {"version": ctx.protocol_version, "client": ctx.client_info,
                     "capabilities": sorted(ctx.client_capabilities), "meta": ctx.meta}
 
-        play(server, """
+        play(server_of(describe), """
             > 2 tools/call {"name": "describe"}
             < 2 -32600 "initialize"
             > handshake 2025-06-18 {"capabilities": {"roots": {}}}
@@ -2822,11 +2708,9 @@ class Test9Stateless(unittest.TestCase):
     # -- subscriptions/listen ----------------------------------------------------------
 
     @clause("2026-07-28/basic/patterns/subscriptions",
-            "The server **MUST** send `notifications/subscriptions/acknowledged` as "
-            "the first message carrying the subscription's ID")
+            "**MUST** send `notifications/subscriptions/acknowledged` as the first")
     @clause("2026-07-28/basic/patterns/subscriptions",
-            "The server **MUST NOT** send notification types the client has not "
-            "explicitly requested.")
+            "**MUST NOT** send notification types the client has not explicitly")
     def test_each_stream_gets_the_notifications_that_it_requested(self):
         server = zoo()
         play(server, """
@@ -3005,12 +2889,8 @@ class Test9Stateless(unittest.TestCase):
     @clause("2025-11-25/server/utilities/logging",
             "Invalid log level: `-32602` (Invalid params)")
     @clause("2026-07-28/server/utilities/logging",
-            "The server **MUST NOT** emit `notifications/message` for a request that "
-            "does not include this field.")
+            "**MUST NOT** emit `notifications/message` for a request that does not")
     def test_a_session_sets_its_log_level_and_each_stateless_request_its_own(self):
-        server = Server("s")
-
-        @server.tool
         def talk(ctx: Context):
             ctx.debug("low")
             ctx.info("middle")
@@ -3022,7 +2902,7 @@ class Test9Stateless(unittest.TestCase):
                 '"level": "debug", "data": "low"', '"level": "info", "data": "middle"',
                 '"level": "error", "data": {"code": 7}, "logger": "db"',
                 '"level": "emergency", "data": "high"')]
-        play(server, paired("""
+        play(server_of(talk), paired("""
             > handshake
             > 1 tools/call {"name": "talk"}
             %(middle)s %(high)s
@@ -3047,11 +2927,8 @@ class Test9Stateless(unittest.TestCase):
 # 10  Signatures
 # ======================================================================================
 
-
 Color = enum.Enum("Color", {"RED": "red", "BLUE": "blue"})
-
 Level = enum.IntEnum("Level", ["LOW", "HIGH"])
-
 Movie = TypedDict("Movie", {"title": str, "year": Annotated[int, {"minimum": 1888}]})
 
 
@@ -3082,13 +2959,9 @@ class Tree:
     below: "List[Tree]"
 
 INTEGERS = {"type": "array", "items": {"type": "integer"}}
-
 OPTIONAL_INTEGER = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
-
 DATE = {"type": "string", "format": "date"}
-
 COLOR = {"type": "string", "enum": ["red", "blue"]}
-
 MOVIE = {"type": "object", "properties": {
     "title": {"type": "string"}, "year": {"type": "integer", "minimum": 1888}},
     "required": ["title", "year"], **CLOSED}
@@ -3134,8 +3007,6 @@ HINTS = [
      [({"red": "1"}, {Color.RED: 1})],
      [({"pink": 1}, 'x.pink: expected one of "red", "blue", got "pink"')]),
     (tuple, {"type": "array", "items": {}}, [([1, "a"], (1, "a"))], []),
-    (set, {"type": "array", "items": {}, "uniqueItems": True}, [([1], {1})], []),
-    (Sequence, {"type": "array", "items": {}}, [([1], [1])], []),
     (Tuple[int, str], {"type": "array", "prefixItems": [
         {"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2},
      [([1, "a"], (1, "a")), (["1", "a"], (1, "a"))],
@@ -3490,17 +3361,6 @@ class Test10Signature(unittest.TestCase):
         bound = Signature(function(Annotated[User, dated])).bind({"x": user})
         self.assertEqual(bound["x"].born, datetime.date(2000, 1, 2))
 
-    def test_every_missing_and_every_unknown_argument_is_named(self):
-        def plan(city: str, days: int): ...
-        for arguments, problems in (
-                ({}, ["city: missing (required)", "days: missing (required)"]),
-                ({"city": "Oslo"}, ["days: missing (required)"]),
-                ({"city": "Oslo", "days": 1, "day": 1},
-                 ["day: unknown; known are: city, days"])):
-            with self.subTest(arguments), self.assertRaises(ValidationError) as caught:
-                Signature(plan).bind(arguments)
-            self.assertEqual(caught.exception.problems, problems)
-
     def test_binding_returns_a_new_dict(self):
         """The server adds the context to it; a question needs the request unchanged."""
         for hint in int, Any, Literal[1]:
@@ -3547,7 +3407,6 @@ class Test10Field(unittest.TestCase):
     """pydantic's word, without pydantic."""
 
     def test_its_keywords_are_those_of_json_schema(self):
-        """The length is that of text, items or members, as the type has it."""
         for hint, field, keywords in (
                 (int, Field(ge=1, le=9), {"minimum": 1, "maximum": 9}),
                 (float, Field(gt=0, lt=1, multiple_of=0.5), {
@@ -3564,11 +3423,13 @@ class Test10Field(unittest.TestCase):
                 schema = parameter_schema(Annotated[hint, field])
                 self.assertEqual({key: schema[key] for key in keywords}, keywords)
                 self.assertEqual(parameter_schema(hint, field), schema)
-        self.assertRaises(TypeError, parameter_schema, Annotated[str, Field(pattern="(")])
+        bad = Annotated[str, Field(pattern="(")]
+        self.assertRaises(TypeError, parameter_schema, bad)
 
     def test_its_default_is_that_of_the_parameter(self):
         """Also of Optional of Annotated, and made anew for each call."""
-        def fn(a: int = Field(3, ge=1), b: list = Field(default_factory=list),  # noqa: B008
+        def fn(a: int = Field(3, ge=1),
+               b: list = Field(default_factory=list),  # noqa: B008
                c: Optional[Annotated[int, Field(ge=1)]] = None,
                d: int = Field(ge=1),
                e: Annotated[int, Field(4)] = 5): ...
@@ -3666,7 +3527,6 @@ class Test10Pydantic(unittest.TestCase):
                 self.assertRegex(result.text, text)
 
     def test_the_definitions_of_a_recursive_model_are_at_the_root(self):
-        """As the official SDK lists them."""
         node = self.pydantic.create_model("Node", n=(int, ...))
         tree = type("Tree", (node,), {"__annotations__": {"below": "list[Tree]"},
                                       "below": [], "__module__": __name__})
@@ -3798,7 +3658,6 @@ MATCHING_URIS = [
     ("d://{x}{?q}", "d://a?q=b%26c", {"x": "a", "q": "b&c"})]
 
 UNSAFE = ["C:evil", "%43:evil", "..%20", ".. .", "...", "a::$DATA"]
-
 OTHER_URIS = {  # template: URIs that do not match, or whose variables are unsafe
     "config://app": ["config://appp"], "a.b://x": ["aXb://x"], "d://x": ["d://x\n"],
     "w://{a}": ["w://" + text for text in (
@@ -3866,7 +3725,6 @@ class Test10Imports(unittest.TestCase):
 # 11  Handlers
 # ======================================================================================
 
-
 def host_thread(test):
     """A host's thread, which ends with the test, and its ``run_handler``, which calls
     each job twice, as a timer does that repeats."""
@@ -3909,49 +3767,7 @@ class Test11AsyncHandlers(unittest.TestCase):
             client.call_tool("note")
         self.assertNotIn(loops[-1], loops[:-1])
 
-    def test_sys_exit_in_a_coroutine_ends_no_other_handler(self):
-        server = Server("s")
-
-        @server.tool
-        async def leave():
-            async def leave_in_a_task():
-                sys.exit(3)
-            asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-            asyncio.ensure_future(leave_in_a_task())
-            await asyncio.sleep(0.001)
-            sys.exit(4)
-
-        @server.tool
-        async def stay() -> str:
-            return "here"
-
-        with quiet(), Client(server) as client:
-            self.assertRaisesRegex(ToolError, "SystemExit", client.call_tool, "leave")
-            self.assertEqual(client.call_tool("stay").text, "here")
-
-    @both_eras
-    def test_a_handler_that_awaits_an_answer_blocks_no_other(self, era):
-        """Fails (by hanging) if the event loop blocks until the user has answered."""
-        server = Server("s")
-
-        @server.tool
-        async def ask(ctx: Context) -> str:
-            return (await ctx.elicit("Well?", str)).data
-
-        @server.tool
-        async def overtake(ctx: Context) -> str:
-            await ctx.wait(0.001)
-            return "overtaken"
-
-        def answer(*question):
-            return {"value": other.call_tool("overtake").text}
-
-        with Client(server, mode=era) as other, Client(
-                server, mode=era, elicitation_handler=answer) as client:
-            self.assertEqual(client.call_tool("ask").text, "overtaken")
-
     def test_a_handler_gets_the_context_of_its_kind_whatever_it_annotates(self):
-        """The innermost function decides, or the annotation."""
         server, kinds = Server("s"), []
 
         def decorated(fn):
@@ -3982,81 +3798,49 @@ class Test11AsyncHandlers(unittest.TestCase):
                 client.call_tool(tool.name)
         self.assertEqual(kinds, [Context, *[AsyncContext] * 3])
 
-    def test_a_task_that_is_cancelled_while_it_asks_withdraws_its_question(self):
-        """Fails (the client is not told) if only an answer ends a question."""
-        server = Server("s")
-
-        @server.tool
+    def test_a_question_of_a_coroutine_ends_with_its_task_or_its_timeout(self):
+        """Fails (the client is not told, or the loop blocks) if only an answer ends a
+        question."""
         async def ask(ctx: AsyncContext) -> str:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ctx.elicit("Well?", str), 0.05)
-            return "no answer"
-
-        play(server, """
-            > 1 tools/call {"name": "ask"}
-            < $q elicitation/create {"message": "Well?"}
-            < notifications/cancelled {"requestId": "$q"}
-            < 1 {"content": [{"text": "no answer"}]}
-            """, era="legacy")
-
-    def test_a_question_of_a_coroutine_has_a_timeout(self):
-        server = Server("s")
-
-        @server.tool
-        async def ask(ctx: AsyncContext) -> str:
             try:
-                return (await ctx.elicit("Well?", str, timeout=0.05)).data
+                return (await ctx.elicit("Now?", str, timeout=0.05)).data
             except RequestTimeout as error:
                 return str(error)
 
-        play(server, """
+        play(server_of(ask), """
             > 1 tools/call {"name": "ask"}
             < $q elicitation/create {"message": "Well?"}
-            < notifications/cancelled {"requestId": "$q", "reason": "timed out"}
+            < notifications/cancelled {"requestId": "$q"}
+            < $r elicitation/create {"message": "Now?"}
+            < notifications/cancelled {"requestId": "$r", "reason": "timed out"}
             < 1 {"content": [{"text": "...no response or progress within 0.05 s..."}]}
             """, era="legacy")
 
-    def test_who_awaits_room_in_a_crowded_outbox_needs_no_thread(self):
-        """Fails (a thread for each) if a thread waits."""
-        server, before = Server("s"), threading.active_count()
-
-        @server.tool
-        async def talk(ctx: AsyncContext) -> str:
-            for _ in range(30):
-                await ctx.info("x" * 100_000)
-            return "told"
-
-        with wire(server, unread=True) as client:
-            client.say("0 initialize 2025-11-25")
-            for n in range(1, 41):
-                client.say('%d tools/call {"name": "talk"}' % n)
-            time.sleep(0.3)  # long enough for threads to show
-            workers = sum(thread.name == "mcp worker"
-                          for thread in threading.enumerate())
-            others = threading.active_count() - before - workers
-            client.resume()
-            done = 0
-            while done < 41:
-                done += "id" in client.recv()
-        self.assertLess(others, 10)
-
-    def test_a_loop_that_a_handler_stops_goes_on(self):
+    def test_a_loop_that_a_handler_stops_or_leaves_goes_on(self):
         """Fails (later calls get no result) if it ends."""
-        server = Server("s")
-
-        @server.tool
         async def stop():
             asyncio.get_running_loop().stop()
             await asyncio.sleep(0.001)
 
-        @server.tool
+        async def leave():
+            async def leave_in_a_task():
+                sys.exit(3)
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+            asyncio.ensure_future(leave_in_a_task())
+            await asyncio.sleep(0.001)
+            sys.exit(4)
+
         async def work() -> str:
             await asyncio.sleep(0)
             return "done"
 
-        with Client(server, timeout=PATIENCE) as client:
-            for _ in range(3):
-                client.call_tool("stop")
+        server = server_of(stop, leave, work)
+        with quiet(), Client(server, timeout=PATIENCE) as client:
+            for name in "stop", "leave", "stop", "leave":
+                error = raised(client.call_tool, name)
+                self.assertEqual("SystemExit" in str(error), name == "leave")
                 self.assertEqual(client.call_tool("work").text, "done")
 
     def test_a_resource_is_read_on_a_thread_that_may_block(self):
@@ -4092,14 +3876,12 @@ class Test11AsyncHandlers(unittest.TestCase):
     @unittest.skipUnless(hasattr(asyncio, "TaskGroup"), "before Python 3.11")
     def test_a_task_group_may_ask(self):
         """Fails (an internal error) if only a bare Unwind is known."""
-        server = Server("s")
-
-        @server.tool
         async def ask(ctx: Context) -> str:
             async with asyncio.TaskGroup() as group:
                 answer = group.create_task(ctx.elicit("?", str))
             return answer.result().data
 
+        server = server_of(ask)
         with Client(server, elicitation_handler=lambda *_: {"value": "x"}) as client:
             self.assertEqual(client.call_tool("ask").text, "x")
 
@@ -4243,7 +4025,6 @@ class Test11Unthreaded(unittest.TestCase):
         self.assertEqual(heard, ["8"] * 2)
 
     def test_it_is_the_default_of_serve_which_may_say_otherwise(self):
-        """Each time anew."""
         here, reader = threading.current_thread().name, "mcp reader"
         for default, *calls in (
                 (False, ({}, here), ({"threaded": True}, reader), ({}, here)),
@@ -4282,20 +4063,18 @@ class Test11Unthreaded(unittest.TestCase):
 
     def test_pings_cancellations_and_answers_are_read_while_a_handler_runs(self):
         """One after the other, on the calling thread.  A wait may be without end."""
-        server, threads, started = Server("s", threaded=False), [], gate("started")
+        threads, started = [], gate("started")
 
-        @server.tool
         def hold(ctx: Context):
             threads.append(threading.current_thread())
             started.set()
             threads.append(raised(ctx.wait, math.inf))  # unless it is cancelled
 
-        @server.tool
         def ask(ctx: Context) -> str:
             threads.append(threading.current_thread())
             return ctx.elicit("?", str).data
 
-        with wire(server) as client:
+        with wire(server_of(hold, ask, threaded=False)) as client:
             play(client, """
                 > 1 tools/call {"name": "hold"}
                 > 2 tools/call {"name": "ask"}
@@ -4319,68 +4098,51 @@ class Test11Diagnostics(unittest.TestCase):
                 re.findall(r"test_mcp_min\.py:(\d+)", stderr.getvalue())]
 
     def test_a_handler_that_ignores_its_cancellation_is_reported_once(self):
-        """Where it waits: not inside of `threading`, nor at the line that led there."""
-        server, started, release = Server("s"), queue.Queue(), threading.Event()
+        """Where it waits, not inside of `threading`, nor at the line that led there:
+        on a worker, on the event loop, or on a host's thread."""
+        began, release = queue.Queue(), threading.Event()
         self.addCleanup(release.set)
 
         def wait_for_it():
-            started.put(1)
+            began.put(1)
             release.wait()  # where it waits
 
-        @server.tool
         def spin():
             wait_for_it()
 
-        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.5), (
-                quiet()) as stderr, Client(server) as client:
-            calls = [client.submit_tool("spin") for _ in range(2)]
-            for _ in calls:
-                started.get(timeout=PATIENCE)
-            for call in calls:
-                call.cancel()
-            wait_until(lambda: stderr.getvalue().count("spin was cancelled") == 2)
-            release.set()
-        self.assertEqual(self.reported(stderr),
-                         ["release.wait()  # where it waits"] * 2)
-
-    def test_a_coroutine_that_blocks_the_event_loop_is_named(self):
-        """Once its call was cancelled; so is a handler that blocks a host's thread."""
-        _, run_handler = host_thread(self)
-        server, release = Server("s", run_handler=run_handler), threading.Event()
-        self.addCleanup(release.set)
-        began = queue.Queue()
-
-        @server.tool
         async def block():
             began.put(1)
             release.wait()  # on the loop
 
-        @server.tool
         def hold():
             began.put(1)
             release.wait()  # on the host's thread
 
-        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.3), quiet() as stderr, (
-                Client(server)) as client:
-            calls = [client.submit_tool("block"), client.submit_tool("hold")]
-            for _ in calls:
-                began.get(timeout=PATIENCE)
-            for call in calls:
-                call.cancel()
-            wait_until(lambda: len(self.reported(stderr)) > 1)
-            release.set()
-        self.assertEqual(sorted(self.reported(stderr)), [
-            "release.wait()  # on the host's thread", "release.wait()  # on the loop"])
+        _, run_handler = host_thread(self)
+        for server, names, lines in (
+                (server_of(spin), ["spin", "spin"], ["where it waits"] * 2),
+                (server_of(block, hold, run_handler=run_handler), ["block", "hold"],
+                 ["on the host's thread", "on the loop"])):
+            release.clear()
+            with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.4), (
+                    quiet()) as stderr, Client(server) as client:
+                calls = [client.submit_tool(name) for name in names]
+                for _ in calls:
+                    began.get(timeout=PATIENCE)
+                for call in calls:
+                    call.cancel()
+                wait_until(lambda stderr=stderr: len(self.reported(stderr)) > 1)
+                release.set()
+            self.assertEqual(stderr.getvalue().count(" was cancelled"), 2)
+            self.assertEqual(sorted(self.reported(stderr)), [
+                "release.wait()  # " + line for line in lines])
 
     def test_a_traceback_shows_no_frame_of_the_library(self):
         """An error that a tool reports on purpose has none."""
-        server = Server("s")
-
-        @server.tool
         def fail(error: str):
             raise {"bug": ValueError, "told": ToolError}[error]("broken")
 
-        with quiet() as stderr, Client(server) as client:
+        with quiet() as stderr, Client(server_of(fail)) as client:
             for error in "bug", "told":
                 client.call_tool("fail", {"error": error}, raise_on_error=False)
         self.assertNotIn('File "' + mcp_min.__file__, stderr.getvalue())
@@ -4460,7 +4222,6 @@ class Test11Lifespan(unittest.TestCase):
         wait_until(lambda: events == ["enter", "call", "call", "leave"])
 
     def test_an_error_in_it_ends_the_server(self):
-        """So does one that does not end in time."""
         async def fails_first(server):
             yield 1 / 0
 
@@ -4483,7 +4244,6 @@ class Test11Lifespan(unittest.TestCase):
 
 SIZE = {"type": "object", "required": ["size"],
         "properties": {"size": {"type": "string", "enum": ["S", "M"]}}}
-
 NOTE = {"type": "object", "properties": {"note": {"type": "string"}}}
 
 
@@ -4542,9 +4302,7 @@ def shop(name="shop", **options):
 
 
 RED = '{"color": {"action": "accept", "content": {"value": "red"}}}'
-
 MEDIUM = '{"size": {"action": "accept", "content": {"size": "M"}}}'
-
 ORDER = '"name": "order", "arguments": {"item": "hat", "count": 2}'
 
 
@@ -4595,9 +4353,6 @@ class Test11Questions(unittest.TestCase):
     @clause("2025-11-25/basic/lifecycle",
             "Implementations **SHOULD** establish timeouts for all sent requests")
     def test_a_question_without_an_answer_times_out(self):
-        server = Server("s", max_workers=1)
-
-        @server.tool
         def ask(ctx: Context):
             for question in (
                     ctx.list_roots, functools.partial(ctx.sample, "?"),
@@ -4607,6 +4362,7 @@ class Test11Questions(unittest.TestCase):
                 with self.assertRaisesRegex(RequestTimeout, "no response"):
                     question(timeout=0.01)
 
+        server = server_of(ask, max_workers=1)
         questions = "".join("""
             < $%d %s
             < notifications/cancelled {"requestId": "$%d", "reason": "timed out"}
@@ -4640,9 +4396,8 @@ class Test11Questions(unittest.TestCase):
             (Optional[Union[int, str]], "value: "),
             ({"type": "object", "properties": {"x": True}}, "x: "),
             ({"type": "string"}, "object"), ({"type": "object"}, "properties")]
-        server, asked = Server("s"), []
+        asked = []
 
-        @server.tool
         def ask(ctx: Context):
             for schema in accepted:
                 self.assertEqual(ctx.elicit("?", schema).action, "decline")
@@ -4656,7 +4411,7 @@ class Test11Questions(unittest.TestCase):
             self.assertRaisesRegex(ValueError, "not a URL: 'no address'",
                                    ctx.elicit_url, "?", "no address")
 
-        with Client(server, mode=LATEST, elicitation_handler=(
+        with Client(server_of(ask), mode=LATEST, elicitation_handler=(
                 lambda *question: asked.append(question))) as client:
             client.call_tool("ask")
         self.assertEqual(len(asked), len(accepted))
@@ -4700,14 +4455,13 @@ class Test11Questions(unittest.TestCase):
 
     def test_a_question_to_a_client_that_has_hung_up_fails_at_once(self):
         """The final result of a stream shows that the end of input has been read."""
-        server, release = Server("s", drain_seconds=60), gate("release")
+        release = gate("release")
 
-        @server.tool
         def ask(ctx: Context):
             release.wait()
             ctx.elicit("Well?", str)
 
-        play(server, """
+        play(server_of(ask, drain_seconds=60), """
             > 1 modern subscriptions/listen {"notifications": {}}
             < notifications/subscriptions/acknowledged {}
             > 2 tools/call {"name": "ask"}
@@ -4721,8 +4475,7 @@ class Test11Questions(unittest.TestCase):
     # -- without a session -------------------------------------------------------------
 
     @clause("2026-07-28/basic/patterns/mrtr",
-            "Servers **MAY** respond to any [supported client "
-            "request](#supported-requests) with an `InputRequiredResult`.")
+            "Servers **MAY** respond to any [supported client request]")
     @clause("2026-07-28/basic/transports/stdio",
             "The server **MUST NOT** write JSON-RPC _requests_ to `stdout`.")
     def test_without_a_session_the_handler_is_replayed(self):
@@ -4756,11 +4509,9 @@ class Test11Questions(unittest.TestCase):
         self.assertEqual(list(names["again"]), ["note"])
 
     @clause("2026-07-28/basic/patterns/mrtr",
-            "the server **SHOULD** ignore any information it does not recognize or "
-            "need.")
+            "**SHOULD** ignore any information it does not recognize or need.")
     @clause("2026-07-28/basic/patterns/mrtr",
-            "the server **SHOULD** respond with a new `InputRequiredResult` "
-            "requesting the missing information again")
+            "**SHOULD** respond with a new `InputRequiredResult` requesting the")
     def test_answers_that_are_missing_or_come_too_early(self):
         """Without a state, some or all are taken, as the official suite sends them."""
         play(shop(), """
@@ -4777,15 +4528,11 @@ class Test11Questions(unittest.TestCase):
                 {"action": "accept", "content": {"size": "S"}}, "color": {"action":
                 "accept", "content": {"value": "blue"}}, "zip": 7}}
             < 5 {"content": [{"text": "bill 4: S blue hat"}]}
+            # an accepted form without content is an empty one
+            > 6 tools/call {"name": "comment", "inputResponses":
+                {"note": {"action": "accept", "content": null}}}
+            < 6 {"content": [{"text": "{}"}]}
             """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
-
-    def test_an_accepted_form_without_content_is_an_empty_one(self):
-        for answer in '{"action": "accept"}', '{"action": "accept", "content": null}':
-            with self.subTest(answer):
-                play(shop(), """
-                    > 1 tools/call {"name": "comment", "inputResponses": {"note": %s}}
-                    < 1 {"content": [{"text": "{}"}]}
-                    """ % answer, era="modern")
 
     def test_an_invalid_answer_in_a_session(self):
         """It is not asked again; a handler may catch the error."""
@@ -4809,8 +4556,7 @@ class Test11Questions(unittest.TestCase):
     @clause("2026-07-28/basic/index",
             "the server **MUST** return a [`MissingRequiredClientCapabilityError`]")
     @clause("2026-07-28/basic/patterns/mrtr",
-            "Servers **MUST NOT** send an `inputRequests` that the client has not "
-            "declared support for in its capabilities.")
+            "**MUST NOT** send an `inputRequests` that the client has not declared")
     def test_a_request_must_declare_the_capability_to_answer(self):
         """Capabilities of another request or of the session do not count.  A question
         without a key gets one."""
@@ -4856,7 +4602,6 @@ class Test11Questions(unittest.TestCase):
             """ % (method, params, answers, outcome), era="modern", state=state)
 
     def test_an_invalid_answer_fails_the_request(self):
-        """With the field and the issue; the state accepts a valid answer later."""
         with wire(shop()) as client:
             state = self.state(client)
             for invalid, field in (
@@ -4889,7 +4634,6 @@ class Test11Questions(unittest.TestCase):
             self.assertEqual(server.done, [])
 
     def test_state_is_valid_only_for_the_request_that_it_came_from(self):
-        """The order of the keys does not matter, and the state may be used again."""
         server = shop()
         server.add_tool(lambda item, count: server.done.append("other"), name="other")
         with wire(server) as client:
@@ -4922,10 +4666,8 @@ class Test11Questions(unittest.TestCase):
                 self.retry(client, state, '-32602 "requestState"')
 
     @clause("2026-07-28/basic/patterns/mrtr",
-            "the server processing the retry does not need any information beyond "
-            "what is directly present in the retry request.")
+            "does not need any information beyond what is directly present in the")
     def test_any_server_with_the_same_secret_accepts_the_state(self):
-        """And the same name."""
         first, second, other, stranger = [shop(name, state_secret=secret * 32)
             for name, secret in (("shop", b"k"), ("shop", b"k"), ("bank", b"k"),
                                  ("shop", b"x"))]
@@ -4944,36 +4686,29 @@ class Test11Questions(unittest.TestCase):
 # 12  Server
 # ======================================================================================
 
-
 class Test12Tools(unittest.TestCase):
     """tools/list and tools/call."""
 
     @both_eras
     def test_whatever_a_tool_raises_or_returns_it_gets_one_valid_response(self, era):
         """An exception is an error result, and only stderr gets the traceback."""
-        class Unprintable(Exception):
-            def __str__(self):
-                raise ValueError("no")
-
         circular, deep = [], []
         circular.append(circular)
         for _ in range(900):
             deep = [deep]
         outcomes = [
             ValueError("bad \n value"), SystemExit(3), KeyboardInterrupt(),
-            GeneratorExit(), MemoryError(), RecursionError(), Unprintable(),
+            GeneratorExit(), MemoryError(), RecursionError(),
             StopIteration(), Exception("\ud800"), BrokenPipeError(), float("nan"),
             {1, 2}, b"\xff", object(), circular, 10 ** 5000, "\ud800", deep,
             {(1, 2): 3}, {"k": b"\0"}, 1 + 2j, len, int, iter([1]), [], "", (1, "x")]
-        server = Server("s")
 
-        @server.tool
         def act(n: int):
             if isinstance(outcomes[n], BaseException):
                 raise outcomes[n]
             return outcomes[n]
 
-        with quiet() as stderr, wire(server) as client:
+        with quiet() as stderr, wire(server_of(act)) as client:
             play(client, "", era)
             for n, outcome in enumerate(outcomes):
                 with self.subTest(type(outcome).__name__, n=n):
@@ -4993,7 +4728,6 @@ class Test12Tools(unittest.TestCase):
     @clause("2026-07-28/basic/index", "Implementations of this protocol version "
             "**MUST NOT** emit these codes")
     def test_error_codes_are_those_of_the_revision(self):
-        """A handler raises one code; each era sends its own for the same error."""
         server = Server("s")
 
         @server.resource("error://{code}")
@@ -5029,21 +4763,6 @@ class Test12Tools(unittest.TestCase):
             < 3 {"tools": [{"name": "bare"}, {"outputSchema": {"type": "object",
                 "properties": {"result": {"type": "array"}}}}]}
             """, era=era)
-
-    @clause("2025-11-25/server/prompts", "include a valid MIME type")
-    def test_the_mime_type_of_content_is_inferred(self):
-        """From the path or the format; an embedded text is text/plain."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "scan.png")
-            pathlib.Path(path).write_bytes(b"?")
-            for block, mime_type in (
-                    (Image(path=path), "image/png"),
-                    (Image(path=path, format="jpeg"), "image/jpeg"),
-                    (EmbeddedResource("x://y", text="a")["resource"], "text/plain"),
-                    (EmbeddedResource("x://y", data=b"a")["resource"],
-                     "application/octet-stream")):
-                with self.subTest(mime_type):
-                    self.assertEqual(block["mimeType"], mime_type)
 
     def test_errors_can_be_masked(self):
         server = Server("s", mask_errors=True)
@@ -5129,18 +4848,6 @@ class Test12Answers(unittest.TestCase):
             odd = client.call_tool("odd", raise_on_error=False)
             self.assertIn("expected number, got null", odd.text)
 
-    def test_a_file_on_stdin_is_answered_to_its_end(self):
-        """However long a handler takes.  Fails (no result) after drain_seconds."""
-        with tempfile.TemporaryFile() as file:
-            file.write(raw('1 modern tools/call {"name": "slow"}'))
-            file.seek(0)
-            with process("""
-                    server = Server("s", drain_seconds=0.01)
-                    server.tool(lambda: time.sleep(0.4) or "done", name="slow")
-                    server.run()
-                    """, stdin=file) as server:
-                self.assertEqual(server.recv()["result"]["content"][0]["text"], "done")
-
     def test_a_lifespan_that_fails_is_raised_by_the_client_of_the_server(self):
         @contextlib.contextmanager
         def sync_lifespan(server):
@@ -5164,12 +4871,8 @@ class Test12Answers(unittest.TestCase):
                     gc.collect()
             self.assertEqual(caught, [])  # all ends of its pipes are closed
 
-    def test_invalid_content_is_refused_when_it_is_made(self):
-        for make in (lambda: Text(5), lambda: mcp_min.ToolResult([{"foo": 1}]),
-                     lambda: mcp_min.ToolResult(["x", 7])):
-            self.assertRaises(TypeError, make)
-
     def test_a_trace_of_a_server_in_this_process_has_each_line_once(self):
+        """A response names the method of its request."""
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict(
                 os.environ, MCP_MIN_TRACE=os.path.join(folder, "trace")):
             with Client(zoo()) as client:
@@ -5177,6 +4880,7 @@ class Test12Answers(unittest.TestCase):
             traced = pathlib.Path(folder, "trace").read_text()
         self.assertEqual(traced.count('"method":"tools/call"'), 1)
         self.assertEqual(traced.count('"text":"once"}]'), 1)
+        self.assertRegex(traced, r'"text":"once"}].*  # tools/call \d+\.\d ms\n')
 
     def test_a_capability_may_be_true(self):
         with Client(Server("s", capabilities={"tasks": True, "tools": True})) as client:
@@ -5199,7 +4903,6 @@ class Test12Foreigners(unittest.TestCase):
             namespace.update({"__module__": package + ".types", **members})))
 
     def test_another_context_is_refused_when_decorated(self):
-        """Also one that is parametrized, or may be None, or derived."""
         other = self.foreign("Context", (typing.Generic[typing.TypeVar("T")],))
         derived = type("Context", (self.foreign("Base", package="fastmcp"),), {})
         for hint in other, other[int], Optional[other], derived:
@@ -5247,8 +4950,7 @@ class Test12Lists(unittest.TestCase):
     """Pagination, resources, prompts and completion."""
 
     @clause("2025-11-25/server/utilities/pagination",
-            "Invalid cursors **SHOULD** result in an error with code -32602 (Invalid "
-            "params).")
+            "Invalid cursors **SHOULD** result in an error with code -32602")
     @both_eras
     def test_an_invalid_cursor_is_an_error(self, era):
         server = Server("s", page_size=1)
@@ -5305,7 +5007,6 @@ class Test12Lists(unittest.TestCase):
 
     @both_eras
     def test_all_that_is_declared_is_listed(self, era):
-        """A name and a description are those of the function, unless they are given."""
         server = Server("s")
         server.add_tool(
             lambda **arguments: arguments, name="n", title="T", description="D",
@@ -5370,7 +5071,6 @@ class Test12Lists(unittest.TestCase):
             """, era=era)
 
     def test_what_cannot_work_is_told_when_it_is_made(self):
-        """The error for an unknown option lists the known ones."""
         async def values():
             yield 1
 
@@ -5412,7 +5112,8 @@ class Test12Lists(unittest.TestCase):
         server.tool(lambda: input(), name="ask")
         with Client(server) as client, quiet(), mock.patch.object(
                 sys, "stdin", io.StringIO()):
-            for tool, hint in ("select", r"Server\(threaded=False\)"), ("ask", "ctx.elicit"):
+            for tool, hint in (("select", r"Server\(threaded=False\)"),
+                               ("ask", "ctx.elicit")):
                 result = client.call_tool(tool, raise_on_error=False)
                 self.assertRegex(result.text, hint)
 
@@ -5461,21 +5162,6 @@ class Test12Limits(unittest.TestCase):
                               ({"type": ["string", "z" * 9000][:1]}, 1)):
             self.assertLess(len(validate(value, schema)[0]), mcp_min.MAX_TEXT + 100)
 
-    def test_what_is_compared_or_copied_is_charged_before(self):
-        """Fails (it takes seconds) if a value is written as text first."""
-        numbers = [*range(400_000)]
-        self.assertIn("expected one of", validate(numbers, {"enum": [1, 2]})[0])
-        for schema, value in (
-                ({"items": {"enum": [[1]]}}, [[0] * 400] * 4000),
-                ({"allOf": [{"enum": [[1]]}] * 5}, numbers),
-                ({"patternProperties": {f"^{n}": {} for n in range(100)}},
-                 {"x" * 500 + str(n): 1 for n in range(900)})):
-            with self.assertRaisesRegex(SchemaError, "over 500,000 steps"):
-                validate(value, schema)
-        with self.assertRaisesRegex(ValidationError, "over 500,000 steps"):
-            Signature(function(Dict[str, List[int]])).bind(
-                {"x": {"a": numbers * 3, "b": "[1]", "c": numbers}})
-
     def test_values_of_a_message_are_counted(self):
         """But not what looks like them within text."""
         with wire(zoo(max_message_bytes=32_000)) as client:
@@ -5490,27 +5176,13 @@ class Test12Limits(unittest.TestCase):
             play(client, "< 2 {}")
 
     def test_the_responses_to_a_batch_are_limited(self):
-        """Fails (all are collected) while one message of it hangs."""
-        server = lab()
-        server.tool(lambda: "x" * 1000, name="big")
+        server = Server("s")
+        server.tool(lambda: "x" * 9000, name="big")
         with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 20_000), (
                 wire(server)) as client:
             play(client, "> handshake 2025-03-26")
-            call = '%d tools/call {"name": "%s", "arguments": {"n": 1}}'
-            client.send([message(call % (0, "hold")), *[
-                message('%d tools/call {"name": "big"}' % n) for n in range(1, 4)]])
-            client.fence()
-            held = []
-            client.send([message("%d ping" % n) for n in range(10, 12)])
-            held.append(client.recv())
-            server.go.set()
-            self.assertEqual(len(client.recv()), 4)
-        big = lab()
-        big.tool(lambda: "x" * 9000, name="big")
-        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 20_000), (
-                wire(big)) as client:
-            play(client, "> handshake 2025-03-26")
-            client.send([message('%d tools/call {"name": "big"}' % n) for n in range(4)])
+            call = '%d tools/call {"name": "big"}'
+            client.send([message(call % n) for n in range(4)])
             errors = [response["error"]["message"] for response in client.recv()
                       if "error" in response]
             self.assertIn("The responses to this batch are over", " ".join(errors))
@@ -5521,13 +5193,14 @@ class Test12Limits(unittest.TestCase):
         for uri, on_windows in (
                 ("a.txt", True), ("..%09", None), ("..%20.", None), ("c%3A", None),
                 ("a%3A%3A%24DATA", None), ("ab%3Ac", False), ("NUL", False),
-                ("con.txt", False), ("COM1", False), ("lpt9%20", False), ("AUX.c", False),
-                ("conundrum", True), ("%00", None)):
+                ("con.txt", False), ("COM1", False), ("lpt9%20", False),
+                ("AUX.c", False), ("conundrum", True), ("%00", None)):
             for system, matches_it in ("posix", on_windows is not None), (
                     "nt", bool(on_windows)):
                 with self.subTest(uri, system=system), mock.patch.object(
                         mcp_min.os, "name", system):
-                    self.assertEqual(template.match("f://" + uri) is not None, matches_it)
+                    match = template.match("f://" + uri)
+                    self.assertEqual(match is not None, matches_it)
         self.assertIsNone(template.match("f://" + "x" * mcp_min.MAX_URI))
         self.assertIsNotNone(template.match("f://" + "x" * (mcp_min.MAX_URI - 4)))
 
@@ -5635,19 +5308,15 @@ class Test12Extras(unittest.TestCase):
                 self.assertEqual(writer.getvalue().count(b'"isError":false'), 5)
 
     @clause("2025-11-25/basic/utilities/ping",
-            "Either the client or server can initiate a ping by sending a `ping` "
-            "request.")
+            "Either the client or server can initiate a ping")
     def test_a_handler_may_ping_its_client(self):
-        server = Server("s")
-
-        @server.tool
         def check(ctx: Context, timeout: float = 10) -> str:
             try:
                 return str(ctx.ping(timeout=timeout))
             except RequestTimeout:
                 return "gone"
 
-        play(server, """
+        play(server_of(check), """
             > handshake 2024-11-05
             > 1 tools/call {"name": "check"}
             < $a ping
@@ -6118,13 +5787,10 @@ class Session:
 # 13  Processes: the client of a real process
 # ======================================================================================
 
-
 class Test13Process(FakeServers, unittest.TestCase):
     """The client and a real process: its start, its end and its stderr."""
 
     MODE = "legacy"
-
-    # -- its start
 
     def test_every_way_to_name_a_server(self):
         """The values of an entry may be null, and its variables numbers.  A server gets
@@ -6158,7 +5824,6 @@ class Test13Process(FakeServers, unittest.TestCase):
 
     @UNIX
     def test_a_command_is_searched_in_the_path_of_the_child(self):
-        """If it cannot be started, the error names it."""
         with tempfile.TemporaryDirectory() as folder:
             tool, flat, none = (pathlib.Path(folder, name) for name in (
                 "my-mcp-server", "flat", "none"))
@@ -6179,14 +5844,6 @@ class Test13Process(FakeServers, unittest.TestCase):
                 with self.subTest(command), self.assertRaisesRegex(
                         expected, os.path.basename(command)):
                     Client([command], **options).connect()
-
-    def test_a_client_without_threads_says_so_at_once(self):
-        """Looks inside."""
-        for target in Server("s"), fake():
-            with at_most_threads(0), self.assertRaisesRegex(RuntimeError, "thread"):
-                Client(target).connect()
-
-    # -- its stderr
 
     def test_stderr_goes_to_a_stream_a_function_or_nowhere(self):
         """By default to the sys.stderr of when it connects, which may be None."""
@@ -6226,8 +5883,6 @@ class Test13Process(FakeServers, unittest.TestCase):
                 client.close()
             self.assertEqual("Error: " in sys_stderr.getvalue(), function is broken)
         broken.assert_called_once()
-
-    # -- its end
 
     @UNIX
     def test_the_end_of_the_server_fails_its_calls_with_exit_code_and_stderr(self):
@@ -6288,7 +5943,6 @@ class Test13Process(FakeServers, unittest.TestCase):
                 self.assertTrue(str(story).endswith(words), str(story))
 
     def test_a_subscription_that_fails_after_a_restart_is_reported(self):
-        """A server that exits on it is not started once more."""
         restarted = "open(diary[0]).read().count('+') > 1"
 
         def end(discover, rule, outcome):
@@ -6308,8 +5962,6 @@ class Test13Process(FakeServers, unittest.TestCase):
                 ("die(5)", ConnectionClosed), ("error(-32002)", type(None)))
                 for discover in ("modern()", "error(-32601)")])
         self.assertIn("no longer subscribed to note://x", stderr.getvalue())
-
-    # -- Ctrl-C, and the end of the client
 
     def test_ctrl_c_just_after_sending_cancels_the_call(self):
         server, effects = everything()
@@ -6385,7 +6037,6 @@ class Test13Process(FakeServers, unittest.TestCase):
 
     @UNIX
     def test_no_descriptor_and_no_thread_is_left_after_close(self):
-        """Nor after an ended server has been started again."""
         def open_files():
             return set(os.listdir("/dev/fd"))
 
@@ -6409,7 +6060,6 @@ class Test13Process(FakeServers, unittest.TestCase):
 # 14  Client
 # ======================================================================================
 
-
 class Test14Client(unittest.TestCase):
     """The methods of a client, with client and server in one process."""
 
@@ -6420,7 +6070,6 @@ class Test14Client(unittest.TestCase):
 
     @both_eras
     def test_data_and_text_of_every_form_of_result(self, era):
-        """A timeout of None is infinite."""
         oslo = {"city": "Oslo", "days": 3}
         with Session(era, timeout=None) as session:
             session.client.subscribe("note://x")
@@ -6435,15 +6084,6 @@ class Test14Client(unittest.TestCase):
                                       result.structured_content], expected)
             call = session.client.submit_tool("unlucky")
             self.assertIsInstance(call.exception(PATIENCE), ToolError)
-
-    def test_a_traced_response_names_the_method_of_its_request(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder, "trace")
-            with mock.patch.dict(os.environ, MCP_MIN_TRACE=str(path)), Client(
-                    self.session.server) as client:
-                client.request("acme/echo")
-            self.assertRegex(path.read_text(),
-                             r'"result":\{.*"echo":.*  # acme/echo \d+\.\d ms\n')
 
     def test_callbacks_run_in_order_on_one_thread_and_may_call_the_client(self):
         """Those of progress on the thread that waits for the result, before it comes;
@@ -6461,9 +6101,8 @@ class Test14Client(unittest.TestCase):
         self.assertEqual(self.session.progress, [(1, 1, "step 1")] * 20)
 
     def test_close_waits_for_the_callbacks_that_are_due(self):
-        logged, server = [], Server("s")
+        logged = []
 
-        @server.tool
         def leave(ctx: Context):
             ctx.info("bye")
 
@@ -6471,7 +6110,7 @@ class Test14Client(unittest.TestCase):
             time.sleep(0.05)
             logged.append(params["data"])
 
-        with Client(server, log_handler=log) as client:
+        with Client(server_of(leave), log_handler=log) as client:
             client.call_tool("leave")
         self.assertEqual(logged, ["bye"])
 
@@ -6505,7 +6144,6 @@ class Test14Client(unittest.TestCase):
                                  {"name": "mine", **declared})
 
     @clause("2026-07-28/client/elicitation",
-            "clearly display the target domain/host and "
             "gather user consent before navigation to the target URL")
     @clause("2025-11-25/client/elicitation",
             "a mode not declared in client capabilities: `-32602` (Invalid params)")
@@ -6776,12 +6414,9 @@ class Test14AsyncClient(unittest.TestCase):
 
 
 OK = '{"jsonrpc":"2.0","id":$id,"result":{"ok":true}}'
-
 NOTIFICATION = '{"jsonrpc":"2.0","method":"notifications/%s"%s}'
-
 ERROR_WITHOUT_ID = (
     '{"jsonrpc":"2.0",%s"error":{"code":-32700,"message":"cannot parse that"}}')
-
 PROGRESS = NOTIFICATION % ("progress", ',"params":{"progressToken":%s,"progress":%s}')
 
 
@@ -6800,7 +6435,6 @@ IGNORED_LINES = [  # lines that a client ignores when they come before a respons
     ("a banner", "Welcome to my server v1.0!"), ("a blank line", " \t\r"),
     ("invalid UTF-8", '{"jsonrpc":"2.0","id":$id,"result":{"x":"\xff\xfe"}}'),
     ("NaN", '{"jsonrpc":"2.0","id":$id,"result":{"x":NaN}}'),
-    ("100,000 open brackets", "[" * 100000),
     ("100,000 nested arrays", "[" * 100000 + "]" * 100000),
     ("an integer of 5,000 digits", OK.replace("true", "9" * 5000)),
     ("two messages on a line", OK + OK.replace("true", "false")),
@@ -6837,18 +6471,14 @@ REQUESTS = [  # methods of a client that need a capability, and their arguments
     ["subscribe", "x://y"], ["complete", "p", "a", "v"], ["set_logging_level", "info"]]
 
 INPUT = '{"jsonrpc":"2.0","id":$id,"result":{"resultType":"input_required"%s}}'
-
 QUESTION = (
     ',"inputRequests":{"q":{"method":"elicitation/create","params":{"mode":"form",'
     '"message":"name?","requestedSchema":{"type":"object","properties":{}}}}}')
-
 DONE = ('{"jsonrpc":"2.0","id":$id,"result":{"resultType":"complete",'
         '"content":[{"type":"text","text":"done"}]}}')
 
 ACCEPT = {"elicitation_handler": lambda message, schema, params: {}}
-
 MODERN_FAKE = {"discover": "modern()", "call": "again(params['arguments']['rounds'])"}
-
 LISTENING = {"discover": "modern(tools={'listChanged': True})"}
 
 ROUNDS = [  # a result of the server for each round of one call; the text of the final
@@ -7033,7 +6663,6 @@ class Test14Faults(FakeServers, unittest.TestCase):
         self.assertEqual(receive()["method"], "notifications/tools/list_changed")
 
     def test_a_limit_of_messages_is_named_with_the_option_that_moves_it(self):
-        """On both ends, and raised there."""
         server, size = Server("s", max_message_bytes=3 << 20), 2 << 20
         server.tool(lambda size: "x" * int(size), name="big")
         server.tool(lambda text: str(len(text)), name="length")
@@ -7079,7 +6708,6 @@ class Test14Faults(FakeServers, unittest.TestCase):
     @clause("2026-07-28/server/utilities/caching", "the client **SHOULD** discard all "
             "cached pages and re-fetch from the beginning")
     def test_a_list_whose_cursor_has_expired_is_read_again_once(self):
-        """And only if a cursor was sent."""
         page = ("tries += 1; cursor = params.get('cursor'); "
                 "error(-32602, 'Invalid cursor') if cursor and tries < %d else result("
                 "tools=[{'name': 't'}], **({} if cursor else {'nextCursor': 'c'}))")
@@ -7252,7 +6880,6 @@ class Test14Faults(FakeServers, unittest.TestCase):
         self.assertTrue(all("method" in message for message in self.seen(client)))
 
     def test_an_exception_of_a_handler_is_an_error_response(self):
-        """McpError as it is; the text of any other is only logged in a session."""
         failed = {"code": -32603, "message": "The client failed to answer"}
         for error, expected in (
                 (McpError(-1, "rejected"), {"code": -1, "message": "rejected"}),
@@ -7411,8 +7038,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
                              [f"note://{name}" for name in updates])
 
     @clause("2026-07-28/basic/patterns/subscriptions",
-            "clients **MUST** use this field to "
-            "correlate notifications with their originating subscription")
+            "clients **MUST** use this field to correlate")
     def test_updates_that_belong_to_no_open_subscription_are_dropped(self):
         """The timeout of a subscription ends with the acknowledgement."""
         client, receive = self.listener(
@@ -7457,7 +7083,6 @@ class Test14Faults(FakeServers, unittest.TestCase):
             ["send(id=stream, error={'code': -32603, 'message': 'no more'})"]])
 
     def test_the_death_of_the_server_is_reported_to_the_message_handler(self):
-        """But not its end by `close`."""
         def end(rules, wanted, dies):
             received = queue.Queue()
             client = self.fake(
@@ -7509,7 +7134,6 @@ class Test14Faults(FakeServers, unittest.TestCase):
     # -- diagnoses, and what is different on Windows
 
     def test_a_connection_error_quotes_the_output_that_is_no_message(self):
-        """With its control characters escaped."""
         for write in "say('\\x1b[2Jhalf a li')", "os.write(1, b'\\x1b[2Jhalf a li')":
             client = self.fake({"stderr": None},
                                call=f"err('\\x1b[31mred'); {write}; die(3)")
@@ -7531,19 +7155,13 @@ class Test14Faults(FakeServers, unittest.TestCase):
 # expected story, a regular expression that ends with the one call, and the revision
 # (None: either); or, where connecting fails, a tuple of texts of the error.
 HANDSHAKE = r"\+ discover initialize initialized call"
-
 RESTART = r"\+ discover \+ initialize initialized call"
-
 SILENT = "silent = True; "  # marks a rule that answers the probe late, or never
-
 LATER = SILENT + "asked = id"
-
 ANSWER_LATE = "id, mine = asked, id; modern(); id = mine; "
-
 NOISE = "say('a banner'); " + "".join(
     f"say({NOTIFICATION % (name, '')!r}); " for name in (
         "message", "tools/list_changed", "resources/updated", "x"))
-
 PROBES = [
     *[(rule, "legacy()", HANDSHAKE, LATEST) for rule in (
         "error(-32601)", "error(-32602, data='')", "error(0)", SILENT,
@@ -7554,6 +7172,8 @@ PROBES = [
     *[(rule, "error(-32022)", r"\+ (discover )+call", MODERN) for rule in (
         "modern()", "modern('2026-07-28', '2025-11-25')",
         "modern('2099-01-01', '2026-07-28')",
+        ("probes += 1; modern() if probes > 1 else "
+         "error(-32022, supported=['2026-07-28'])"),
         "error(-32022, supported=['2025-11-25', '2026-07-28'])")],
     *[(rule, "legacy()", RESTART, LATEST) for rule in (
         "err('no method server/discover'); die(1)",
@@ -7621,7 +7241,9 @@ class Test14Probe(unittest.TestCase):
             self.assertEqual(client.connect().call_tool("f").text, "ok")
             self.assertEqual(client.protocol_version,
                              expected or client.protocol_version)
-            self.assertEqual(client.server_info.get("name", "fake"), "fake")
+            if discover.startswith((SILENT, "probes += 1")):  # it is asked again
+                self.assertEqual(client.server_info, {"name": "fake", "version": "1"})
+                self.assertIn("tools", client.server_capabilities)
         client.close()
         self.assertRegex(str(story), f"^{expected_story}$")
 
@@ -7634,22 +7256,6 @@ class Test14Probe(unittest.TestCase):
         with short_patience():
             for first in range(0, len(others), 9):
                 run_together(self, connect, others[first:first + 9])
-
-    def test_a_server_that_is_slow_to_start_keeps_its_name_and_capabilities(self):
-        """It speaks the stateless revision only, and refuses `initialize`: in words
-        that name the revision; or it has answered the probe meanwhile.  Fails ({}) if
-        what it is is not asked again, or not looked for."""
-        refuse = "error(-32022, supported=['2026-07-28'])"
-        for discover, initialize in (
-                (SILENT + "probes += 1; modern() if probes > 1 else None", refuse),
-                ("probes += 1; modern() if probes > 1 else " + refuse, refuse),
-                (LATER, ANSWER_LATE + "error(0)"), (LATER, ANSWER_LATE + refuse)):
-            client = Client(fake(start="probes = 0", discover=discover,
-                                 initialize=initialize), timeout=PATIENCE)
-            with self.subTest(discover), mock.patch.object(
-                    mcp_min, "PROBE_SECONDS", 0.2), client:
-                self.assertEqual(client.server_info, {"name": "fake", "version": "1"})
-                self.assertIn("tools", client.server_capabilities)
 
     def test_a_pinned_mode_does_not_negotiate(self):
         with mock.patch.object(mcp_min, "PROBE_SECONDS", 0.02):
@@ -7680,7 +7286,6 @@ class Test14Probe(unittest.TestCase):
                 ({**silent, "start": "err('loading')"}, "legacy", "loading")])
 
     def test_stderr_of_a_legacy_server_during_the_probe_is_only_in_stderr_tail(self):
-        """But if connecting fails, it is shown."""
         warn = "[err('warning %d' % n + 60 * 'x') for n in range(90)]; "
         for rule, initialize, shown in (("error(-32602)", "legacy()", False),
                                         ("error(-32602)", "error(0)", True),
@@ -7700,7 +7305,6 @@ class Test14Probe(unittest.TestCase):
 # 15  Familiar names
 # ======================================================================================
 
-
 FAMILIAR_LIFESPAN = "from mcp_min import FastMCP\n" + LIFESPAN_SERVER.replace(
     "Server(", "FastMCP(").replace("return ", """\
 assert ctx.request_context.lifespan_context is ctx.lifespan_context
@@ -7709,8 +7313,6 @@ assert ctx.request_context.lifespan_context is ctx.lifespan_context
 
 class Test15FamiliarNames(unittest.TestCase):
     """Programs for FastMCP and the SDK run when only their imports are changed."""
-
-    # -- names and options
 
     def test_names_can_be_imported_that_say_something_only_when_they_are_called(self):
         for name in "MCPServer", "AudioContent", "Annotations":
@@ -7761,13 +7363,13 @@ class Test15FamiliarNames(unittest.TestCase):
             with self.assertRaisesRegex(AttributeError, f"{name}: .*{text}"):
                 getattr(server, name)
         low_level = server._mcp_server  # some programs only pass it on
-        self.assertRaisesRegex(NotImplementedError, "add_tool", getattr, low_level, "run")
+        with self.assertRaisesRegex(NotImplementedError, "add_tool"):
+            low_level.run  # noqa: B018
         self.assertRaisesRegex(ValueError, "stdio only", server.run, "sse")
         self.assertRaisesRegex(ValueError, "stdio only", asyncio.run,
                                server.run_async("http"))
 
     def test_a_server_takes_no_familiar_words(self):
-        """DESIGN 2: `Server` itself is strict, as Python is."""
         server = Server("s")
         for refused in (lambda: Server("s", host="x"), lambda: server.run("stdio"),
                         server.completion, lambda: server.tool(len, tags={"a"}),
@@ -7775,8 +7377,6 @@ class Test15FamiliarNames(unittest.TestCase):
             self.assertRaises(TypeError, refused)
         for name in "http_app", "settings", "run_async", "custom_route", "list_tools":
             self.assertFalse(hasattr(server, name), name)
-
-    # -- running
 
     def test_run_accepts_the_name_of_the_transport(self):
         with process('mcp_min.FastMCP("s").run(transport="stdio", show_banner=False)'
@@ -7834,8 +7434,6 @@ class Test15FamiliarNames(unittest.TestCase):
             app.router.routes.append(auth.get_well_known_routes(mcp_path="/mcp"))
             with self.assertRaisesRegex(NotImplementedError, "HTTP"):
                 app({}, None, None)
-
-    # -- registering, and looking at what is registered
 
     def test_options_of_the_decorators(self):
         server = mcp_min.FastMCP("s")
@@ -7911,11 +7509,8 @@ class Test15FamiliarNames(unittest.TestCase):
                 completion = client.complete("p", argument, value)
                 self.assertEqual(completion["values"], expected)
 
-    # -- the context
-
     @both_eras
     def test_any_handler_finds_its_context(self, era):
-        """`def` too, and whatever it calls; each its own."""
         server, found = mcp_min.FastMCP("s"), []
 
         def note():
@@ -8015,8 +7610,6 @@ class Test15FamiliarNames(unittest.TestCase):
         self.assertEqual(logs, ["debug z", "info a", "warning b", "error c", "debug d",
                                 "info e", "info f", "info g"])
 
-    # -- results and content
-
     def test_each_item_of_a_list_is_a_block(self):
         """As in the SDK 1.x; a Server sends one JSON text."""
         def items() -> List[str]:
@@ -8078,11 +7671,13 @@ class Test15FamiliarNames(unittest.TestCase):
                             (ValueError, lambda: mcp_min.Image("chart.png")),
                             (TypeError, lambda: mcp_min.Message("user", "x", name="y")),
                             (TypeError, lambda: mcp_min.Message(role="user")),
+                            (TypeError, lambda: Text(5)),
+                            (TypeError, lambda: mcp_min.ToolResult([{"foo": 1}])),
+                            (TypeError, lambda: mcp_min.ToolResult(["x", 7])),
                             (AttributeError, lambda: mcp_min.Image(b"x").text)):
             self.assertRaises(error, make)
 
     def test_the_type_of_audio_is_guessed_from_the_path_or_the_data(self):
-        """Whatever table of types the system has."""
         with tempfile.TemporaryDirectory() as folder:
             for name, data, expected in (
                     ("a.mp3", b"", "audio/mpeg"), ("a", b"RIFF1234WAVE", "audio/wav"),
@@ -8092,14 +7687,11 @@ class Test15FamiliarNames(unittest.TestCase):
                 self.assertEqual(mcp_min.Audio(path=path)["mimeType"], expected)
 
     def test_a_tool_may_require_a_visit_to_a_url_by_an_error(self):
-        server = Server("s")
-
-        @server.tool
         def visit():
             raise mcp_min.UrlElicitationRequiredError([
                 mcp_min.ElicitRequestURLParams(url="https://a/b")])
 
-        play(server, """
+        play(server_of(visit), """
             > 1 tools/call {"name": "visit"}
             < 1 -32042 {"elicitations": [{"url": "https://a/b"}]}
             """, era="legacy")
@@ -8119,7 +7711,6 @@ IMPORTS = {
     "mcp_min": "from mcp_min import (Context, FastMCP, ImageContent, TextContent,\n"
                "    ToolAnnotations, AssistantMessage, UserMessage)\n",
 }
-
 SHARED_PROGRAM = """
 import asyncio
 from contextlib import asynccontextmanager
@@ -8269,7 +7860,6 @@ class TestImportLine(unittest.TestCase):
 # 16  Command line
 # ======================================================================================
 
-
 FILE = os.path.join(HERE, "mcp_min.py")
 # The same program, but started so that Python keeps the compiled file.
 PROGRAM = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r); "
@@ -8352,6 +7942,45 @@ class Test16CommandLine(unittest.TestCase):
     for a failure, 2 for wrong usage."""
 
     SERVER = (*PROGRAM, "serve")
+    TOOLS = """
+        import sys
+        from dataclasses import dataclass
+        from typing import Annotated, List
+        from mcp_min import Context, Image, ResourceLink, Server
+        server = Server("tools")
+
+        @dataclass
+        class Item:
+            name: str
+            price: float = 1.0
+
+        @server.tool
+        def types(item: Item, text: str, n: Annotated[int, {"minimum": 1}],
+                  many: List[int], ctx: Context, yes: bool = False) -> str:
+            ctx.info("a remark")
+            ctx.report_progress(1, 2, "half")
+            sys.stderr.write("a murmur\\n")
+            return repr((item.price, text, n, many, yes))
+
+        @server.tool
+        def show(ids: List[int] = (), name: str = "") -> str:
+            return repr((ids, name))
+
+        @server.tool
+        def steps(n: int, ctx: Context, known: bool = True) -> str:
+            for step in range(1, n + 1):
+                ctx.report_progress(step, n if known else None, "step")
+            return "done"
+
+        server.tool(lambda: ["look", Image(b"GIF8")], name="picture")
+        server.tool(lambda: [Image(b"GIF8")] * 2, name="pictures")
+        server.tool(lambda: ResourceLink("x://y", "y"), name="link")
+        server.resource("x://y")(lambda: b"\\0\\xff")
+        server.resource("x://text")(lambda: "caf\u00e9")
+        server.prompt("review")(lambda language: language)
+        server.completion("review", "language")(
+            lambda value: [x for x in ("perl", "python", "c") if x.startswith(value)])
+        """
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -8374,8 +8003,6 @@ class Test16CommandLine(unittest.TestCase):
             self.assertRegex(err, text)
         return err
 
-    # -- demo
-
     def test_each_line_of_the_demo_is_what_the_sentence_above_it_says(self):
         with mock.patch.dict(os.environ):  # it sets MCP_MIN_TRACE
             out, err, status = cli("demo")
@@ -8393,7 +8020,8 @@ class Test16CommandLine(unittest.TestCase):
                 [(direction, pattern)] = [row[1:] for row in said if row[0] in sentence]
                 self.assertEqual(arrow.strip("-"), direction)
                 if "inputResponses" in line or not line.endswith("..."):
-                    self.assertRegex(line, pattern.replace("{", r"\{").replace("[", r"\["))
+                    pattern = pattern.replace("{", r"\{").replace("[", r"\[")
+                    self.assertRegex(line, pattern)
                 self.assertTrue(line.startswith('{"jsonrpc":"2.0"'))
 
     def test_the_demo_needs_no_file_and_writes_none(self):
@@ -8402,14 +8030,13 @@ class Test16CommandLine(unittest.TestCase):
         with zipfile.ZipFile(archive, "w") as file:
             file.write(FILE, "mcp_min.py")
         done = subprocess.run(
-            [sys.executable, "-I", "-S", "-B", "-c", "import sys; sys.path.insert(0, %r); "
+            [sys.executable, "-I", "-S", "-B", "-c",
+             "import sys; sys.path.insert(0, %r); "
              "import mcp_min; sys.exit(mcp_min.main(['demo']))" % archive], check=False,
             stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE,
             env={**os.environ, "TMPDIR": os.path.join(self.folder, "none")})
         self.assertEqual((done.stderr, done.returncode), (b"", 0))
         self.assertEqual(os.listdir(self.folder), ["app.pyz"])
-
-    # -- list, call, read, prompt
 
     def test_what_a_server_offers_and_returns_is_text_or_json(self):
         out, err, status = cli("list", *self.SERVER)
@@ -8437,24 +8064,7 @@ class Test16CommandLine(unittest.TestCase):
                 self.assertEqual(cli(*command.split(), "--", *self.SERVER), expected)
 
     def test_list_shows_and_call_converts_what_a_tool_needs(self):
-        server = self.serving("typed.py", """
-            import sys
-            from dataclasses import dataclass
-            from typing import Annotated, List
-            from mcp_min import Context
-
-            @dataclass
-            class Item:
-                name: str
-                price: float = 1.0
-
-            def types(item: Item, text: str, n: Annotated[int, {"minimum": 1}],
-                      many: List[int], ctx: Context, yes: bool = False) -> str:
-                ctx.info("a remark")
-                ctx.report_progress(1, 2, "half")
-                sys.stderr.write("a murmur\\n")
-                return repr((item.price, text, n, many, yes))
-            """)
+        server = self.serving("tools.py", self.TOOLS)
         lines = cli("list", *server)[0].splitlines()
         for line in (('item: object {"properties": {"name": {"type": "string"}, '
                       '"price": {"type": "number", "default": 1.0}}, '
@@ -8469,36 +8079,17 @@ class Test16CommandLine(unittest.TestCase):
             "log info: a remark", "progress: 50% half", "stderr: a murmur"])
 
     def test_repeated_arguments_are_a_list_if_the_schema_has_one(self):
-        server = self.serving("lists.py", """
-            from typing import List
-
-            def show(ids: List[int] = (), name: str = "") -> str:
-                return repr((ids, name))
-            """)
+        server = self.serving("tools.py", self.TOOLS)
         for arguments, output in (
                 (["ids=1", "ids=2"], "([1, 2], '')\n"), (["ids=1"], "([1], '')\n"),
                 (["ids=[3, 4]", "name=[x]"], "([3, 4], '[x]')\n")):
             self.assertEqual(cli("call", "show", *arguments, *server), (output, "", 0))
-        self.fails("name is given 2 times", 2, "call", "show", "name=a", "name=b", *server)
-        self.fails("an argument is not JSON: .*line 1", 2, "call", "show", "{bad", *server)
+        for text, *arguments in (("name is given 2 times", "name=a", "name=b"),
+                                 ("an argument is not JSON: .*line 1", "{bad")):
+            self.fails(text, 2, "call", "show", *arguments, *server)
 
     def test_what_has_no_text_is_named_and_can_be_saved(self):
-        server = self.serving("media.py", """
-            from mcp_min import Image, ResourceLink, Server
-            server = Server("media")
-
-            @server.tool
-            def picture():
-                return ["look", Image(b"GIF8")]
-
-            @server.tool
-            def pictures():
-                return [Image(b"GIF8"), Image(b"GIF8")]
-
-            server.tool(lambda: ResourceLink("x://y", "y"), name="link")
-            server.resource("x://y")(lambda: b"\\0\\xff")
-            server.resource("x://text")(lambda: "caf\u00e9")
-            """)
+        server = self.serving("tools.py", self.TOOLS)
         self.assertEqual(cli("call", "picture", *server)[0],
                          "look\n(image/gif, 4 bytes: --output FILE)\n")
         self.assertEqual(cli("call", "link", *server)[0], "(resource_link x://y)\n")
@@ -8512,16 +8103,11 @@ class Test16CommandLine(unittest.TestCase):
             self.assertEqual((out, status), ("", 0))
             self.assertIn("saved: %d bytes" % len(content), err)
             self.assertEqual(pathlib.Path(path).read_bytes(), content)
-        self.fails("2 parts have data", 2, "call", "pictures", "--output", path, *server)
+        self.fails("2 parts have data", 2, "call", "pictures", "--output", path,
+                   *server)
 
     def test_complete(self):
-        server = self.serving("complete.py", """
-            from mcp_min import Server
-            server = Server("s")
-            server.prompt("review")(lambda language: language)
-            server.completion("review", "language")(
-                lambda value: [x for x in ("perl", "python", "c") if x.startswith(value)])
-            """)
+        server = self.serving("tools.py", self.TOOLS)
         self.assertEqual(cli("complete", "review", "language", "p", *server)[0],
                          "perl\npython\n")
         self.assertEqual(cli("complete", "review", "language", *server)[0],
@@ -8567,14 +8153,7 @@ class Test16CommandLine(unittest.TestCase):
             load_config(self.file("list.json", "[1]"))
 
     def test_progress_in_a_pipe_is_a_line_for_each_tenth(self):
-        server = self.serving("steps.py", """
-            from mcp_min import Context
-
-            def steps(n: int, ctx: Context, known: bool = True) -> str:
-                for step in range(1, n + 1):
-                    ctx.report_progress(step, n if known else None, "step")
-                return "done"
-            """)
+        server = self.serving("tools.py", self.TOOLS)
         lines = cli("call", "steps", "n=200", *server)[1].splitlines()
         self.assertEqual(len(lines), 11)
         self.assertEqual(lines[-1], "progress: 100% step")
@@ -8584,8 +8163,9 @@ class Test16CommandLine(unittest.TestCase):
     @TERMINAL
     def test_progress_at_a_terminal_is_one_line_that_moves(self):
         server = fake(call="repeat(['{\"jsonrpc\":\"2.0\",\"method\":'"
-                      "'\"notifications/progress\",\"params\":{\"progressToken\":$token,'"
-                      "'\"progress\":%d,\"total\":4,\"message\":\"a\\\\nb\"}}' % n "
+                      "'\"notifications/progress\",\"params\":{'"
+                      "'\"progressToken\":$token,\"progress\":%d,\"total\":4,'"
+                      "'\"message\":\"a\\\\nb\"}}' % n "
                       "for n in (1, 2)]); text('done')")
         with Terminal("call", "f", "--", *server) as screen:
             screen.expect("\r[#####               ] 25% a b")
@@ -8606,7 +8186,6 @@ class Test16CommandLine(unittest.TestCase):
         self.assertRegex(err, r"stderr: .* is still at .*hang.py:6\n")
 
     def test_a_malformed_entry_or_a_failing_list_does_not_hide_the_others(self):
-        """Nor does a list without an end."""
         tools = [5, {"name": "t", "description": None, "inputSchema": {
                      "type": "object", "properties": {
                          "x": True, "y": 7, "n": {"type": "integer"}}}},
@@ -8703,8 +8282,6 @@ class Test16CommandLine(unittest.TestCase):
             self.assertEqual(screen.child.wait(PATIENCE), 130)
         self.assertIn("cancelled", str(story))
 
-    # -- what is wrong with a server
-
     def test_a_server_that_is_silent_or_that_ends_is_told_with_the_cause(self):
         python = "--", sys.executable, "-S"
         relative = self.file("relative.py", "from . import mcp_min")
@@ -8739,8 +8316,6 @@ class Test16CommandLine(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"a list: \['python3', 'srv.py'\]"):
             Client("python3 srv.py").connect()
 
-    # -- questions
-
     ASKS = """
         from dataclasses import dataclass
         from typing import Annotated, List, Literal, Optional
@@ -8766,7 +8341,6 @@ class Test16CommandLine(unittest.TestCase):
         """
 
     def test_questions_are_answered_by_the_option_answer(self):
-        """Given once for each question, or field of one."""
         server = self.serving("ask.py", self.ASKS)
 
         def call(tool, *answers):
@@ -8796,7 +8370,7 @@ class Test16CommandLine(unittest.TestCase):
         with Terminal("call", "book", *server) as screen:
             for expected, typed in (
                     ('name: string {"minLength": 2}', "A"),
-                    ("again: the answer does not fit: name: expected at least 2", "Ann"),
+                    ("again: the answer does not fit: name: expected at", "Ann"),
                     ("tags: array", "a,c"), ('again: .* "c"', "a"),
                     ("seats?: integer = 2", ""), ("sits?: boolean", ""),
                     ('value: string {"enum": ["noon", "night"]}', "night")):
@@ -8807,9 +8381,9 @@ class Test16CommandLine(unittest.TestCase):
                 "Guest(name='Ann', tags=['a'], seats=2, sits=None) night\n")
 
     def test_a_form_that_cannot_be_used_is_refused_without_a_traceback(self):
-        server = fake(call="asked = id; send(id='q', method='elicitation/create', params="
-                           "{'message': '?', 'requestedSchema': {'type': 'object', "
-                           "'properties': {'x': {'type': 5}}}})",
+        schema = {"type": "object", "properties": {"x": {"type": 5}}}
+        server = fake(call="asked = id; send(id='q', method='elicitation/create', "
+                           f"params={{'message': '?', 'requestedSchema': {schema}}})",
                       answer="id = asked; text(message['error']['data']['field'])")
         out, err, _ = cli("call", "f", "--answer", "x", "--", *server)
         self.assertEqual(out, "requestedSchema\n")
@@ -8833,8 +8407,6 @@ class Test16CommandLine(unittest.TestCase):
             ("Ctrl-D", "order", "What?", "\4", "", b"None\n"),
             ("yes", "wipe", "yes or no", "yes\n", "yes\n", b"accept accept\n"),
             ("no", "wipe", "Really?", "no\n", "\n", b"decline decline\n")))
-
-    # -- run
 
     def test_run_redirects_what_a_file_prints_at_import_to_stderr(self):
         """And imports it as a module of its own name, with this very library."""
@@ -8896,7 +8468,6 @@ class Test16CommandLine(unittest.TestCase):
             self.assertIn(text, stderr)
 
     def test_run_with_unthreaded_calls_functions_on_the_thread_of_the_import(self):
-        """sqlite3 refuses to use a connection on another thread."""
         server = self.serving("base.py", """
             import sqlite3
             base = sqlite3.connect(":memory:")
@@ -8904,8 +8475,6 @@ class Test16CommandLine(unittest.TestCase):
                 return base.execute("select 1").fetchone()[0]
             """)
         self.assertEqual(cli("call", "one", *server, "--unthreaded")[0], "1\n")
-
-    # -- trace
 
     def trace(self, *args, **options):
         """Run `trace` with these arguments before the server's command."""
@@ -8945,7 +8514,8 @@ class Test16CommandLine(unittest.TestCase):
 
     def test_trace_writes_a_large_message_as_one_line(self):
         log = os.path.join(self.folder, "large")
-        data = b'{"jsonrpc":"2.0","method":"x","params":{"x":"%s"}}\n' % (b"x" * (2 << 20))
+        text = b"x" * (2 << 20)
+        data = b'{"jsonrpc":"2.0","method":"x","params":{"x":"%s"}}\n' % text
         done = self.trace("--to", log, "--", sys.executable, "-S", "-c",
                           "import sys; sys.stdin.buffer.read()", input=data)
         self.assertEqual(done.returncode, 0)
@@ -8958,7 +8528,8 @@ class Test16CommandLine(unittest.TestCase):
         noted = os.path.join(self.folder, "pid")
         server = ("import subprocess, sys; child = subprocess.Popen([sys.executable, "
                   "'-S', '-c', 'import time; time.sleep(60)'], "
-                  f"stdin=subprocess.DEVNULL); open({noted!r}, 'w').write(str(child.pid))")
+                  f"stdin=subprocess.DEVNULL); "
+                  f"open({noted!r}, 'w').write(str(child.pid))")
         program = ("import sys; sys.path.insert(0, %r); import mcp_min; "
                    "mcp_min.Process.PATIENCE = 0.1; sys.exit(mcp_min.main())" % HERE)
         done = subprocess.run(
@@ -8987,8 +8558,6 @@ class Test16CommandLine(unittest.TestCase):
             proxy.send_signal(signal.SIGTERM)
             self.assertEqual(proxy.wait(PATIENCE), 143)
             self.assertRegex(proxy.stderr.read(), b"exit code is -15\n$")
-
-    # -- the arguments
 
     def test_wrong_usage_is_one_line_and_status_2(self):
         for args in (["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
@@ -9065,7 +8634,6 @@ class Test16Connect(unittest.TestCase):
             """, **options)
 
     def test_a_host_reaches_a_server_in_another_process(self):
-        """Two hosts at once; a message of 10 MB passes in both directions."""
         application, big = self.application(), "x" * 10_000_000
         with Client(self.connect, stderr=None) as one, Client(self.connect) as two:
             self.assertEqual(one.server_info["name"], "application")
@@ -9430,7 +8998,6 @@ class TestInterruptions(unittest.TestCase):
         run_together(self, cancel, EVERYWHERE)
 
     def test_the_client_is_closed(self):
-        """The call fails, also while the user answers, and the handler ends."""
         def close(label, era, asynchronous, point, steps):
             till = Till(asynchronous, point)
             client = Client(till.server, mode=era, elicitation_handler=till.answer)
@@ -9445,7 +9012,6 @@ class TestInterruptions(unittest.TestCase):
         run_together(self, close, EVERYWHERE)
 
     def test_the_server_is_killed(self):
-        """The call fails at once, also while the user answers."""
         def kill(label, era, asynchronous, point, steps):
             till = Till(asynchronous, point)
 
@@ -9467,7 +9033,6 @@ class TestInterruptions(unittest.TestCase):
 
 
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
-
 KILLED_TILL = process.HEAD + """
 server = Server("till")
 server.tool(lambda: os.getpid(), name="pid", output_schema={"type": "integer"})
@@ -9779,7 +9344,6 @@ class TestRaces(unittest.TestCase):
 # ======================================================================================
 
 NO_SKIP = os.environ.get("MCP_MIN_NO_SKIP") == "1"
-
 SCHEMAS = os.environ.get("MCP_MIN_SCHEMAS") or os.path.join(
     HERE, os.pardir, "shared", "reference", "schema")
 
@@ -10089,12 +9653,10 @@ class TestSpecification(FakeServers, unittest.TestCase):
     def test_invalid_arguments_of_a_tool_name_the_path_of_the_first_problem(self):
         """They are an error up to 2025-06-18; later a result that the model can read,
         with all problems."""
-        server = Server("s")
-
-        @server.tool
         def pay(order: Point, items: List[Point], note: str = "") -> str:
             return "paid"
 
+        server = server_of(pay)
         good = '"order": {"x": 1, "y": 2}, "items": []'
         for arguments, field in (
                 ('"order": {"x": 1, "y": 2}', "items"),
@@ -10117,10 +9679,10 @@ class TestSpecification(FakeServers, unittest.TestCase):
         self.assertRegex(text, r"(?s)\bitems\b.*\n.*\border\b.*\n.*\bb\b")
 
     def test_null_is_as_good_as_absent(self):
-        """For every optional member of a message."""
         server = zoo()
         server.add_tool(lambda: "now", name="now")
         server.prompt(lambda: "now", name="now")
+        server.method("acme/x")(lambda a=1, b=2: [a, b])
         complete = (
             'completion/complete {"ref": {"type": "ref/prompt", "name": "greet"}, '
             '"argument": {"name": "name", "value": ""}, "context": %s}')
@@ -10141,6 +9703,9 @@ class TestSpecification(FakeServers, unittest.TestCase):
         play(server, """
             > {"id": 1, "method": "ping", "params": null}
             <= 1 {}
+            # a method of one's own ignores unknown members, too
+            > 2 modern acme/x {"a": null, "b": 5, "c": 7}
+            < 2 {"result": [1, 5]}
             > 3 modern subscriptions/listen {"notifications": {"toolsListChanged": null,
                 "resourceSubscriptions": null}}
             < notifications/subscriptions/acknowledged {"notifications": "$nothing"}
@@ -10152,8 +9717,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
         self.assertEqual(response["result"], {"action": "accept", "content": {}})
 
     @clause("2025-11-25/basic/utilities/progress",
-            "Either side can send progress notifications to provide updates about "
-            "operation status.")
+            "Either side can send progress notifications")
     def test_progress_of_a_client_extends_the_timeout_of_a_question(self):
         """Its question stays open longer than one that was asked after it.  Fails if a
         question has no token, or progress no effect."""
@@ -10187,21 +9751,16 @@ class TestSpecification(FakeServers, unittest.TestCase):
             self.assertEqual(slow.result(PATIENCE).text, "in time")
 
     @clause("2025-11-25/client/elicitation",
-            "**MUST** include the `elicitationId` established in the original "
-            "`elicitation/create` request.")
-    @clause("2026-07-28/changelog", "Remove the `notifications/elicitation/complete` "
-            "notification and the `elicitationId` field of URL mode elicitation "
-            "requests")
+            "**MUST** include the `elicitationId` established in the original")
+    @clause("2026-07-28/changelog",
+            "the `elicitationId` field of URL mode elicitation requests")
     def test_the_id_that_a_handler_gives_a_url_question_is_the_one_sent(self):
-        server = Server("s")
-
-        @server.tool
         def visit(ctx: Context) -> str:
             answer = ctx.elicit_url("Sign in", "https://x.io", elicitation_id="mine",
                                     key="q")
             return f"{answer.action} {answer.elicitation_id}"
 
-        play(server, """
+        play(server_of(visit), """
             > 1 tools/call {"name": "visit"}
             < $q elicitation/create {"mode": "url", "elicitationId": "mine"}
             > $q {"action": "accept"}
@@ -10218,8 +9777,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
         {"name": "t", "inputSchema": {"type": "object"}}]}
 
     @clause("2025-11-25/client/sampling",
-            "Clients **MUST** declare support for tool use via the `sampling.tools` "
-            "capability to receive tool-enabled sampling requests.")
+            "**MUST** declare support for tool use via the `sampling.tools` capability")
     def test_a_client_samples_with_tools_only_if_it_has_declared_that(self):
         """Nor with `toolChoice`; in the stateless revision the call fails."""
         choice = {"messages": [], "maxTokens": 1, "toolChoice": {"mode": "none"}}
@@ -10237,17 +9795,12 @@ class TestSpecification(FakeServers, unittest.TestCase):
         self.assertEqual(error.code, -32602)
 
     @clause("2025-11-25/client/sampling",
-            "Servers **MUST NOT** send tool-enabled sampling requests to Clients that "
-            "have not declared support for tool use via the `sampling.tools` "
-            "capability.")
+            "Servers **MUST NOT** send tool-enabled sampling requests to Clients that")
     def test_a_server_samples_with_tools_only_if_that_is_declared(self):
-        server = Server("s")
-
-        @server.tool
         def dig(ctx: Context):
             ctx.sample("Dig.", tools=self.TOOLS["tools"])
 
-        play(server, """
+        play(server_of(dig), """
             > 0 initialize 2025-11-25 {"capabilities": {"sampling": {}}}
             < 0 {}
             > 1 tools/call {"name": "dig"}
@@ -10257,23 +9810,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             < 2 -32021 {"requiredCapabilities": {"sampling": {"tools": {}}}}
             """)
 
-    @clause("2026-07-28/basic/index",
-            "A `resultType` of any value unrecognized by the client **MUST** be "
-            "considered invalid.")
-    @clause("2026-07-28/basic/index",
-            "include any additional values of supported extensions that are advertised "
-            "via capabilities.")
-    def test_an_extension_may_have_result_types_of_its_own(self):
-        line = ('{"jsonrpc":"2.0","id":$id,"result":{"resultType":"task",'
-                '"taskId":"7"}}')
-        extensions = {"capabilities": {"extensions": {"acme/tasks": {}}}}
-        client = self.fake(extensions, discover="modern()")
-        self.assertEqual(say(client, line)["taskId"], "7")
-        error = raised(say, self.fake(discover="modern()"), line)
-        self.assertIn("task", str(error))
-
     def test_modern_mode_says_what_to_do_about_a_silent_server(self):
-        """As the first ones of the handshake are on what they do not know."""
         client = Client(fake(discover=""), mode="modern", timeout=0.3)
         with self.assertRaisesRegex(RequestTimeout, MODERN + '.*mode="auto"'):
             client.connect()
@@ -10424,7 +9961,8 @@ class TestSpecification(FakeServers, unittest.TestCase):
 
         def switch():
             for lamp in "secret", "hall":
-                server.notify_subscribers("acme/lamps", lamp, "acme/lit", {"lamp": lamp})
+                server.notify_subscribers(
+                    "acme/lamps", lamp, "acme/lit", {"lamp": lamp})
 
         self.assertIsNotNone(raised(server.subscription("x"), self.coroutine))
         with quiet():
@@ -10448,7 +9986,6 @@ class TestSpecification(FakeServers, unittest.TestCase):
     @clause("2026-07-28/basic/patterns/subscriptions",
             "clients **MUST** use this field to correlate")
     def test_a_stream_of_the_users_own_is_told_to_the_message_handler(self):
-        """Its acknowledgement, its notifications, and its end by either side."""
         server, told = zoo(), queue.Queue()
         with Client(server, mode=MODERN, message_handler=told.put) as client:
             take = functools.partial(told.get, timeout=PATIENCE)
@@ -10475,7 +10012,6 @@ class TestSpecification(FakeServers, unittest.TestCase):
     @clause("2025-06-18/client/elicitation",
             "The schema is restricted to these primitive types")
     def test_a_form_asks_only_for_what_its_revision_has(self):
-        """Else the question is not sent, and the error names the field."""
         text, titled = {"type": "string"}, {"const": "x", "title": "X"}
         rows = [  # the first revision that has it, or None; the field
             (LEGACY[2], {**text, "enum": ["a"], "enumNames": ["A"]}),
@@ -10493,13 +10029,11 @@ class TestSpecification(FakeServers, unittest.TestCase):
             (None, {"type": "integer", "enum": [1]}), (None, {"type": "object"}),
             (None, {"type": "array", "items": text})]
         for since, field in rows:
-            server = Server("s")
-
-            @server.tool
             def ask(field: dict, ctx: Context) -> str:
                 ctx.elicit("?", {"type": "object", "properties": {"f": field}})
                 return "asked"
 
+            server = server_of(ask)
             for revision in (*LEGACY[2:], MODERN):
                 sent = since is not None and revision >= since
                 with self.subTest(revision, field=field), Client(
@@ -10514,7 +10048,6 @@ class TestSpecification(FakeServers, unittest.TestCase):
 
     @clause("2025-11-25/client/sampling", "it **MUST** contain ONLY tool results")
     def test_a_sampling_message_with_tool_results_has_nothing_else(self):
-        """Such a message is neither sent nor handed to the user's handler."""
         result = {"type": "tool_result", "toolUseId": "1", "content": []}
         text, server = {"type": "text", "text": "and?"}, Server("s")
         asked = []
@@ -10523,7 +10056,8 @@ class TestSpecification(FakeServers, unittest.TestCase):
         def sample(ctx: Context, content: list) -> str:
             return ctx.sample([{"role": "user", "content": content}]).text
 
-        options = {"sampling_handler": lambda messages, _: asked.append(messages) or "ok"}
+        options = {"sampling_handler": (
+            lambda messages, _: asked.append(messages) or "ok")}
         for mode in LATEST, MODERN:
             with Client(server, mode=mode, **options) as client, quiet():
                 good = client.call_tool("sample", {"content": [result, result]})
@@ -10556,24 +10090,18 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 self.assertEqual([one.content.type for one in messages],
                                  expected.split())
 
-    def test_methods_of_ones_own_ignore_unknown_members_and_null(self):
-        """As the methods of the protocol do."""
-        server = Server("s")
-        server.method("acme/x")(lambda a=1, b=2: [a, b])
-        play(server, """
-            > 1 acme/x {"a": null, "b": 5, "c": 7, "_meta": {}}
-            <= 1 {"result": [1, 5]}
-            """, era="legacy")
-
     @clause("2026-07-28/basic/index",
-            "A `resultType` of any value unrecognized by the client **MUST** be "
-            "considered invalid.")
+            "any value unrecognized by the client **MUST** be considered invalid.")
+    @clause("2026-07-28/basic/index",
+            "additional values of supported extensions that are advertised via")
     def test_only_request_and_submit_hand_over_result_types_of_extensions(self):
         extensions = {"capabilities": {"extensions": {"acme/tasks": {}}}}
         weird = ("result(resultType='weird', tools=[], contents=[], messages=[], "
                  "completion={'values': []})")
-        client = self.fake(extensions, discover="modern(prompts={})", **dict.fromkeys((
-            "list", "read", "get", "complete"), weird))
+        rules = {"discover": "modern(prompts={})", **dict.fromkeys((
+            "list", "read", "get", "complete"), weird)}
+        self.assertIn("weird", str(raised(self.fake(**rules).request, "tools/list")))
+        client = self.fake(extensions, **rules)
         self.assertEqual(client.request("tools/list")["resultType"], "weird")
         for call, arguments in (
                 (client.list_tools, ()), (client.read_resource, ("x",)),
@@ -11184,7 +10712,6 @@ class TestReference(unittest.TestCase):
             self.assertEqual(client.list_prompts(), [{"name": "c"}])
 
     def test_the_recipe_of_subscriptions(self):
-        """`TestSpecification.test_tasks` has the whole extension."""
         server, tasks = Server("s"), {"1": {"taskId": "1"}}
         module = run_block(
             code_in(Server.subscription.__doc__, "@server.subscription"), server=server,
@@ -11431,7 +10958,7 @@ class TestOtherProcesses(unittest.TestCase):
             play(server, """
                 > handshake
                 > 1 tools/call {"name": "leak"}
-                < 1 {"isError": true, "content": [{"text": "...Too many open files..."}]}
+                < 1 {"isError": true, "content": [{"text": "...many open files..."}]}
                 > 2 tools/call {"name": "fail"}
                 < 2 {"isError": true, "content": [{"text": "...division by zero..."}]}
                 > 3 prompts/get {"name": "prompt"}
@@ -11451,27 +10978,7 @@ class TestOtherProcesses(unittest.TestCase):
                          "Too many open files", "ZeroDivisionError"):
                 self.assertIn(text, server.stderr)
 
-    @unittest.skipUnless(sys.platform == "linux", "RLIMIT_AS")
-    @unittest.skipIf(sys.implementation.name == "pypy", "it takes what it may get")
-    def test_memory_that_cannot_be_had_fails_one_call(self):
-        with process("""
-                import resource
-                resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-                server = Server("s")
-                server.tool(lambda: len(bytearray(8 << 30)), name="much")
-                server.tool(lambda text: text, name="echo")
-                server.run()
-                """) as server:
-            play(server, """
-                > handshake
-                > 1 tools/call {"name": "much"}
-                < 1 {"isError": true, "content": [{"text": "...MemoryError..."}]}
-                > 2 tools/call {"name": "echo", "arguments": {"text": "x"}}
-                < 2 {"isError": false}
-                """)
-
     def test_errors_that_cannot_even_be_written_are_answered(self):
-        """In a prompt, a resource, and a tool; `def` and `async def`."""
         class Mute(Exception):
             def __str__(self):
                 raise KeyboardInterrupt
@@ -11500,12 +11007,12 @@ class TestOtherProcesses(unittest.TestCase):
     def test_a_frozen_clock_stops_nothing(self):
         """As freezegun and others do it: they replace the functions of `time` wherever
         a module has them.  Calls, timeouts, the standby and close go on."""
-        server, release = Server("s"), gate("the other call")
+        release = gate("the other call")
 
-        @server.tool
         def hold(ctx: Context) -> bool:
             return release.wait(PATIENCE)
 
+        server = server_of(hold)
         server.tool(release.set, name="release")
 
         @server.tool
@@ -11525,28 +11032,16 @@ class TestOtherProcesses(unittest.TestCase):
                 call = client.submit_tool("hold")
                 client.call_tool("release")
                 self.assertTrue(call.result(PATIENCE).data)
-                for wait in (client.call_tool, lambda *args, **options: (
-                        client.submit_tool(*args, **options).result(PATIENCE))):
-                    self.assertIsInstance(raised(wait, "sleep", timeout=0.1),
-                                          RequestTimeout)
-                    self.assertIsInstance(raised(wait, "sleep", max_timeout=0.1),
-                                          RequestTimeout)
-
-    @UNIX
-    def test_a_child_that_a_coroutine_forks_ends_with_it(self):
-        with process(program("""
-                import warnings
-                warnings.simplefilter("ignore")    # 3.12: a fork beside threads
-
-                @server.tool
-                async def fork() -> int:
-                    return os.fork()
-                """)) as server:
-            pids = play(server, """
-                > 1 modern tools/call {"name": "fork"}
-                < 1 {"structuredContent": {"result": "$pid"}}
-                """)
-            gone(pids["pid"])
+                call = "tools/call", {"name": "sleep"}
+                for wait in (functools.partial(client.call_tool, "sleep"),
+                             functools.partial(client.request, *call),
+                             lambda **options: client.submit_tool(
+                                 "sleep", **options).result(PATIENCE),
+                             lambda **options: client.submit(
+                                 *call, **options).result(PATIENCE)):
+                    for limit in "timeout", "max_timeout":
+                        self.assertIsInstance(
+                            raised(wait, **{limit: 0.1}), RequestTimeout)
 
     def test_a_frozen_program_does_not_start_itself(self):
         with mock.patch.object(sys, "frozen", True, create=True), (
@@ -11562,7 +11057,8 @@ class TestOtherProcesses(unittest.TestCase):
         with mock.patch.object(threading, name, other):
             for start in (Client(Server("s")).connect,
                           lambda: Server("s").serve(io.BytesIO(), io.BytesIO())):
-                self.assertRaisesRegex(RuntimeError, "gevent.thread has replaced", start)
+                self.assertRaisesRegex(
+                    RuntimeError, "gevent.thread has replaced", start)
 
     def test_a_stream_that_does_not_say_what_it_has_written_ends(self):
         """It cannot be polled.  Fails (it never ends) if it is tried for ever."""
@@ -11594,7 +11090,8 @@ class TestOtherProcesses(unittest.TestCase):
             call = client.submit_tool("f", timeout=0.5)
             wait_until(lambda: len(broken) >= mcp_min.MAX_LOOP_FAILURES)
             call.exception(PATIENCE)
-            wait_until(lambda: client.call_tool("f", raise_on_error=False).text == "done")
+            wait_until(lambda: client.call_tool(
+                "f", raise_on_error=False).text == "done")
 
 
 class TestTypes(unittest.TestCase):

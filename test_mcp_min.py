@@ -5041,7 +5041,8 @@ class Test12Lists(unittest.TestCase):
     @both_eras
     def test_resources_and_prompts(self, era):
         server = Server("s")
-        server.resource("r://text", mime_type="text/markdown")(lambda: "# hi\n")
+        server.resource("r://text", mime_type="text/markdown", meta={"ui": 1})(
+            lambda: "# hi\n")
         server.resource("r://{city}/now")(lambda city: "now in " + city)
         server.resource("r://many")(lambda: [
             mcp_min.ResourceContents("a", uri="r://a"), b"hi", {"n": 1}])
@@ -5051,7 +5052,7 @@ class Test12Lists(unittest.TestCase):
         play(server, """
             > 1 resources/read {"uri": "r://text"}
             < 1 {"contents": [{"uri": "r://text", "mimeType": "text/markdown",
-                "text": "# hi\\n"}]}
+                "text": "# hi\\n", "_meta": {"ui": 1}}]}
             > 2 resources/read {"uri": "r://New%20York/now"}
             < 2 {"contents": [{"uri": "r://New%20York/now", "text": "now in New
                 York"}]}

@@ -69,7 +69,7 @@ connection begins with a handshake, and its SessionPeer knows what was agreed.  
 2026-07-28 on each request carries all of that in `_meta`, and gets a RequestPeer of its
 own.  (The specification calls the two legacy and modern, and so does `mode=`.)  They
 differ in what they validate, what they add to a result, how the user is asked, which
-log messages are wanted, and which code an error has.  Handlers need not know.
+log messages are wanted, and which code an error has.  Handlers have one interface.
 
 Validate.  `peer.validate` looks the method up in METHODS: does this revision have it,
 and did this server declare the capability?  Dispatch.  `Server._dispatch` passes the
@@ -82,14 +82,15 @@ host's thread (run_handler), or on the event loop, while this thread waits.
 
     forecast(city="Oslo", days=5)  ->  "Oslo: sun for 5 days"
 
-A handler that asks its user calls `peer.ask`.  In a session that sends a request and
-waits.  Without one it raises Unwind, a BaseException that carries the result "input
-required"; the client calls again with the answers, and the handler runs from the top.
+A handler that asks its user comes to `peer.ask`.  After a handshake that sends a
+request, and the handler waits.  In the stateless revision it raises InputRequired, an
+Unwind: a BaseException that carries the result "input required".  The client calls
+again with the answers, and the handler runs from the top.
 
 Finalize.  `ToolEntry.result` turns the return value into content, and `peer.finalize`
 adds what the revision requires.  What was raised instead becomes a result or an error
-in two places: a tool's own failure in `_tools_call`, because the model must read it,
-and all else in `serve_request`.
+in three places: a tool's own failure in `_tools_call`, because the model must read it;
+an Unwind in `ServerSession.handle`; all else in `serve_request`.
 
     {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":
     "Oslo: sun for 5 days"}],"isError":false}}
@@ -98,15 +99,16 @@ In a client (part III), which is built on the same Connection, the session is a
 ClientSession, which holds what was negotiated.  The line was sent by a Call, which is a
 loop in the thread that waits for it.  The reader only puts what comes into its Inbox:
 progress, the response, the end of the connection.  The waiting thread takes it out,
-calls the progress handler, moves the deadline; when the result is "input required" it
+calls the progress handler, keeps the deadline; when the result is "input required" it
 lets the user's handlers answer, sends another request, and goes round.  Parts II and
 III do not name each other: `Client(server)` joins the two with pipes.
 
 The locks (part I).  One lock guards the state of a connection: Connection.lock.  A
 thread that holds it never waits for the peer or a handler, writes, or calls a user's
-code.  The locks that are held while something begins, runs or ends (with names like
-_entering, _ending, _subscribing) are taken first, then Outbox.writing, then
-Connection.lock, and last one leaf: that of a pool, of a trace, of stderr.
+code.  First are taken the locks of what a user has made, and those held while something
+begins, runs or ends (with names like _entering, _ending, _subscribing), then
+Outbox.writing, then Connection.lock, and last one leaf: that of a pool, of a trace, of
+stderr.
 
     peer          whoever is at the other end of a connection
     connection    two streams, and what is in flight on them
@@ -152,8 +154,8 @@ Parts II and III each stand on part I alone.  To learn the protocol, read sectio
 
 To extend a server (part II) from outside: a transport is two binary streams, given to
 Server.serve; a method or a notification is a function under Server.method; what an
-extension pushes goes through Server.subscription, and `capabilities=` declares it; what
-is to happen around every request is a Server.middleware.
+extension pushes is granted by Server.subscription and sent by notify_subscribers;
+`capabilities=` declares it; what is to happen around every request is a middleware.
 
 To extend a client (part III): a transport is two binary streams, its target;
 Client.request and Client.notify send what its other methods do not, Client.answer lets
@@ -241,7 +243,6 @@ REVISIONS = {
 }
 LEGACY_VERSIONS = [date for date, row in REVISIONS.items() if not row.modern]
 MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
-MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
 
 # A request that a server answers.  capability: the server must have declared it; "a.b"
 # is capability a with a true field b.  list_key: the key of the list in its result, if
@@ -260,7 +261,7 @@ MODES = ("auto", "legacy", "modern", *REVISIONS)  # how a client may begin
 # ANSWER_SCHEMAS, a method to Context (section 11) and a function to ANSWER_FUNCTIONS
 # (14).
 Method = namedtuple("Method", "capability list_key cacheable asks on_reader since until",
-                    defaults=("", "", False, False, False, "", "9999"))  # still there
+                    defaults=("", "", False, False, False, "", "9999"))  # no revision has dropped it
 LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
 METHODS = {
     # Agrees on the revision, on which the meaning of the next line depends.
@@ -871,6 +872,12 @@ class ThreadPool:
                     self._changed.notify()
         return True
 
+    def wait_idle(self, seconds: float) -> None:
+        """Wait until no job runs, or the time is up."""
+        deadline = monotonic() + seconds
+        while self._running and monotonic() < deadline:
+            time.sleep(0.005)
+
     def drain(self, seconds: float) -> None:
         """Wait until all jobs have ended, or the time is up; the limit must be 1."""
         done = threading.Event()
@@ -1136,10 +1143,12 @@ def log_exception(heading: str) -> None:
     skipped = log_exception.__code__.co_filename, sys.modules["functools"].__file__
     while first and first.tb_frame.f_code.co_filename in skipped:
         first = first.tb_next
+    text = ""
     try:
         text = "".join(traceback.format_exception(error_type, error, first or frames))
     except BaseException:  # it may import something, or the error fails to say what it is
-        text = f"{error_type}\n"
+        if error:
+            text = error_text(error) + "\n"
     warn(f"{heading}:\n{text}")
 
 
@@ -1313,8 +1322,8 @@ def name_of(fn: object) -> str:
 def require_sync(*functions: Handler | None) -> None:
     for fn in functions:
         if fn and is_async(fn):
-            raise TypeError(f"{name_of(fn)} is `async def`: handlers of a client and "
-                            "middleware are plain functions, which may block")
+            raise TypeError(f"{name_of(fn)} is `async def`: middleware, subscriptions "
+                            "and the handlers of a client are plain functions")
 
 
 # -- 5. Validation ---------------------------------------------------------------------
@@ -2330,13 +2339,6 @@ class Fields(dict):  # type: ignore[type-arg]
         raise AttributeError(f"{type(self).__name__} has no field {name!r}")
 
 
-class Entry(Fields):
-    """An entry of a list: a tool, a resource, a template or a prompt."""
-
-    _field_names = ("name title description inputSchema outputSchema annotations icons "
-                    "uri uriTemplate mimeType size arguments _meta")
-
-
 class Block(Fields):
     """A content block (server/tools, "Tool Result").
 
@@ -2514,16 +2516,6 @@ class Message(Fields):
     def content(self) -> Any:
         """The block; its fields are attributes too."""
         return received(self["content"])
-
-
-class PromptResult(Fields):
-    """The result of `get_prompt`: description, and messages, with role and content."""
-
-    _field_names = "description messages _meta"
-
-    @property
-    def messages(self) -> list[Json]:
-        return [*map(Message.of, self.get("messages") or [])]
 
 
 def as_block(part: Any) -> Json:
@@ -2979,6 +2971,11 @@ class IncomingRequest:
             hook()
         return True
 
+    def forget(self, hook: Job) -> None:
+        """Do not call this hook any more."""
+        with self.connection.lock:
+            self._hooks = tuple(one for one in self._hooks if one != hook)
+
     def on_cancel(self, hook: Job) -> None:
         """Call the hook once when the request is cancelled, or now if it has been."""
         with self.connection.lock:
@@ -3063,8 +3060,9 @@ class IncomingRequests:
 class OutgoingRequest:
     """A request of ours.  The thread that waits for it does all that has to be done.
 
-    The reader only puts things into its inbox: progress, the response, the end of the
-    connection.  The waiting thread moves its own deadline, and calls on_progress.
+    The reader notes when progress came, and puts things into its inbox: progress that is
+    to be told, the response, the end of the connection.  The waiting thread computes
+    its own deadline, and calls on_progress.
 
     label: its name in errors.  on_progress(progress, total, message): called on the
     thread that waits.  timeout: seconds without a response or progress.
@@ -3883,7 +3881,7 @@ class Signals:
 # What a server knows of its client.  In the handshake revisions it learns this once for
 # each connection, from `initialize`: a SessionPeer.  In the stateless revision every
 # request brings it along in `_meta`: a RequestPeer, which lives as long as the request.
-# Both answer the same questions, so that handlers never know the difference:
+# Both answer the same questions, so that handlers have one interface:
 #
 #                     SessionPeer                       RequestPeer
 #   validate          needs `initialize` first          needs `_meta`; restores state
@@ -4073,6 +4071,7 @@ class SessionPeer(Peer):
         finally:
             for asked in sent.values():
                 asked.withdraw("cancelled")
+                request.forget(asked.cancel)
 
 
 def in_older_content(value: Any, version: str) -> Any:
@@ -5152,7 +5151,7 @@ class BaseContext(Generic[SentT]):
 
     @property
     def cancelled(self) -> bool:
-        """True once the request was cancelled or the client is gone."""
+        """True once the request was cancelled, or the connection has been closed."""
         return bool(self._request and self._request.cancelled)
 
     @property
@@ -5264,7 +5263,8 @@ class Context(BaseContext[None]):
             if ctx.elicit("Delete the originals?", bool).data: ...
 
     Each call that talks to the client raises Cancelled when the client has cancelled
-    the request or is gone.  Usable from any thread; when the request has been answered,
+    the request; while a server drains because its client is gone, one that asks raises
+    ConnectionClosed.  Usable from any thread; when the request has been answered,
     progress and messages are dropped.
 
     Methods that ask the client (elicit, elicit_url, sample, list_roots, ask) block
@@ -5512,8 +5512,10 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """See Context.read_resource.  A `def` resource runs on a thread."""
         entry, arguments = self.server._resource_at(uri)
-        call = self.server._bind(self, entry.signature, arguments)
-        if entry.signature.on_loop:
+        signature = entry.signature
+        ctx = self if signature.is_async else self._sibling()
+        call = self.server._bind(ctx, signature, arguments)
+        if signature.on_loop:
             value = await call()
         else:
             run = partial(self.server._call_user, self._sibling(), call)
@@ -5646,7 +5648,8 @@ async def wait_async(asked: OutgoingRequest) -> Any:
             raise asked.timeout_error()
         # If it could not be withdrawn, the outcome is on its way.
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(arrived.wait(), max(seconds, STEP_SECONDS))
+            await asyncio.wait_for(
+                arrived.wait(), seconds if seconds > 0 else STEP_SECONDS)
 
 
 def question_of(method: str, params: Json, version: str) -> Question[Json]:
@@ -5778,6 +5781,7 @@ class AsyncRuntime:
         self._connections = 0
         self._exits = ExitStack()         # what the last connection has to do
         self._starting = threading.Lock()  # held while the loop starts; guards the rest
+        self._is_open = False             # from the first connection to the last
         self._loop: AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None  # of the loop, if it is ours
         self._tasks: set[object] = set()  # or the loop might forget them
@@ -5787,6 +5791,7 @@ class AsyncRuntime:
         with self._entering:
             if not self._connections:
                 self._loop = loop
+                self._is_open = True
                 with ExitStack() as exits:
                     exits.callback(self._end_loop)
                     if self._lifespan:
@@ -5802,8 +5807,9 @@ class AsyncRuntime:
             if not self._connections:
                 self._exits.close()
 
-    def run(self, coroutine: Any, ctx: AsyncContext | None = None) -> Any:
-        """Run a coroutine on the loop, and return its result.
+    def run(self, coroutine: Any, ctx: AsyncContext | None = None,
+            until: float = INFINITE) -> Any:
+        """Run a coroutine on the loop, and return its result; queue.Empty: too late.
 
         The thread that waits here meanwhile runs what the coroutine hands it
         (AsyncContext._on_worker).
@@ -5817,7 +5823,7 @@ class AsyncRuntime:
             followed.close()
             coroutine.close()
             raise
-        return inbox.wait()
+        return inbox.wait(until)
 
     async def _follow(self, coroutine: Any, inbox: Inbox,
                       ctx: AsyncContext | None) -> None:
@@ -5852,6 +5858,8 @@ class AsyncRuntime:
         import asyncio
 
         with self._starting:
+            if not self._is_open:  # a handler has outlived its client
+                raise ConnectionClosed("The server has ended")
             if self._loop is None or self._loop.is_closed():
                 loop = self._loop = asyncio.new_event_loop()
                 try:
@@ -5881,6 +5889,7 @@ class AsyncRuntime:
 
     def _end_loop(self) -> None:
         with self._starting:
+            self._is_open = False
             loop, self._loop = self._loop, None
             thread, self._thread = self._thread, None
         if loop and thread:
@@ -5891,8 +5900,14 @@ class AsyncRuntime:
         if not hasattr(manager, "__aenter__"):
             return exits.enter_context(manager)
         context, leave = self.run(enter_in_task(manager))
-        exits.callback(lambda: self.run(leave()))
+        exits.callback(self._leave_lifespan, leave)
         return context
+
+    def _leave_lifespan(self, leave: Handler) -> None:
+        try:
+            self.run(leave(), until=monotonic() + LIFESPAN_SECONDS + 1)
+        except Empty:
+            warn("mcp_min: the lifespan is not left: a handler blocks the event loop\n")
 
 
 async def enter_in_task(manager: Any) -> tuple[Any, Handler]:
@@ -5957,9 +5972,10 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
         if request:
             request.thread = threading.get_ident()
         pid = os.getpid()
+        was_active = getattr(host_thread, "active", False)
         host_thread.active = True
         outcome = Outcome.of(run)
-        host_thread.active = False
+        host_thread.active = was_active  # it is a job within a job of the host
         if os.getpid() != pid:
             os._exit(0)  # a child that the handler has forked, without the others
         stop = isinstance(outcome.error, (KeyboardInterrupt, Stopped))
@@ -6205,7 +6221,7 @@ class ResourceEntry(Registration):
         return ResourceContents(to_text(value), uri=uri, **fields)
 
 
-CONTEXT_TYPES = (Context, AsyncContext)
+CONTEXT_TYPES: list[Any] = [Context, AsyncContext]
 METHOD_HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
 
 
@@ -6213,14 +6229,6 @@ def handles(*methods: str) -> Callable[[F], F]:
     """Add a function to the dispatch table as the handler of these methods."""
     def add(function: F) -> F:
         METHOD_HANDLERS.update(dict.fromkeys(methods, function))
-        return function
-    return add
-
-
-def kept_in(table: dict[Any, Signature], key: object) -> Callable[[F], F]:
-    """A decorator that keeps a function, as its Signature, in a table."""
-    def add(function: F) -> F:
-        table[key] = Signature(function, CONTEXT_TYPES)
         return function
     return add
 
@@ -6255,7 +6263,7 @@ class Server:
 
     name, version, title, description, website_url, icons: sent to the client.
     instructions: how a model should use the server.
-    threaded: False runs all handlers on the serving thread, one after the other, as
+    threaded: False runs all `def` handlers on the serving thread, one after the other, as
     sqlite3, COM or Qt need it; `run` and `serve` can override this.
     page_size: entries on a page of any list.
     cache_ttl: seconds that a client may cache lists and resources.
@@ -6441,15 +6449,20 @@ class Server:
         `value`, the text so far, and with `context`, the other arguments as a dict, if
         it has that parameter; it returns a list of str.
         """
-        with self._lock:
-            self._offer("completions")
-        return kept_in(self._completers, (ref, argument))
+        def add(fn: F) -> F:
+            self._completers[ref, argument] = Signature(fn, CONTEXT_TYPES)
+            with self._lock:
+                self._offer("completions")
+            return fn
+
+        return add
 
     def method(self, name: str, *, cacheable: bool = False) -> Callable[[F], F]:
         """Register a handler for a request or a notification of your own.
 
-        It gets the params of the message as its parameters, or all of them as `params`
-        if that is its only one; others are ignored, and null is as if absent.
+        A notification is what has a name that begins with "notifications/".  It gets the
+        params of the message as its parameters, or all of them as `params` if that is
+        its only one; others are ignored, and null is as if absent.
         cacheable: its results may be cached as lists are, for `cache_ttl` seconds.
 
         For example the skills extension (SEP-2640); declare it with
@@ -6492,8 +6505,12 @@ class Server:
         if not isinstance(name, str) or name in METHODS:
             raise TypeError(f"method needs a name of your own, not {name!r}")
 
-        self._declared.methods[name] = Method(cacheable=cacheable)
-        return kept_in(self._methods, name)
+        def add(fn: F) -> F:
+            self._methods[name] = Signature(fn, CONTEXT_TYPES)
+            self._declared.methods[name] = Method(cacheable=cacheable)
+            return fn
+
+        return add
 
     def subscription(self, key: str) -> Callable[[F], F]:
         """Register a function that grants a key of your own in the filter of a stream.
@@ -6677,12 +6694,13 @@ class Server:
         self._new_session(reader, writer, threaded=threaded).run()
 
     def listen(self, path: str) -> Listener:
-        """Let hosts reach this server inside a running application; returns at once.
+        """Let hosts reach this server inside a running application; returns soon.
 
             listener = server.listen("~/.studio/mcp")    # in the application
             listener.close()                             # when it ends
 
-        A host starts `python3 mcp_min.py connect ~/.studio/mcp`.  The server listens on
+        A host starts `python3 mcp_min.py connect ~/.studio/mcp` (of the whole file, if
+        this is a copy without its command line).  The server listens on
         a port of 127.0.0.1 that the system chooses.  The port and a random secret are
         written to `path`, a file that only this user may read; its folder is made, just
         as private, if it does not exist.  A client that does not send the secret first
@@ -6725,7 +6743,7 @@ class Server:
         if depth < len(self._middleware) and not request.on_reader:
             layer = self._middleware[depth]
             call_next = partial(self._dispatch, depth=depth + 1)
-            call = partial(layer, ctx, method, params, call_next)
+            call = partial(layer, ctx, request.method, params, call_next)
             result = self._call_user(ctx, call)
             if not isinstance(result, dict):
                 raise TypeError(f"middleware {name_of(layer)} returned no result")
@@ -6812,7 +6830,7 @@ class Server:
         connection = stream.connection
         wanted = require_type(params.get("notifications"), dict, "notifications")
         granted = {}
-        for key, signature in self._grants.items():
+        for key, signature in [*self._grants.items()]:
             if wanted.get(key) is not None:
                 grant = self._bind(ctx, signature, {"wanted": wanted[key]})
                 granted[key] = grant()
@@ -7063,8 +7081,11 @@ class Listener:
         import socket
 
         self._exits.close()
-        with suppress(FileNotFoundError):
-            os.unlink(self.path)
+        with suppress(OSError):  # it is gone
+            with open(self.path, "rb") as file:
+                is_ours = self._secret in file.read(1000)
+            if is_ours:
+                os.unlink(self.path)
         for sock in self._sockets.copy():
             with suppress(OSError):  # it has hung up
                 sock.shutdown(socket.SHUT_RDWR)
@@ -7156,7 +7177,8 @@ class ServerSession(Session):
         if method == INITIALIZED:
             with server._lock:
                 server._subscribers.add(self.peer)
-        if method in server._methods and not connection.backlog_full():
+        is_ours = method in server._methods and method.startswith("notifications/")
+        if is_ours and not connection.backlog_full():
             ctx = server._contexts[0](server, None, self.peer)
             job = partial(server._call_custom, ctx, method, params)
             connection.callbacks.submit(job, size + REQUEST_COST)
@@ -7167,6 +7189,7 @@ class ServerSession(Session):
             self.on_end()
             self.connection.outbox.wait_until_written(0.2)
         self.connection.close()
+        self.connection.pool.wait_idle(0.3)  # for `finally` in handlers
         self._server._forget(self.peer)
 
     def on_close(self) -> None:
@@ -7203,7 +7226,7 @@ import atexit
 # -- 13. Processes ---------------------------------------------------------------------
 # A server process is started without a shell and in a small environment, as the leader
 # of a process group of its own.  However it ends, or does not end, its streams are read
-# to their ends, and nothing that it has started is left.
+# to their ends; unless it ends by itself, nothing that it has started is left.
 
 AT_START = "sys.stderr"  # the default of `stderr=`: what that is when a server starts
 MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that we keep until it is passed on
@@ -7598,6 +7621,7 @@ class HostedServer(StreamPair):
 
 __all__ += ["Client", "AsyncClient", "load_config"]
 
+MODES = ("auto", "legacy", "modern", *REVISIONS)  # how it may begin
 PROBE_SECONDS = 5.0     # how long to wait for an answer to `server/discover`
 MAX_ROUNDS = 16         # "input required" in a row; then a client gives up
 EMPTY_ROUND_SECONDS = 0.25  # the first pause when no input is asked for; it grows
@@ -7605,6 +7629,23 @@ MAX_QUESTIONS = 8       # of a server that we answer at once; more wait
 MAX_CALLS = 10_000      # of `submit` that run their loops at once
 MAX_ENTRIES = 100_000   # of a list, on all its pages
 MAX_LIST_BYTES = 64 << 20  # of a list, on all its pages
+
+
+class Entry(Fields):
+    """An entry of a list: a tool, a resource, a template or a prompt."""
+
+    _field_names = ("name title description inputSchema outputSchema annotations icons "
+                    "uri uriTemplate mimeType size arguments _meta")
+
+
+class PromptResult(Fields):
+    """The result of `get_prompt`: description, and messages, with role and content."""
+
+    _field_names = "description messages _meta"
+
+    @property
+    def messages(self) -> list[Json]:
+        return [*map(Message.of, self.get("messages") or [])]
 
 
 def seconds_until(deadline: float) -> float:
@@ -7975,6 +8016,8 @@ class ClientSession(Session):
 
         McpError: it is refused; or the handler has failed, and stderr says why.
         """
+        if method not in CLIENT_REQUESTS:
+            raise method_not_found(method)
         capability = CLIENT_REQUESTS[method]
         key, field = capability, "tools"
         if capability == "elicitation":
@@ -8361,9 +8404,9 @@ class Client:
     url_handler(message, url, params) -> True if the user agreed to open it.
     roots: a list, see `set_roots`.
     capabilities: declared besides those of the handlers that are given.
-    log_handler(params), message_handler(notification), progress_handler(progress,
-    total, message): called in order on a thread of their own, where they may use the
-    client.
+    log_handler(params), message_handler(notification): called in order on a thread of
+    their own, where they may use the client.
+    progress_handler(progress, total, message): see `request`.
     log_level: the lowest level that log_handler gets.
     stderr: a text stream or a function for the server's stderr, or None to drop it.
     auto_restart: when the server has died, the next call starts it again and renews the
@@ -8407,6 +8450,8 @@ class Client:
             raise unknown_option("Client", unknown, options_of(Client.__init__))
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}")
+        if log_level is not None and log_level not in LEVELS:
+            raise ValueError(f"log_level must be one of {', '.join(LEVELS)}")
         require_sync(sampling_handler, elicitation_handler, url_handler, log_handler,
                      message_handler, progress_handler)
         if timeout is None:
@@ -8739,7 +8784,9 @@ class Client:
                    timeout: float | None = None) -> PromptResult:
         """The `messages` of a prompt, and its `description` (server/prompts)."""
         params = {"name": name, "arguments": arguments or {}}
-        return PromptResult.of(self._request("prompts/get", params, timeout))
+        result = self._request("prompts/get", params, timeout)
+        list_of_objects(result, "messages")
+        return PromptResult.of(result)
 
     def complete(self, ref: str | Json, argument: str, value: str,
                  context: dict[str, str] | None = None, *,
@@ -8851,9 +8898,17 @@ class AsyncClient:
         import asyncio
 
         self._loop = asyncio.get_running_loop()
+        given_up = threading.Event()
+
+        def connect() -> None:
+            self._client.connect()
+            if given_up.is_set():  # `close` may have come before it began
+                self._client.close()
+
         try:
-            await self._run(self._client.connect)
+            await self._run(connect)
         except asyncio.CancelledError:
+            given_up.set()
             start_thread("mcp closing", self._client.close)
             raise
         return self
@@ -9391,6 +9446,8 @@ else:
         For type checkers: from mcp_min import FamiliarContext as Context.
         """
 
+
+CONTEXT_TYPES.append(FamiliarContext)
 
 RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size",
            "strict_input_validation": "strict_input"}  # options of FastMCP: of Server
@@ -10183,6 +10240,9 @@ def cli_vendor(args: Namespace) -> None:
     from hashlib import sha256
 
     [folder] = args.words
+    [parts, *others] = args.parts or [ALL_PARTS]
+    if others:
+        raise ValueError("--server, --client and --lean (both) exclude each other")
     path = os.path.join(folder, "mcp_min.py")
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
@@ -10192,7 +10252,7 @@ def cli_vendor(args: Namespace) -> None:
             raise ValueError(f"{path} is the file to copy from")
     name = __spec__.name if __spec__ else __name__  # `python -m`, also from a zip
     source = __loader__.get_source(name)  # type: ignore[name-defined]
-    copy, left_out = vendored(source, args.parts or ALL_PARTS)
+    copy, left_out = vendored(source, parts)
     os.makedirs(folder, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(copy)
@@ -10216,6 +10276,9 @@ def vendored(source: str, parts: list[str]) -> tuple[str, list[str]]:
             left_out.append(title)
     if left_out:
         head = head_of_copy(head, parts)
+    if "IV" not in parts:
+        copy += ('\nif __name__ == "__main__":\n    sys.exit("this copy of mcp_min has no '
+                 'command line: see the whole file")\n')
     return head + copy + end + tail, left_out
 
 
@@ -10387,11 +10450,11 @@ OPTIONS: Json = {
     "mode": {"choices": MODES, "default": "auto", "metavar": "REVISION",
              "help": ", ".join(MODES)},
     "unthreaded": {"action": "store_true", "help": "run all handlers on one thread"},
-    "server": {"action": "store_const", "dest": "parts", "const": ["I", "II"],
+    "server": {"action": "append_const", "dest": "parts", "const": ["I", "II"],
                "help": "the copy has only a server"},
-    "client": {"action": "store_const", "dest": "parts", "const": ["I", "III"],
+    "client": {"action": "append_const", "dest": "parts", "const": ["I", "III"],
                "help": "the copy has only a client"},
-    "lean": {"action": "store_const", "dest": "parts", "const": ["I", "II", "III"],
+    "lean": {"action": "append_const", "dest": "parts", "const": ["I", "II", "III"],
              "help": "both, but no command line, nor familiar names"},
     "to": {"default": "stderr", "metavar": "FILE", "help": "where the trace goes"}}
 
@@ -10503,7 +10566,7 @@ def main(argv: list[str] | None = None) -> int:
         prompt NAME KEY=VALUE... -- COMMAND...
         complete NAME ARGUMENT TEXT -- COMMAND...    values for an argument
         run FILE.py                      serve its Server, or its functions as tools
-        vendor FOLDER                    copy this file; --server, --client: half of it
+        vendor FOLDER                    copy this file; --server, --client: a part
         trace --to FILE COMMAND...       relay for a host, and write all of it down
         connect PATH                     relay to Server.listen(PATH)
         demo, serve                      two sessions explained; the server of them

@@ -2044,6 +2044,31 @@ class Test8Stdio(unittest.TestCase):
 
     # -- the end of input --------------------------------------------------------------
 
+    def test_what_a_handler_does_in_finally_is_done_when_the_client_hangs_up(self):
+        """Fails if the process ends while cancelled handlers clean up."""
+        with process("""
+                server = Server("s", drain_seconds=0.01)
+
+                @server.tool
+                def work(ctx: Context):
+                    try:
+                        ctx.info("begun")
+                        ctx.wait(60)
+                    finally:
+                        time.sleep(0.05)
+                        print("cleaned up", file=sys.stderr)
+
+                server.run()
+                """) as server:
+            play(server, """
+                > handshake
+                > 1 tools/call {"name": "work"}
+                < notifications/message
+                """)
+            server.hang_up()
+            server.exit()
+            self.assertIn("cleaned up", server.stderr)
+
     @clause("2026-07-28/basic/transports/stdio",
             "Servers **SHOULD** exit promptly when their standard input is closed")
     def test_the_end_of_input_ends_a_server_when_all_calls_are_answered(self):
@@ -3747,6 +3772,77 @@ def serve_one_call(server, **options):
 class Test11AsyncHandlers(unittest.TestCase):
     """`async def` handlers of a server share one event loop."""
 
+    def test_a_resource_that_is_awaited_gets_a_context_of_its_own_kind(self):
+        """Fails (a coroutine was never awaited) if a `def` gets an AsyncContext."""
+        server = Server("s")
+        server.resource("s://plain")(lambda: "plain")
+
+        @server.resource("s://def")
+        def plain(ctx: Context) -> str:
+            return str(ctx.once("n", lambda: 1))
+
+        @server.tool
+        async def read(ctx: AsyncContext) -> str:
+            return (await ctx.read_resource("s://def"))[0].text
+
+        with Client(server) as client:
+            self.assertEqual(client.call_tool("read").text, "1")
+
+    def test_a_job_of_the_host_within_another_leaves_the_other_on_its_thread(self):
+        """A host's loop that runs within a handler.  Fails (it hangs) if the end of the
+        inner job is taken for that of the outer one."""
+        jobs = queue.SimpleQueue()
+        server = Server("s", run_handler=jobs.put)
+        server.resource("s://r")(lambda: "text")
+        server.tool(lambda: "inner", name="inner")
+
+        @server.tool
+        def outer(ctx: Context) -> str:
+            jobs.get(timeout=PATIENCE)()
+            return ctx.read_resource("s://r")[0].text
+
+        with Client(server) as client:
+            outer_call = client.submit_tool("outer")
+            inner_call = client.submit_tool("inner")
+            jobs.get(timeout=PATIENCE)()
+            self.assertEqual(outer_call.result(PATIENCE).text, "text")
+            self.assertEqual(inner_call.result(PATIENCE).text, "inner")
+
+    def test_a_coroutine_after_the_end_finds_no_loop(self):
+        """Fails (a thread stays for ever) if a loop is started for it.  Looks inside."""
+        server = Server("s")
+        with Client(server):
+            pass
+
+        async def late():
+            return 1
+
+        self.assertRaises(ConnectionClosed, server._runtime.run, late())
+        self.assertNotIn("mcp event loop", {t.name for t in threading.enumerate()})
+
+    def test_a_server_ends_though_a_handler_blocks_the_loop_with_its_lifespan(self):
+        release = gate("the end")
+
+        @contextlib.asynccontextmanager
+        async def lifespan(server):
+            yield {}
+
+        server = Server("s", lifespan=lifespan, drain_seconds=0)
+
+        @server.tool
+        async def block() -> str:
+            began.set()
+            release.wait()
+            return "done"
+
+        began = gate("the call")
+        with quiet() as stderr, mock.patch.object(mcp_min, "LIFESPAN_SECONDS", 0.01):
+            with wire(server) as client:
+                play(client, '> handshake\n> 1 tools/call {"name": "block"}')
+                began.wait()
+            release.set()
+        self.assertIn("a handler blocks the event loop", stderr.getvalue())
+
     def test_all_calls_to_a_server_run_on_one_event_loop(self):
         """On every connection.  A server that is served again has a new one."""
         loops = []
@@ -5082,7 +5178,7 @@ class Test12Lists(unittest.TestCase):
         server = Server("s")
         for text, make, *arguments in (
                 ("is an async generator", server.tool, values),
-                ("middleware are plain functions", server.middleware,
+                ("middleware, .* are plain functions", server.middleware,
                  functools.wraps(later)(lambda *rest: later(*rest))),
                 ("scheme", server.add_resource, "no address", str),
                 ("code must be an int", McpError, "oops", "no"),
@@ -5244,6 +5340,33 @@ class Test12Limits(unittest.TestCase):
 
 class Test12Extras(unittest.TestCase):
     """Middleware, finite streams, and methods of one's own."""
+
+    def test_only_a_method_that_is_named_as_one_is_a_notification(self):
+        """Fails (it runs without the middleware) if every method may be notified."""
+        server, ran = Server("s"), []
+        server.method("acme/wipe")(lambda: ran.append("wiped"))
+        server.method("notifications/acme")(lambda: ran.append("told"))
+        play(server, """
+            > handshake
+            > acme/wipe
+            > notifications/acme
+            > 1 acme/wipe
+            < 1 {}
+            """)
+        wait_until(lambda: len(ran) == 2)
+        self.assertEqual(sorted(ran), ["told", "wiped"])
+
+    def test_a_method_is_declared_when_it_has_its_function(self):
+        server = Server("s")
+        server.method("acme/unfinished")
+        server.completion("prompt", "argument")
+        play(server, """
+            > handshake
+            > 1 acme/unfinished
+            < 1 -32601
+            > 2 completion/complete {}
+            < 2 -32601
+            """)
 
     @both_eras
     def test_middleware_wraps_every_handler(self, era):
@@ -6068,6 +6191,16 @@ class Test14Client(unittest.TestCase):
         self.session = Session().__enter__()
         self.addCleanup(self.session.__exit__)
         self.client = self.session.client
+
+    def test_what_it_is_given_wrong_is_told(self):
+        self.assertRaisesRegex(ValueError, "one of debug, info", Client, ["x"],
+                               log_level="bogus")
+        with Client(zoo()) as client:
+            error = raised(client.answer, "acme/question")
+            self.assertEqual(error.code, -32601)
+        with Client(fake(initialize="legacy(prompts={})", get="result(messages=5)"),
+                    mode="legacy") as client:
+            self.assertIn('"messages"', str(raised(client.get_prompt, "p")))
 
     @both_eras
     def test_data_and_text_of_every_form_of_result(self, era):
@@ -7250,13 +7383,15 @@ class Test14Probe(unittest.TestCase):
 
     def test_every_response_to_the_probe(self):
         silent = [row for row in PROBES if row[0].startswith(SILENT)]
-        others = [row for row in PROBES if row not in silent]
+        slow_to_end = [row for row in PROBES if "os.close(1)" in row[0]]
+        others = [row for row in PROBES if row not in silent + slow_to_end]
         connect = functools.partial(self.connect, "auto")
         with short_patience(), mock.patch.object(mcp_min, "PROBE_SECONDS", 0.2):
             run_together(self, connect, silent)
         with short_patience():
             for first in range(0, len(others), 9):
                 run_together(self, connect, others[first:first + 9])
+        run_together(self, connect, slow_to_end)
 
     def test_a_pinned_mode_does_not_negotiate(self):
         with mock.patch.object(mcp_min, "PROBE_SECONDS", 0.02):
@@ -7314,6 +7449,16 @@ assert ctx.request_context.lifespan_context is ctx.lifespan_context
 
 class Test15FamiliarNames(unittest.TestCase):
     """Programs for FastMCP and the SDK run when only their imports are changed."""
+
+    def test_the_type_that_is_for_checkers_is_a_context_at_run_time(self):
+        server = mcp_min.FastMCP("s")
+
+        @server.tool
+        async def f(ctx: mcp_min.FamiliarContext) -> str:
+            return type(ctx).__name__
+
+        with Client(server) as client:
+            self.assertEqual(client.call_tool("f").text, "FamiliarContext")
 
     def test_names_can_be_imported_that_say_something_only_when_they_are_called(self):
         for name in "MCPServer", "AudioContent", "Annotations":
@@ -8633,6 +8778,14 @@ class Test16Connect(unittest.TestCase):
             mcp_min.CONNECT_SECONDS = 0.01
             sys.exit(mcp_min.main(["connect", {self.path!r}]))
             """, **options)
+
+    def test_a_listener_removes_no_file_but_its_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "s")
+            listener = Server("s").listen(path)
+            pathlib.Path(path).write_text("1 another 2")
+            listener.close()
+            self.assertEqual(pathlib.Path(path).read_text(), "1 another 2")
 
     def test_a_host_reaches_a_server_in_another_process(self):
         application, big = self.application(), "x" * 10_000_000
@@ -11276,6 +11429,13 @@ class TestVendor(unittest.TestCase):
                 self.assertEqual(missing & {*ast.literal_eval(exported)}, set())
                 self.assertIn("Permission is hereby granted", source)
 
+    def test_a_copy_has_no_command_line_and_says_so(self):
+        done = subprocess.run(
+            [sys.executable, "mcp_min.py", "list", "x.py"], cwd=self.folder / "server",
+            capture_output=True, text=True, timeout=PATIENCE, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("this copy of mcp_min has no command line", done.stderr)
+
     def test_the_raw_transcripts_pass_with_the_server_half(self):
         shutil.copy(__file__, self.folder / "server")
         self.run_in("server", "import runpy; sys.argv[:1] = ['test_mcp_min.py']; "
@@ -11305,6 +11465,8 @@ class TestVendor(unittest.TestCase):
             self.assertEqual((status, path.read_bytes()),
                              (0, pathlib.Path(FILE).read_bytes()))
             self.assertIn(hashlib.sha256(path.read_bytes()).hexdigest(), out)
+        _, err, status = cli("vendor", HERE, "--server", "--client")
+        self.assertIn("exclude each other", err)
         _, err, status = cli("vendor", HERE, "--server")
         self.assertEqual(status, 2)
         self.assertIn("is the file to copy from", err)

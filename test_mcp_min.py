@@ -5301,24 +5301,6 @@ class Test12Limits(unittest.TestCase):
         self.assertIsNone(template.match("f://" + "x" * mcp_min.MAX_URI))
         self.assertIsNotNone(template.match("f://" + "x" * (mcp_min.MAX_URI - 4)))
 
-    def test_strangers_at_a_listener_have_few_threads(self):
-        """Fails (a thread for each) if all are admitted."""
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(
-                mcp_min, "MAX_STRANGERS", 3):
-            path = os.path.join(folder, "at")
-            listener = zoo().listen(path)
-            self.addCleanup(listener.close)
-            port = int(pathlib.Path(path).read_text().split()[0])
-            before = threading.active_count()
-            with contextlib.ExitStack() as strangers:
-                for _ in range(20):
-                    strangers.enter_context(contextlib.closing(
-                        socket.create_connection(("127.0.0.1", port))))
-                time.sleep(0.5)
-                self.assertLessEqual(threading.active_count(), before + 3)
-            with Client([*PROGRAM, "connect", path], timeout=PATIENCE) as client:
-                self.assertEqual(client.call_tool("echo", {"text": "x"}).text, "x")
-
     @UNIX
     def test_a_listener_is_reached_only_through_a_file_of_ours(self):
         """Fails (it hangs, or trusts another's) if what is there is not looked at."""
@@ -8778,6 +8760,24 @@ class Test16Connect(unittest.TestCase):
             mcp_min.CONNECT_SECONDS = 0.01
             sys.exit(mcp_min.main(["connect", {self.path!r}]))
             """, **options)
+
+    def test_strangers_at_a_listener_have_few_threads(self):
+        """Fails (a thread for each) if all are admitted."""
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(
+                mcp_min, "MAX_STRANGERS", 3):
+            path = os.path.join(folder, "at")
+            listener = zoo().listen(path)
+            self.addCleanup(listener.close)
+            port = int(pathlib.Path(path).read_text().split()[0])
+            before = threading.active_count()
+            with contextlib.ExitStack() as strangers:
+                for _ in range(20):
+                    strangers.enter_context(contextlib.closing(
+                        socket.create_connection(("127.0.0.1", port))))
+                time.sleep(0.5)
+                self.assertLessEqual(threading.active_count(), before + 3)
+            with Client([*PROGRAM, "connect", path], timeout=PATIENCE) as client:
+                self.assertEqual(client.call_tool("echo", {"text": "x"}).text, "x")
 
     def test_a_listener_removes_no_file_but_its_own(self):
         with tempfile.TemporaryDirectory() as folder:

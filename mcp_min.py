@@ -9876,6 +9876,7 @@ class Console:
             try:
                 value = self._ask_field(name, as_object(field), name in required)
             except EOFError:
+                cli_show("declined", f"no answer to {name}")
                 return None
             if value is not MISSING:
                 content[name] = value
@@ -9896,7 +9897,7 @@ class Console:
         cli_show("the server asks", cli_field(name, is_required, cli_describe(field)))
         while True:
             is_typed = not self._answers
-            text = self._next_line()
+            text = self._next_line(name)
             if not text and (not is_required or "default" in field):
                 return field.get("default", MISSING)
             value: object = MISSING
@@ -9911,8 +9912,15 @@ class Console:
                     raise
                 cli_show("again", error.message)
 
-    def _next_line(self) -> str:
-        """The next answer, or what the user types; EOFError: Ctrl-D, or no input."""
+    def _next_line(self, name: str = "") -> str:
+        """The next answer, or what the user types; EOFError: Ctrl-D, or no input.
+
+        name: of a field, for which an answer NAME=VALUE may be meant.
+        """
+        for answer in self._answers:
+            if name and answer.startswith(f"{name}="):
+                self._answers.remove(answer)
+                return answer[len(name) + 1:]
         if self._answers:
             return self._answers.popleft()
         cli_print("a value, or Ctrl-D to decline: ", sys.stderr, end="")

@@ -8485,6 +8485,8 @@ class Test16CommandLine(unittest.TestCase):
                          guest % (2, None, "night"))
         self.assertEqual(call("book", '{"name": "Ann", "tags": ["a", "b"]}', "noon"),
                          guest % (2, None, "noon"))
+        self.assertEqual(call("book", "seats=3", "tags=a,b", "name=Ann", "", "noon"),
+                         guest % (3, None, "noon"))
         self.assertEqual(call("wipe", "yes", "no"), "accept decline")
         for answers, text in ((["tea"], 'value: expected one of "lemon", "syrup"'),
                               (["{}"], "value: missing"), ([""], "value: a value is"),

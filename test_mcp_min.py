@@ -3798,15 +3798,15 @@ class Test11AsyncHandlers(unittest.TestCase):
 
         @server.tool
         def outer(ctx: Context) -> str:
+            calls.append(client.submit_tool("inner"))
             jobs.get(timeout=PATIENCE)()
             return ctx.read_resource("s://r")[0].text
 
         with Client(server) as client:
-            outer_call = client.submit_tool("outer")
-            inner_call = client.submit_tool("inner")
+            calls = [client.submit_tool("outer")]
             jobs.get(timeout=PATIENCE)()
-            self.assertEqual(outer_call.result(PATIENCE).text, "text")
-            self.assertEqual(inner_call.result(PATIENCE).text, "inner")
+            self.assertEqual([call.result(PATIENCE).text for call in calls],
+                             ["text", "inner"])
 
     def test_a_coroutine_after_the_end_finds_no_loop(self):
         """Fails (a thread stays for ever) if a loop is started for it.  Looks inside."""

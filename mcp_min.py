@@ -352,6 +352,7 @@ FORM_FORMATS = ("email", "uri", "date", "date-time")
 COMPLETIONS_SINCE = "2025-03-26"              # before, the capability did not exist
 CHOICES_SINCE = "2025-11-25"                  # in forms: with titles, or several
 CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
+ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())
 TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"           # server/tools: "Tool Names"
 URI_START = "[A-Za-z][A-Za-z0-9+.-]*:."       # RFC 3986
 
@@ -1685,7 +1686,7 @@ class Node(dict):  # type: ignore[type-arg]
         for name, part in value.items():
             if type(part) is not known.get(name):
                 return False
-        return value.keys() >= self.required
+        return len(value) == len(known) or value.keys() >= self.required
 
 
 class SchemaReader:
@@ -4039,7 +4040,7 @@ class SessionPeer(Peer):
                 **description}
 
     def finalize(self, method: str, result: Json) -> Json:
-        if self.version < max(CONTENT_SINCE.values()):
+        if self.version < ALL_CONTENT_SINCE:
             result = in_older_content(result, self.version)
         value = result.get("structuredContent")
         # Before 2026 structured content had to be an object.

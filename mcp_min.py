@@ -1686,7 +1686,7 @@ class Node(dict):  # type: ignore[type-arg]
         for name, part in value.items():
             if type(part) is not known.get(name):
                 return False
-        return len(value) == len(known) or value.keys() >= self.required
+        return value.keys() >= self.required
 
 
 class SchemaReader:

@@ -10631,22 +10631,6 @@ if __name__ == "__main__":
 #                    boundary: what begins with an underscore is not for users.  New:
 #                    Server.listen, Server(threaded=False), Context.ping,
 #                    Server.method(cacheable=True).
-#   From 2.0, for your program:
-#   - A message may have 16 MiB, no longer 64 (Server: max_message_bytes).
-#   - Server is strict: an unknown option is a TypeError.  FastMCP is a class of its own
-#     and takes the options of FastMCP and the SDK (host, log_level, tags, enabled,
-#     structured_output, elicit(response_type=...), run_async, settings).  Its handlers
-#     alone have ctx.session, request_context, get_state, fastmcp and their like.
-#   - @server.completion needs a prompt or template and an argument.  Literal hints of a
-#     prompt complete nothing by themselves: write a completion.
-#   - URI templates have no {x,y}, {/x} and {&x} any more.
-#   - `connect PATH` reads what Server.listen(PATH) wrote.  It takes no Unix socket and
-#     no port, because whoever connects must send the secret.
-#   - The command `config` is gone: README shows the entry.
-#   - Errors have the codes they had.  The `data` of most -32602 is now {"field": ...,
-#     "issue": ...}; an oversized line is answered with its id, no longer with null;
-#     Client("python3 x.py") is a ValueError that shows the list to write.
-#   - Gone from Server: notify_list_changed, capabilities, and what was not for users.
 # 2.0.0  2026-11-22  FastMCP's words; one event loop; lifespans; bounds; Windows.  From
 #                    1.0: no cache of results in Client; URI templates without # . ;.
 # 1.0.0  2026-11-20  The first: both ends, the revisions 2024-11-05 to 2026-07-28.

@@ -579,7 +579,7 @@ def check_level(level: object, name: str) -> str:
     return level
 
 
-HINTS = {  # what the text of an exception may say: what to do
+ERROR_HINTS = {  # what the text of an exception may say: what to do
     "objects created in a thread":
         "Server(threaded=False) runs all handlers on the thread that serves",
     "EOF when reading a line":
@@ -595,7 +595,7 @@ def error_text(error: BaseException) -> str:
         return name
     if not text:
         return name
-    for sign, hint in HINTS.items():
+    for sign, hint in ERROR_HINTS.items():
         if sign in text:
             text += f" ({hint})"
     return f"{name}: {text}"
@@ -1787,6 +1787,12 @@ class SchemaReader:
         if isinstance(source.get("items"), list):  # of draft-07
             keywords["prefixItems"] = source["items"]
             keywords["items"] = source.get("additionalItems", True)
+        if isinstance(source.get("dependencies"), dict):  # of draft-07
+            for name, needed in source["dependencies"].items():
+                keyword = "dependentSchemas"
+                if isinstance(needed, list):
+                    keyword = "dependentRequired"
+                keywords[keyword] = {**keywords.get(keyword, {}), name: needed}
         if self._foreign:
             keywords.pop("pattern", None)
             patterns = keywords.pop("patternProperties", None)
@@ -3248,7 +3254,7 @@ class LeaderFollowers:
         A        None      A waits for a line; B, the standby, sleeps
         A        R         A runs the handler of R; B looks now and then
         None     None      R is about to block, and B was woken to take over
-        B        None      B reads; when R has ended A stands by, or ends if C does
+        B        None      B reads; when R has ended A stands by, unless another does
 
     One reader at a time: all of this changes under the lock only; another thread takes
     over only while the reader runs a handler, and the reader looks at `_reader` after
@@ -6131,8 +6137,12 @@ class ToolEntry(Registration):
         if isinstance(value, ToolResult):
             # Clients read `isError` by key.
             result = ToolResult.of({"isError": False, **value})
-            if value.structured_content is not None:
-                result["structuredContent"] = to_json_data(value.structured_content)
+            data = to_json_data(value.structured_content)
+            if data is not None:
+                result["structuredContent"] = data
+                if self._output.wrapped and type(data) is not dict:
+                    result["structuredContent"] = {"result": data}
+                    result["_meta"] = {**as_object(result.get("_meta")), **WRAPPED}
         elif value is None and schema is None:
             result = ToolResult()
         elif any(isinstance(part, Block) for part in parts):
@@ -9787,7 +9797,8 @@ def indented(prefix: str, text: object) -> str:
     return prefix + str(text).replace("\n", "\n" + prefix) if text else ""
 
 
-def cli_list(value: object) -> list[Any]:
+def as_list(value: object) -> list[Any]:
+    """Return the value if it is a list, else []."""
     return value if type(value) is list else []
 
 
@@ -9872,7 +9883,7 @@ class Console:
             content = json.loads(self._answers.popleft())
             require_fit(content, schema)
             return content
-        required, content = cli_list(schema.get("required")), {}
+        required, content = as_list(schema.get("required")), {}
         for name, field in fields.items():
             try:
                 value = self._ask_field(name, as_object(field), name in required)
@@ -10010,11 +10021,11 @@ def cli_entries(client: Client, method: str) -> list[Any]:
         cli_show("note", f"{method}: {error}")
         if error.local:  # else the server would only say the same again
             with suppress(McpError):
-                return cli_list(client.request(method).get(METHODS[method].list_key))
+                return as_list(client.request(method).get(METHODS[method].list_key))
     return []
 
 
-def cli_look(args: Namespace) -> int:
+def cli_list(args: Namespace) -> int:
     """Show what a server offers; or the entries of an mcp.json."""
     path = args.server[-1]
     if args.server != [path] or not path.endswith(".json"):
@@ -10088,7 +10099,7 @@ def cli_params(words: list[str], schema: Json) -> Json:
 def cli_parts(result: Json) -> Iterator[tuple[str, str]]:
     """Of each part of a result its text, or what it is, and its data in base64."""
     for key in ("content", "contents", "messages"):
-        for part in map(as_object, cli_list(result.get(key))):
+        for part in map(as_object, as_list(result.get(key))):
             block = as_object(part.get("content", part))
             block = as_object(block.get("resource", block))
             text = block.get("text")
@@ -10153,11 +10164,11 @@ def cli_entry(entry: object) -> Iterator[str]:
     yield indented("  ", name or f"malformed: {json.dumps(entry):.60}")
     yield indented("    ", item.get("description"))
     schema = as_object(item.get("inputSchema"))
-    required = cli_list(schema.get("required"))
+    required = as_list(schema.get("required"))
     for key, field in as_object(schema.get("properties")).items():
         text = cli_field(key, key in required, cli_describe(field))
         yield indented("      ", text)
-    for argument in map(as_object, cli_list(item.get("arguments"))):  # of a prompt
+    for argument in map(as_object, as_list(item.get("arguments"))):  # of a prompt
         about = argument.get("description") or "string"
         is_required = argument.get("required") is True
         text = cli_field(argument.get("name"), is_required, about)
@@ -10426,7 +10437,7 @@ COMMANDS = {
                     "a client and a server, line by line and explained"),
     "serve": Command(lambda _: demo_server().run(), "", 0, 0, "",
                      "run the server of the demo"),
-    "list": Command(cli_look, "SERVER", 0, 0, QUERY_OPTIONS,
+    "list": Command(cli_list, "SERVER", 0, 0, QUERY_OPTIONS,
                     "show what a server offers"),
     "call": Command(partial(cli_query, cli_call, cli_texts),
                     "TOOL [KEY=VALUE...|{}] -- SERVER", 1, 1000, SAVE_OPTIONS,

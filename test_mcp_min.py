@@ -921,6 +921,8 @@ PROBLEMS = [
     ({"a": 1}, {"required": ["b", "c"]},
      "b: missing (required); c: missing (required)"),
     ({"a": 1}, {"dependentRequired": {"a": ["b"]}}, "b: missing (required with a)"),
+    ({"a": 1}, {"dependencies": {"a": ["b"]}}, "b: missing (required with a)"),
+    ({"a": 1}, {"dependencies": {"a": {"required": ["b"]}}}, "b: missing (required)"),
     ({"citty": 1, "a\nb": 1}, {"properties": {"city": True}, **CLOSED},
      "citty: unknown; known are: city; a b: unknown; known are: city"),
     ({"a": 1}, {"unevaluatedProperties": False}, "a: unknown; known are: none"),
@@ -3274,6 +3276,14 @@ class Test10TypeHints(unittest.TestCase):
             self.assertEqual(result.structured_content, {"result": {"a": 1}})
             del result["_meta"]
             self.assertEqual(result.data, {"a": 1})
+
+    def test_a_list_is_wrapped_also_in_a_result_that_is_made(self):
+        server = Server("s")
+        server.tool(lambda: mcp_min.ToolResult("one", [1]), name="list",
+                    output_schema={"type": "array"})
+        with Client(server) as client:
+            result = client.call_tool("list")
+            self.assertEqual((result.text, result.data), ("one", [1]))
 
 
 class Test10Signature(unittest.TestCase):

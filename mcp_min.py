@@ -6367,8 +6367,7 @@ class Server:
         info = wire_fields(name=name, version=self.version, title=title,
                            description=description, icons=to_json_data(icons),
                            website_url=website_url)
-        self._page_size = page_size
-        self._max_workers = max_workers
+        self._page_size, self._max_workers = page_size, max_workers
         self._mask_errors = mask_errors
         self._strict_input = strict_input
         self._run_handler = run_handler
@@ -8382,6 +8381,11 @@ def newest_shared(versions: list[object]) -> str:
     return shared[-1]
 
 
+def check_choice(name: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}")
+
+
 def no_common_version(supported: object) -> McpError:
     known = list(REVISIONS)
     text = f"the server has {supported!r:.200}, this client {', '.join(known)}"
@@ -8459,10 +8463,8 @@ class Client:
                  auto_restart: bool = False, **unknown: NoReturn) -> None:
         if unknown:
             raise unknown_option("Client", unknown, options_of(Client.__init__))
-        if mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}")
-        if log_level is not None and log_level not in LEVELS:
-            raise ValueError(f"log_level must be one of {', '.join(LEVELS)}")
+        check_choice("mode", mode, MODES)
+        check_choice("log_level", log_level or LEVELS[0], LEVELS)
         require_sync(sampling_handler, elicitation_handler, url_handler, log_handler,
                      message_handler, progress_handler)
         if timeout is None:

@@ -7116,6 +7116,11 @@ class Listener:
 class ServerSession(Session):
     """A server's end of a connection; a context manager that begins and ends it.
 
+    How a server ends when its client hangs up: the reader sees the end of the input
+    (drain_and_close); handlers may finish for drain_seconds; those that go on are
+    cancelled (close), and `run` wakes up (on_close); it waits a moment for what they do
+    in `finally` (end); the last session leaves the lifespan, and ends the event loop.
+
     peer: the client of requests in a handshake revision.
     """
 
@@ -7699,8 +7704,14 @@ class ClientSession(Session):
     def begin(self, mode: str, deadline: float) -> None:
         """Agree on a revision by the deadline, then set the log level and subscribe.
 
-        See basic/transports/stdio, "Backward Compatibility": probe, and fall back on
-        the handshake unless the response is one of the stateless revision.
+        See basic/transports/stdio, "Backward Compatibility".  What the probe,
+        `server/discover`, leads to:
+
+            a list of versions         the newest of them that is ours
+            the error -32022           the newest that it names; asked again in that one
+            one of MODERN_CODES        the error, unless it names handshake revisions
+            another error, silence     the handshake; if that is refused, what came late
+            the server has ended       Client._begin may start it again, to shake hands
         """
         if mode in ("legacy", *LEGACY_VERSIONS):
             self.process.release(keep_earlier=True)

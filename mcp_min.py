@@ -261,7 +261,8 @@ MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 # ANSWER_SCHEMAS, a method to Context (section 11) and a function to ANSWER_FUNCTIONS
 # (14).
 Method = namedtuple("Method", "capability list_key cacheable asks on_reader since until",
-                    defaults=("", "", False, False, False, "", "9999"))  # no revision has dropped it
+                    # "9999": no revision has dropped it
+                    defaults=("", "", False, False, False, "", "9999"))
 LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
 METHODS = {
     # Agrees on the revision, on which the meaning of the next line depends.

@@ -170,7 +170,7 @@ sha256 beside it.  Changes and licence (MIT) are at the end.
 """
 # ruff: noqa: BLE001, ISC004, PYI050, RUF022, SIM905
 # (Broad `except` clauses are deliberate; each part imports what it alone needs; lists
-# are grouped by topic; long strings are concatenated implicitly; `typing.Never` is new.)
+# are grouped by topic; long strings are concatenated implicitly; typing.Never is new.)
 from __future__ import annotations
 
 import enum
@@ -578,6 +578,12 @@ def check_level(level: object, name: str) -> str:
         issue = f"must be one of {', '.join(LEVELS)}"
         raise invalid_params(f"{name} {issue}", name, issue)
     return level
+
+
+def check_choice(name: str, value: str, known: Iterable[str]) -> None:
+    """Raise ValueError if an argument is none of those that are known."""
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}")
 
 
 ERROR_HINTS = {  # what the text of an exception may say: what to do
@@ -1148,7 +1154,7 @@ def log_exception(heading: str) -> None:
     text = ""
     try:
         text = "".join(traceback.format_exception(error_type, error, first or frames))
-    except BaseException:  # it may import something, or the error fails to say what it is
+    except BaseException:  # it may import something, or the error's __str__ fails
         if error:
             text = error_text(error) + "\n"
     warn(f"{heading}:\n{text}")
@@ -3057,7 +3063,7 @@ class IncomingRequests:
         return [*self._table.values()]
 
     def drain(self, seconds: float) -> None:
-        """Wait until there are none, or the time is up.  Releases the lock meanwhile."""
+        """Wait until there are none, or the time is up; releases the lock meanwhile."""
         self._draining = True
         self._drained.wait_for(lambda: not self._table, seconds)
 
@@ -3068,9 +3074,9 @@ class IncomingRequests:
 class OutgoingRequest:
     """A request of ours.  The thread that waits for it does all that has to be done.
 
-    The reader notes when progress came, and puts things into its inbox: progress that is
-    to be told, the response, the end of the connection.  The waiting thread computes
-    its own deadline, and calls on_progress.
+    The reader notes when progress came, and puts things into its inbox: progress to be
+    told, the response, the end of the connection.  The waiting thread computes its own
+    deadline, and calls on_progress.
 
     label: its name in errors.  on_progress(progress, total, message): called on the
     thread that waits.  timeout: seconds without a response or progress.
@@ -3903,8 +3909,6 @@ class Signals:
 #   notify            sends a notification              marks it with the stream's id
 #   listen            -                                 opens a stream
 #   end_stream        -                                 ends it with a result
-#
-# Section 14 has the client's side.
 
 STATE_SECONDS = 900     # how long a requestState can be used
 MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports progress
@@ -5213,8 +5217,7 @@ class BaseContext(Generic[SentT]):
         ValueError: there is no such level.
         """
         self.check_cancelled()
-        if level not in LEVELS:
-            raise ValueError(f"level must be one of {', '.join(LEVELS)}")
+        check_choice("level", level, LEVELS)
         if not self._peer.logs(level):
             return self._sent()
         params: Json = {"level": level, "data": to_json_data(data)}
@@ -5318,7 +5321,7 @@ class Context(BaseContext[None]):
 
     @cached_property
     def _cancel_event(self) -> threading.Event:
-        # One for all waits, because a hook cannot be removed.
+        # One for all waits of a handler.
         event = threading.Event()
         if self._request:
             self._request.on_cancel(event.set)
@@ -5463,8 +5466,8 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
                 await ctx.info(f"copying {path}")
             answer = await ctx.elicit("Delete the originals?", bool)
 
-    It is Context, with wait, once, read_resource and the methods that ask as `async
-    def`, which hold up nobody else.  Reports and messages act at once; to await them
+    It has what Context has; wait, once, read_resource and the methods that ask are
+    `async def`, and hold up nobody else.  Reports and messages act at once; to await them
     waits for room where the client reads slowly.  When the client cancels the request,
     the handler's task is cancelled; a task that is cancelled while it asks withdraws
     its question.  A handler may annotate either; type checkers find a missing `await`
@@ -6275,8 +6278,8 @@ class Server:
 
     name, version, title, description, website_url, icons: sent to the client.
     instructions: how a model should use the server.
-    threaded: False runs all `def` handlers on the serving thread, one after the other, as
-    sqlite3, COM or Qt need it; `run` and `serve` can override this.
+    threaded: False runs all `def` handlers on the serving thread, one after the other,
+    as sqlite3, COM or Qt need it; `run` and `serve` can override this.
     page_size: entries on a page of any list.
     cache_ttl: seconds that a client may cache lists and resources.
     cache_scope: "private" or "public".
@@ -6471,9 +6474,9 @@ class Server:
     def method(self, name: str, *, cacheable: bool = False) -> Callable[[F], F]:
         """Register a handler for a request or a notification of your own.
 
-        A notification is what has a name that begins with "notifications/".  It gets the
-        params of the message as its parameters, or all of them as `params` if that is
-        its only one; others are ignored, and null is as if absent.
+        A notification is what has a name that begins with "notifications/".  It gets
+        the params of the message as its parameters, or all of them as `params` if that
+        is its only one; others are ignored, and null is as if absent.
         cacheable: its results may be cached as lists are, for `cache_ttl` seconds.
 
         For example the skills extension (SEP-2640); declare it with
@@ -8393,11 +8396,6 @@ def newest_shared(versions: list[object]) -> str:
     return shared[-1]
 
 
-def check_choice(name: str, value: str, known: Iterable[str]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}")
-
-
 def no_common_version(supported: object) -> McpError:
     known = list(REVISIONS)
     text = f"the server has {supported!r:.200}, this client {', '.join(known)}"
@@ -10311,8 +10309,8 @@ def vendored(source: str, parts: list[str]) -> tuple[str, list[str]]:
     if left_out:
         head = head_of_copy(head, parts)
     if "IV" not in parts:
-        copy += ('\nif __name__ == "__main__":\n    sys.exit("this copy of mcp_min has no '
-                 'command line: see the whole file")\n')
+        copy += ('\nif __name__ == "__main__":\n    sys.exit("this copy of mcp_min has '
+                 'no command line: see the whole file")\n')
     return head + copy + end + tail, left_out
 
 

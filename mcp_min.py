@@ -880,11 +880,9 @@ class ThreadPool:
                     self._changed.notify()
         return True
 
-    def wait_idle(self, seconds: float) -> None:
-        """Wait until no job runs, or the time is up."""
-        deadline = monotonic() + seconds
-        while self._running and monotonic() < deadline:
-            time.sleep(0.005)
+    def is_idle(self) -> bool:
+        """True if no job runs."""
+        return not self._running
 
     def drain(self, seconds: float) -> None:
         """Wait until all jobs have ended, or the time is up; the limit must be 1."""
@@ -937,6 +935,14 @@ monotonic: Callable[[], float] = partial(
     threading._time)  # type: ignore[attr-defined]
 INFINITE = float("inf")
 STEP_SECONDS = 0.5  # of a wait: in steps, because a signal may come just before one
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
+    """Wait until something is so, or the time is up; where nobody would notify us."""
+    deadline, pause = monotonic() + seconds, 0.001
+    while not is_so() and monotonic() < deadline:
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
 
 
 class Inbox:
@@ -1289,17 +1295,6 @@ class Trace:
 
 
 CO_COROUTINE, CO_ASYNC_GENERATOR = 128, 512  # flags of a function's code, see inspect
-
-
-def is_coroutine_function(fn: Any) -> bool:
-    """True if to call it only makes a coroutine; false for a decorator around one."""
-    while isinstance(fn, (partial, partialmethod)):
-        fn = fn.func
-    fn = getattr(fn, "__func__", fn)
-    if not hasattr(fn, "__code__"):
-        fn = type(fn).__call__
-    flags = getattr(getattr(fn, "__code__", None), "co_flags", 0)
-    return type(flags) is int and flags & CO_COROUTINE > 0
 
 
 def unwrap(fn: Any) -> Any:
@@ -2713,7 +2708,6 @@ class Outbox:
         self._lines: list[bytes] = []     # Connection.lock guards these
         self.bytes = 0                    # in these lines
         self._broken = False              # the peer is gone, or does not read
-        self._crowd: list[Job] = []       # to be called when there is room
 
     def put(self, line: bytes) -> None:
         """Queue a line for the next `flush`.  The caller holds Connection.lock."""
@@ -2728,26 +2722,6 @@ class Outbox:
         """Take what is queued.  The caller holds Connection.lock."""
         lines, self._lines, self.bytes = self._lines, [], 0
         return lines
-
-    def when_roomy(self, tell: Job) -> None:
-        """Call a function, which must not block, when there is room again, or now."""
-        with self._connection.lock:
-            if self.bytes > HIGH_WATER_BYTES:
-                self._crowd.append(tell)
-                return
-        tell()
-
-    def forget(self, tell: Job) -> None:
-        """Do not call this function any more."""
-        with self._connection.lock, suppress(ValueError):
-            self._crowd.remove(tell)
-
-    def tell_crowd(self) -> None:
-        """There is room, or nothing will be written any more."""
-        with self._connection.lock:
-            crowd, self._crowd = self._crowd, []
-        for tell in crowd:
-            tell()
 
     def flush(self, may_block: bool = True, wait: bool = False) -> None:
         """Write what is queued, unless another thread is writing.
@@ -2802,8 +2776,6 @@ class Outbox:
             if isinstance(error, Exception) or len(data) > 4096:
                 self._broken = True
             raise
-        if self._crowd:
-            self.tell_crowd()
         return True
 
     def _write(self, data: bytes) -> None:
@@ -2846,6 +2818,42 @@ class Batch:
         if not self._missing and self._responses:
             connection.incoming.held_bytes -= self._bytes
             connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
+
+
+RequestT = TypeVar("RequestT", bound="IncomingRequest | OutgoingRequest")
+
+
+class Requests(Generic[RequestT]):
+    """The requests of one end that have no response yet, by id.
+
+    The caller holds Connection.lock.  We compare the object, not only its id, because
+    the peer may use an id again.
+    """
+
+    def __init__(self) -> None:
+        self._table: dict[object, RequestT] = {}
+
+    def add(self, request: RequestT) -> None:
+        self._table[request.id] = request
+
+    def has(self, request: RequestT) -> bool:
+        return self._table.get(request.id) is request
+
+    def find(self, request_id: object) -> RequestT | None:
+        return self._table.get(valid_id(request_id))
+
+    def take(self, request: RequestT) -> bool:
+        """Remove a request: only this caller may end it.  False: it has left."""
+        if self._table.get(request.id) is not request:
+            return False
+        del self._table[request.id]
+        return True
+
+    def all(self) -> list[RequestT]:
+        return [*self._table.values()]
+
+    def is_empty(self) -> bool:
+        return not self._table
 
 
 # -- requests of the peer
@@ -2999,24 +3007,10 @@ class IncomingRequest:
         hook()
 
 
-class IncomingRequests:
-    """The requests of the peer that have no response yet, by id, and what they cost.
+class IncomingRequests(Requests["IncomingRequest"]):
+    """The requests of the peer, and what they cost."""
 
-    The caller holds Connection.lock.  We compare the object, not only its id, because
-    the peer may use an id again.
-    """
-
-    def __init__(self, lock: threading.RLock) -> None:
-        self._table: dict[object, IncomingRequest] = {}
-        self.held_bytes = 0  # that the peer makes us keep
-        self._draining = False
-        self._drained = threading.Condition(lock)  # the table is empty
-
-    def has(self, request: IncomingRequest) -> bool:
-        return self._table.get(request.id) is request
-
-    def find(self, request_id: object) -> IncomingRequest | None:
-        return self._table.get(valid_id(request_id))
+    held_bytes = 0  # that the peer makes us keep
 
     def add(self, request: IncomingRequest) -> None:
         """Add a request and charge its cost; McpError: no room, or its id is in use.
@@ -3029,15 +3023,6 @@ class IncomingRequests:
             self.check_room(request.cost)
         self.held_bytes += request.cost
         self._table[request.id] = request
-
-    def take(self, request: IncomingRequest) -> bool:
-        """Remove a request: only this caller may end it.  False: it has left."""
-        if self._table.get(request.id) is not request:
-            return False
-        del self._table[request.id]
-        if self._draining and not self._table:
-            self._drained.notify_all()
-        return True
 
     def release(self, request: IncomingRequest) -> None:
         """Release the cost of a request.
@@ -3058,14 +3043,6 @@ class IncomingRequests:
         if too_many or too_large:
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
                            f"{MAX_BACKLOG_BYTES} bytes of them, are in flight")
-
-    def all(self) -> list[IncomingRequest]:
-        return [*self._table.values()]
-
-    def drain(self, seconds: float) -> None:
-        """Wait until there are none, or the time is up; releases the lock meanwhile."""
-        self._draining = True
-        self._drained.wait_for(lambda: not self._table, seconds)
 
 
 # -- our requests
@@ -3209,18 +3186,12 @@ class OutgoingRequest:
             self.held_bytes = 0
 
 
-class OutgoingRequests:
-    """Our requests that have no response yet, by id; the caller holds Connection.lock.
+class OutgoingRequests(Requests["OutgoingRequest"]):
+    """Our requests.
 
     A call that waits for its user's answer is in the table too, under a key that is not
     an id: so it ends with the connection.
     """
-
-    def __init__(self) -> None:
-        self._table: dict[object, OutgoingRequest] = {}
-
-    def has(self, request: OutgoingRequest) -> bool:
-        return self._table.get(request.id) is request
 
     def find(self, request_id: object) -> OutgoingRequest | None:
         # Some servers return id 1 as "1".  The slice bounds int() on hostile input.
@@ -3229,21 +3200,10 @@ class OutgoingRequests:
             request_id = number if str(number) == request_id else request_id
         return self._table.get(valid_id(request_id))
 
-    def add(self, request: OutgoingRequest) -> None:
-        self._table[request.id] = request
-
-    def take(self, request: OutgoingRequest) -> bool:
-        """Remove a request: only this caller may end it.  False: it has left."""
-        if self._table.get(request.id) is not request:
-            return False
-        del self._table[request.id]
-        return True
-
-    def all(self) -> list[OutgoingRequest]:
-        return [*self._table.values()]
-
 
 # -- which thread reads: Leader/Followers
+
+ABSENT, LOOKS, SLEEPS = "absent", "looks", "sleeps"  # the states of the standby
 
 
 class LeaderFollowers:
@@ -3277,7 +3237,7 @@ class LeaderFollowers:
         self._reader: int | None = None  # None: the standby is to take over
         self._current: IncomingRequest | None = None  # that the reader runs
         self._since = 0.0                # when it began that
-        self._standby = ""               # or "looks", or "sleeps" until a request
+        self._standby = ABSENT           # or it looks, or it sleeps until a request
         self._changed = threading.Condition(connection.lock)  # the standby must look
 
     def start(self) -> None:
@@ -3287,7 +3247,7 @@ class LeaderFollowers:
 
     def _start_standby(self) -> None:  # the caller holds the lock
         start_thread("mcp reader", self._run)
-        self._standby = "looks"
+        self._standby = LOOKS
 
     def wake(self) -> None:
         """Let the standby look, because the connection is closed."""
@@ -3318,19 +3278,19 @@ class LeaderFollowers:
         with self._connection.lock:
             if self._current is not request:
                 return True
-            if not self._standby:
+            if self._standby == ABSENT:
                 return False
             self._reader = self._current = None
             self._changed.notify()
             return True
 
     def _run(self) -> None:
-        while self._stand_by():
+        while self._await_turn():
             self._read()
             with self._connection.lock:
-                if self._standby:
+                if self._standby != ABSENT:
                     return
-                self._standby = "looks"
+                self._standby = LOOKS
 
     def _read(self) -> None:
         """Read while this thread is the reader."""
@@ -3341,24 +3301,24 @@ class LeaderFollowers:
                 return connection.drain_and_close()
             connection.receive(line)
 
-    def _stand_by(self) -> bool:
-        """Wait until this thread becomes the reader; False if it must end."""
+    def _await_turn(self) -> bool:
+        """Stand by until this thread becomes the reader; False if it must end."""
         connection = self._connection
         with connection.lock:
             pause = LOOK_SECONDS
             while not (connection.closed or self._is_free()):
                 since = self._since
-                self._changed.wait(None if self._standby == "sleeps" else pause)
+                self._changed.wait(None if self._standby == SLEEPS else pause)
                 # Sleep only if nothing began since the last look; otherwise each short
                 # request would have to wake this thread.  While they come, look less
                 # often, because a look costs as much as a few calls.
                 if self._current is None and self._since == since:
-                    self._standby = "sleeps"
+                    self._standby = SLEEPS
                     pause = LOOK_SECONDS
                 else:
-                    self._standby = "looks"
+                    self._standby = LOOKS
                     pause = min(2 * pause, 4 * LOOK_SECONDS)
-            self._standby = ""
+            self._standby = ABSENT
             if not self._is_free():
                 return False  # we have closed; the reader reads on
             self._reader, self._current = threading.get_ident(), None
@@ -3381,11 +3341,11 @@ class LeaderFollowers:
         if not self._shared or self._reader != request.thread or request.on_reader:
             return
         self._current, self._since = request, monotonic()
-        if not self._standby:
+        if self._standby == ABSENT:
             with suppress(RuntimeError):  # without one, others wait for this handler
                 self._start_standby()
-        elif self._standby == "sleeps":
-            self._standby = "looks"
+        elif self._standby == SLEEPS:
+            self._standby = LOOKS
             self._changed.notify()
 
     def handler_ended(self, request: IncomingRequest) -> None:
@@ -3498,7 +3458,7 @@ class Connection:
         self.lock = threading.RLock()    # guards what the section's head lists
         self.ending = False
         self.closed = False
-        self.incoming = IncomingRequests(self.lock)
+        self.incoming = IncomingRequests()
         self.outgoing = OutgoingRequests()
         self.told_bytes = 0              # of progress that waits for its handlers
         self.outbox = Outbox(self, writer, is_server)
@@ -3738,8 +3698,7 @@ class Connection:
         if self.own_input:
             self.own_input.close()
         deadline = monotonic() + self._drain_seconds
-        with self.lock:
-            self.incoming.drain(self._drain_seconds)
+        wait_until(self.incoming.is_empty, self._drain_seconds)
         self.outbox.wait_until_written(deadline - monotonic())
         self.close()
 
@@ -3768,7 +3727,6 @@ class Connection:
         try:
             for request in requests:
                 request.cancel()
-            self.outbox.tell_crowd()
             self._begin_to_end()
             if self.trace:
                 self.trace.close()
@@ -4821,6 +4779,13 @@ DOUBTS = {  # parameters without a hint that look like a mistake
     "self": "did you mean a method of an object, `object.method`?"}
 
 
+def is_coroutine_function(fn: Any) -> bool:
+    """True if to call it only makes a coroutine; false for a decorator around one."""
+    from inspect import iscoroutinefunction
+
+    return iscoroutinefunction(fn) or iscoroutinefunction(type(fn).__call__)
+
+
 class Signature:
     """The schema of a function's parameters, and the binding of arguments to them.
 
@@ -5593,16 +5558,11 @@ def from_any_thread(loop: AbstractEventLoop, act: Job) -> Job:
 
 
 async def room_in(outbox: Outbox) -> None:
-    """Wait until the outbox is no longer crowded."""
+    """Wait until the outbox is no longer crowded, or the connection is closed."""
     import asyncio
 
-    room = asyncio.Event()
-    tell = from_any_thread(asyncio.get_running_loop(), room.set)
-    outbox.when_roomy(tell)
-    try:
-        await room.wait()
-    finally:
-        outbox.forget(tell)
+    while outbox.bytes > HIGH_WATER_BYTES:
+        await asyncio.sleep(0.005)
 
 
 def message_of(value: object) -> Json:
@@ -6731,24 +6691,6 @@ class Server:
                      **options: Any) -> ServerSession:
         return ServerSession(self, reader, writer, **options)
 
-    async def _run_on_loop(self) -> None:
-        """Serve as `run` does; `async def` handlers run on the caller's event loop.
-
-        Cancelling the task ends the server.
-        """
-        import asyncio
-
-        with Signals(), stdio_server() as (reader, writer):
-            loop = asyncio.get_running_loop()
-            session = self._new_session(
-                reader, writer, own_input=True, threaded=True, loop=loop)
-            ended = asyncio.ensure_future(asyncio.to_thread(session.run))
-            try:
-                await asyncio.shield(ended)
-            finally:  # also when this task is cancelled
-                session.end()
-                await ended
-
     def _dispatch(self, ctx: Context, method: str, params: Json,
                   depth: int = 0) -> Json:
         """Call the handler of a request, through the middleware from `depth` on."""
@@ -7059,8 +7001,8 @@ class Listener:
         self.path = os.path.abspath(os.path.expanduser(path))
         self._server = server
         self._secret, self._reply = (os.urandom(32).hex().encode() for _ in range(2))
-        self._sockets: set[socket.socket] = set()  # of the open connections
-        self._strangers = threading.BoundedSemaphore(MAX_STRANGERS)
+        self._sockets: set[socket.socket] = set()    # of the open connections
+        self._strangers: set[socket.socket] = set()  # that have not sent the secret yet
         os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
         live = reach_listener(self.path)
         if live:
@@ -7069,7 +7011,6 @@ class Listener:
         serve: Any = self._serve
         tcp: Any = socketserver.ThreadingTCPServer(("127.0.0.1", 0), serve)
         tcp.daemon_threads = True
-        tcp.verify_request = lambda *_: self._strangers.acquire(blocking=False)
         with ExitStack() as exits:
             exits.callback(tcp.server_close)
             start_thread("mcp listener", partial(tcp.serve_forever, 0.1))
@@ -7106,9 +7047,11 @@ class Listener:
 
     def _serve(self, sock: socket.socket, *_: object) -> None:
         self._sockets.add(sock)
+        self._strangers.add(sock)
         try:
-            is_ours = sends_secret(sock, self._secret)
-            self._strangers.release()
+            has_room = len(self._strangers) <= MAX_STRANGERS
+            is_ours = has_room and sends_secret(sock, self._secret)
+            self._strangers.discard(sock)
             if is_ours:
                 sock.sendall(self._reply)
                 with sock.makefile("rwb", buffering=0) as stream:
@@ -7208,7 +7151,7 @@ class ServerSession(Session):
             self.on_end()
             self.connection.outbox.wait_until_written(0.2)
         self.connection.close()
-        self.connection.pool.wait_idle(0.3)  # for `finally` in handlers
+        wait_until(self.connection.pool.is_idle, 0.3)  # for `finally` in handlers
         self._server._forget(self.peer)
 
     def on_close(self) -> None:
@@ -7496,9 +7439,7 @@ class Process(StreamPair):
     def _await_silence(self) -> None:
         """Let what the server has written be read, for at most 0.2 s."""
         can_read = make_poll(self._popen.stderr, "r", False)
-        deadline = monotonic() + 0.2
-        while can_read(0) and monotonic() < deadline:
-            time.sleep(0.001)
+        wait_until(lambda: not can_read(0), 0.2)
         time.sleep(0.005)
 
     def watch(self, connection: Connection) -> None:
@@ -9520,9 +9461,22 @@ class FastMCP(Server):
 
     async def run_async(self, transport: str | None = "stdio", *,
                         show_banner: object = None, **options: object) -> None:
-        """Serve as `run` does; `async def` handlers run on the caller's event loop."""
+        """Serve as `run` does; `async def` handlers run on the caller's event loop.
+
+        Cancelling the task ends the server.
+        """
+        import asyncio
+
         check_transport(transport, options)
-        await self._run_on_loop()
+        with Signals(), stdio_server() as (reader, writer):
+            session = self._new_session(reader, writer, own_input=True, threaded=True,
+                                        loop=asyncio.get_running_loop())
+            ended = asyncio.ensure_future(asyncio.to_thread(session.run))
+            try:
+                await asyncio.shield(ended)
+            finally:  # also when this task is cancelled
+                session.end()
+                await ended
 
     run_stdio_async = run_async
     http_app = sse_app = streamable_http_app = staticmethod(Inert)

@@ -247,10 +247,10 @@ MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 # A request that a server answers.  capability: the server must have declared it; "a.b"
 # is capability a with a true field b.  list_key: the key of the list in its result, if
 # it is paged.  cacheable: its result carries caching hints.  asks: its handler may ask
-# the client in the stateless revision ("input required").  on_reader: the reader handles
-# the request itself, without middleware, before it reads the next line: either the
-# request changes how that line is read, or it takes no time.  since, until: the first
-# and the last revision that has it.
+# the client in the stateless revision ("input required").  on_reader: the reader
+# handles the request itself, without middleware, before it reads the next line: either
+# the request changes how that line is read, or it takes no time.  since, until: the
+# first and the last revision that has it.
 #
 # To add a revision, add a row to REVISIONS, after those of its kind.  To add a method,
 # add a row here with its `since`, a function under @handles (section 12) and a method
@@ -260,9 +260,9 @@ MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 # function is registered.  To add a question, add a row to CLIENT_CAPABILITIES and to
 # ANSWER_SCHEMAS, a method to Context (section 11) and a function to ANSWER_FUNCTIONS
 # (14).
-Method = namedtuple("Method", "capability list_key cacheable asks on_reader since until",
-                    # "9999": no revision has dropped it
-                    defaults=("", "", False, False, False, "", "9999"))
+Method = namedtuple(
+    "Method", "capability list_key cacheable asks on_reader since until",
+    defaults=("", "", False, False, False, "", "9999"))  # "9999": none has dropped it
 LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
 METHODS = {
     # Agrees on the revision, on which the meaning of the next line depends.
@@ -280,8 +280,10 @@ METHODS = {
         "resources", "resourceTemplates", cacheable=True),
     "resources/read":        Method("resources", asks=True, cacheable=True),
     # In the stateless revision a stream has the URIs instead.
-    "resources/subscribe":   Method("resources.subscribe", on_reader=True, until=LEGACY),
-    "resources/unsubscribe": Method("resources.subscribe", on_reader=True, until=LEGACY),
+    "resources/subscribe": Method(
+        "resources.subscribe", on_reader=True, until=LEGACY),
+    "resources/unsubscribe": Method(
+        "resources.subscribe", on_reader=True, until=LEGACY),
     # For the user.
     "prompts/list":          Method("prompts", "prompts", cacheable=True),
     "prompts/get":           Method("prompts", asks=True),
@@ -792,6 +794,8 @@ def parse_response(message: Json) -> Json:
 # The parts that a connection is built from, and what it reports on stderr.  All threads
 # are daemons, so that a handler that never ends does not keep the process alive.
 
+# -- threads, and how they wait
+
 
 def start_thread(name: str, run: Job) -> threading.Thread:
     """Start a thread.
@@ -804,9 +808,9 @@ def start_thread(name: str, run: Job) -> threading.Thread:
     start: Any = getattr(threading, "_start_joinable_thread", None) or (
         threading._start_new_thread)  # type: ignore[attr-defined]
     if start.__module__ != "_thread":
-        raise RuntimeError(f"mcp_min needs threads, and {start.__module__} has replaced "
-                           "them by what a blocking read stops: import mcp_min and "
-                           "start it without that")
+        raise RuntimeError(
+            f"mcp_min needs threads, and {start.__module__} has replaced them by what a "
+            "blocking read stops: import mcp_min and start it without that")
     try:
         thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
@@ -1071,6 +1075,9 @@ def raise_cancelled() -> NoReturn:
     raise Cancelled()
 
 
+# -- streams
+
+
 def read_chunks(stream: ByteStream) -> Iterator[bytes]:
     """The bytes of a binary stream as they arrive, until it ends or breaks."""
     stream = getattr(stream, "buffer", stream)  # what is under a text stream
@@ -1147,6 +1154,9 @@ def close_in_forked_children(*files: ByteStream) -> None:
     private_files.update(files)
     private_files.difference_update(
         [file for file in private_files.copy() if file.closed])
+
+
+# -- diagnostics
 
 
 def log_exception(heading: str) -> None:
@@ -1291,8 +1301,7 @@ class Trace:
         return f"  # {ascii(method)[1:-1]} {milliseconds:.1f} ms"
 
 
-# The functions of users.
-
+# -- the functions of users
 
 CO_COROUTINE, CO_ASYNC_GENERATOR = 128, 512  # flags of a function's code, see inspect
 
@@ -1478,8 +1487,8 @@ def keys_of(value: Any) -> Iterable[Any]:
 class Budget:
     """The steps that are left for a validation.
 
-    annotates: the schema has `unevaluated…`, so every keyword must tell which names and
-    indices it has applied to, even where the outcome is known without.
+    annotates: the schema has `unevaluated…`, so every keyword must tell which names
+    and indices it has applied to, even where the outcome is known without.
     """
 
     def __init__(self, annotates: bool = False, bounded: bool = True) -> None:
@@ -5432,11 +5441,11 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
             answer = await ctx.elicit("Delete the originals?", bool)
 
     It has what Context has; wait, once, read_resource and the methods that ask are
-    `async def`, and hold up nobody else.  Reports and messages act at once; to await them
-    waits for room where the client reads slowly.  When the client cancels the request,
-    the handler's task is cancelled; a task that is cancelled while it asks withdraws
-    its question.  A handler may annotate either; type checkers find a missing `await`
-    with this one.
+    `async def`, and hold up nobody else.  Reports and messages act at once; to await
+    them waits for room where the client reads slowly.  When the client cancels the
+    request, the handler's task is cancelled; a task that is cancelled while it asks
+    withdraws its question.  A handler may annotate either; type checkers find a missing
+    `await` with this one.
     """
 
     _is_async = True
@@ -9038,8 +9047,8 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 
 # == Part IV: extras ===================================================================
 # Two sections that nothing above depends on, so that each may be deleted: the names of
-# FastMCP and the official SDK, for programs that were written for these, and the command
-# line.  They need parts I to III.
+# FastMCP and the official SDK, for programs that were written for these, and the
+# command line.  They need parts I to III.
 
 # -- 15. Familiar names ----------------------------------------------------------------
 # The names of FastMCP and of the official SDK (1.x).  Most stdio servers written for

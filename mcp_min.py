@@ -300,9 +300,10 @@ METHODS = {
 CLIENT_CAPABILITIES: Json = {  # form and url are the modes of elicitation
     "form": {"elicitation": {"form": {}}}, "url": {"elicitation": {"url": {}}},
     "sampling": {"sampling": {}}, "roots": {"roots": {}}}
+ANSWER_ACTIONS = ["accept", "decline", "cancel"]
 ANSWER_SCHEMAS: Json = {
     "elicitation/create": {"type": "object", "required": ["action"], "properties": {
-        "action": {"enum": ["accept", "decline", "cancel"]}}},
+        "action": {"enum": ANSWER_ACTIONS}}},
     "sampling/createMessage": {
         "type": "object", "required": ["content"], "properties": {
             "content": {"type": ["object", "array"], "items": {"type": "object"}}}},
@@ -999,17 +1000,16 @@ class Inbox:
 
 
 class Deadlines(Generic[T]):
-    """Calls act(entry) when its time has come, for what no thread waits for.
+    """Calls act(entry) soon after its time has come, for what no thread waits for.
 
-    Its thread is there only while there are entries.  Whoever adds or removes one holds
-    the lock.
+    A thread looks twenty times a second, and is there only while there are entries.
+    Whoever adds or removes one holds the lock.
     """
 
     def __init__(self, lock: threading.RLock, act: Callable[[T], object]) -> None:
         self._act = act
-        self._changed = threading.Condition(lock)  # guards the rest
+        self._tick = threading.Condition(lock)  # never notified; guards the rest
         self._due: dict[T, float] = {}
-        self._wakes_at = 0.0
         self._watched = False  # by a thread
 
     def add(self, entry: T, due: float) -> None:
@@ -1019,25 +1019,20 @@ class Deadlines(Generic[T]):
             with suppress(RuntimeError):  # no thread can be started: the next one tries
                 start_thread("mcp deadlines", self._watch)
                 self._watched = True
-        elif due < self._wakes_at:
-            self._changed.notify()
 
     def remove(self, entry: T) -> None:
         self._due.pop(entry, None)
 
     def _watch(self) -> None:
-        while True:
-            with self._changed:
-                if not self._due:
-                    self._watched = False
-                    return
+        goes_on = True
+        while goes_on:
+            with self._tick:
+                self._tick.wait(0.05)
                 now = monotonic()
                 late = [entry for entry, due in self._due.items() if due <= now]
                 for entry in late:
                     del self._due[entry]
-                if not late:
-                    self._wakes_at = min(now + IDLE_SECONDS, *self._due.values())
-                    self._changed.wait(self._wakes_at - now)
+                goes_on = self._watched = bool(self._due)
             for entry in late:
                 self._act(entry)
 
@@ -1369,19 +1364,12 @@ class SchemaError(Error, ValueError):
     """
 
 
-class Problem:
+class Problem(namedtuple("Problem", "path text value types", defaults=(MISSING, ()))):
     """What is wrong with a part of a value; the message is formatted when it is read.
 
     text: what was expected; without `value` the whole message.  types: those that the
     schema allows here; text that contains JSON of one of them is replaced by it.
     """
-
-    def __init__(self, path: Path, text: str, value: Any = MISSING,
-                 types: Iterable[str] = ()) -> None:
-        self.path = path
-        self.text = text
-        self.value = value
-        self.types = types
 
     @property
     def field(self) -> str:
@@ -1397,7 +1385,7 @@ class Problem:
     @property
     def issue(self) -> str:
         if self.value is MISSING:
-            return self.text
+            return str(self.text)
         return f"expected {self.text}, got {quote(self.value)}"
 
     def __str__(self) -> str:
@@ -2627,6 +2615,7 @@ class Elicited:
 
     def __init__(self, action: str, content: Json | None = None, data: Any = None,
                  elicitation_id: str | None = None) -> None:
+        check_choice("action", action, ANSWER_ACTIONS)
         self.action = action
         self.content = content
         self.data = data
@@ -2832,37 +2821,31 @@ class Batch:
 RequestT = TypeVar("RequestT", bound="IncomingRequest | OutgoingRequest")
 
 
-class Requests(Generic[RequestT]):
+class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
     """The requests of one end that have no response yet, by id.
 
     The caller holds Connection.lock.  We compare the object, not only its id, because
     the peer may use an id again.
     """
 
-    def __init__(self) -> None:
-        self._table: dict[object, RequestT] = {}
-
     def add(self, request: RequestT) -> None:
-        self._table[request.id] = request
+        self[request.id] = request
 
     def has(self, request: RequestT) -> bool:
-        return self._table.get(request.id) is request
+        return self.get(request.id) is request
 
     def find(self, request_id: object) -> RequestT | None:
-        return self._table.get(valid_id(request_id))
+        return self.get(valid_id(request_id))
 
     def take(self, request: RequestT) -> bool:
         """Remove a request: only this caller may end it.  False: it has left."""
-        if self._table.get(request.id) is not request:
+        if self.get(request.id) is not request:
             return False
-        del self._table[request.id]
+        del self[request.id]
         return True
 
     def all(self) -> list[RequestT]:
-        return [*self._table.values()]
-
-    def is_empty(self) -> bool:
-        return not self._table
+        return [*self.values()]
 
 
 # -- requests of the peer
@@ -3026,12 +3009,12 @@ class IncomingRequests(Requests["IncomingRequest"]):
 
         For one that the reader handles there is always room, because it ends at once.
         """
-        if request.id in self._table:
+        if request.id in self:
             raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
         if not request.on_reader:
             self.check_room(request.cost)
         self.held_bytes += request.cost
-        self._table[request.id] = request
+        self[request.id] = request
 
     def release(self, request: IncomingRequest) -> None:
         """Release the cost of a request.
@@ -3047,7 +3030,7 @@ class IncomingRequests(Requests["IncomingRequest"]):
 
         The caller then adds the cost to `held_bytes`.
         """
-        too_many = len(self._table) >= MAX_REQUESTS
+        too_many = len(self) >= MAX_REQUESTS
         too_large = self.held_bytes and self.held_bytes + cost > MAX_BACKLOG_BYTES
         if too_many or too_large:
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
@@ -3207,7 +3190,7 @@ class OutgoingRequests(Requests["OutgoingRequest"]):
         if type(request_id) is str and request_id.isdecimal():
             number = int(request_id[:20])
             request_id = number if str(number) == request_id else request_id
-        return self._table.get(valid_id(request_id))
+        return super().find(request_id)
 
 
 # -- which thread reads: Leader/Followers
@@ -3500,6 +3483,13 @@ class Connection:
         """True if so much waits to be told to handlers that more is dropped."""
         return self.callbacks.bytes + self.told_bytes > MAX_BACKLOG_BYTES
 
+    def call_back(self, job: Job, size: int) -> None:
+        """Run a handler of notifications after those before it."""
+        try:
+            self.callbacks.submit(job, size)
+        except RuntimeError:  # no thread can be started for it
+            log_exception("mcp_min: a notification was dropped")
+
     def raise_closed(self) -> NoReturn:
         raise self.session.closed_error()
 
@@ -3707,7 +3697,7 @@ class Connection:
         if self.own_input:
             self.own_input.close()
         deadline = monotonic() + self._drain_seconds
-        wait_until(self.incoming.is_empty, self._drain_seconds)
+        wait_until(lambda: not self.incoming, self._drain_seconds)
         self.outbox.wait_until_written(deadline - monotonic())
         self.close()
 
@@ -7152,7 +7142,7 @@ class ServerSession(Session):
         if is_ours and not connection.backlog_full():
             ctx = server._contexts[0](server, None, self.peer)
             job = partial(server._call_custom, ctx, method, params)
-            connection.callbacks.submit(job, size + REQUEST_COST)
+            connection.call_back(job, size + REQUEST_COST)
 
     def end(self) -> None:
         """Close; end the streams first if the client is still there, as at SIGTERM."""
@@ -7402,7 +7392,7 @@ class Process(StreamPair):
         self._stderr_read = threading.Event()  # set when all of it was read
         self._ended = threading.Event()  # set when the process has ended
         self._last_wait = 0.0           # when await_end gives up
-        self._lock = threading.Lock()   # a leaf; guards the next
+        self._lock = threading.RLock()  # a leaf; guards the next
         self._held: bytes | None = b""  # what waits for `release`; None after that
         start_thread("mcp stderr reader", self._read_stderr)
 
@@ -7425,7 +7415,8 @@ class Process(StreamPair):
                 self._held = (self._held + lines)[-MAX_STDERR_BYTES:]
                 return
         if lines and self._sink_thread.bytes < MAX_STDERR_BYTES:
-            self._sink_thread.submit(partial(self._pass_on, lines), len(lines))
+            with suppress(RuntimeError):  # no thread can be started: they are dropped
+                self._sink_thread.submit(partial(self._pass_on, lines), len(lines))
 
     def _pass_on(self, lines: bytes) -> None:
         try:
@@ -7441,8 +7432,9 @@ class Process(StreamPair):
             self._await_silence()
         with self._lock:
             held, self._held = self._held, None
+            if keep_earlier and held:
+                self._queue(held)
         if keep_earlier and held:
-            self._queue(held)
             self._sink_thread.drain(0.2)  # so that it stands before our next output
 
     def _await_silence(self) -> None:
@@ -7821,6 +7813,7 @@ class ClientSession(Session):
                 granted: object = None
                 stream = self._listen([*wanted], timeout)
                 if stream:
+                    calling.cancels(stream)
                     granted = stream.wait().get(UPDATES_WANTED)
                 if uri in wanted and not (type(granted) is list and uri in granted):
                     raise McpError(METHOD_NOT_FOUND,
@@ -8045,12 +8038,12 @@ class ClientSession(Session):
             self._call_handlers(method, params, size + REQUEST_COST)
 
     def _call_handlers(self, method: str, params: Json, size: int) -> None:
-        client, submit = self.client, self.connection.callbacks.submit
+        client, connection = self.client, self.connection
         if client._log_handler and method == LOG_MESSAGE:
-            submit(partial(client._log_handler, params), size)
+            connection.call_back(partial(client._log_handler, params), size)
         if client._message_handler:
             message = {"method": method, "params": params}
-            submit(partial(client._message_handler, message), size)
+            connection.call_back(partial(client._message_handler, message), size)
 
     # -- its end
 
@@ -8108,7 +8101,7 @@ class ClientSession(Session):
         return self.connection.ending or self.process.exit_code is not None
 
     def close(self) -> None:
-        """Close the connection and end the process; waits up to some 5 s."""
+        """Close the connection and end the process; waits up to some 6 s."""
         atexit.unregister(self.close)
         if self._pid != os.getpid():
             return  # a forked child must not end the process
@@ -8119,6 +8112,26 @@ class ClientSession(Session):
         finally:
             with self._ending:  # a second call waits for the first
                 self.process.close(self.connection)
+
+
+class Calling(threading.local):
+    """What the calling thread works for: the future of a task of AsyncClient, or None.
+
+    When it is cancelled, so is what the thread waits for.
+    """
+
+    future: Future[Any] | None = None
+
+    def cancels(self, request: OutgoingRequest) -> None:
+        def cancel(future: Future[Any]) -> None:
+            if future.cancelled():
+                request.cancel()
+
+        if self.future:
+            self.future.add_done_callback(cancel)
+
+
+calling = Calling()
 
 
 class Call(OutgoingRequest):
@@ -8149,8 +8162,7 @@ class Call(OutgoingRequest):
         """Send it, in a later round with more params."""
         params = {**self._params, **more} if more else self._params
         self.send(self._session.with_meta(params), with_token=True)
-        if calling.scope:
-            calling.scope.enter(self)
+        calling.cancels(self)
         run_jobs = self._session.process.run_jobs
         if run_jobs:  # a handler may already wait for a thread that waits
             self.inbox.call(run_jobs)
@@ -8167,8 +8179,8 @@ class Call(OutgoingRequest):
     def result(self) -> Json:
         """Wait for the result of the last round.
 
-        RequestTimeout also if a server requires input, but asks no question, for as
-        long as the call's timeout.
+        A server that requires input, but asks no question, is asked again until the
+        pauses have taken the call's timeout (RequestTimeout), or MAX_ROUNDS times.
         """
         session, rounds = self._session, 0
         paused = 0.0  # how long, since the last question
@@ -8183,7 +8195,7 @@ class Call(OutgoingRequest):
             rounds += 1
             questions = questions_of(result)
             if rounds > MAX_ROUNDS:
-                raise invalid_response(f"asked {rounds} times in a row for input")
+                raise invalid_response(f"input required over {MAX_ROUNDS} times in a row")
             answers = None
             if questions:
                 answers = self._ask_user(questions)
@@ -8216,8 +8228,9 @@ class Call(OutgoingRequest):
             self.timeout = timeout
 
     def _answer(self, questions: Json) -> None:
-        if not self.connection.outgoing.has(self):
-            return  # it has ended while others were asked
+        with self.connection.lock:
+            if not self.connection.outgoing.has(self):
+                return  # it has ended while others were asked
         outcome = Outcome.of(partial(self._answers, questions))
         if self.withdraw():
             self.inbox.finish(outcome)
@@ -8226,37 +8239,6 @@ class Call(OutgoingRequest):
         answer = self._session.answer
         return {name: answer(question["method"], question.get("params") or {})
                 for name, question in questions.items()}
-
-
-class Scope:
-    """What a thread of AsyncClient's does for a task; cancelled with the task."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # before that of a connection; guards the rest
-        self._call: Call | None = None
-        self._cancelled = False
-
-    def enter(self, call: Call) -> None:
-        """This call was sent; cancel it if the task was cancelled before."""
-        with self._lock:
-            self._call = call
-            if self._cancelled:
-                call.cancel()
-
-    def cancel(self) -> None:
-        with self._lock:
-            self._cancelled = True
-            if self._call:
-                self._call.cancel()
-
-
-class Calling(threading.local):
-    """The scope of the calling thread, or None."""
-
-    scope: Scope | None = None
-
-
-calling = Calling()
 
 
 class Submitted:
@@ -8484,16 +8466,19 @@ class Client:
         with self._lock:
             if not self.is_connected():
                 self._closed = False
-                start_thread("mcp client", lambda: None)  # fails if none can be started
-                if self._session:  # processes and pipes of it may be left
-                    self._session.close()
-                self._begin(self._mode, monotonic() + self._timeout)
+                self._connect()
         return self
+
+    def _connect(self) -> None:
+        start_thread("mcp client", lambda: None)  # fails if none can be started
+        if self._session:  # processes and pipes of it may be left
+            self._session.close()
+        self._begin(self._mode, monotonic() + self._timeout)
 
     def close(self) -> None:
         """Close the connection and end the server's process; running calls fail.
 
-        Blocks for about 5 s if the server ignores all signals but SIGKILL.
+        Blocks for 4 to 6 s if the server ignores all signals but SIGKILL.
         """
         self._closed = True
         if self._session:
@@ -8531,9 +8516,9 @@ class Client:
             raise error from None
 
     def _ended_by_probe(self, error: BaseException) -> bool:
-        """True if the server has ended because of the probe, as some old ones do.
+        """True if the server seems to have ended because of the probe, as old ones do.
 
-        One that ends for another reason is not started twice.
+        Others are not started twice, because whatever they do would happen twice.
         """
         if self._closed or not isinstance(error, ConnectionClosed):
             return False
@@ -8556,9 +8541,10 @@ class Client:
         With auto_restart a server that has died is started again.
         """
         with self._lock:  # another thread may be connecting right now
-            if self._auto_restart and self._session and not self._closed:
-                self.connect()
             session = self._session
+            if self._auto_restart and session and session.is_dead():
+                self._connect()  # fails if `close` was called
+                session = self._session
         if not (session and session.version):
             raise ConnectionClosed(
                 "The client is not connected; use `with`, or connect()")
@@ -8919,22 +8905,17 @@ class AsyncClient:
         import asyncio
         from concurrent.futures import Future
 
-        scope = Scope()
         future: Future[T] = Future()
 
         def job() -> None:
-            calling.scope = scope
+            calling.future = future
             outcome = Outcome.of(method)
-            calling.scope = None
+            calling.future = None
             if future.set_running_or_notify_cancel():
                 outcome.deliver(future)
 
         self._threads.submit(job)
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            scope.cancel()
-            raise
+        return await asyncio.wrap_future(future)  # to cancel this cancels the future
 
     def _call_handler(self, handler: Handler, *args: object) -> Any:
         """Call an `async def` handler on the event loop, and wait for it."""
@@ -8975,9 +8956,13 @@ def answer_form(handler: Handler, params: Json) -> Json:
 
 def answer_url(handler: Handler, params: Json) -> Json:
     answer = handler(params.get("message", ""), params.get("url", ""), params)
-    if isinstance(answer, Elicited):
-        return {"action": answer.action}
-    return {"action": "accept" if answer is True else "decline"}
+    if answer is True:
+        answer = Elicited("accept")
+    elif type(answer) is dict and "action" in answer:  # as it is sent
+        answer = Elicited(answer["action"])
+    elif not isinstance(answer, Elicited):
+        answer = Elicited("decline")
+    return {"action": answer.action}
 
 
 def answer_sampling(handler: Handler, params: Json) -> Json:
@@ -9018,7 +9003,7 @@ def root_of(root: Any) -> Json:
         from pathlib import Path
 
         uri = os.fspath(root)
-        if "://" not in uri:
+        if "://" not in uri and not uri.startswith("file:"):
             uri = Path(uri).absolute().as_uri()
         root = {"uri": uri}
     uri = str(root.get("uri"))

@@ -498,33 +498,6 @@ class Cancelled(BaseException):
     code = REQUEST_CANCELLED
 
 
-class Unwind(BaseException):
-    """Ends a handler that has asked: in the stateless revision it cannot wait.
-
-    ServerSession.handle catches it; find_unwind finds it in an exception group.
-    """
-
-
-class InputRequired(Unwind):
-    """The client has to answer first.  result: what to send, with the questions."""
-
-    def __init__(self, result: Json) -> None:
-        super().__init__(result)
-        self.result = result
-
-
-class QuestionFailed(Unwind):
-    """The client cannot be asked, or its answer does not fit.  error: what to send."""
-
-    def __init__(self, error: McpError) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-class Stopped(SystemExit):
-    """Raised by SIGTERM or Ctrl-C while a server runs, with the exit status."""
-
-
 def method_not_found(method: str) -> McpError:
     return McpError(METHOD_NOT_FOUND, "Method not found", {"method": method})
 
@@ -539,12 +512,6 @@ def local_error(code: int, message: str, data: Any = None) -> McpError:
 def invalid_params(message: str, field: str, issue: str, **more: Any) -> McpError:
     """field: the path of what is wrong; issue: what is wrong with it."""
     return McpError(INVALID_PARAMS, message, {"field": field, "issue": issue, **more})
-
-
-def first_problem(error: ValueError, field: str) -> Json:
-    """The `data` of a -32602: the first problem, or the text of the error."""
-    data = getattr(error, "data", {"issue": str(error)})
-    return {**data, "field": data.get("field") or field}
 
 
 def invalid_response(reason: str) -> McpError:
@@ -575,12 +542,12 @@ def member(params: Json, key: str, required: type) -> Any:
     return require_type(value, required, key)
 
 
-def check_level(level: object, name: str) -> str:
-    """Return a log level; McpError(-32602) if there is no such level."""
-    if level not in LEVELS:
-        issue = f"must be one of {', '.join(LEVELS)}"
+def require_one_of(known: list[str], value: object, name: str) -> Any:
+    """Return the value if it is one of these, or raise McpError(-32602)."""
+    if value not in known:
+        issue = f"must be one of {', '.join(known)}"
         raise invalid_params(f"{name} {issue}", name, issue)
-    return level
+    return value
 
 
 def check_choice(name: str, value: str, known: Iterable[str]) -> None:
@@ -1392,19 +1359,6 @@ class Problem(namedtuple("Problem", "path text value types", defaults=(MISSING, 
         return " ".join(f"{self.field}: {self.issue}".split()).lstrip(": ")
 
 
-class ValidationError(ValueError):
-    """A value does not match its schema.
-
-    problems: a readable line for each.  data: the field and the issue of the first.
-    """
-
-    def __init__(self, problems: list[Problem]) -> None:
-        first = problems[0]
-        self.problems = first_texts(problems, MAX_PROBLEMS, str)
-        self.data = {"field": first.field, "issue": first.issue}
-        super().__init__("\n".join(self.problems))
-
-
 def validate(value: object, schema: object) -> list[str]:
     """Return a readable line for each problem of `value`; [] if it matches `schema`.
 
@@ -1617,23 +1571,6 @@ ACCEPTED_TYPES: Any = {  # see Node.accepts; a float must be finite, too
 TYPE_ONLY = {"type", "$defs", "definitions"}  # these ask nothing but the type
 MAPS = ("properties", "dependentRequired", "dependentSchemas")
 FLAT_KEYWORDS = {"type", "properties", "additionalProperties"}
-
-
-class Schema(dict):  # type: ignore[type-arg]
-    """A schema with a constructor: a matching value becomes `make(value)`.
-
-    Parts of the value are made first.  optional: null matches, too, although the schema
-    does not say so.
-    """
-
-    def __init__(self, keywords: Any, make: Any = None, optional: bool = False) -> None:
-        super().__init__(keywords)
-        self.make = make
-        self.optional = optional
-
-    def plus(self, keywords: Json) -> Schema:
-        """A copy with more keywords."""
-        return Schema({**self, **keywords}, self.make, self.optional)
 
 
 class Node(dict):  # type: ignore[type-arg]
@@ -2167,65 +2104,11 @@ class Validator:
         evaluation = self._evaluate(value, Budget(self._annotates, bounded))
         return first_texts(evaluation.problems, MAX_PROBLEMS, str)
 
-    def coerce(self, value: object, strict: bool = True) -> Any:
-        """Return the object that `value` stands for, or raise ValidationError.
-
-        Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
-        may in turn contain such text.  SchemaError: it is too much work.
-        """
-        if self._root.fits(value):
-            return value
-        budget = Budget(self._annotates)
-        evaluation = self._evaluate(value, budget)
-        while evaluation.problems:
-            if strict:
-                raise ValidationError(evaluation.problems)
-            copy = repaired(value, evaluation.problems, budget)
-            if copy == value:
-                raise ValidationError(evaluation.problems)
-            value = copy
-            evaluation = self._evaluate(value, budget)
-        return evaluation.result
-
     def _evaluate(self, value: object, budget: Budget) -> Evaluation:
         try:
             return Evaluation(budget, self._root, value).run()
         except RecursionError:
             raise SchemaError("checking nests too deeply (or $ref is a loop)") from None
-
-
-def json_in_text(text: str, types: Iterable[str]) -> object:
-    """The JSON that a text contains, if it is of one of these types; or the text."""
-    if text != text.strip():
-        return text
-    try:  # as strict as for a message
-        content = decode(text.encode("utf-8", "surrogatepass"), MAX_NESTING)
-    except McpError:
-        return text
-    if content is None:  # "null" is not taken for null
-        return text
-    if type(content) is int and "integer" in types:  # nor is "5.0" for an integer
-        return content
-    return content if JSON_TYPES[type(content)] in types else text
-
-
-def repaired(value: Any, problems: list[Problem], budget: Budget) -> Any:
-    """A copy of `value` in which texts of a wrong type are the JSON in them."""
-    texts = {problem.path: problem for problem in problems
-             if problem.types and isinstance(problem.value, str)}
-    if not texts:
-        return value
-    document = json.dumps([value])
-    budget.spend_on(document)
-    copy = json.loads(document)
-    for path, problem in texts.items():
-        where = (0, *path)
-        *parents, last = where
-        holder = reduce(operator.getitem, parents, copy)
-        if holder[last] == problem.value:  # else the problem is with a name
-            budget.spend(len(problem.value) * CHARACTER_COST)
-            holder[last] = json_in_text(problem.value, problem.types)
-    return copy[0]
 
 
 class OutputSchema:
@@ -2246,18 +2129,6 @@ class OutputSchema:
             return self._validator.problems(value, bounded=self._foreign)
         except SchemaError as error:
             return [str(error)]
-
-    def check(self, value: object) -> None:
-        """Raise ValueError if a result does not fit.
-
-        The error shows the value, so that a model can read what a function has returned
-        instead.
-        """
-        problems = "; ".join(self.problems(value))
-        if problems:
-            raise ValueError("the result does not fit the output schema: "
-                             f"{problems}; it is: {json.dumps(value)[:500]}")
-
 
 # -- 6. Content ------------------------------------------------------------------------
 # Content is JSON as it is sent: dict subclasses with camelCase keys, whose fields are
@@ -3740,7 +3611,6 @@ class Connection:
 
 import typing
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from contextvars import ContextVar
 from typing import overload
 
 # -- 8. Stdio --------------------------------------------------------------------------
@@ -3753,15 +3623,6 @@ from typing import overload
 __all__ += ["stdio_server"]
 
 streams_taken = threading.Lock()  # held while a server uses stdin and stdout
-
-
-@contextmanager
-def renamed_error(text: str) -> Iterator[None]:
-    """Give an OSError a text of ours."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, text) from None
 
 
 @contextmanager
@@ -3780,8 +3641,10 @@ def stdio_server() -> Iterator[tuple[ByteStream, ByteStream]]:
                            "put `server.run()` under `if __name__ == '__main__':`")
     try:
         for fd, name in (0, "stdin"), (1, "stdout"):
-            with renamed_error(f"{name} is closed"):
+            try:
                 os.fstat(fd)
+            except OSError as error:
+                raise OSError(error.errno, f"{name} is closed") from None
         # If fd 2 is closed, os.open returns 2.  Keep it open, so that os.dup does not
         # return 2, where others write.
         null = os.open(os.devnull, os.O_RDWR)
@@ -3822,30 +3685,34 @@ def flush_stdout(line_buffering: bool) -> bool:
     return before
 
 
-class Signals:
+class Stopped(SystemExit):
+    """Raised by SIGTERM or Ctrl-C while a server runs, with the exit status."""
+
+
+@contextmanager
+def stop_at_signals() -> Iterator[None]:
     """While a server runs, SIGTERM ends it with status 143, Ctrl-C with 130.
 
     Handlers that were there are restored at the end; one of the application for Ctrl-C
     stays in place.
     """
+    import signal
 
-    def __enter__(self) -> None:
-        import signal
+    def stop(number: int, frame: object) -> None:
+        raise Stopped(128 + number)
 
-        self._restore = ExitStack()
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number, status in (signal.SIGTERM, 143), (signal.SIGINT, 130):
+    replaced = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in signal.SIGTERM, signal.SIGINT:
             before = signal.getsignal(number)
             if number == signal.SIGTERM or before is signal.default_int_handler:
-                signal.signal(number, partial(self._stop, status))
-                self._restore.callback(signal.signal, number, before or signal.SIG_DFL)
-
-    def _stop(self, status: int, *_: object) -> None:
-        raise Stopped(status)
-
-    def __exit__(self, *exc: object) -> None:
-        self._restore.close()
+                replaced[number] = before or signal.SIG_DFL
+                signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, before in replaced.items():
+            signal.signal(number, before)
 
 
 # -- 9. Revisions ----------------------------------------------------------------------
@@ -3877,6 +3744,35 @@ Declared = namedtuple("Declared", "info instructions capabilities methods cache_
                                   "first_level state_secret")
 # How a question stands: the answers that are here, and the requests to wait for.
 Asked = tuple[Json, dict[str, OutgoingRequest]]
+
+
+class Unwind(BaseException):
+    """Ends a handler that has asked: in the stateless revision it cannot wait.
+
+    ServerSession.handle catches it; find_unwind finds it in an exception group.
+    """
+
+
+class InputRequired(Unwind):
+    """The client has to answer first.  result: what to send, with the questions."""
+
+    def __init__(self, result: Json) -> None:
+        super().__init__(result)
+        self.result = result
+
+
+class QuestionFailed(Unwind):
+    """The client cannot be asked, or its answer does not fit.  error: what to send."""
+
+    def __init__(self, error: McpError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def first_problem(error: ValueError, field: str) -> Json:
+    """The `data` of a -32602: the first problem, or the text of the error."""
+    data = getattr(error, "data", {"issue": str(error)})
+    return {**data, "field": data.get("field") or field}
 
 
 class Peer:
@@ -4014,9 +3910,9 @@ class SessionPeer(Peer):
         # Before 2026 structured content had to be an object.
         if value is None or type(value) is dict:
             return result
-        meta = as_object(result.get("_meta"))
-        wrapped = {"structuredContent": {"result": value}, "_meta": {**meta, **WRAPPED}}
-        return {**result, **wrapped}
+        result = {**result}
+        wrap_structure(result, value)
+        return result
 
     @contextmanager
     def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
@@ -4041,6 +3937,12 @@ class SessionPeer(Peer):
             for asked in sent.values():
                 asked.withdraw("cancelled")
                 request.forget(asked.cancel)
+
+
+def wrap_structure(result: Json, value: object) -> None:
+    """Put a value that is not an object into the result of a tool, in an object."""
+    result["structuredContent"] = {"result": value}
+    result["_meta"] = {**as_object(result.get("_meta")), **WRAPPED}
 
 
 def in_older_content(value: Any, version: str) -> Any:
@@ -4087,7 +3989,7 @@ class RequestPeer(Peer):
         self.client_info = member(meta, META_CLIENT, dict)
         self.level = meta.get(META_LOG_LEVEL)
         if self.level is not None:
-            check_level(self.level, META_LOG_LEVEL)
+            require_one_of(LEVELS, self.level, META_LOG_LEVEL)
         if self._row(request.method).asks:
             self._restore(request.method, request.params)
 
@@ -4218,7 +4120,8 @@ class RequestPeer(Peer):
         self._request.notify(method, params, may_block=False)
 
     def _marked(self, params: Json) -> Json:
-        return {**params, "_meta": {META_SUBSCRIPTION: self._request.id}}
+        meta = {**as_object(params.get("_meta")), META_SUBSCRIPTION: self._request.id}
+        return {**params, "_meta": meta}
 
     def end_stream(self) -> None:
         result = self.finalize(LISTEN, self._marked({}))
@@ -4249,6 +4152,94 @@ def peer_of(session: SessionPeer, request: IncomingRequest,
 #   repaired     (5) {"days": 5}; applied again it has no problem, and f gets its result
 
 __all__ += ["Field"]
+
+
+class Schema(dict):  # type: ignore[type-arg]
+    """A schema with a constructor: a matching value becomes `make(value)`.
+
+    Parts of the value are made first.  optional: null matches, too, although the schema
+    does not say so.
+    """
+
+    def __init__(self, keywords: Any, make: Any = None, optional: bool = False) -> None:
+        super().__init__(keywords)
+        self.make = make
+        self.optional = optional
+
+    def plus(self, keywords: Json) -> Schema:
+        """A copy with more keywords."""
+        return Schema({**self, **keywords}, self.make, self.optional)
+
+
+class ValidationError(ValueError):
+    """A value does not match its schema.
+
+    problems: a readable line for each.  data: the field and the issue of the first.
+    """
+
+    def __init__(self, problems: list[Problem]) -> None:
+        first = problems[0]
+        self.problems = first_texts(problems, MAX_PROBLEMS, str)
+        self.data = {"field": first.field, "issue": first.issue}
+        super().__init__("\n".join(self.problems))
+
+
+class Converter(Validator):
+    """A Validator that also makes the object that a value stands for."""
+
+    def coerce(self, value: object, strict: bool = True) -> Any:
+        """Return the object that `value` stands for, or raise ValidationError.
+
+        Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
+        may in turn contain such text.  SchemaError: it is too much work.
+        """
+        if self._root.fits(value):
+            return value
+        budget = Budget(self._annotates)
+        evaluation = self._evaluate(value, budget)
+        while evaluation.problems:
+            if strict:
+                raise ValidationError(evaluation.problems)
+            copy = repaired(value, evaluation.problems, budget)
+            if copy == value:
+                raise ValidationError(evaluation.problems)
+            value = copy
+            evaluation = self._evaluate(value, budget)
+        return evaluation.result
+
+
+def json_in_text(text: str, types: Iterable[str]) -> object:
+    """The JSON that a text contains, if it is of one of these types; or the text."""
+    if text != text.strip():
+        return text
+    try:  # as strict as for a message
+        content = decode(text.encode("utf-8", "surrogatepass"), MAX_NESTING)
+    except McpError:
+        return text
+    if content is None:  # "null" is not taken for null
+        return text
+    if type(content) is int and "integer" in types:  # nor is "5.0" for an integer
+        return content
+    return content if JSON_TYPES[type(content)] in types else text
+
+
+def repaired(value: Any, problems: list[Problem], budget: Budget) -> Any:
+    """A copy of `value` in which texts of a wrong type are the JSON in them."""
+    texts = {problem.path: problem for problem in problems
+             if problem.types and isinstance(problem.value, str)}
+    if not texts:
+        return value
+    document = json.dumps([value])
+    budget.spend_on(document)
+    copy = json.loads(document)
+    for path, problem in texts.items():
+        where = (0, *path)
+        *parents, last = where
+        holder = reduce(operator.getitem, parents, copy)
+        if holder[last] == problem.value:  # else the problem is with a name
+            budget.spend(len(problem.value) * CHARACTER_COST)
+            holder[last] = json_in_text(problem.value, problem.types)
+    return copy[0]
 
 
 # Hints.  Each becomes a Schema, which can also construct the object of a value.
@@ -4878,8 +4869,8 @@ class Signature:
         5, "true" to True, "[1]" to [1].
         """
         try:
-            for validator in self._validators:
-                arguments = validator.coerce(arguments, strict)
+            for converter in self._converters:
+                arguments = converter.coerce(arguments, strict)
         except SchemaError as error:  # the schema is valid: it is too much work
             raise ValidationError([Problem((), str(error))]) from None
         bound = {**arguments}
@@ -4889,9 +4880,9 @@ class Signature:
         return bound
 
     @cached_property
-    def _validators(self) -> list[Validator]:
+    def _converters(self) -> list[Converter]:
         schemas = (self.given_schema, self.hint_schema)
-        return [Validator(schema) for schema in schemas if schema is not None]
+        return [Converter(schema) for schema in schemas if schema is not None]
 
     @cached_property
     def description(self) -> str:
@@ -5061,7 +5052,6 @@ def is_safe(text: str) -> bool:
 
 __all__ += ["Context", "AsyncContext"]
 
-current_context: ContextVar[Any] = ContextVar("mcp_min")  # the handler's context
 SentT = TypeVar("SentT")  # what a context returns for what it has sent
 
 
@@ -5070,6 +5060,7 @@ class BaseContext(Generic[SentT]):
 
     _is_async = False
     _may_block = True  # a sender may block in a full pipe
+    _ask: Any  # ask several questions, and wait, each context in its way
 
     def __init__(self, server: Server, request: IncomingRequest | None,
                  peer: SessionPeer | RequestPeer) -> None:
@@ -5225,6 +5216,12 @@ class BaseContext(Generic[SentT]):
         seconds = INFINITE if timeout is None else timeout
         return self._peer.ask(self._request, questions, seconds, self._may_block)
 
+    def _ask_one(self, question: Question[T], key: str | None,
+                 timeout: float | None) -> T:
+        key = self._new_key(key, question.method)
+        answer: T = self._ask({key: question}, timeout, only=key)
+        return answer
+
 
 class Context(BaseContext[None]):
     """What a handler can find out and do about the request that it serves.
@@ -5366,7 +5363,8 @@ class Context(BaseContext[None]):
             params = request.get("params") or {}
             question = question_of(method, params, self._peer.version)
             questions[self._new_key(key, method)] = question
-        return self._ask(questions, timeout)
+        answers: dict[str, Json] = self._ask(questions, timeout)
+        return answers
 
     def ping(self, timeout: float | None = 10) -> None:
         """Ask the client for a sign of life (basic/utilities/ping); blocks as `elicit`.
@@ -5379,18 +5377,13 @@ class Context(BaseContext[None]):
             raise method_not_found("ping")
         return self._ask_one(PING, None, timeout)
 
-    def _ask_one(self, question: Question[T], key: str | None,
-                 timeout: float | None) -> T:
-        name = self._new_key(key, question.method)
-        answers: dict[str, T] = self._ask({name: question}, timeout)
-        return answers[name]
-
-    def _ask(self, questions: dict[str, Question[Any]], timeout: float | None) -> Json:
+    def _ask(self, questions: dict[str, Question[Any]], timeout: float | None,
+             only: str = "") -> Any:
         answers: Json
         with self._asking(questions, timeout) as (answers, sent):
             for key, asked in sent.items():
                 answers[key] = questions[key].read(key, asked.wait())
-        return answers
+        return answers[only] if only else answers
 
     def once(self, key: str, run: Callable[[], Any]) -> Any:
         """Run a step with side effects once for this request, and return its result.
@@ -5415,8 +5408,8 @@ def awaited(method: Callable[Concatenate[Context, P], T],
             ) -> Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, T]]:
     """The same method for an AsyncContext.
 
-    It is the very same function, which returns what `_ask` or `_ask_one` does: there a
-    coroutine.  Only type checkers see a difference.
+    It is the very same function, which returns what `_ask` does: there a coroutine.
+    Only type checkers see a difference.
     """
     return method  # type: ignore[return-value]
 
@@ -5440,7 +5433,6 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     _is_async = True
     _may_block = False  # on the loop's thread
-    _worker: Inbox | None = None  # of the thread that waits for the handler
 
     def __class_getitem__(cls, item: object) -> type[AsyncContext]:
         return cls
@@ -5460,19 +5452,13 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
     sample, list_roots = awaited(Context.sample), awaited(Context.list_roots)
     ask, ping = awaited(Context.ask), awaited(Context.ping)
 
-    async def _ask_one(self, question: Question[T], key: str | None,
-                       timeout: float | None) -> T:
-        name = self._new_key(key, question.method)
-        answers: dict[str, T] = await self._ask({name: question}, timeout)
-        return answers[name]
-
-    async def _ask(self, questions: dict[str, Question[Any]],
-                   timeout: float | None) -> Json:
+    async def _ask(self, questions: dict[str, Question[Any]], timeout: float | None,
+                   only: str = "") -> Any:
         answers: Json
         with self._asking(questions, timeout) as (answers, sent):
             for key, asked in sent.items():
                 answers[key] = questions[key].read(key, await wait_async(asked))
-        return answers
+        return answers[only] if only else answers
 
     async def once(self, key: str, run: Callable[[], Any]) -> Any:
         """See Context.once; `run` may be `async def` too."""
@@ -5485,37 +5471,30 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
         return self._steps[key]
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
-        """See Context.read_resource.  A `def` resource runs on a thread."""
+        """See Context.read_resource.  It runs on a thread: a `def` resource may block."""
         entry, arguments = self.server._resource_at(uri)
-        signature = entry.signature
-        ctx = self if signature.is_async else self._sibling()
-        call = self.server._bind(ctx, signature, arguments)
-        if signature.on_loop:
-            value = await call()
-        else:
-            run = partial(self.server._call_user, self._sibling(), call)
-            value = await self._on_worker(run)
+        value = await on_thread(
+            partial(self.server._call, self, entry.signature, arguments))
         return entry.contents(value, uri)
 
-    async def _on_worker(self, run: Callable[[], T]) -> T:
-        """Call a function that may block, on the thread that waits for the handler."""
-        import asyncio
 
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+async def on_thread(run: Callable[[], T]) -> T:
+    """Call a function that may block, on a thread of its own."""
+    import asyncio
 
-        def deliver(outcome: Outcome[T]) -> None:
-            if not future.done():
-                outcome.deliver(future)
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
 
-        def job() -> None:
-            loop.call_soon_threadsafe(deliver, Outcome.of(run))
+    def deliver(outcome: Outcome[T]) -> None:
+        if not future.done():
+            outcome.deliver(future)
 
-        if self._worker:
-            self._worker.call(job)
-        else:
-            start_thread("mcp awaited", job)  # this task has outlived its handler
-        return await future
+    def job() -> None:
+        outcome = Outcome.of(run)
+        from_any_thread(loop, partial(deliver, outcome))()
+
+    start_thread("mcp awaited", job)
+    return await future
 
 
 class Sent(abc.Coroutine):  # type: ignore[type-arg]
@@ -5591,7 +5570,7 @@ class Question(Generic[T]):
         """
         try:
             schema = ANSWER_SCHEMAS.get(self.method, {})
-            return self._make(Validator(schema).coerce(answer))
+            return self._make(Converter(schema).coerce(answer))
         except ValueError as error:
             raise invalid_params(f"The answer to {key} does not fit: {error}",
                                  **first_problem(error, key)) from None
@@ -5691,7 +5670,7 @@ class Form:
             schema = {"type": "object", "properties": {"value": schema},
                       "required": ["value"]}
         self.schema = schema
-        self._validator = Validator(schema)
+        self._converter = Converter(schema)
         for name, field in schema["properties"].items():
             if not (isinstance(field, dict) and fits_form(field, version)):
                 raise ValueError(f"{name}: a form of revision {version} asks for text, "
@@ -5706,7 +5685,7 @@ class Form:
         elicited.content = answer.get("content")
         if elicited.content is None:
             elicited.content = {}
-        elicited.data = self._validator.coerce(elicited.content)
+        elicited.data = self._converter.coerce(elicited.content)
         if self._single:
             elicited.data = elicited.data["value"]
         if self._choices:
@@ -5777,15 +5756,11 @@ class AsyncRuntime:
             if not self._connections:
                 self._exits.close()
 
-    def run(self, coroutine: Any, ctx: AsyncContext | None = None,
+    def run(self, coroutine: Any, request: IncomingRequest | None = None,
             until: float = INFINITE) -> Any:
-        """Run a coroutine on the loop, and return its result; queue.Empty: too late.
-
-        The thread that waits here meanwhile runs what the coroutine hands it
-        (AsyncContext._on_worker).
-        """
+        """Run a coroutine on the loop, and return its result; queue.Empty: too late."""
         inbox = Inbox()
-        followed = self._follow(coroutine, inbox, ctx)
+        followed = self._follow(coroutine, inbox, request)
         try:
             loop = self._running_loop()
             loop.call_soon_threadsafe(loop.create_task, followed)
@@ -5796,7 +5771,7 @@ class AsyncRuntime:
         return inbox.wait(until)
 
     async def _follow(self, coroutine: Any, inbox: Inbox,
-                      ctx: AsyncContext | None) -> None:
+                      request: IncomingRequest | None) -> None:
         """Await the coroutine of a handler, and put its outcome into the inbox.
 
         An error is not raised here, because a SystemExit in a task would end the loop.
@@ -5807,20 +5782,15 @@ class AsyncRuntime:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task
         self._tasks.add(task)
-        if ctx:
-            current_context.set(ctx)
-            ctx._worker = inbox
-            if ctx._request:
-                ctx._request.thread = threading.get_ident()
-                ctx._request.on_cancel(from_any_thread(loop, task.cancel))
+        if request:
+            request.thread = threading.get_ident()
+            request.on_cancel(from_any_thread(loop, task.cancel))
         try:
             outcome = Outcome(await coroutine)
         except BaseException as error:
             outcome = Outcome(None, find_unwind(error) or error)
         if os.getpid() != pid:
             os._exit(0)  # a child that the handler has forked, without the others
-        if ctx:
-            ctx._worker = None
         self._tasks.remove(task)
         inbox.finish(outcome)
 
@@ -5966,15 +5936,6 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
     return inbox.wait()
 
 
-def call_with_context(ctx: BaseContext[Any], call: Callable[[], T]) -> T:
-    """Call a user's function; `ctx` is the current context meanwhile."""
-    token = current_context.set(ctx)
-    try:
-        return call()
-    finally:
-        current_context.reset(token)
-
-
 # -- 12. Server ------------------------------------------------------------------------
 # The registries and the method handlers.  ServerSession.handle takes each request
 # through the four steps of the module docstring.  The method handlers are the same for
@@ -6104,8 +6065,7 @@ class ToolEntry(Registration):
             if data is not None:
                 result["structuredContent"] = data
                 if self._output.wrapped and type(data) is not dict:
-                    result["structuredContent"] = {"result": data}
-                    result["_meta"] = {**as_object(result.get("_meta")), **WRAPPED}
+                    wrap_structure(result, data)
         elif value is None and schema is None:
             result = ToolResult()
         elif any(isinstance(part, Block) for part in parts):
@@ -6115,11 +6075,14 @@ class ToolEntry(Registration):
             data = to_json_data(value)
             text = value if is_text(value) else write_json(data)
             result = ToolResult(text, data)
-            if self._output.wrapped or schema is None and type(data) is not dict:
-                result["structuredContent"] = {"result": data}
-                result["_meta"] = dict(WRAPPED)
+            if self._output.wrapped or (schema is None and type(data) is not dict):
+                wrap_structure(result, data)
         if schema is not None and not result.is_error:
-            self._output.check(result.structured_content)
+            data = result.structured_content
+            problems = "; ".join(self._output.problems(data))
+            if problems:  # with the value, so that a model can read it all the same
+                raise ValueError("the result does not fit the output schema: "
+                                 f"{problems}; it is: {json.dumps(data)[:500]}")
         return result
 
 
@@ -6646,7 +6609,7 @@ class Server:
         if os.isatty(0):
             warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
                  "it: python3 mcp_min.py list FILE.py\n")
-        with Signals(), stdio_server() as (reader, writer):
+        with stop_at_signals(), stdio_server() as (reader, writer):
             session = self._new_session(
                 reader, writer, own_input=True, threaded=threaded)
             session.run()
@@ -6712,12 +6675,15 @@ class Server:
     def _call_custom(self, ctx: Context, method: str, params: Json) -> Any:
         """Call the handler of a request or notification of the user's own."""
         signature = self._methods[method]
+        if [*signature.hint_schema["properties"]] == ["params"]:
+            params = {"params": params}
+        return self._call_with(ctx, signature, params)
+
+    def _call_with(self, ctx: Context, signature: Signature, given: Json) -> Any:
+        """Call a user's function with what it takes of that which is given."""
         names = signature.hint_schema["properties"]
-        if [*names] == ["params"]:
-            arguments = {"params": params}
-        else:
-            arguments = {name: params[name] for name in names
-                         if params.get(name) is not None}
+        arguments = {name: given[name] for name in names
+                     if given.get(name) is not None}
         return self._call(ctx, signature, arguments)
 
     def _call(self, ctx: BaseContext[Any], signature: Signature, arguments: Json,
@@ -6752,18 +6718,13 @@ class Server:
         on_loop: it runs on the event loop.
         """
         session: Any = ctx._peer.connection.session
-        if on_loop:
-            value = call()
-        elif session.run_handler and not getattr(host_thread, "active", False):
-            run = partial(call_with_context, ctx, call)
-            value = run_on_host_thread(session.run_handler, run, ctx._request)
+        on_host = session.run_handler and not on_loop
+        if on_host and not getattr(host_thread, "active", False):
+            value = run_on_host_thread(session.run_handler, call, ctx._request)
         else:
-            value = call_with_context(ctx, call)
+            value = call()
         if hasattr(value, "__await__"):
-            async_ctx: Any = ctx
-            if not ctx._is_async:
-                async_ctx = ctx._sibling()
-            value = self._runtime.run(value, async_ctx)
+            value = self._runtime.run(value, ctx._request)
         return value
 
     # -- the method handlers
@@ -6800,7 +6761,7 @@ class Server:
 
     @handles("logging/setLevel")
     def _set_level(self, ctx: Context, params: Json) -> Json:
-        ctx._peer.level = check_level(params.get("level"), "level")
+        ctx._peer.level = require_one_of(LEVELS, params.get("level"), "level")
         return {}
 
     @handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
@@ -6907,10 +6868,7 @@ class Server:
     def _complete(self, ctx: Context, params: Json) -> Json:
         ref = member(params, "ref", dict)
         argument = member(params, "argument", dict)
-        field = COMPLETABLE.get(str(ref.get("type")))
-        if field is None:
-            issue = f"must be one of {', '.join(COMPLETABLE)}"
-            raise invalid_params(f"ref.type {issue}", "ref.type", issue)
+        field = COMPLETABLE[require_one_of([*COMPLETABLE], ref.get("type"), "ref.type")]
         key = require_type(ref.get(field), str, f"ref.{field}")
         name = require_type(argument.get("name"), str, "argument.name")
         require_type(argument.get("value"), str, "argument.value")
@@ -6929,9 +6887,7 @@ class Server:
         if completer is None:
             return None
         given = {"value": argument["value"], "context": context}
-        names = completer.hint_schema["properties"]
-        arguments = {name: given[name] for name in names if name in given}
-        return self._call(ctx, completer, arguments)
+        return self._call_with(ctx, completer, given)
 
 
 COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
@@ -8776,7 +8732,7 @@ class Client:
         Raises:
             McpError: there is no such level (server/utilities/logging).
         """
-        check_level(level, "level")
+        require_one_of(LEVELS, level, "level")
         self._live("logging/setLevel").set_level(level, timeout)
         self._level = level
 
@@ -9281,6 +9237,26 @@ class Resource(FamiliarEntry, ResourceEntry):
 
 # The context of a handler
 
+from contextvars import ContextVar
+
+current_context: ContextVar[Any] = ContextVar("mcp_min")
+
+
+def call_with_context(ctx: Any, call: Callable[[], Any]) -> Any:
+    """Call a handler; `ctx` is the current context meanwhile."""
+    token = current_context.set(ctx)
+    try:
+        value = call()
+    finally:
+        current_context.reset(token)
+    return await_with_context(ctx, value) if hasattr(value, "__await__") else value
+
+
+async def await_with_context(ctx: Any, value: Awaitable[Any]) -> Any:
+    current_context.set(ctx)  # of the task that is made of this
+    return await value
+
+
 def get_context() -> Any:
     """The context of the handler that is running; RuntimeError outside of one."""
     ctx = current_context.get(None)
@@ -9462,7 +9438,7 @@ class FastMCP(Server):
         import asyncio
 
         check_transport(transport, options)
-        with Signals(), stdio_server() as (reader, writer):
+        with stop_at_signals(), stdio_server() as (reader, writer):
             session = self._new_session(reader, writer, own_input=True, threaded=True,
                                         loop=asyncio.get_running_loop())
             ended = asyncio.ensure_future(asyncio.to_thread(session.run))
@@ -9524,6 +9500,11 @@ class FastMCP(Server):
         call = partial(self._complete_any, Fields.of(ref), Fields.of(argument), others)
         on_loop = is_coroutine_function(self._complete_any)
         return self._call_user(ctx, call, on_loop) or ()
+
+    # -- calling
+
+    def _call_user(self, ctx: Any, call: Handler, on_loop: bool = False) -> Any:
+        return super()._call_user(ctx, partial(call_with_context, ctx, call), on_loop)
 
     # -- looking at it
 
@@ -10166,7 +10147,7 @@ def cli_run(args: Namespace) -> None:
         raise ValueError(f"there is no file {path}")
     sys.modules["mcp_min"] = sys.modules[__name__]  # what the file imports is this one
     sys.path.insert(0, os.path.dirname(path))
-    with Signals(), stdio_server() as (reader, writer):
+    with stop_at_signals(), stdio_server() as (reader, writer):
         server = cli_server(cli_load(path))
         try:
             server.serve(reader, writer, threaded=False if args.unthreaded else None)
@@ -10313,7 +10294,7 @@ def cli_trace(args: Namespace) -> int:
     if args.to == "stderr":  # the trace shows it
         sink = open(os.devnull, "wb")  # noqa: SIM115
     threads: list[threading.Thread] = []
-    with Signals():
+    with stop_at_signals():
         target, variables = cli_target(args.server), cli_variables(args.env)
         argv, env, cwd = resolve_command(target, variables, None)
         child = start_process(argv, child_environment(env, True), cwd, bufsize=-1)

@@ -1089,7 +1089,7 @@ class Test5Validator(unittest.TestCase):
             with self.subTest(number), mock.patch.object(
                     mcp_min, "MAX_STEPS", 1000), self.assertRaisesRegex(
                         SchemaError, "over 1,000 steps|too deeply|over 20000 char"):
-                mcp_min.Validator(schema).coerce(value, strict=False)
+                mcp_min.Converter(schema).coerce(value, strict=False)
 
     def test_arguments_that_take_too_much_work_are_invalid(self):
         numbers = [1] * 30_000
@@ -1117,7 +1117,7 @@ class Test5Validator(unittest.TestCase):
                 ({}, {"a": "", "b": True}, "b: expected integer"),
                 ({"type": "array"}, {"a": "x"}, "expected array")):
             with self.subTest(more, arguments=arguments):
-                error = raised(mcp_min.Validator({**flat, **more}).coerce, arguments)
+                error = raised(mcp_min.Converter({**flat, **more}).coerce, arguments)
                 self.assertIn(problem or "None", str(error))
 
     def test_the_official_suite_of_json_schema(self):

@@ -122,7 +122,7 @@ stderr.
     part          one of the four that a copy may have
     node, problem    a schema that was read; what is wrong with a value
 
-The file is read from top to bottom; no section uses names of a later one:
+The file is read from top to bottom; only annotations use names of a later section:
 
     Part I: the protocol, which both ends share
     1  Vocabulary    the facts of the specification, as tables
@@ -683,7 +683,7 @@ def structure_of(line: Line) -> bytes:
     By passes over bytes, none of which costs more than parsing the line would.
     """
     bare = line.replace(rb"\\", b"").replace(rb'\"', b"")
-    # Two adjacent quotes have nothing between them, so nothing depends on them.
+    # Without the characters between them many quotes are adjacent: first drop those.
     bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
     return re.sub(rb'"[^"]*"?', b"", bare)
 
@@ -777,8 +777,8 @@ def start_thread(name: str, run: Job) -> threading.Thread:
         threading._start_new_thread)  # type: ignore[attr-defined]
     if start.__module__ != "_thread":
         raise RuntimeError(
-            f"mcp_min needs threads, and {start.__module__} has replaced them by what a "
-            "blocking read stops: import mcp_min and start it without that")
+            f"mcp_min needs threads, and {start.__module__} has replaced them by what "
+            "a blocking read stops: import mcp_min and start it without that")
     try:
         thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
@@ -1207,7 +1207,8 @@ class Trace:
     is shown with the method of its request and the milliseconds since then.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, max_depth: int = MAX_DEPTH) -> None:
+        self._max_depth = max_depth
         self._lock = threading.Lock()  # a leaf; guards the next
         self._requests: dict[object, tuple[str, float]] = {}
         self._file: ByteStream = None
@@ -1245,7 +1246,7 @@ class Trace:
 
     def _response_note(self, arrow: str, line: Line) -> str:
         try:
-            message = decode(line, MAX_DEPTH)
+            message = decode(line, self._max_depth)
             key = valid_id(message["id"])
             if "method" in message:
                 # Bounded: a cancelled request never gets a response, and a hostile peer
@@ -1301,10 +1302,12 @@ def require_sync(*functions: Handler | None) -> None:
 
 
 # -- 5. Validation ---------------------------------------------------------------------
-# All of JSON Schema 2020-12, because a tool's schema may use all of it (server/tools,
-# "Tool"), and a library for it would be a dependency.  A SchemaReader makes Nodes of a
-# schema, once; to apply a Node to a value is an Evaluation, which collects Problems and
-# makes the object that the value stands for.  A Validator does both for its users.
+# The whole validation vocabulary of JSON Schema 2020-12, because a tool's schema may
+# use all of it (server/tools, "Tool"), and a library for it would be a dependency.
+# (Patterns mean what they mean in ECMA 262 as far as Python's `re` has the words.)  A
+# SchemaReader makes Nodes of a schema, once; to apply a Node to a value is an
+# Evaluation, which collects Problems and makes the object that the value stands for.  A
+# Validator does both for its users.
 
 __all__ += ["validate", "SchemaError"]
 
@@ -2883,7 +2886,7 @@ class IncomingRequests(Requests["IncomingRequest"]):
         if request.id in self:
             raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
         if not request.on_reader:
-            self.check_room(request.cost)
+            self.check_room()
         self.held_bytes += request.cost
         self[request.id] = request
 
@@ -2896,14 +2899,12 @@ class IncomingRequests(Requests["IncomingRequest"]):
         self.held_bytes -= request.cost
         request.cost = 0
 
-    def check_room(self, cost: int = 0) -> None:
-        """Raise McpError if `cost` more bytes would exceed what the peer may hold.
+    def check_room(self) -> None:
+        """Raise McpError if the peer makes us hold all that it may.
 
-        The caller then adds the cost to `held_bytes`.
+        Otherwise there is room for one more, however large a message may be.
         """
-        too_many = len(self) >= MAX_REQUESTS
-        too_large = self.held_bytes and self.held_bytes + cost > MAX_BACKLOG_BYTES
-        if too_many or too_large:
+        if len(self) >= MAX_REQUESTS or self.held_bytes > MAX_BACKLOG_BYTES:
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
                            f"{MAX_BACKLOG_BYTES} bytes of them, are in flight")
 
@@ -3340,7 +3341,7 @@ class Connection:
         target = os.environ.get("MCP_MIN_TRACE")
         try:
             if target and traced:
-                self.trace = Trace(target)
+                self.trace = Trace(target, self._max_depth)
         finally:  # also without a trace, because close() waits for the end of input
             try:
                 self.reading.start()
@@ -4440,6 +4441,9 @@ class HintReader:
         try:
             schema = inline_definitions(schema, definitions)
         except RecursionError:  # then they stay, at the root
+            for name in definitions.keys() & self.definitions.keys():
+                if definitions[name] != self.definitions[name]:
+                    raise TypeError(f"two recursive models are named {name}") from None
             self.definitions.update(definitions)
             name = schema.get("$ref", "").rpartition("/")[2]
             schema = definitions.get(name, schema)
@@ -4693,13 +4697,14 @@ def structured_schema(schema: Json) -> Json:
 MAX_WRITTEN = 1000  # the deepest nesting of a result
 
 
-def to_json_data(value: object, strict: bool = False) -> Any:
+def to_json_data(value: object, strict: bool = False, read: Any = None) -> Any:
     """Convert a value to JSON data.
 
     A dataclass becomes an object, an Enum its value; arrays, sets and iterators become
     lists, bytes base64, NaN and infinity null; all else becomes text.
 
     strict: refuse NaN, infinity, and objects that have no form but str().
+    read: the iterators that were read, with their items, by id; for our own use.
 
     Raises:
         TypeError: if strict, a part of it has no JSON form.
@@ -4709,9 +4714,10 @@ def to_json_data(value: object, strict: bool = False) -> Any:
         return value
     if type(value) is int and value.bit_length() < 64:
         return value
+    read = {} if read is None else read
+    form = partial(json_form, strict=strict, read=read)
     try:
-        text = json.dumps(value, default=partial(json_form, strict=strict),
-                          allow_nan=not strict)
+        text = json.dumps(value, default=form, allow_nan=not strict)
         # Newer versions of Python write, and read, much deeper than a peer can.
         may_be_deep = text.count("[") + text.count("{") > MAX_WRITTEN
         if may_be_deep and depth_of(structure_of(text.encode())) > MAX_WRITTEN:
@@ -4723,19 +4729,23 @@ def to_json_data(value: object, strict: bool = False) -> Any:
         if strict:
             raise
     if isinstance(value, abc.Mapping):
-        return {str(to_json_data(key)): to_json_data(part)
+        return {str(to_json_data(key)): to_json_data(part, read=read)
                 for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [*map(to_json_data, value)]
-    return to_json_data(json_form(value, strict))
+        return [to_json_data(part, read=read) for part in value]
+    return to_json_data(form(value), read=read)
 
 
-ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
+ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView)
 
 
-def json_form(value: Any, strict: bool) -> Any:
+def json_form(value: Any, strict: bool, read: dict[int, Any]) -> Any:
     """What stands in JSON for an object: text, if nothing else does."""
     cls = type(value)
+    if isinstance(value, abc.Iterator):  # it can be read only once
+        if id(value) not in read:
+            read[id(value)] = value, list(value)
+        return read[id(value)][1]
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (bytes, bytearray)):
@@ -5471,7 +5481,7 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
         return self._steps[key]
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
-        """See Context.read_resource.  It runs on a thread: a `def` resource may block."""
+        """See Context.read_resource; on a thread, because a resource may block."""
         entry, arguments = self.server._resource_at(uri)
         value = await on_thread(
             partial(self.server._call, self, entry.signature, arguments))
@@ -5729,11 +5739,12 @@ class AsyncRuntime:
         self._entering = threading.Lock()
         self._connections = 0
         self._exits = ExitStack()         # what the last connection has to do
-        self._starting = threading.Lock()  # held while the loop starts; guards the rest
+        self._tasks: set[object] = set()  # or the loop, which changes it, forgets them
+        # Guards the rest while there is a connection; held while the loop starts.
+        self._starting = threading.Lock()
         self._is_open = False             # from the first connection to the last
         self._loop: AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None  # of the loop, if it is ours
-        self._tasks: set[object] = set()  # or the loop might forget them
 
     def enter(self, loop: AbstractEventLoop | None = None) -> None:
         """A connection begins.  loop: the caller's, to be used instead of ours."""
@@ -6240,8 +6251,8 @@ class Server:
     What a client can make a server keep or do is limited; rates are not:
 
         a message                    16 MiB, nested 200 deep, 524,288 values
-        requests in flight           1,000, or 16 MiB of them; each of a batch is
-                                     charged the whole of it, until its handler ends
+        requests in flight           1,000, or 16 MiB of them and one more; each of a
+                                     batch counts as all of it until its handler ends
         ids and progress tokens      65,536 characters
         messages of a batch          100, and 16 MiB of responses
         notifications that wait      16 MiB; more are dropped
@@ -6856,7 +6867,7 @@ class Server:
         wanted = ctx._request.method == "resources/subscribe"
         with self._lock, connection.lock:
             if wanted and key not in subscriptions:
-                connection.incoming.check_room(cost)
+                connection.incoming.check_room()
                 connection.incoming.held_bytes += cost
                 subscriptions.add(key)
             elif not wanted and key in subscriptions:
@@ -6950,6 +6961,8 @@ def sends_secret(sock: socket.socket, secret: bytes) -> bool:
 class Listener:
     """Serves the connections of the command `connect`; made by `Server.listen`."""
 
+    _closed = False
+
     def __init__(self, server: Server, path: str) -> None:
         import socketserver
 
@@ -6990,6 +7003,7 @@ class Listener:
         """Stop listening, end the connections, and remove the file."""
         import socket
 
+        self._closed = True
         self._exits.close()
         with suppress(OSError):  # it is gone
             with open(self.path, "rb") as file:
@@ -7007,7 +7021,7 @@ class Listener:
             has_room = len(self._strangers) <= MAX_STRANGERS
             is_ours = has_room and sends_secret(sock, self._secret)
             self._strangers.discard(sock)
-            if is_ours:
+            if is_ours and not self._closed:
                 sock.sendall(self._reply)
                 with sock.makefile("rwb", buffering=0) as stream:
                     self._server.serve(stream, stream)
@@ -8151,7 +8165,8 @@ class Call(OutgoingRequest):
             rounds += 1
             questions = questions_of(result)
             if rounds > MAX_ROUNDS:
-                raise invalid_response(f"input required over {MAX_ROUNDS} times in a row")
+                raise invalid_response(
+                    f"input required over {MAX_ROUNDS} times in a row")
             answers = None
             if questions:
                 answers = self._ask_user(questions)

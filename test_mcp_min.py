@@ -1838,11 +1838,13 @@ class Test7Amounts(unittest.TestCase):
         with wire(server) as client, mock.patch.object(
                 mcp_min, "MAX_BACKLOG_BYTES", 10000):
             play(client, "> handshake")
-            for n in range(5):
+            for n in range(4):
                 client.say(call % (n, "x" * 1200))
-            play(client, '< 4 -32603 "10000 bytes of them"')
+            client.say(call % (4, "x" * 20000))  # there is room for one, however large
+            client.say(call % (5, "x"))
+            play(client, '< 5 -32603 "10000 bytes of them"')
             server.go.set()
-            self.assertEqual({client.recv()["id"] for _ in range(4)}, {*range(4)})
+            self.assertEqual({client.recv()["id"] for _ in range(5)}, {*range(5)})
             self.assertIn("result", client.ask(call % (9, "x" * 20000)))
 
     def test_an_id_or_a_token_over_64_kib_is_invalid(self):

@@ -2530,17 +2530,8 @@ class Sampled(Fields):
 #   LeaderFollowers   which thread reads, and where a handler runs
 #   Session           what a connection asks of its owner
 #
-# The module docstring says what a thread must not do while it holds the lock, and in
-# which order locks are taken.
-#
-# The path of a request:
-#
-#   next_line         the reader reads a line
-#   receive           parses it, and routes each message in it (_route)
-#   enter             the request enters the table
-#   LeaderFollowers.handle   chooses the thread for its handler
-#   serve_request     calls the session's `handle`, and responds with its outcome
-#   respond           queues the response, if the request is still in the table
+# The module docstring follows a request through them; it says what a thread must not do
+# while it holds the lock, and in which order locks are taken.
 #
 # A response, a cancellation, a timeout and the end of the connection race for a
 # request.  The one that takes it out of its table wins; the others do nothing.
@@ -2729,9 +2720,8 @@ class IncomingRequest:
     """A request of the peer, until it is answered or cancelled.
 
     It is in the table while lines about it may still be sent.  Such a line is queued
-    without releasing the lock under which the request was found there.  So progress
-    cannot follow the response, and a cancelled request stays silent.  (A line that was
-    queued before is still sent.)
+    without releasing the lock under which the request was found there.  (A line that
+    was queued before a cancellation is still sent.)
 
     id, method, params: as received.  token: the progress token, or None.  sink: the
     outbox or the batch that takes its response.  on_reader: the reader handles it.
@@ -10594,13 +10584,9 @@ if __name__ == "__main__":
 #   - A server without any thread is a RuntimeError; output_fd of stdio_server is gone.
 #   - Unknown options of Client are a TypeError that names the nearest.
 #   - Files of MCP_MIN_TRACE and `connect` must be yours, and no links.
-# 3.0.0  2026-11-22  Less: rebuilt around one lock, one path for every request, and one
-#                    boundary: what begins with an underscore is not for users.  New:
-#                    Server.listen, Server(threaded=False), Context.ping,
-#                    Server.method(cacheable=True).
-# 2.0.0  2026-11-22  FastMCP's words; one event loop; lifespans; bounds; Windows.  From
-#                    1.0: no cache of results in Client; URI templates without # . ;.
-# 1.0.0  2026-11-20  The first: both ends, the revisions 2024-11-05 to 2026-07-28.
+# 3.0.0  2026-11-22  Rebuilt around one lock.  Server.listen, Server(threaded=False).
+# 2.0.0  2026-11-22  FastMCP's words; one event loop; lifespans; bounds; Windows.
+# 1.0.0  2026-11-20  Both ends, the revisions 2024-11-05 to 2026-07-28.
 #
 # -- Licence ---------------------------------------------------------------------------
 #

@@ -619,8 +619,16 @@ def refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+def model_data(value: Any) -> Any:
+    """The JSON of a pydantic model, which a client may pass as an argument."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
 to_json_text = json.JSONEncoder(  # RecursionError: an object contains itself
-    separators=(",", ":"), allow_nan=False, check_circular=False).encode
+    separators=(",", ":"), allow_nan=False, check_circular=False,
+    default=model_data).encode
 parse_json_prefix = json.JSONDecoder(parse_constant=refuse_constant).raw_decode
 MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
 BYTES_OF_A_VALUE = 32  # of max_message_bytes: in memory it is larger than as text
@@ -1433,12 +1441,15 @@ class Budget:
     """The steps that are left for a validation.
 
     annotates: the schema has `unevaluated…`, so every keyword must tell which names
-    and indices it has applied to, even where the outcome is known without.
+    and indices it has applied to, even where the outcome is known without.  converts:
+    values may be converted, so a constructor may take what the schema does not say.
     """
 
-    def __init__(self, annotates: bool = False, bounded: bool = True) -> None:
+    def __init__(self, annotates: bool = False, bounded: bool = True,
+                 converts: bool = False) -> None:
         self.steps: float = MAX_STEPS if bounded else INFINITE
         self.annotates = annotates
+        self.converts = converts
 
     def spend(self, steps: float) -> None:
         self.steps -= steps
@@ -1597,6 +1608,7 @@ class Node(dict):  # type: ignore[type-arg]
         self.source = source
         self.make: Any = getattr(source, "make", None)
         self.optional = getattr(source, "optional", False)
+        self.make_validates = getattr(source, "make_validates", False)
         self.required = {*self.get("required", ())}
         self.cost = 1 + LOOK_COST * sum(len(self.get(keyword, ())) for keyword in MAPS)
         self.assertions = []
@@ -1821,6 +1833,10 @@ class Evaluation:
         self.budget.spend(node.cost)
         if value is None and node.optional:
             return self
+        if node.make_validates and self.budget.converts:
+            with suppress(Exception):  # then the schema finds out what is wrong
+                self.result = node.make(value)
+                return self
         name = kind = json_type(value)
         types = node.get("type", (kind,))
         if kind == "number" and "integer" in types and value % 1 == 0:
@@ -2185,7 +2201,10 @@ def is_text(value: object) -> bool:
 
 
 class Fields(dict):  # type: ignore[type-arg]
-    """A JSON object whose fields are attributes too: `block.text`, `block.mimeType`."""
+    """A JSON object whose fields are attributes too: `block.text`, `block.mimeType`.
+
+    So are those of the objects in it: `tool.annotations.readOnlyHint`.
+    """
 
     _field_names = ""  # separated by spaces; a missing one of these reads as None
 
@@ -2215,7 +2234,7 @@ class Fields(dict):  # type: ignore[type-arg]
     def __getattr__(self, name: str) -> Any:
         key = name if name in self else camel_case(name)
         if key in self or key in self._field_names.split():
-            return self.get(key)
+            return received(self.get(key))
         raise AttributeError(f"{type(self).__name__} has no field {name!r}")
 
 
@@ -2226,8 +2245,10 @@ class Block(Fields):
     """
 
     _type = ""
-    # What a received one may have.
-    _field_names = "type title description mimeType size icons annotations _meta"
+    # What a received one may have, and the objects in it.
+    _field_names = ("type name title description mimeType size icons annotations _meta "
+                    "audience priority lastModified required readOnlyHint "
+                    "destructiveHint idempotentHint openWorldHint")
 
     def __init__(self, type: str | None = None, **fields: Any) -> None:
         if type not in (None, self._type):
@@ -2235,9 +2256,13 @@ class Block(Fields):
         super().__init__(type=self._type, **fields)
 
 
-def received(block: Any) -> Any:
-    """A block whose fields are attributes, of one that may be plain JSON."""
-    return Block.of(block) if type(block) is dict else block
+def received(value: Any) -> Any:
+    """JSON as it was received, with the members of its objects as attributes, too."""
+    if type(value) is dict:
+        return Block.of(value)
+    if type(value) is list:
+        return [*map(received, value)]
+    return value
 
 
 class Text(Block):
@@ -2392,11 +2417,6 @@ class Message(Fields):
             fields["content"] = Text(content)
         super().__init__(**fields)
 
-    @property
-    def content(self) -> Any:
-        """The block; its fields are attributes too."""
-        return received(self["content"])
-
 
 def as_block(part: Any) -> Json:
     """A block; a str becomes one.  TypeError: neither."""
@@ -2432,7 +2452,7 @@ class ToolResult(Fields):
     @property
     def content(self) -> list[Json]:
         """The content blocks as received; their fields are attributes too."""
-        return [*map(received, self.get("content") or ())]
+        return [*received(self.get("content") or [])]
 
     @property
     def text(self) -> str:
@@ -2454,7 +2474,7 @@ class ToolResult(Fields):
         """The structured content, without its wrapper if it has one; or the text.
 
         A value that is not an object travels as {"result": value}; the output schema or
-        `_meta` says so.
+        `_meta` says so.  Members of objects are attributes too.
         """
         if "structuredContent" not in self:
             return self.text
@@ -2462,8 +2482,8 @@ class ToolResult(Fields):
         marks = as_object(as_object(self.get("_meta")).get("fastmcp"))
         wrapped = self.wrapped or marks.get("wrap_result")
         if wrapped and type(value) is dict:
-            return value.get("result")
-        return value
+            value = value.get("result")
+        return received(value)
 
 
 def check_tool_results(messages: list[Any]) -> None:
@@ -2503,14 +2523,6 @@ class Sampled(Fields):
     """The answer to `sample`: role, content, model, stopReason (client/sampling)."""
 
     _field_names = "role content model stopReason _meta"
-
-    @property
-    def content(self) -> Any:
-        """A block or a list of blocks."""
-        content = self["content"]
-        if type(content) is list:
-            return [*map(received, content)]
-        return received(content)
 
     @property
     def text(self) -> str:
@@ -4149,17 +4161,21 @@ class Schema(dict):  # type: ignore[type-arg]
     """A schema with a constructor: a matching value becomes `make(value)`.
 
     Parts of the value are made first.  optional: null matches, too, although the schema
-    does not say so.
+    does not say so.  make_validates: `make` validates by itself, and may take more than
+    the schema says.
     """
 
-    def __init__(self, keywords: Any, make: Any = None, optional: bool = False) -> None:
+    def __init__(self, keywords: Any, make: Any = None, optional: bool = False,
+                 make_validates: bool = False) -> None:
         super().__init__(keywords)
         self.make = make
         self.optional = optional
+        self.make_validates = make_validates
 
     def plus(self, keywords: Json) -> Schema:
         """A copy with more keywords."""
-        return Schema({**self, **keywords}, self.make, self.optional)
+        return Schema({**self, **keywords}, self.make, self.optional,
+                      self.make_validates)
 
 
 class ValidationError(ValueError):
@@ -4186,7 +4202,7 @@ class Converter(Validator):
         """
         if self._root.fits(value):
             return value
-        budget = Budget(self._annotates)
+        budget = Budget(self._annotates, converts=not strict)
         evaluation = self._evaluate(value, budget)
         while evaluation.problems:
             if strict:
@@ -4437,7 +4453,8 @@ class HintReader:
             self.definitions.update(definitions)
             name = schema.get("$ref", "").rpartition("/")[2]
             schema = definitions.get(name, schema)
-        return Schema(schema, partial(model_of, adapter.validate_python))
+        make = partial(model_of, adapter.validate_python)
+        return Schema(schema, make, make_validates=True)
 
 
 def with_default(schema: Schema, default: object) -> Schema:
@@ -6052,6 +6069,10 @@ class ToolEntry(Registration):
         return wire_fields(input_schema=self.signature.schema,
                            output_schema=self._output.schema)
 
+    def failure(self, text: str) -> str:
+        """What a model reads of an exception that is no ToolError."""
+        return text
+
     def result(self, value: Any) -> Json:
         """The result for what the function returned (server/tools, "Tool Result")."""
         schema = self._output.schema
@@ -6807,7 +6828,8 @@ class Server:
             ctx.check_cancelled()  # an error after the cancellation follows from it
             if not connection.follows_from_end(error):
                 log_exception(f"mcp_min: tool {tool.key} failed")
-            return ToolResult(connection.session.error_text(error), is_error=True)
+            text = tool.failure(connection.session.error_text(error))
+            return ToolResult(text, is_error=True)
 
     @handles("prompts/get")
     def _prompts_get(self, ctx: Context, params: Json) -> Json:
@@ -7471,7 +7493,8 @@ class Process(StreamPair):
 
 def pipe_streams() -> tuple[ByteStream, ByteStream]:
     reader, writer = os.pipe()
-    return open(reader, "rb", buffering=0), open(writer, "wb", buffering=0)
+    # Not `open`, which a test may have replaced.
+    return os.fdopen(reader, "rb", buffering=0), os.fdopen(writer, "wb", buffering=0)
 
 
 class HostedServer(StreamPair):
@@ -7563,10 +7586,6 @@ class PromptResult(Fields):
     """The result of `get_prompt`: description, and messages, with role and content."""
 
     _field_names = "description messages _meta"
-
-    @property
-    def messages(self) -> list[Json]:
-        return [*map(Message.of, self.get("messages") or [])]
 
 
 def seconds_until(deadline: float) -> float:
@@ -8000,7 +8019,8 @@ class ClientSession(Session):
     def _call_handlers(self, method: str, params: Json, size: int) -> None:
         client, connection = self.client, self.connection
         if client._log_handler and method == LOG_MESSAGE:
-            connection.call_back(partial(client._log_handler, params), size)
+            logged = Fields.of(params)
+            connection.call_back(partial(client._log_handler, logged), size)
         if client._message_handler:
             message = {"method": method, "params": params}
             connection.call_back(partial(client._message_handler, message), size)
@@ -8106,6 +8126,7 @@ class Call(OutgoingRequest):
                  timeout: float | None = None, max_timeout: float | None = None,
                  progress_handler: Handler | None = None) -> None:
         client = session.client
+        require_sync(progress_handler)
         self._session, self._params = session, params or {}
         name = self._params.get("name") or self._params.get("uri")
         label = f"{method} {name}" if name else method
@@ -8555,11 +8576,12 @@ class Client:
         """
         return self._live().answer(method, params or {})
 
-    def ping(self, *, timeout: float | None = None) -> None:
-        """Send a ping, or `server/discover` if stateless; wait for the response."""
+    def ping(self, *, timeout: float | None = None) -> bool:
+        """Send a ping, or `server/discover` if stateless; True when it was answered."""
         session = self._live()
         method = "server/discover" if session.stateless else "ping"
         session.request(method, None, timeout)
+        return True
 
     def _request(self, method: str, params: Json, timeout: float | None) -> Json:
         return check_complete(self._live(method).request(method, params, timeout))
@@ -8684,7 +8706,7 @@ class Client:
     def read_resource(self, uri: str, *, timeout: float | None = None,
                       ) -> list[ResourceContents]:
         """The contents of a resource, with `.text` and `.data` (server/resources)."""
-        result = self._request("resources/read", {"uri": uri}, timeout)
+        result = self._request("resources/read", {"uri": str(uri)}, timeout)
         return [*map(ResourceContents.of, list_of_objects(result, "contents"))]
 
     def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
@@ -8766,7 +8788,8 @@ def verb(method: Callable[Concatenate[Client, P], T],
          ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
     """A coroutine with the arguments of a method of Client, which runs on a thread."""
     async def run(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._run(partial(method, self._client, *args, **kwargs))
+        options = self._wrapped(kwargs)
+        return await self._run(partial(method, self._client, *args, **options))
 
     run.__name__ = method.__name__
     run.__doc__ = f"See Client.{run.__name__}."
@@ -8794,24 +8817,43 @@ class AsyncClient:
             with threaded=False, whose handlers would wait for themselves.
     """
 
-    def __init__(self, target: Any, **options: Any) -> None:
+    def __init__(self, target: Any = None, *, transport: Any = None,
+                 **options: Any) -> None:
+        """transport: FastMCP's other name of the target."""
+        if target is None:
+            target = transport
         self._loop: AbstractEventLoop | None = None
-        unthreaded = getattr(target, "threaded", True) is False
-        for name, handler in options.items():
-            if not name.endswith("_handler") or not handler or not is_async(handler):
-                continue
-            if unthreaded:
-                raise TypeError(f"{name} must be `def`: the server's handlers run on "
-                                "the thread that waits for them (threaded=False)")
-            options[name] = partial(self._call_handler, handler)
-        self._client = Client(target, **options)
+        self._unthreaded = getattr(target, "threaded", True) is False
+        self._client = Client(target, **self._wrapped(options))
         self._threads = ThreadPool("mcp async", MAX_CALLS)
+        self._entered = 0  # times; the last exit closes
+
+    def __class_getitem__(cls, item: object) -> type[AsyncClient]:
+        return cls  # AsyncClient[…], as programs for FastMCP write it
 
     async def __aenter__(self) -> AsyncClient:  # noqa: PYI034 - no Self before 3.11
-        return await self.connect()
+        await self.connect()
+        self._entered += 1
+        return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.close()
+        self._entered -= 1
+        if not self._entered:
+            await self.close()
+
+    def _wrapped(self, options: Json) -> Json:
+        """The options, with handlers that are `async def` as functions that wait."""
+        wrapped = dict(options)
+        for name, handler in options.items():
+            if not name.endswith("_handler") or not handler:
+                continue
+            if is_async(handler):
+                if self._unthreaded:
+                    raise TypeError(f"{name} must be `def`: the server's handlers run "
+                                    "on the thread that waits for them (threaded=False)")
+                wrapped[name] = partial(self._call_handler, handler)
+            wrapped[name] = without_context(name, handler, wrapped[name])
+        return wrapped
 
     async def connect(self) -> AsyncClient:
         """See Client.connect.  If the task is cancelled, the server is ended."""
@@ -8884,6 +8926,23 @@ class AsyncClient:
 
         assert self._loop
         return asyncio.run_coroutine_threadsafe(handler(*args), self._loop).result()
+
+
+def without_context(name: str, handler: Handler, call: Handler) -> Handler:
+    """A handler that also may have FastMCP's parameters, with a context as the last.
+
+    call: how to call it.  There is no context, and the type of a form is dict.
+    """
+    from inspect import signature
+
+    count = 0
+    with suppress(TypeError, ValueError):  # some built-ins have no signature
+        count = len(signature(handler).parameters)
+    if name == "elicitation_handler" and count == 4:
+        return lambda message, _, params: call(message, dict, received(params), None)
+    if name == "sampling_handler" and count == 3:
+        return lambda messages, params: call(received(messages), received(params), None)
+    return call
 
 
 def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
@@ -9057,8 +9116,8 @@ NOT_HERE: Json = {name: instead for instead, names in (
         from_client from_openapi from_fastapi create_proxy disable enable get_tool
         get_tools get_resource get_resources get_prompts _tool_manager
         _resource_manager _prompt_manager _mcp_server _lowlevel_server Provider
-        LocalProvider FileSystemProvider TextResource BinaryResource FileResource
-        FunctionResource DirectoryResource HttpResource Transform ToolTransform
+        LocalProvider FileSystemProvider DirectoryResource HttpResource Transform
+        ToolTransform
         ArgTransform Namespace PromptsAsTools ResourcesAsTools BM25SearchTransform
         RegexSearchTransform CodeMode ToolManager ResourceManager PromptManager"""),
     (NEEDS_HTTP, """
@@ -9076,7 +9135,7 @@ NOT_HERE: Json = {name: instead for instead, names in (
         ClientResult ClientRegistrationOptions CompleteRequest CompleteResult Completion
         CompletionArgument CompletionContext CompletionsCapability
         CreateMessageRequest CreateMessageRequestParams ElicitRequest
-        ElicitRequestFormParams ElicitRequestParams ElicitRequestURLParams ElicitResult
+        ElicitRequestFormParams ElicitRequestParams ElicitRequestURLParams
         ElicitationCapability EmptyResult FormElicitationCapability GetPromptRequest
         GetPromptRequestParams GetPromptResult Implementation InitializationOptions
         InitializeRequest InitializeRequestParams InitializeResult InputRequiredResult
@@ -9084,7 +9143,8 @@ NOT_HERE: Json = {name: instead for instead, names in (
         ListPromptsRequest ListPromptsResult ListResourceTemplatesRequest
         ListResourceTemplatesResult ListResourcesRequest ListResourcesResult
         ListRootsRequest ListRootsResult ListToolsRequest ListToolsResult
-        LoggingCapability LoggingMessageNotification LoggingMessageNotificationParams
+        LogMessage LoggingCapability LoggingMessageNotification
+        LoggingMessageNotificationParams MessageHandler ProgressHandler RequestContext
         MCPConfig MCPServerConfig ModelHint ModelPreferences Notification
         NotificationOptions NotificationParams OAuthClientMetadata OAuthMetadata
         OAuthToken PaginatedRequest PaginatedRequestParams PaginatedResult PingRequest
@@ -9094,7 +9154,7 @@ NOT_HERE: Json = {name: instead for instead, names in (
         Request RequestParams ResourceCSP ResourceContent ResourceResult
         ResourceUpdatedNotification ResourceUpdatedNotificationParams
         ResourcesCapability Result RevocationOptions Root RootsCapability
-        SamplingCapability SamplingToolsCapability ServerCapabilities
+        SamplingCapability SamplingParams SamplingToolsCapability ServerCapabilities
         ServerNotification ServerRequest ServerResult SessionMessage SetLevelRequest
         SetLevelRequestParams Settings StdioMCPServer StdioServerParameters
         SubscribeRequest SubscribeRequestParams TaskConfig ToolTransformConfig
@@ -9116,7 +9176,7 @@ NOT_HERE: Json = {name: instead for instead, names in (
         ScalekitProvider SlidingWindowRateLimitingMiddleware StaticTokenVerifier
         StructuredLoggingMiddleware SupabaseProvider TimingMiddleware TokenStorage
         TokenVerifier ToolInjectionMiddleware TransportSecurityMiddleware
-        WorkOSProvider configure_logging"""),
+        WorkOSProvider BearerAuth configure_logging"""),
 ) for name in names.split()}
 
 
@@ -9185,6 +9245,14 @@ class FamiliarEntry(Registration):
         texts = map(str, uri)
         return cls.with_options(*texts, fn, **options)
 
+    def listed(self) -> Json:
+        return self.descriptor
+
+    def __getattr__(self, name: str) -> Any:  # called only for missing attributes
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(Entry.of(self.listed()), name)
+
 
 class Tool(FamiliarEntry, ToolEntry):
     """A tool, whose result has a block for each item of a list."""
@@ -9200,6 +9268,12 @@ class Tool(FamiliarEntry, ToolEntry):
         super().__init__(fn, options)
         for name in excluded:
             self.signature.hint_schema["properties"].pop(name)
+
+    def listed(self) -> Json:
+        return {**self.descriptor, "parameters": self.signature.schema}
+
+    def failure(self, text: str) -> str:
+        return f"Error calling tool {self.key!r}: {text}"
 
     def result(self, value: Any) -> Json:
         result = super().result(value)
@@ -9240,8 +9314,34 @@ class Resource(FamiliarEntry, ResourceEntry):
         return [*map(FamiliarContents.of, contents)]
 
 
+def resource_of(field: str, read: Callable[[Any], Any]) -> Handler:
+    """A class of resources whose content comes from a field; made by keyword."""
+    def make(*, uri: Any, name: str | None = None, **options: Any) -> Any:
+        value = options.pop(field)
+        entry = Resource.from_function(
+            lambda: read(value), uri, name=name or str(uri), **options)
+        setattr(entry, field, value)
+        return entry
+
+    return make
+
+
+def file_content(path: Any) -> Any:
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+TextResource, BinaryResource = resource_of("text", str), resource_of("data", bytes)
+FileResource = resource_of("path", file_content)
+
+
 # The context of a handler
 
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
 current_context: ContextVar[Any] = ContextVar("mcp_min")
@@ -9422,6 +9522,8 @@ class FastMCP(Server):
         super().__init__(name or "FastMCP", version, instructions=instructions, **own)
         self.settings = AnyFields(**{**SETTINGS, **options})
         no_effect("FastMCP()", options)
+        for capability in CHANGES:  # so that a list of none is empty, and no error
+            self._offer(capability)
         for tool in tools:
             self.add_tool(tool)
 
@@ -9513,9 +9615,9 @@ class FastMCP(Server):
 
     # -- looking at it
 
-    def _listing(self, list_key: str) -> Listing:
+    def _listing(self, list_key: str, **_: object) -> Listing:
         entries = [*self._lists[list_key].values()]  # another thread may add one
-        return Listing(entry.descriptor for entry in entries)
+        return Listing(entry.listed() for entry in entries)
 
     list_tools = partialmethod(_listing, "tools")
     list_prompts = partialmethod(_listing, "prompts")
@@ -9544,8 +9646,12 @@ ContentBlock = Block
 CallToolResult = ToolResult
 PromptMessage = UserMessage = SamplingMessage = Message
 CreateMessageResult = Sampled
+ElicitResult = Elicited
+FunctionTool, FunctionPrompt = Tool, Prompt
+FunctionResource = ResourceTemplate = Resource
 MCPError = McpError
-FastMCPError = NotFoundError = ResourceError = PromptError = ToolError
+FastMCPError = NotFoundError = ResourceError = PromptError = DisabledError = ToolError
+ClientError = Error
 LoggingLevel = Role = str
 ToolAnnotations = Annotations = Icon = ErrorData = AnyFields
 
@@ -9593,6 +9699,15 @@ def get_access_token() -> None:
     """None: there is no authorization over stdio."""
 
 
+def parse_scopes(value: Any) -> Any:
+    """The scopes in a text: JSON, or words between commas or spaces."""
+    if not isinstance(value, str):
+        return value
+    if value.startswith("["):
+        return json.loads(value)
+    return value.replace(",", " ").split()
+
+
 # To classes of the sections above, where a subclass would not do: the same names are
 # there, or the library itself makes them.
 ADDED: tuple[tuple[type, str, Any], ...] = (
@@ -9613,10 +9728,14 @@ __all__ += [  # so that `from mcp_min import *` has the commonest
     "DeclinedElicitation", "CancelledElicitation", "UrlElicitationRequiredError",
 ]
 
+MODULES = "base client context exceptions prompts resources server tools types".split()
+
 if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
     def __getattr__(name: str) -> Any:
-        if name in ("types", "base"):  # `from mcp import types`
+        if name in MODULES:  # as in `from mcp import types`
             return sys.modules[__name__]
+        if name == "lifespan":
+            return asynccontextmanager
         found = stand_in(name)
         globals()[name] = found  # the same class for whoever imports it next
         return found

@@ -3712,22 +3712,6 @@ def serve_one_call(server, **options):
 class Test11AsyncHandlers(unittest.TestCase):
     """`async def` handlers of a server share one event loop."""
 
-    def test_a_resource_that_is_awaited_gets_a_context_of_its_own_kind(self):
-        """Fails (a coroutine was never awaited) if a `def` gets an AsyncContext."""
-        server = Server("s")
-        server.resource("s://plain")(lambda: "plain")
-
-        @server.resource("s://def")
-        def plain(ctx: Context) -> str:
-            return str(ctx.once("n", lambda: 1))
-
-        @server.tool
-        async def read(ctx: AsyncContext) -> str:
-            return (await ctx.read_resource("s://def"))[0].text
-
-        with Client(server) as client:
-            self.assertEqual(client.call_tool("read").text, "1")
-
     def test_a_job_of_the_host_within_another_leaves_the_other_on_its_thread(self):
         """A host's loop that runs within a handler.  Fails (it hangs) if the end of the
         inner job is taken for that of the outer one."""
@@ -3804,6 +3788,7 @@ class Test11AsyncHandlers(unittest.TestCase):
         self.assertNotIn(loops[-1], loops[:-1])
 
     def test_a_handler_gets_the_context_of_its_kind_whatever_it_annotates(self):
+        """Also a resource that is awaited: it may be a `def`."""
         server, kinds = Server("s"), []
 
         def decorated(fn):
@@ -3813,12 +3798,15 @@ class Test11AsyncHandlers(unittest.TestCase):
             return wrapper
 
         @server.tool
-        def plain(ctx: Context):
+        @server.resource("s://x")
+        def plain(ctx: Context) -> str:
             kinds.append(type(ctx))
+            return "x"
 
         @server.tool
         async def later(ctx: Context):
             kinds.append(type(ctx))
+            await ctx.read_resource("s://x")
 
         @server.tool
         @decorated
@@ -3832,7 +3820,8 @@ class Test11AsyncHandlers(unittest.TestCase):
         with Client(server) as client:
             for tool in client.list_tools():
                 client.call_tool(tool.name)
-        self.assertEqual(kinds, [Context, *[AsyncContext] * 3])
+        self.assertEqual(kinds, [Context, AsyncContext, Context, AsyncContext,
+                                 AsyncContext, Context])
 
     def test_a_question_of_a_coroutine_ends_with_its_task_or_its_timeout(self):
         """Fails (the client is not told, or the loop blocks) if only an answer ends a
@@ -3883,31 +3872,27 @@ class Test11AsyncHandlers(unittest.TestCase):
         """By a coroutine, and by a task that has outlived its handler; where the host
         has a thread, on that.  Fails (the loop is blocked) if it runs on the loop."""
         host, run_handler = host_thread(self)
-        self.check_blocking_resource(Server("s"), "")
-        self.check_blocking_resource(Server("s", run_handler=run_handler), host.name)
+        threads, tasks = queue.Queue(), []
 
-    def check_blocking_resource(self, server, expected):
-        names, tasks = [], []
-
-        @server.resource("s://x")
         def blocking() -> str:
-            names.append(threading.current_thread().name)
+            threads.put(threading.current_thread().name)
             return "x"
 
-        @server.tool
         async def read(ctx: AsyncContext) -> str:
             async def later():
                 await asyncio.sleep(0.02)
                 await ctx.read_resource("s://x")
-                names.append("later")
             tasks.append(asyncio.ensure_future(later()))
             return (await ctx.read_resource("s://x"))[0].text
 
-        with Client(server) as client:
-            self.assertEqual(client.call_tool("read").text, "x")
-            wait_until(lambda: "later" in names)
-            self.assertNotIn("mcp event loop", names)
-            self.assertTrue(all(expected in name for name in names if name != "later"))
+        for options, name in (({}, "mcp (?!event loop)"),
+                              ({"run_handler": run_handler}, re.escape(host.name))):
+            server = server_of(read, **options)
+            server.resource("s://x")(blocking)
+            with Client(server) as client:
+                self.assertEqual(client.call_tool("read").text, "x")
+                for _ in range(2):
+                    self.assertRegex(threads.get(timeout=PATIENCE), name)
 
     @unittest.skipUnless(hasattr(asyncio, "TaskGroup"), "before Python 3.11")
     def test_a_task_group_may_ask(self):
@@ -4514,52 +4499,25 @@ class Test11Questions(unittest.TestCase):
             "Servers **MAY** respond to any [supported client request]")
     @clause("2026-07-28/basic/transports/stdio",
             "The server **MUST NOT** write JSON-RPC _requests_ to `stdout`.")
-    def test_without_a_session_the_handler_is_replayed(self):
-        server = shop()
-        play(server, """
-            > 1 tools/call {%(order)s}
-            <= 1 {"resultType": "input_required", "requestState": "$one",
-                "inputRequests": {"size": {"method": "elicitation/create", "params":
-                {"message": "Which size?", "requestedSchema": "..."}}}, "_meta": "..."}
-            > 2 tools/call {%(order)s, "requestState": "$one", "inputResponses":
-                %(medium)s}
-            < 2 {"resultType": "input_required", "requestState": "$two",
-                "inputRequests": {"color": {"method": "elicitation/create"}}}
-            > 3 tools/call {%(order)s, "requestState": "$two", "inputResponses":
-                %(red)s}
-            < 3 {"resultType": "complete", "content": [{"text": "bill 1: M red hat"}]}
-            """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
-        self.assertEqual(server.done, ["bill", "sold"])
-
-    def test_of_several_questions_only_the_unanswered_one_is_asked_again(self):
-        names = play(shop(), """
-            > 1 tools/call {"name": "survey"}
-            < 1 {"requestState": "$s", "inputRequests": {"roots": "...", "note": "..."}}
-            > 2 tools/call {"name": "survey", "requestState": "$s", "inputResponses":
-                {"roots": {"roots": []}}}
-            < 2 {"requestState": "$s2", "inputRequests": "$again"}
-            > 3 tools/call {"name": "survey", "requestState": "$s2", "inputResponses":
-                {"note": {"action": "accept", "content": {"note": "Nice."}}}}
-            < 3 {"structuredContent": {"roots": {"roots": []}, "note": "..."}}
-            """, era="modern")
-        self.assertEqual(list(names["again"]), ["note"])
-
     @clause("2026-07-28/basic/patterns/mrtr",
             "**SHOULD** ignore any information it does not recognize or need.")
     @clause("2026-07-28/basic/patterns/mrtr",
             "**SHOULD** respond with a new `InputRequiredResult` requesting the")
-    def test_answers_that_are_missing_or_come_too_early(self):
-        """Without a state, some or all are taken, as the official suite sends them."""
+    def test_without_a_session_the_handler_is_replayed_with_the_answers(self):
+        """Some may be missing.  Without a state, some or all are taken, as the official
+        suite sends them."""
         play(shop(), """
             > 1 tools/call {%(order)s, "inputResponses": null}
-            < 1 {"resultType": "input_required", "requestState": "$s"}
+            <= 1 {"resultType": "input_required", "requestState": "$s",
+                "inputRequests": {"size": {"method": "elicitation/create", "params":
+                {"message": "Which size?", "requestedSchema": "..."}}}, "_meta": "..."}
             > 2 tools/call {%(order)s, "requestState": "$s", "inputResponses": {}}
             < 2 {"resultType": "input_required", "inputRequests": {"size": "..."}}
             > 3 tools/call {%(order)s, "inputResponses": %(medium)s}
             < 3 {"resultType": "input_required", "inputRequests": {"color": "..."},
                 "requestState": "$s3"}
             > 4 tools/call {%(order)s, "requestState": "$s3", "inputResponses": %(red)s}
-            < 4 {"content": [{"text": "bill 2: M red hat"}]}
+            < 4 {"resultType": "complete", "content": [{"text": "bill 2: M red hat"}]}
             > 5 tools/call {%(order)s, "requestState": null, "inputResponses": {"size":
                 {"action": "accept", "content": {"size": "S"}}, "color": {"action":
                 "accept", "content": {"value": "blue"}}, "zip": 7}}
@@ -4568,6 +4526,17 @@ class Test11Questions(unittest.TestCase):
             > 6 tools/call {"name": "comment", "inputResponses":
                 {"note": {"action": "accept", "content": null}}}
             < 6 {"content": [{"text": "{}"}]}
+            # of several questions only the one without an answer is asked again
+            > 7 tools/call {"name": "survey"}
+            < 7 {"requestState": "$s7", "inputRequests": {"roots": "...", "note":
+                "..."}}
+            > 8 tools/call {"name": "survey", "requestState": "$s7", "inputResponses":
+                {"roots": {"roots": []}}}
+            <= 8 {"requestState": "$s8", "inputRequests": {"note": "..."},
+                "resultType": "input_required", "_meta": "..."}
+            > 9 tools/call {"name": "survey", "requestState": "$s8", "inputResponses":
+                {"note": {"action": "accept", "content": {"note": "Nice."}}}}
+            < 9 {"structuredContent": {"roots": {"roots": []}, "note": "..."}}
             """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
 
     def test_an_invalid_answer_in_a_session(self):

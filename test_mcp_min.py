@@ -1322,7 +1322,6 @@ class Test7Connection(unittest.TestCase):
             > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
             > "1" tools/call {"name": "wait"}
             > "01" tools/call {"name": "hold", "arguments": {"n": 2}}
-            > " 1 " tools/call {"name": "hold", "arguments": {"n": 3}}
             > 1 tools/call {"name": "hold", "arguments": {"n": 4}}
             < 1 -32600
             > 1.0 tools/call {"name": "hold", "arguments": {"n": 5}}
@@ -1334,9 +1333,8 @@ class Test7Connection(unittest.TestCase):
             ! go
             <* 1 {"content": [{"text": "1"}]}
             <* "01" {"content": [{"text": "2"}]}
-            <* " 1 " {"content": [{"text": "3"}]}
             """, era=era, **server.steps)
-        self.assertLessEqual({*server.began.queue}, {1, 2, 3, "wait"})
+        self.assertLessEqual({*server.began.queue}, {1, 2, "wait"})
 
     def test_a_batch_of_the_first_revisions_gets_one_array_of_responses(self):
         for revision in LEGACY[:2]:
@@ -1703,8 +1701,6 @@ class Test7Connection(unittest.TestCase):
     def test_progress_of_several_threads_increases_until_the_response(self):
         """Three threads report while the handler returns.  Fails if the progress is
         compared, or queued, outside of the lock that proves the request in flight."""
-        rounds, reporters = 20, []
-
         def work(ctx: Context):
             steps, reported = iter(range(1, 300)), threading.Semaphore(0)
 
@@ -1715,28 +1711,20 @@ class Test7Connection(unittest.TestCase):
                     reported.release()
 
             for _ in range(3):
-                reporter = threading.Thread(target=report)
-                reporter.start()
-                reporters.append(reporter)
+                threading.Thread(target=report).start()
             for _ in range(30):
                 reported.acquire()
 
-        server = server_of(work, drain_seconds=PATIENCE)
-        with switch_threads_often(), wire(server) as client:
+        with switch_threads_often(), wire(server_of(work)) as client:
             play(client, "> handshake")
-            for n in range(rounds):
+            for n in range(20):
                 client.say('%d tools/call {"name": "work", '
                            '"_meta": {"progressToken": %d}}' % (n, n))
-            received = client.hang_up()
-            for reporter in reporters:
-                reporter.join()
-        for n in range(rounds):
-            *steps, end = (
-                one.get("params", one) for one in received
-                if n in (one.get("id"), one.get("params", {}).get("progressToken")))
-            self.assertIn("result", end)
-            progress = [step["progress"] for step in steps]
-            self.assertEqual(progress, sorted({*progress}))
+                steps = [one["params"] for one in iter(
+                    client.recv, message('%d {"content": [], "isError": false}' % n))]
+                progress = sorted({step["progress"] for step in steps})
+                self.assertEqual(steps, [
+                    {"progressToken": n, "progress": step} for step in progress])
 
     @both_eras
     def test_track_reports_progress_of_its_items_and_stops_when_cancelled(self, era):
@@ -2395,18 +2383,6 @@ class Test8Stdio(unittest.TestCase):
             self.assertRegex(server.stderr, "(?s)tools/call.*Traceback")
             self.assertNotRegex(server.stderr, r"[\x00-\x09\x0b-\x1f\x7f]")
 
-    @UNIX
-    def test_only_the_owner_can_read_a_trace_file(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "trace")
-            for script in "> 1 modern tools/list\n< 1 {}", "> 1 ping\n< 1 {}":
-                with mock.patch.dict(os.environ, MCP_MIN_TRACE=path):
-                    play(zoo(), script)
-                self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
-                os.chmod(path, 0o666)
-            with open(path) as trace:
-                self.assertRegex(trace.read(), r'(?s)"tools/list".*"result".*"ping"')
-
     @unittest.skipUnless(os.path.exists("/dev/full"), "there is no /dev/full")
     def test_a_full_disk_under_the_trace_stops_neither_end(self):
         """Fails (an end goes on for ever, or a server is left) if closing the trace
@@ -2425,11 +2401,19 @@ class Test8Stdio(unittest.TestCase):
                 self.assertEqual((child.exit(), child.stderr), (0, "s"))
 
     @UNIX
-    def test_a_trace_goes_only_to_a_file_of_ours(self):
+    def test_a_trace_goes_only_to_a_file_of_ours_that_only_its_owner_can_read(self):
         """Fails (it hangs, or another's file is written) if what is there is not looked
         at: a FIFO, a link, a device."""
         with tempfile.TemporaryDirectory() as folder:
-            fifo, link = os.path.join(folder, "fifo"), os.path.join(folder, "link")
+            path, fifo, link = [
+                os.path.join(folder, name) for name in ("trace", "fifo", "link")]
+            for script in "> 1 modern tools/list\n< 1 {}", "> 1 ping\n< 1 {}":
+                with mock.patch.dict(os.environ, MCP_MIN_TRACE=path):
+                    play(zoo(), script)
+                self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+                os.chmod(path, 0o666)
+            self.assertRegex(pathlib.Path(path).read_text(),
+                             r'(?s)"tools/list".*"result".*"ping"')
             os.mkfifo(fifo)
             os.symlink(os.path.join(folder, "elsewhere"), link)
             for path in fifo, link, "/dev/null":
@@ -2859,30 +2843,22 @@ class Test9Stateless(unittest.TestCase):
             ctx.log("error", {"code": 7}, logger_name="db")
             ctx.emergency("high")
 
-        low, *middle, high = [
-            "< notifications/message {%s}\n" % params for params in (
-                '"level": "debug", "data": "low"', '"level": "info", "data": "middle"',
-                '"level": "error", "data": {"code": 7}, "logger": "db"',
-                '"level": "emergency", "data": "high"')]
         play(server_of(talk), paired("""
             > handshake
-            > 1 tools/call {"name": "talk"}
-            %(middle)s %(high)s
-            < 1 {"content": "..."}
-            > 2 logging/setLevel {"level": "alert"}     <= 2 {}
-            > 3 tools/call {"name": "talk"}
-            %(high)s
-            < 3 {}
-            > 4 logging/setLevel {"level": "debug"}     <= 4 {}
-            > 5 logging/setLevel {"level": 7}           < 5 -32602 "level"
-            > 6 tools/call {"name": "talk"}
-            %(low)s %(middle)s %(high)s
+            > 2 logging/setLevel {"level": "debug"}     <= 2 {}
+            > 3 logging/setLevel {"level": 7}           < 3 -32602 "level"
+            > 4 tools/call {"name": "talk"}
+            < notifications/message {"level": "debug", "data": "low"}
+            < notifications/message {"level": "info", "data": "middle"}
+            < notifications/message {"level": "error", "data": {"code": 7},
+                "logger": "db"}
+            < notifications/message {"level": "emergency", "data": "high"}
+            < 4 {}
+            > 5 modern tools/call {"name": "talk"}      < 5 {}
+            > 6 modern tools/call {"name": "talk", "_meta": {"@logLevel": "alert"}}
+            < notifications/message {"level": "emergency", "data": "high"}
             < 6 {}
-            > 7 modern tools/call {"name": "talk"}      < 7 {}
-            > 8 modern tools/call {"name": "talk", "_meta": {"@logLevel": "alert"}}
-            %(high)s
-            < 8 {}
-            """) % {"low": low, "middle": "".join(middle), "high": high})
+            """))
 
 
 # ======================================================================================

@@ -55,7 +55,6 @@ import typing
 import unittest
 import uuid
 import warnings
-import weakref
 import zipfile
 from collections.abc import Iterable, Mapping
 from typing import (

@@ -3641,13 +3641,6 @@ def host_thread(test):
     return thread, jobs.put
 
 
-def serve_one_call(server, **options):
-    """Serve one stateless call of `tool` over finite streams; return its text."""
-    request, written = raw('1 modern tools/call {"name": "tool"}'), io.BytesIO()
-    server.serve(io.BytesIO(request), written, **options)
-    return json.loads(written.getvalue())["result"]["content"][0]["text"]
-
-
 class Test11AsyncHandlers(unittest.TestCase):
     """`async def` handlers of a server share one event loop."""
 
@@ -3671,18 +3664,6 @@ class Test11AsyncHandlers(unittest.TestCase):
             self.assertEqual([call.result(PATIENCE).text for call in calls],
                              ["text", "inner"])
 
-    def test_a_coroutine_after_the_end_finds_no_loop(self):
-        """Fails (a thread stays for ever) if a loop is started for it.  Looks inside."""
-        server = Server("s")
-        with Client(server):
-            pass
-
-        async def late():
-            return 1
-
-        self.assertRaises(ConnectionClosed, server._runtime.run, late())
-        self.assertNotIn("mcp event loop", {t.name for t in threading.enumerate()})
-
     def test_a_server_ends_though_a_handler_blocks_the_loop_with_its_lifespan(self):
         began, release = gate("the call"), gate("the end")
 
@@ -3703,7 +3684,8 @@ class Test11AsyncHandlers(unittest.TestCase):
         self.assertIn("a handler blocks the event loop", stderr.getvalue())
 
     def test_all_calls_to_a_server_run_on_one_event_loop(self):
-        """On every connection.  A server that is served again has a new one."""
+        """On every connection.  A server that is served again has a new one.  Fails (a
+        thread stays for ever) if one is started after the end.  Looks inside."""
         loops = []
 
         async def note() -> str:
@@ -3721,6 +3703,8 @@ class Test11AsyncHandlers(unittest.TestCase):
         with Client(first) as client:
             client.call_tool("note")
         self.assertNotIn(loops[-1], loops[:-1])
+        self.assertRaises(ConnectionClosed, first._runtime.run, note())
+        self.assertNotIn("mcp event loop", {t.name for t in threading.enumerate()})
 
     def test_a_handler_gets_the_context_of_its_kind_whatever_it_annotates(self):
         """Also a resource that is awaited: it may be a `def`."""
@@ -3963,28 +3947,26 @@ class Test11Unthreaded(unittest.TestCase):
         self.assertEqual(heard, ["8"] * 2)
 
     def test_it_is_the_default_of_serve_which_may_say_otherwise(self):
-        here, reader = threading.current_thread().name, "mcp reader"
+        here, reader, names = threading.current_thread().name, "mcp reader", []
         for default, *calls in (
                 (False, ({}, here), ({"threaded": True}, reader), ({}, here)),
                 (True, ({"threaded": False}, here), ({}, reader))):
             server = Server("s", threaded=default)
-            server.tool(lambda: threading.current_thread().name, name="tool")
+            server.tool(lambda: names.append(threading.current_thread().name), name="f")
             for given, expected in calls:
                 with self.subTest(default=default, given=given):
-                    self.assertEqual(serve_one_call(server, **given), expected)
+                    request = raw('1 modern tools/call {"name": "f"}')
+                    server.serve(io.BytesIO(request), io.BytesIO(), **given)
+                    self.assertEqual(names.pop(), expected)
 
     def test_coroutines_run_where_the_caller_has_a_loop_of_its_own(self):
         """As in a notebook.  Fails (it never ends) if they are to run on that loop."""
-        server = Server("s", threaded=False)
-
         async def later() -> str:
             await asyncio.sleep(0)
             return threading.current_thread().name
 
-        server.tool(later)
-
         async def main():
-            with Client(server, timeout=PATIENCE) as client:
+            with Client(server_of(later, threaded=False), timeout=PATIENCE) as client:
                 return client.call_tool("later").text
 
         self.assertEqual(asyncio.run(main()), "mcp event loop")
@@ -4367,10 +4349,19 @@ class Test11Questions(unittest.TestCase):
             < 5 -32600 "revision 2025-03-26 has no elicitation.form"
             """)
 
-    def test_cancelling_a_request_cancels_its_question(self):
-        """Whose late answer is ignored.  Fails (no second question) if the handler that
-        asks is not released."""
-        play(shop(max_workers=1), """
+    def test_a_question_ends_with_its_request_and_with_the_connection(self):
+        """Its late answer is ignored.  Fails (no second question) if the handler that
+        asks is not released.  The final result of a stream shows that the end of input
+        has been read."""
+        release = gate("release")
+
+        def ask_late(ctx: Context):
+            release.wait()
+            ctx.elicit("Well?", str)
+
+        server = shop(max_workers=1, drain_seconds=PATIENCE)
+        server.tool(ask_late)
+        play(server, """
             > 1 prompts/get {"name": "letter"}
             < $q elicitation/create {}
             > notifications/cancelled {"requestId": 1}
@@ -4380,25 +4371,14 @@ class Test11Questions(unittest.TestCase):
             > $q {"action": "accept", "content": {"value": "Ann"}}
             > $r {"action": "accept", "content": {"value": "Ada"}}
             < 2 {"messages": [{"role": "user", "content": {"text": "Dear Ada"}}]}
-            """, era="legacy")
-
-    def test_a_question_to_a_client_that_has_hung_up_fails_at_once(self):
-        """The final result of a stream shows that the end of input has been read."""
-        release = gate("release")
-
-        def ask(ctx: Context):
-            release.wait()
-            ctx.elicit("Well?", str)
-
-        play(server_of(ask, drain_seconds=60), """
-            > 1 modern subscriptions/listen {"notifications": {}}
+            > 3 modern subscriptions/listen {"notifications": {}}
             < notifications/subscriptions/acknowledged {}
-            > 2 tools/call {"name": "ask"}
+            > 4 tools/call {"name": "ask_late"}
             < fence
             > EOF
-            < 1 {"resultType": "complete"}
+            < 3 {"resultType": "complete"}
             ! release
-            < 2 {"isError": true}
+            < 4 {"isError": true}
             """, era="legacy", release=release.set)
 
     # -- without a session -------------------------------------------------------------
@@ -4546,8 +4526,10 @@ class Test11Questions(unittest.TestCase):
                     self.retry(client, altered, '-32602 "requestState"')
             self.assertEqual(server.done, [])
 
-    def test_state_is_valid_only_for_the_request_that_it_came_from(self):
-        server = shop()
+    @clause("2026-07-28/basic/patterns/mrtr",
+            "a short expiry (TTL), rejecting state presented after it lapses")
+    def test_state_is_valid_only_for_its_request_and_for_fifteen_minutes(self):
+        server, now = shop(), time.time
         server.add_tool(lambda item, count: server.done.append("other"), name="other")
         with wire(server) as client:
             state = self.state(client)
@@ -4563,20 +4545,13 @@ class Test11Questions(unittest.TestCase):
                 with self.subTest(params):
                     self.retry(client, state, "-32602", params, method=method)
             self.assertEqual(server.done, [])
-            for _ in range(2):
-                self.retry(client, state, '{"inputRequests": {"color": "..."}}',
-                           '"arguments": {"count": 2, "item": "hat"}, "name": "order"')
-
-    @clause("2026-07-28/basic/patterns/mrtr",
-            "a short expiry (TTL), rejecting state presented after it lapses")
-    def test_state_expires_after_fifteen_minutes(self):
-        """Looks inside."""
-        with wire(shop()) as client:
-            state, now = self.state(client), time.time
-            with mock.patch.object(time, "time", lambda: now() + 14 * 60):
-                self.retry(client, state, '{"resultType": "input_required"}')
-            with mock.patch.object(time, "time", lambda: now() + 16 * 60):
-                self.retry(client, state, '-32602 "requestState"')
+            same = '"arguments": {"count": 2, "item": "hat"}, "name": "order"'
+            for minutes, outcome in (
+                    (0, '{"inputRequests": {"color": "..."}}'), (14, "{}"),
+                    (16, '-32602 "requestState"')):
+                with mock.patch.object(
+                        time, "time", lambda minutes=minutes: now() + minutes * 60):
+                    self.retry(client, state, outcome, same)
 
     @clause("2026-07-28/basic/patterns/mrtr",
             "does not need any information beyond what is directly present in the")

@@ -1628,34 +1628,6 @@ class Test7Connection(unittest.TestCase):
             > 2 tools/call {"name": "result"}    < 2 -32603 "The result is not JSON"
             """), era="legacy")
 
-    def test_answers_notifications_and_the_end_pass_while_every_worker_waits(self):
-        """Fails (it hangs) if a worker is needed to handle a response, to write, or to
-        end the waiting; or (no response) if a drain without limit waits for nobody."""
-        def ask(ctx: Context) -> str:
-            try:
-                return ctx.elicit("Well?", str).data
-            finally:
-                time.sleep(0.02)
-
-        server = server_of(ask, max_workers=2, drain_seconds=math.inf)
-        with quiet() as stderr:
-            play(server, """
-                > 1 tools/call {"name": "ask"}
-                < $a elicitation/create
-                > 2 tools/call {"name": "ask"}
-                < $b elicitation/create
-                ! change
-                < notifications/tools/list_changed
-                > $a {"action": "accept", "content": {"value": "one"}}
-                < 1 {"content": [{"text": "one"}]}
-                > 3 tools/call {"name": "ask"}
-                < $c elicitation/create
-                > EOF
-                <* 2 {"isError": true}
-                <* 3 {"isError": true}
-                """, era="legacy", change=lambda: server.add_tool(raw, name="new"))
-        self.assertEqual(stderr.getvalue(), "")  # this is not an error
-
     # -- progress ----------------------------------------------------------------------
 
     @clause("2025-11-25/basic/utilities/progress",
@@ -2591,13 +2563,13 @@ class Test9Stateless(unittest.TestCase):
             """ % (method, method.split()[0]) for method in (
                 "initialize", "ping", 'logging/setLevel {"level": "info"}',
                 'resources/subscribe {"uri": "zoo://sign"}',
-                'resources/unsubscribe {"uri": "zoo://sign"}', "nope", "roots/list")))
-        play(zoo(), """
+                'resources/unsubscribe {"uri": "zoo://sign"}', "roots/list")) + """
+            > handshake
             > 1 subscriptions/listen {"notifications": {"toolsListChanged": true}}
             < 1 -32601
             > 2 server/discover
             < 2 -32602 "@protocolVersion"
-            """, era="legacy")
+            """)
 
     @clause("2026-07-28/basic/versioning",
             "**MAY** serve both eras concurrently on the same endpoint or process.")
@@ -2792,6 +2764,7 @@ class Test9Stateless(unittest.TestCase):
                  another=lambda: server.notify_resource_updated("zoo://another"),
                  add=lambda: server.add_tool(lambda: None, name="late"))
             play(other, "< notifications/tools/list_changed")
+        self.assertFalse(server._subscribers)
 
     # -- log messages ------------------------------------------------------------------
 
@@ -3509,16 +3482,15 @@ class Test10Jsonable(unittest.TestCase):
                 self.assertEqual(to_json_data(value), form)
                 json.dumps(to_json_data(value), allow_nan=False)
 
-    def test_what_cannot_be_written_is_refused(self):
+    def test_strictly_only_what_has_a_json_form_is_converted(self):
+        """So are options when they are registered, and the results of steps.  What
+        cannot be written is refused in any case."""
         cycle, deep = [], []
         cycle.append(cycle)
         for _ in range(20_000):
             deep = [deep]
         for value in cycle, deep, [10 ** 5000]:
             self.assertRaises(ValueError, to_json_data, value)
-
-    def test_strictly_only_what_has_a_json_form_is_converted(self):
-        """So are options when they are registered, and the results of steps."""
         self.assertEqual(to_json_data({"a": Color.RED, "b": {1}}, strict=True),
                          {"a": "red", "b": [1]})
         for value, error in ((object(), TypeError), ({"a": complex(1)}, TypeError),
@@ -4350,36 +4322,45 @@ class Test11Questions(unittest.TestCase):
             """)
 
     def test_a_question_ends_with_its_request_and_with_the_connection(self):
-        """Its late answer is ignored.  Fails (no second question) if the handler that
-        asks is not released.  The final result of a stream shows that the end of input
-        has been read."""
+        """Meanwhile each worker waits.  Fails (it hangs) if one that asks is not
+        released, or is needed to handle a response, to write, or to end the waiting; or
+        (no response) if a drain without limit waits for nobody."""
         release = gate("release")
 
         def ask_late(ctx: Context):
             release.wait()
             ctx.elicit("Well?", str)
 
-        server = shop(max_workers=1, drain_seconds=PATIENCE)
+        server = shop(max_workers=2, drain_seconds=math.inf)
         server.tool(ask_late)
-        play(server, """
-            > 1 prompts/get {"name": "letter"}
-            < $q elicitation/create {}
-            > notifications/cancelled {"requestId": 1}
-            < notifications/cancelled {"requestId": "$q"}
-            > 2 prompts/get {"name": "letter"}
-            < $r elicitation/create {}
-            > $q {"action": "accept", "content": {"value": "Ann"}}
-            > $r {"action": "accept", "content": {"value": "Ada"}}
-            < 2 {"messages": [{"role": "user", "content": {"text": "Dear Ada"}}]}
-            > 3 modern subscriptions/listen {"notifications": {}}
-            < notifications/subscriptions/acknowledged {}
-            > 4 tools/call {"name": "ask_late"}
-            < fence
-            > EOF
-            < 3 {"resultType": "complete"}
-            ! release
-            < 4 {"isError": true}
-            """, era="legacy", release=release.set)
+        with quiet() as stderr:
+            play(server, """
+                > 1 prompts/get {"name": "letter"}
+                < $q elicitation/create {}
+                > notifications/cancelled {"requestId": 1}
+                < notifications/cancelled {"requestId": "$q"}
+                > 2 tools/call {"name": "ask_late"}
+                > 3 prompts/get {"name": "letter"}
+                < $r elicitation/create {}
+                ! change
+                < notifications/tools/list_changed
+                # an answer to the first question is too late
+                > $q {"action": "accept", "content": {"value": "Ann"}}
+                > $r {"action": "accept", "content": {"value": "Ada"}}
+                < 3 {"messages": [{"role": "user", "content": {"text": "Dear Ada"}}]}
+                > 4 tools/call {"name": "comment"}
+                < $s elicitation/create {}
+                > 5 modern subscriptions/listen {"notifications": {}}
+                < notifications/subscriptions/acknowledged {}
+                > EOF
+                # the result of the stream shows that the end of input has been read
+                <* 4 {"isError": true}
+                <* 5 {"resultType": "complete"}
+                ! release
+                < 2 {"isError": true}
+                """, era="legacy", release=release.set,
+                 change=lambda: server.add_tool(raw, name="new"))
+        self.assertEqual(stderr.getvalue(), "")  # this is not an error
 
     # -- without a session -------------------------------------------------------------
 

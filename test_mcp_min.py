@@ -3655,21 +3655,27 @@ class Test11AsyncHandlers(unittest.TestCase):
             release.set()
         self.assertIn("a handler blocks the event loop", stderr.getvalue())
 
-    def test_all_calls_to_a_server_run_on_one_event_loop(self):
-        """On every connection.  A server that is served again has a new one.  Fails (a
-        thread stays for ever) if one is started after the end.  Looks inside."""
-        loops = []
+    def test_the_connections_of_a_server_share_one_event_loop_and_one_lifespan(self):
+        """A server that is served again has new ones.  Fails (a thread stays for ever)
+        if a loop is started after the end.  Looks inside."""
+        loops, events = [], []
+
+        @contextlib.contextmanager
+        def lifespan(server):
+            events.append("enter")
+            yield
+            events.append("leave")
 
         async def note() -> str:
             loops.append(asyncio.get_running_loop())
             return threading.current_thread().name
 
-        first, second = Server("a"), Server("b")
-        for server in first, second:
-            server.tool(note)
+        first, second = server_of(note, lifespan=lifespan), server_of(note)
         with Client(first) as client, Client(first) as other, Client(second) as third:
             for caller in client, client, other, third:
                 self.assertEqual(caller.call_tool("note").text, "mcp event loop")
+            self.assertEqual(events, ["enter"])
+        wait_until(lambda: events == ["enter", "leave"])
         self.assertEqual([loops.index(loop) for loop in loops], [0, 0, 0, 3])
         self.assertEqual([loop.is_closed() for loop in loops], [True] * 4)
         with Client(first) as client:
@@ -4087,22 +4093,6 @@ class Test11Lifespan(unittest.TestCase):
                 end(server)
                 self.assertEqual(server.exit(), status)
                 self.assertEqual(server.stderr.split(), ["enter", "leave"])
-
-    def test_it_is_entered_once_for_all_connections(self):
-        events = []
-
-        @contextlib.contextmanager
-        def lifespan(server):
-            events.append("enter")
-            yield
-            events.append("leave")
-
-        server = Server("s", lifespan=lifespan)
-        server.tool(lambda: events.append("call"), name="call")
-        with Client(server) as client, Client(server) as other:
-            client.call_tool("call")
-            other.call_tool("call")
-        wait_until(lambda: events == ["enter", "call", "call", "leave"])
 
     def test_an_error_in_it_ends_the_server(self):
         async def fails_first(server):

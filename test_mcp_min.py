@@ -3674,6 +3674,7 @@ class Test11AsyncHandlers(unittest.TestCase):
         with Client(first) as client, Client(first) as other, Client(second) as third:
             for caller in client, client, other, third:
                 self.assertEqual(caller.call_tool("note").text, "mcp event loop")
+            other.close()
             self.assertEqual(events, ["enter"])
         wait_until(lambda: events == ["enter", "leave"])
         self.assertEqual([loops.index(loop) for loop in loops], [0, 0, 0, 3])

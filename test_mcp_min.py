@@ -3882,25 +3882,22 @@ class Test11Unthreaded(unittest.TestCase):
             yield
             heard.append(total())
 
-        server = Server("bank", threaded=False, lifespan=lifespan)
-
-        @server.tool
         def add(n: int) -> int:
             return rows.execute("insert into rows values (?)", [n]).lastrowid
 
-        @server.tool
         def deposit(ctx: Context) -> int:
             n = ctx.elicit("How much?", int).data
             return ctx.once("add", lambda: add(n))
 
-        @server.tool
         async def deposit_later(ctx: Context) -> int:
             return (await ctx.elicit("How much?", int)).data
 
-        @server.resource("bank://total")
         def total() -> str:
             return str(rows.execute("select sum(n) from rows").fetchone()[0])
 
+        server = server_of(
+            add, deposit, deposit_later, threaded=False, lifespan=lifespan)
+        server.resource("bank://total")(total)
         server.prompt(name="report")(lambda: "Report " + total())
         server.completion("report", "n")(lambda value: [total()])
         server.method("acme/total")(lambda: total())

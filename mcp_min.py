@@ -9762,7 +9762,7 @@ def demo_server() -> Server:
     def order(dish: str, ctx: Context) -> str:
         "Order a dish; asks what should be on it."
         wish = ctx.elicit(f"What should be on your {dish}?", ["lemon", "syrup"])
-        return f"{dish} with {wish.data}" if wish.content else "nothing"
+        return f"{dish} with {wish.data or 'nothing'}"
 
     server.tool(lambda: "ding", name="ring", description="Ring the bell.")
     server.resource("demo://hello/{name}", name="hello")(lambda name: f"Hello, {name}!")
@@ -9770,7 +9770,6 @@ def demo_server() -> Server:
     return server
 
 
-ARROWS = {">": "-->", "<": "<--"}
 SENTENCES = {  # what a line says: the first of these whose key it contains
     "input_required": "The tool is not done: it has a question for the user.",
     "inputResponses": "The same call again, with the answer and the server's state.",
@@ -9797,52 +9796,42 @@ def cli_demo(_: object) -> None:
         "MCP lets a program, such as an editor, call the functions (tools) of a "
         "server.\nHere a client calls some, over a pipe each way.  Below is every line "
         "that passes,\nto the server (-->) or back (<--); long ones are cut.")
-    cli_explain(LEGACY, "begins with a handshake", cli_bake)
-    cli_explain(MODERN, "has none: each request says who asks", cli_order)
+    for revision, idea in ((LEGACY, "begins with a handshake"),
+                           (MODERN, "has none: each request says who asks")):
+        cli_print(f"\nRevision {revision} {idea}")
+        for line in cli_session(revision).splitlines():
+            cli_explain(*line.split(" ", 2))
     cli_print("\nNow look at a server of yours: mcp_min.py list FILE.py")
 
 
-def cli_bake(client: Client) -> None:
-    """List tools, call one that reports progress, cancel another call, and order."""
-    client.list_tools()
-    client.call_tool("bake", {"loaves": 2})
-    begun = threading.Event()
-    call = client.submit_tool("bake", {"loaves": 99},
-                              progress_handler=lambda *_: begun.set())
-    begun.wait()
-    call.cancel()
-    client.ping()  # the server has read the cancellation before this
-    cli_order(client)
-
-
-def cli_order(client: Client) -> None:
-    """Call a tool that asks its user."""
-    client.call_tool("order", {"dish": "toast"})
-
-
-def cli_explain(revision: str, idea: str, use: Callable[[Client], None]) -> None:
-    """Let a client use the demo's server, and print each line that passes."""
+def cli_session(revision: str) -> str:
+    """The trace of a session with progress, or one with a call that is given up."""
     from contextlib import redirect_stderr
     from io import StringIO
 
-    cli_print(f"\nRevision {revision} {idea}")
     os.environ["MCP_MIN_TRACE"] = "stderr"
     with redirect_stderr(StringIO()) as trace, Client(
             demo_server(), mode=revision,
             elicitation_handler=lambda *_: "lemon") as client:
-        use(client)
-    for traced in trace.getvalue().splitlines():
-        _, arrow, line = traced.split(" ", 2)
-        if '"ping"' in line or "# ping" in line:
-            continue
-        says = next(says for key, says in SENTENCES.items() if key in line)
-        cli_print(f"  {ARROWS[arrow]} {says}")
-        line = line.partition("  # ")[0]
-        line = re.sub('"_meta":{"io.*', '"_meta":{...}}}', line)
-        if len(line) > 140:
-            line = line[:137] + "..."
-        for piece in re.findall(".{1,74}$|.{1,73},|.{1,74}", line):
-            cli_print(f"      {piece}")
+        if revision == LEGACY:
+            client.list_tools()
+            client.call_tool("bake", {"loaves": 2})
+        client.call_tool("order", {"dish": "toast"})
+        if revision == MODERN:
+            with suppress(RequestTimeout):  # it is cancelled
+                client.call_tool("bake", {"loaves": 99}, max_timeout=0.15)
+    return trace.getvalue()
+
+
+def cli_explain(_: str, arrow: str, line: str) -> None:
+    """Print a line of a trace, below what it says."""
+    says = next(says for key, says in SENTENCES.items() if key in line)
+    line = line.partition("  # ")[0]
+    if len(line) > 140:
+        line = line[:137] + "..."
+    cli_print(f"  {'<--' if arrow == '<' else '-->'} {says}")
+    for piece in re.findall(".{1,74}$|.{1,73},|.{1,74}", line):
+        cli_print(f"      {piece}")
 
 
 def cli_print(text: str, stream: TextIO | None = None, end: str = "\n") -> None:

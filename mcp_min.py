@@ -10271,16 +10271,15 @@ def cli_run(args: Namespace) -> None:
 
 def cli_load(path: str) -> Any:
     """Import a file as a module of its own name."""
-    from importlib import util
+    from importlib.machinery import SourceFileLoader
+    from types import ModuleType
 
     name = os.path.splitext(os.path.basename(path))[0]
-    spec: Any = util.spec_from_file_location(name, path)
-    if spec is None:
-        raise ValueError(f"{path} is not a file of Python")
-    module = util.module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = path
     sys.modules.setdefault(name, module)  # it must not replace a library
     try:
-        spec.loader.exec_module(module)
+        SourceFileLoader(name, path).exec_module(module)
     except Exception:
         text = traceback.format_exc().rstrip()
         raise SystemExit(f"{text}{import_hint(text)}") from None

@@ -10305,72 +10305,51 @@ def cli_server(module: ModuleType) -> Any:
 # -- a copy for another project: vendor
 
 
-ALL_PARTS = ["I", "II", "III", "IV"]
-
-
 def cli_vendor(args: Namespace) -> None:
     """Write a copy of this file that has only the parts that somebody needs."""
     from hashlib import sha256
 
     [folder] = args.words
-    [parts, *others] = args.parts or [ALL_PARTS]
-    if others:
+    parts = args.parts or []
+    if len(parts) > 1:
         raise ValueError("--server, --client and --lean (both) exclude each other")
     path = os.path.join(folder, "mcp_min.py")
+    if os.path.realpath(path) == os.path.realpath(__file__):
+        raise ValueError(f"{path} is the file to copy from")
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             if not file.readline().startswith('"""mcp_min '):
                 raise ValueError(f"{path} is not a copy of mcp_min")
-        if os.path.exists(__file__) and os.path.samefile(path, __file__):
-            raise ValueError(f"{path} is the file to copy from")
     name = __spec__.name if __spec__ else __name__  # `python -m`, also from a zip
-    source = __loader__.get_source(name)  # type: ignore[name-defined]
-    copy, left_out = vendored(source, parts)
+    copy = __loader__.get_source(name)  # type: ignore[name-defined]
+    if parts:
+        copy = vendored(copy, parts[0].split())
     os.makedirs(folder, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(copy)
     lines = copy.count("\n")
-    cli_print(f"{path}: {lines:,} lines to review")
-    for title in left_out:
-        cli_print(f"left out: {title}")
-    cli_print(f"sha256: {sha256(copy.encode()).hexdigest()}")
+    cli_print(f"{path}: {lines:,} lines to review\n"
+              f"sha256: {sha256(copy.encode()).hexdigest()}")
 
 
-def vendored(source: str, parts: list[str]) -> tuple[str, list[str]]:
-    """A copy of the source with these parts, and the titles of those left out."""
-    head, *pieces = re.split(r"(?m)^(?=# == Part )", source)
-    pieces[-1], end, tail = pieces[-1].partition("\n# -- Changes ")
-    copy, left_out = "", []
-    for piece in pieces:
-        title = piece[len("# == Part "):].partition(" =")[0]
-        if title.partition(":")[0] in parts:
-            copy += piece
-        else:
-            left_out.append(title)
-    if left_out:
-        head = head_of_copy(head, parts)
-    if "IV" not in parts:
-        copy += ('\nif __name__ == "__main__":\n    sys.exit("this copy of mcp_min has '
-                 'no command line: see the whole file")\n')
-    return head + copy + end + tail, left_out
-
-
-def head_of_copy(head: str, parts: list[str]) -> str:
-    """What stands above part I, without the paragraphs about other parts.
+def vendored(source: str, parts: list[str]) -> str:
+    """A copy of the source with these parts, and without the command line.
 
     A paragraph that names a part in its first line is about that part, as are those
     after it, until one names another.
     """
-    first, *paragraphs = head.split("\n\n")
-    kept = [re.sub(",.*", f"; a copy with parts {' and '.join(parts)}.", first)]
-    part = "I"
-    for paragraph in paragraphs:
-        named = re.match(r".*\b[Pp]art (I+V?)\b", paragraph)
+    body, changes, tail = source.partition("\n# -- Changes ")
+    part, kept = "I", []
+    for paragraph in body.split("\n\n"):
+        named = re.match(r"\n?.*\b[Pp]art (I+V?)\b", paragraph)
         if named:
             part = named[1]
         if part in parts:
             kept.append(paragraph)
-    return "\n\n".join(kept)
+    kept[0] = re.sub(",.*", f"; a copy with parts {' and '.join(parts)}.", kept[0])
+    kept.append('\nif __name__ == "__main__":\n    sys.exit("this copy of mcp_min has '
+                'no command line: see the whole file")\n\n')
+    return "\n\n".join(kept) + changes + tail
 
 
 # -- between a host and a server: trace, connect
@@ -10523,11 +10502,11 @@ OPTIONS: Json = {
     "mode": {"choices": MODES, "default": "auto", "metavar": "REVISION",
              "help": ", ".join(MODES)},
     "unthreaded": {"action": "store_true", "help": "run all handlers on one thread"},
-    "server": {"action": "append_const", "dest": "parts", "const": ["I", "II"],
+    "server": {"action": "append_const", "dest": "parts", "const": "I II",
                "help": "the copy has only a server"},
-    "client": {"action": "append_const", "dest": "parts", "const": ["I", "III"],
+    "client": {"action": "append_const", "dest": "parts", "const": "I III",
                "help": "the copy has only a client"},
-    "lean": {"action": "append_const", "dest": "parts", "const": ["I", "II", "III"],
+    "lean": {"action": "append_const", "dest": "parts", "const": "I II III",
              "help": "both, but no command line, nor familiar names"},
     "to": {"default": "stderr", "metavar": "FILE", "help": "where the trace goes"}}
 

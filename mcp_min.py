@@ -10357,10 +10357,9 @@ def vendored(source: str, parts: list[str]) -> str:
 
 def cli_copy(source: ByteStream, sink: ByteStream, show: Handler = lambda line: None,
              at_end: Handler = lambda: None) -> None:
-    """Copy bytes until one side has closed.
+    """Copy bytes until one side has closed; if that is the source, call at_end.
 
-    show: called with each line, before it is written, so that its response is shown
-    after it.  at_end: called if it was the source that has closed.
+    show: called with each line, before it is written: its response is shown after it.
     """
     def chunks() -> Iterator[bytes]:
         for chunk in read_chunks(source):
@@ -10389,10 +10388,6 @@ def cli_trace(args: Namespace) -> int:
         target, variables = cli_target(args.server), cli_variables(args.env)
         argv, env, cwd = resolve_command(target, variables, None)
         child = start_process(argv, child_environment(env, True), cwd, bufsize=-1)
-
-        def has_ended() -> bool:
-            return child.poll() is not None
-
         try:
             for pipe in (
                     (child.stdout, sys.stdout.buffer, partial(trace.show, "<")),
@@ -10400,10 +10395,12 @@ def cli_trace(args: Namespace) -> int:
                     (cli_stdin(), child.stdin, partial(trace.show, ">"),
                      child.stdin.close)):
                 threads.append(start_thread("mcp relay", partial(cli_copy, *pipe)))
-            cli_wait(has_ended, INFINITE)
+            while child.poll() is None:  # in steps: a signal may come just before one
+                time.sleep(0.05)
         except SystemExit:  # SIGTERM or Ctrl-C
             child.terminate()
-            cli_wait(has_ended, Process.PATIENCE)
+            with suppress(Exception):  # it has not ended in that time
+                child.wait(Process.PATIENCE)
             child.kill()
             raise
         finally:

@@ -7966,41 +7966,37 @@ class Test16CommandLine(unittest.TestCase):
         self.assertEqual((out, status), ("(1.0, '5', 5, [1, 2], True)\n", 0))
         self.assertEqual(sorted(err.splitlines()), [
             "log info: a remark", "progress: 50% half", "stderr: a murmur"])
-
-    def test_repeated_arguments_are_a_list_if_the_schema_has_one(self):
-        server = self.serving("tools.py", self.TOOLS)
-        for arguments, output in (
-                (["ids=1", "ids=2"], "([1, 2], '')\n"), (["ids=1"], "([1], '')\n"),
-                (["ids=[3, 4]", "name=[x]"], "([3, 4], '[x]')\n")):
-            self.assertEqual(cli("call", "show", *arguments, *server), (output, "", 0))
-        for text, *arguments in (("name is given 2 times", "name=a", "name=b"),
+        for text, *arguments in (("name is given twice", "name=a", "name=b"),
                                  ("an argument is not JSON: .*line 1", "{bad")):
             self.fails(text, 2, "call", "show", *arguments, *server)
 
-    def test_what_has_no_text_is_named_and_can_be_saved(self):
+    def test_what_is_shown_of_a_result(self):
+        """Repeated arguments are a list; what has no text is named."""
         server = self.serving("tools.py", self.TOOLS)
-        self.assertEqual(cli("call", "picture", *server)[0],
-                         "look\n(image/gif, 4 bytes: --output FILE)\n")
-        self.assertEqual(cli("call", "link", *server)[0], "(resource_link x://y)\n")
-        self.assertEqual(cli("read", "x://y", *server)[0],
-                         "(application/octet-stream, 2 bytes: --output FILE)\n")
+        for command, shown in (
+                ("call show ids=1 ids=2", "([1, 2], '')"),
+                ("call show ids=1", "([1], '')"),
+                ("call show ids=[3,4] name=[x]", "([3, 4], '[x]')"),
+                ("call picture", "look\n(image/gif, 4 bytes: --output FILE)"),
+                ("call link", "(resource_link x://y)"),
+                ("read x://y", "(application/octet-stream, 2 bytes: --output FILE)"),
+                ("complete review language p", "perl\npython"),
+                ("complete review language", "perl\npython\nc")):
+            with self.subTest(command):
+                self.assertEqual(cli(*command.split(), *server), (shown + "\n", "", 0))
+
+    def test_a_result_can_be_saved(self):
+        server = self.serving("tools.py", self.TOOLS)
         path = os.path.join(self.folder, "saved")
-        for command, content in ((("call", "picture"), b"GIF8"),
-                                 (("read", "x://y"), b"\0\xff"),
-                                 (("read", "x://text"), "caf\u00e9".encode())):
-            out, err, status = cli(*command, "--output", path, *server)
+        for command, content in (("call picture", b"GIF8"), ("read x://y", b"\0\xff"),
+                                 ("read x://text", "caf\u00e9".encode()),
+                                 ("complete review language py", b"python")):
+            out, err, status = cli(*command.split(), "--output", path, *server)
             self.assertEqual((out, status), ("", 0))
             self.assertIn("saved: %d bytes" % len(content), err)
             self.assertEqual(pathlib.Path(path).read_bytes(), content)
         self.fails("2 parts have data", 2, "call", "pictures", "--output", path,
                    *server)
-
-    def test_complete(self):
-        server = self.serving("tools.py", self.TOOLS)
-        self.assertEqual(cli("complete", "review", "language", "p", *server)[0],
-                         "perl\npython\n")
-        self.assertEqual(cli("complete", "review", "language", *server)[0],
-                         "perl\npython\nc\n")
 
     def test_a_server_is_a_file_an_entry_of_a_configuration_or_a_program(self):
         """After a file our options may follow; after a program they are its own."""
@@ -8405,13 +8401,11 @@ class Test16CommandLine(unittest.TestCase):
 
     def test_trace_writes_a_large_message_as_one_line(self):
         log = os.path.join(self.folder, "large")
-        text = b"x" * (2 << 20)
-        data = b'{"jsonrpc":"2.0","method":"x","params":{"x":"%s"}}\n' % text
-        done = self.trace("--to", log, "--", sys.executable, "-S", "-c",
-                          "import sys; sys.stdin.buffer.read()", input=data)
-        self.assertEqual(done.returncode, 0)
+        data = '{"jsonrpc":"2.0","method":"x","params":{"x":"%s"}}' % ("x" * (2 << 20))
+        self.trace("--to", log, "--", sys.executable, "-S", "-c",
+                   "import sys; sys.stdin.buffer.read()", input=data.encode())
         shown, _ = pathlib.Path(log).read_text(encoding="utf-8").splitlines()
-        self.assertEqual(shown.partition(" > ")[2], data.decode().strip())
+        self.assertEqual(shown.partition(" > ")[2], data)
 
     @UNIX
     def test_trace_ends_with_its_server_though_a_child_holds_its_stdout(self):
@@ -8461,12 +8455,11 @@ class Test16CommandLine(unittest.TestCase):
     def test_the_version_and_the_options_of_each_command(self):
         self.assertEqual(cli("--version"), (f"mcp_min {mcp_min.__version__}\n", "", 0))
         self.assertIn("exit status", cli()[0])
-        query = "answer env inherit-env json mode timeout"
+        query = "answer env inherit-env json mode output timeout"
         for command, options in {
-                "demo": "", "serve": "", "list": query, "call": query + " output",
-                "read": query + " output", "prompt": query, "complete": query,
-                "run": "unthreaded", "trace": "env to", "connect": "",
-                }.items():
+                "demo": "", "serve": "", "list": query, "call": query, "read": query,
+                "prompt": query, "complete": query, "run": "unthreaded",
+                "vendor": "client lean server", "trace": "env to", "connect": ""}.items():
             with self.subTest(command):
                 out, err, status = cli(command, "-h")
                 self.assertEqual((err, status), ("", 0))
@@ -8526,29 +8519,22 @@ class Test16Connect(unittest.TestCase):
 
     def test_strangers_at_a_listener_have_few_threads(self):
         """Fails (a thread for each) if all are admitted."""
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(
-                mcp_min, "MAX_STRANGERS", 3):
-            path = os.path.join(folder, "at")
-            listener = zoo().listen(path)
-            self.addCleanup(listener.close)
-            port = int(pathlib.Path(path).read_text().split()[0])
+        with mock.patch.object(mcp_min, "MAX_STRANGERS", 3):
+            self.listen()
             before = threading.active_count()
-            with contextlib.ExitStack() as strangers:
-                for _ in range(20):
-                    strangers.enter_context(contextlib.closing(
-                        socket.create_connection(("127.0.0.1", port))))
-                time.sleep(0.5)
-                self.assertLessEqual(threading.active_count(), before + 3)
-            with Client([*PROGRAM, "connect", path], timeout=PATIENCE) as client:
+            strangers = [self.dial() for _ in range(20)]
+            time.sleep(0.5)
+            self.assertLessEqual(threading.active_count(), before + 3)
+            for stranger in strangers:
+                stranger.close()
+            with Client(self.connect, timeout=PATIENCE) as client:
                 self.assertEqual(client.call_tool("echo", {"text": "x"}).text, "x")
 
     def test_a_listener_removes_no_file_but_its_own(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "s")
-            listener = Server("s").listen(path)
-            pathlib.Path(path).write_text("1 another 2")
-            listener.close()
-            self.assertEqual(pathlib.Path(path).read_text(), "1 another 2")
+        listener = self.listen()
+        pathlib.Path(self.path).write_text("1 another 2")
+        listener.close()
+        self.assertEqual(pathlib.Path(self.path).read_text(), "1 another 2")
 
     def test_a_host_reaches_a_server_in_another_process(self):
         application, big = self.application(), "x" * 10_000_000

@@ -9862,55 +9862,39 @@ def cli_stdin() -> ByteStream:
     return open(0, "rb", buffering=0, closefd=False)
 
 
-def cli_wait(is_done: Callable[[], bool], seconds: float) -> None:
-    """Wait in short steps, because a signal may come just before one."""
-    deadline = monotonic() + seconds
-    while not is_done() and monotonic() < deadline:
-        time.sleep(0.05)
-
-
 # -- asking a server: list, call, read, prompt, complete
 
 
 class Console:
-    """What a server sends during a request is shown here, and its questions asked.
+    """Shows what a server sends during a request, and asks its questions.
 
     answers: those of the option --answer; they are used before the user is asked.
     """
 
     def __init__(self, answers: list[str]) -> None:
-        self._answers = deque(answers)
+        self._answers = answers
         self._bar = ""  # the line of progress at the terminal
-        self._began: float | None = None  # when progress first came
+        self._began = 0.0  # when progress first came
         self._step = -1  # of the progress that was shown last
 
     def show(self, label: str, data: object) -> None:
-        self.clear()
+        self.draw("")
         cli_show(label, data)
 
     def show_log(self, params: Json) -> None:
         self.show(f"log {params.get('level')}", params.get("data"))
 
-    def clear(self) -> None:
-        if self._bar:
-            self.draw("")
-
     def draw(self, bar: str) -> None:
         """Replace the line of progress."""
-        blank = " " * len(self._bar)
-        sys.stderr.write(f"\r{blank}\r{bar}")
-        sys.stderr.flush()
-        self._bar = bar
+        if bar != self._bar:
+            blank = " " * len(self._bar)
+            print(f"\r{blank}\r{bar}", end="", file=sys.stderr, flush=True)
+            self._bar = bar
 
     def show_progress(self, done: float, total: Any, message: Any) -> None:
-        """At a terminal as a line that moves, else as a line for each tenth.
-
-        If the total is unknown, as a line for each second.
-        """
-        now = monotonic()
-        if self._began is None:
-            self._began = now
-        seconds = now - self._began
+        """A line that moves at a terminal; else a line for each tenth, or second."""
+        self._began = self._began or monotonic()
+        seconds = monotonic() - self._began
         step, line, bar = int(seconds), f"{done:g}", ""
         if type(total) in (int, float) and total > 0:
             part = min(max(done / total, 0.0), 1.0)
@@ -9918,77 +9902,69 @@ class Console:
             bar = f"[{'#' * int(part * 20):20}] "
             if part and seconds > 1:
                 line += f" {seconds / part - seconds:.0f} s left"
-        if message:
-            words = escape_control(str(message)).split()
-            line += " " + " ".join(words)
+        line = " ".join(f"{line} {message or ''}".split())
         if sys.stderr.isatty():
-            self.draw(f"{bar}{line}"[:79])
+            self.draw(escape_control(f"{bar}{line}")[:79])
         elif step != self._step:
             self._step = step
             cli_show("progress", line)
 
-    def answer_form(self, message: str, schema: Any, _: Json) -> Any:
+    def answer_form(self, message: str, schema: Any, _: object = None) -> Any:
         """Ask for the fields of a form one by one; None if the user declines."""
         self.show("the server asks", message)
-        fields = as_object(as_object(schema).get("properties"))
-        if not fields:
-            return self._consents()
-        if self._answers and self._answers[0].startswith("{"):
-            content = json.loads(self._answers.popleft())
-            require_fit(content, schema)
-            return content
-        required, content = as_list(schema.get("required")), {}
-        for name, field in fields.items():
-            try:
+        form = as_object(schema)
+        fields = as_object(form.get("properties"))
+        required, content = as_list(form.get("required")), {}
+        try:
+            if not fields:
+                cli_show("the server asks", "yes or no")
+                return self._next_line("yes or no") == "yes"
+            if self._answers and self._answers[0].startswith("{"):
+                content = json.loads(self._answers.pop(0))
+                require_fit(content, schema)
+                return content
+            for name, field in fields.items():
                 value = self._ask_field(name, as_object(field), name in required)
-            except EOFError:
-                cli_show("declined", f"no answer to {name}")
-                return None
-            if value is not MISSING:
-                content[name] = value
+                if value is not MISSING:
+                    content[name] = value
+        except EOFError:
+            cli_show("declined", "no answer")
+            return None
         return content
 
-    def answer_url(self, message: str, url: str, _: Json) -> bool:
-        self.show("the server asks", f"{message}\nopen {url}")
-        return self._consents()
-
-    def _consents(self) -> bool:
-        cli_show("the server asks", "yes or no")
-        with suppress(EOFError):
-            return self._next_line() == "yes"
-        return False
+    def answer_url(self, message: str, url: str, _: object) -> Any:
+        return self.answer_form(f"{message}\nopen {url}", {})
 
     def _ask_field(self, name: str, field: Json, is_required: bool) -> Any:
         """Ask until the answer fits; MISSING if the field is left out."""
-        cli_show("the server asks", cli_field(name, is_required, cli_describe(field)))
+        cli_show("the server asks", cli_field(name, field, is_required))
         while True:
             is_typed = not self._answers
             text = self._next_line(name)
             if not text and (not is_required or "default" in field):
                 return field.get("default", MISSING)
-            value: object = MISSING
-            if text:
-                texts = text.split(",") if is_list(field) else [text]
-                value = cli_value(texts, field)
+            value = cli_value(text, field)
+            if is_item(text, field):
+                value = [cli_item(part, field) for part in text.split(",")]
             try:
-                require_fit(value, field, f"{name}: ")
+                require_fit(value, field, f"{name}: ", is_given=bool(text))
                 return value
             except McpError as error:
                 if not is_typed:
                     raise
                 cli_show("again", error.message)
 
-    def _next_line(self, name: str = "") -> str:
+    def _next_line(self, name: str) -> str:
         """The next answer, or what the user types; EOFError: Ctrl-D, or no input.
 
         name: of a field, for which an answer NAME=VALUE may be meant.
         """
-        for answer in self._answers:
-            if name and answer.startswith(f"{name}="):
-                self._answers.remove(answer)
-                return answer[len(name) + 1:]
         if self._answers:
-            return self._answers.popleft()
+            label = f"{name}="
+            named = [text for text in self._answers if text.startswith(label)]
+            answer = [*named, *self._answers][0]
+            self._answers.remove(answer)
+            return answer.removeprefix(label)
         cli_print("a value, or Ctrl-D to decline: ", sys.stderr, end="")
         with cli_stdin() as console:
             line: bytes = console.readline()
@@ -9997,33 +9973,75 @@ class Console:
         return line.decode("utf-8", "replace").strip()
 
 
-def require_fit(value: object, schema: object, label: str = "") -> None:
+def require_fit(value: object, schema: Json, label: str = "", *,
+                is_given: bool = True) -> None:
     """Raise McpError if an answer does not match its schema."""
     problem = "a value is required"
-    if value is not MISSING:
+    if is_given:
         problem = "; ".join(Validator(schema, foreign=True).problems(value))
     if problem:
         text = f"the answer does not fit: {label}{problem}"
         raise invalid_params(text, "answer", problem)
 
 
-def is_list(schema: Json) -> bool:
-    return schema.get("type") == "array"
-
-
-def cli_value(texts: list[str], schema: Json) -> Any:
-    """What texts stand for: the items of a list, or a text or the JSON in it."""
-    text = texts[0]
-    if is_list(schema) and (texts[1:] or not text.startswith("[")):
-        item_schema = as_object(schema.get("items"))
-        return [cli_value([item.strip()], item_schema) for item in texts]
+def cli_value(text: str, schema: Json) -> Any:
+    """What a text stands for: itself, or the JSON in it if the schema wants that."""
     with suppress(ValueError):  # whatever is wrong, the server will say so
         if Validator(schema, foreign=True).problems(text):
             return json.loads(text)
     return text
 
 
-def cli_query(request: Handler, texts: Handler, args: Namespace) -> int:
+def cli_item(text: str, schema: Json) -> Any:
+    """What a text stands for, as an item of the list that a schema describes."""
+    return cli_value(text.strip(), as_object(schema.get("items")))
+
+
+def is_item(text: str, schema: Json) -> bool:
+    """True if a list is wanted, and a text is not all of it, in JSON."""
+    return schema.get("type") == "array" and not text.startswith("[")
+
+
+def cli_parts(result: Json) -> Iterator[tuple[str, str]]:
+    """Of each part of a result its text, or what it is, and its data in base64."""
+    lists = [as_list(result.get(key)) for key in ("content", "contents", "messages")]
+    for part in map(as_object, itertools.chain(*lists)):
+        block = as_object(part.get("content", part))
+        block = as_object(block.get("resource", block))
+        text, data = block.get("text"), str(block.get("data", block.get("blob", "")))
+        if type(text) is not str:
+            text = str(block.get("mimeType") or block.get("type"))
+            if data:
+                size = len(data.rstrip("=")) * 3 // 4
+                text = f"({text}, {size:,} bytes: --output FILE)"
+            else:
+                text = f"({text} {block.get('uri') or json.dumps(block)})"
+        if "role" in part:
+            text = f"{part['role']}: {text}"
+        yield text, data
+
+
+def cli_texts(result: Json) -> list[str]:
+    texts = [text for text, _ in cli_parts(result)]
+    if not texts and "structuredContent" in result:
+        texts = [json.dumps(result["structuredContent"], indent=2)]
+    return texts
+
+
+def cli_save(result: Json, text: str, path: str) -> None:
+    """Write the data of a result, or if there is none its text, into a file."""
+    content = text.encode("utf-8", "surrogateescape")
+    found = [data for _, data in cli_parts(result) if data]
+    if len(found) > 1:
+        raise ValueError(f"{len(found)} parts have data: --json shows all")
+    if found:
+        content = from_base64(found[0])
+    with open(path, "wb") as file:
+        file.write(content)
+    cli_print(f"{path}: {len(content):,} bytes", sys.stderr)
+
+
+def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts) -> int:
     """Send a request to a server and show its result; Ctrl-C cancels it.
 
     request(client, args): the result.  texts(result): the lines to be shown.
@@ -10038,17 +10056,17 @@ def cli_query(request: Handler, texts: Handler, args: Namespace) -> int:
         try:
             result = request(client, args)
         except RequestTimeout:
-            cli_await_report(client)
+            if client._live().process.runs_python:
+                cli_await_report(client)
             raise
         finally:
-            console.clear()
+            console.draw("")
     failed = result.get("isError") is True
     text = "\n".join(filter(None, texts(result)))
     if args.json:
         text = json.dumps(result, indent=2)
-    path = vars(args).get("output")
-    if path:
-        cli_save(result, text, path)
+    if args.output:
+        cli_save(result, text, args.output)
     elif not text:
         cli_print("(no content)", sys.stderr)
     elif failed and not args.json:
@@ -10062,9 +10080,30 @@ def cli_query(request: Handler, texts: Handler, args: Namespace) -> int:
 
 def cli_await_report(client: Client) -> None:
     """Give a server of ours the time to say on stderr where its handler is."""
-    session = client._session
-    if session and session.process.runs_python:
-        cli_wait(lambda: "is still at" in client.stderr_tail, STUCK_SECONDS + 1)
+    deadline = monotonic() + STUCK_SECONDS + 1
+    while "is still at" not in client.stderr_tail and monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def cli_list(args: Namespace) -> int:
+    """Show what a server offers; or the entries of an mcp.json."""
+    path, *name = args.server
+    if name or not path.endswith(".json"):
+        return cli_query(cli_offered, args, cli_overview)
+    for key, entry in load_config(path).items():
+        words = entry.get("url") or " ".join(entry_argv(entry))
+        cli_print(f"{key}: {words}")
+    return 0
+
+
+def cli_offered(client: Client, _: object) -> Json:
+    offered: Json = {
+        "serverInfo": client.server_info, "protocolVersion": client.protocol_version,
+        "capabilities": client.server_capabilities, "instructions": client.instructions}
+    for method, row in METHODS.items():
+        if row.list_key and row.capability in client.server_capabilities:
+            offered[row.list_key] = cli_entries(client, method)
+    return offered
 
 
 def cli_entries(client: Client, method: str) -> list[Any]:
@@ -10079,25 +10118,52 @@ def cli_entries(client: Client, method: str) -> list[Any]:
     return []
 
 
-def cli_list(args: Namespace) -> int:
-    """Show what a server offers; or the entries of an mcp.json."""
-    path = args.server[-1]
-    if args.server != [path] or not path.endswith(".json"):
-        return cli_query(cli_offered, cli_overview, args)
-    for name, entry in load_config(path).items():
-        words = [entry.get("command") or entry.get("url"), *entry.get("args", ())]
-        cli_print(f"{name}: {' '.join(map(str, words))}")
-    return 0
+def cli_overview(offered: Json) -> Iterator[str]:
+    """What a server offers, as lines of text."""
+    info, revision = as_object(offered["serverInfo"]), offered["protocolVersion"]
+    title = f"{info.get('name')} {info.get('version')}, revision {revision}"
+    yield " ".join(title.split())
+    yield indented("  ", f"offers {', '.join(offered['capabilities']) or 'nothing'}")
+    yield indented("  ", offered["instructions"])
+    for row in METHODS.values():
+        entries = offered.get(row.list_key)
+        if entries:
+            yield f"\n{row.list_key} ({len(entries)})"
+            for entry in entries:
+                yield from cli_entry(entry)
 
 
-def cli_offered(client: Client, _: object) -> Json:
-    offered: Json = {
-        "serverInfo": client.server_info, "protocolVersion": client.protocol_version,
-        "capabilities": client.server_capabilities, "instructions": client.instructions}
-    for method, row in METHODS.items():
-        if row.list_key and row.capability in client.server_capabilities:
-            offered[row.list_key] = cli_entries(client, method)
-    return offered
+def cli_entry(entry: object) -> Iterator[str]:
+    """A tool, a resource or a prompt, with its arguments."""
+    item = as_object(entry)
+    name = item.get("uri") or item.get("uriTemplate") or item.get("name")
+    yield indented("  ", name or f"malformed: {json.dumps(entry):.60}")
+    yield indented("    ", item.get("description"))
+    schema = as_object(item.get("inputSchema"))
+    required = as_list(schema.get("required"))
+    for key, field in as_object(schema.get("properties")).items():
+        yield indented("      ", cli_field(key, field, key in required))
+    for argument in map(as_object, as_list(item.get("arguments"))):  # of a prompt
+        field = {"type": "string", "description": argument.get("description")}
+        text = cli_field(argument.get("name"), field, argument.get("required") is True)
+        yield indented("      ", text)
+
+
+def cli_field(name: object, schema: object, is_required: bool) -> str:
+    """A field on a line: its type, the rest as JSON, default, description."""
+    rest = dict(as_object(schema))  # it may be true: any value
+    mark = "" if is_required else "?"
+    text = f"{name}{mark}: {rest.pop('type', 'any')}"
+    rest.pop("title", None)
+    default = rest.pop("default", MISSING)
+    description = rest.pop("description", None)
+    if rest:
+        text += f" {json.dumps(rest)}"
+    if default is not MISSING:
+        text += f" = {json.dumps(default)}"
+    if description:
+        text += f"  {description}"
+    return text
 
 
 def cli_call(client: Client, args: Namespace) -> Json:
@@ -10125,129 +10191,28 @@ def cli_complete(client: Client, args: Namespace) -> Json:
 def cli_params(words: list[str], schema: Json) -> Json:
     """A name, and the arguments that KEY=VALUE, and JSON objects, stand for.
 
-    Several values of a key are the items of a list.
+    The values of a key that is repeated are the items of a list.
     """
     name, *words = words
     arguments: Json = {}
-    texts: dict[str, list[str]] = {}
+    fields = as_object(schema.get("properties"))
     for word in words:
         key, equals, text = word.partition("=")
+        field = {"$defs": schema.get("$defs", {}), **as_object(fields.get(key))}
         if word.startswith("{"):
             try:
                 arguments.update(json.loads(word))
             except ValueError as error:
                 raise ValueError(f"an argument is not JSON: {error}") from None
-        elif equals:
-            texts.setdefault(key, []).append(text)
-        else:
+        elif not equals:
             raise ValueError(f"an argument is KEY=VALUE or a JSON object, not {word!r}")
-    fields = as_object(schema.get("properties"))
-    for key, values in texts.items():
-        field = {"$defs": schema.get("$defs", {}), **as_object(fields.get(key))}
-        if len(values) > 1 and not is_list(field):
-            raise ValueError(f"{key} is given {len(values)} times, and is no list")
-        arguments[key] = cli_value(values, field)
+        elif is_item(text, field):
+            arguments[key] = [*as_list(arguments.get(key)), cli_item(text, field)]
+        elif key in arguments:
+            raise ValueError(f"{key} is given twice, and is no list")
+        else:
+            arguments[key] = cli_value(text, field)
     return {"name": name, "arguments": arguments}
-
-
-def cli_parts(result: Json) -> Iterator[tuple[str, str]]:
-    """Of each part of a result its text, or what it is, and its data in base64."""
-    for key in ("content", "contents", "messages"):
-        for part in map(as_object, as_list(result.get(key))):
-            block = as_object(part.get("content", part))
-            block = as_object(block.get("resource", block))
-            text = block.get("text")
-            data = block.get("data", block.get("blob"))
-            if type(data) is not str:
-                data = ""
-            if type(text) is not str:
-                text = cli_kind(block, data)
-            if "role" in part:
-                text = f"{part['role']}: {text}"
-            yield text, data
-
-
-def cli_kind(block: Json, data: str) -> str:
-    """What a block is that has no text."""
-    kind = block.get("mimeType") or block.get("type")
-    if data:
-        size = len(data) * 3 // 4 - data[-2:].count("=")
-        return f"({kind}, {size:,} bytes: --output FILE)"
-    return f"({kind} {block.get('uri') or json.dumps(block)})"
-
-
-def cli_texts(result: Json) -> list[str]:
-    texts = [text for text, _ in cli_parts(result)]
-    if not texts and "structuredContent" in result:
-        return [json.dumps(result["structuredContent"], indent=2)]
-    return texts
-
-
-def cli_save(result: Json, text: str, path: str) -> None:
-    """Write the data of a result, or if there is none its text, into a file."""
-    found = [data for _, data in cli_parts(result) if data]
-    if len(found) > 1:
-        raise ValueError(f"{len(found)} parts have data: --json shows all")
-    content = text.encode("utf-8", "surrogateescape")
-    if found:
-        content = from_base64(found[0])
-    with open(path, "wb") as file:
-        file.write(content)
-    cli_print(f"{path}: {len(content):,} bytes", sys.stderr)
-
-
-def cli_overview(offered: Json) -> Iterator[str]:
-    """What a server offers, as lines of text."""
-    info = as_object(offered["serverInfo"])
-    version = f"{info.get('version')}, revision {offered['protocolVersion']}"
-    yield " ".join(f"{info.get('name')} {version}".split())
-    yield indented("  ", f"offers {', '.join(offered['capabilities']) or 'nothing'}")
-    yield indented("  ", offered["instructions"])
-    for row in METHODS.values():
-        entries = offered.get(row.list_key)
-        if entries:
-            yield f"\n{row.list_key} ({len(entries)})"
-            for entry in entries:
-                yield from cli_entry(entry)
-
-
-def cli_entry(entry: object) -> Iterator[str]:
-    """A tool, a resource or a prompt, with its arguments."""
-    item = as_object(entry)
-    name = item.get("uri") or item.get("uriTemplate") or item.get("name")
-    yield indented("  ", name or f"malformed: {json.dumps(entry):.60}")
-    yield indented("    ", item.get("description"))
-    schema = as_object(item.get("inputSchema"))
-    required = as_list(schema.get("required"))
-    for key, field in as_object(schema.get("properties")).items():
-        text = cli_field(key, key in required, cli_describe(field))
-        yield indented("      ", text)
-    for argument in map(as_object, as_list(item.get("arguments"))):  # of a prompt
-        about = argument.get("description") or "string"
-        is_required = argument.get("required") is True
-        text = cli_field(argument.get("name"), is_required, about)
-        yield indented("      ", text)
-
-
-def cli_field(name: object, is_required: bool, about: str) -> str:
-    mark = "" if is_required else "?"
-    return f"{name}{mark}: {about}"
-
-
-def cli_describe(schema: object) -> str:
-    """A schema on a line: its type, the rest as JSON, default, description."""
-    rest = dict(as_object(schema))  # it may be true: any value
-    text = str(rest.pop("type", "any"))
-    rest.pop("title", None)
-    default = rest.pop("default", MISSING)
-    description = rest.pop("description", None)
-    if rest:
-        text += f" {json.dumps(rest)}"
-    if default is not MISSING:
-        text += f" = {json.dumps(default)}"
-    if description:
-        text += f"  {description}"
-    return text
 
 
 # -- running a server: run
@@ -10456,54 +10421,46 @@ def cli_refuse(line: bytes, problem: str) -> None:
 # -- the arguments
 
 
-# A command: its function, its arguments, the fewest and the most words before those of
-# the server, its options, and what it does.
-Command = namedtuple("Command", "function usage least most options help")
-QUERY_OPTIONS = "json answer env inherit-env timeout mode"
-SAVE_OPTIONS = QUERY_OPTIONS + " output"
-COMMANDS = {
-    "demo": Command(cli_demo, "", 0, 0, "",
-                    "a client and a server, line by line and explained"),
-    "serve": Command(lambda _: demo_server().run(), "", 0, 0, "",
-                     "run the server of the demo"),
-    "list": Command(cli_list, "SERVER", 0, 0, QUERY_OPTIONS,
-                    "show what a server offers"),
-    "call": Command(partial(cli_query, cli_call, cli_texts),
-                    "TOOL [KEY=VALUE...|{}] -- SERVER", 1, 1000, SAVE_OPTIONS,
-                    "call a tool"),
-    "read": Command(partial(cli_query, cli_read, cli_texts),
-                    "URI -- SERVER", 1, 1, SAVE_OPTIONS, "read a resource"),
-    "prompt": Command(partial(cli_query, cli_prompt, cli_texts),
-                      "NAME [KEY=VALUE...] -- SERVER", 1, 1000, QUERY_OPTIONS,
-                      "get a prompt"),
-    "complete": Command(partial(cli_query, cli_complete, operator.itemgetter("values")),
-                        "PROMPT|TEMPLATE ARGUMENT [TEXT] -- SERVER", 2, 3,
-                        QUERY_OPTIONS, "complete an argument"),
-    "run": Command(cli_run, "FILE.py", 1, 1, "unthreaded",
-                   "serve a file's Server or its functions"),
-    "vendor": Command(cli_vendor, "FOLDER", 1, 1, "server client lean",
-                      "copy what a project needs"),
-    "trace": Command(cli_trace, "SERVER", 0, 0, "to env",
-                     "relay a server, log its lines"),
-    "connect": Command(cli_connect, "PATH", 1, 1, "",
-                       "relay to a server inside an application")}
+# Of each command its function, its arguments, the fewest and the most words before those
+# of the server, its options, and what it does.
+COMMON = "json output answer env inherit-env timeout mode"
+COMMANDS: Json = {
+    "demo": (cli_demo, "", 0, 0, "", "two sessions, line by line and explained"),
+    "serve": (lambda _: demo_server().run(), "", 0, 0, "", "run the server of the demo"),
+    "list": (cli_list, "SERVER", 0, 0, COMMON, "show what a server offers"),
+    "call": (partial(cli_query, cli_call), "TOOL [KEY=VALUE...|{}] -- SERVER", 1, 1000,
+             COMMON, "call a tool"),
+    "read": (partial(cli_query, cli_read), "URI -- SERVER", 1, 1, COMMON,
+             "read a resource"),
+    "prompt": (partial(cli_query, cli_prompt), "NAME [KEY=VALUE...] -- SERVER", 1, 1000,
+               COMMON, "get a prompt"),
+    "complete": (partial(cli_query, cli_complete, texts=operator.itemgetter("values")),
+                 "PROMPT|TEMPLATE ARGUMENT [TEXT] -- SERVER", 2, 3, COMMON,
+                 "complete an argument"),
+    "run": (cli_run, "FILE.py", 1, 1, "unthreaded",
+            "serve a file's Server or its functions"),
+    "vendor": (cli_vendor, "FOLDER", 1, 1, "server client lean",
+               "copy what a project needs"),
+    "trace": (cli_trace, "SERVER", 0, 0, "to env", "relay a server, log its lines"),
+    "connect": (cli_connect, "PATH", 1, 1, "",
+                "relay to a server inside an application")}
+PART: Json = {"action": "append_const", "dest": "parts"}
+MANY: Json = {"action": "append", "default": []}
 OPTIONS: Json = {
     "json": {"action": "store_true", "help": "print the raw result"},
-    "answer": {"action": "append", "default": [], "metavar": "VALUE",
-               "help": "answer a question, or a field of it; may be repeated"},
     "output": {"metavar": "FILE", "help": "save the data, or the text, of the result"},
-    "env": {"action": "append", "default": [], "metavar": "KEY[=VALUE]",
+    "answer": {**MANY, "metavar": "VALUE",
+               "help": "answer a question, or a field of it; may be repeated"},
+    "env": {**MANY, "metavar": "KEY[=VALUE]",
             "help": "set a variable of the server, or copy it"},
     "inherit-env": {"action": "store_true", "help": "copy all variables"},
     "timeout": {"type": float, "default": 60.0, "help": "seconds to wait (60)"},
     "mode": {"choices": MODES, "default": "auto", "metavar": "REVISION",
              "help": ", ".join(MODES)},
     "unthreaded": {"action": "store_true", "help": "run all handlers on one thread"},
-    "server": {"action": "append_const", "dest": "parts", "const": "I II",
-               "help": "the copy has only a server"},
-    "client": {"action": "append_const", "dest": "parts", "const": "I III",
-               "help": "the copy has only a client"},
-    "lean": {"action": "append_const", "dest": "parts", "const": "I II III",
+    "server": {**PART, "const": "I II", "help": "the copy has only a server"},
+    "client": {**PART, "const": "I III", "help": "the copy has only a client"},
+    "lean": {**PART, "const": "I II III",
              "help": "both, but no command line, nor familiar names"},
     "to": {"default": "stderr", "metavar": "FILE", "help": "where the trace goes"}}
 
@@ -10516,63 +10473,50 @@ def cli_help(argv: list[str]) -> None:
         "SERVER: FILE.py, mcp.json NAME, or a program with its arguments; "
         "exit status: 0 done, 1 the tool or the server failed, 2 wrong usage"))
     parser.add_argument("--version", action="version", version=f"mcp_min {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="command", required=True)
-    for verb, command in COMMANDS.items():
-        verbs.add_parser(verb, help=command.help)
+    verbs = parser.add_subparsers(metavar="command")
+    for verb, (*_, about) in COMMANDS.items():
+        verbs.add_parser(verb, help=about)
     parser.parse_args(argv[:1] or ["-h"])
 
 
 def cli_parse(argv: list[str]) -> Namespace:
-    """The options, with .command, .words before the server's, .server, and .fail."""
-    from argparse import ArgumentParser
+    """The options, with .words before the server's, .server, .function, and .fail.
+
+    The server begins after `--`.  In `list` and `trace` it may begin before that: with
+    a program, whose options follow it; or with a file, which our options may follow.
+    """
+    from argparse import SUPPRESS, ArgumentParser
 
     if not argv or argv[0] not in COMMANDS:
         cli_help(argv)
-    verb, *ours = argv
-    command = COMMANDS[verb]
-    usage = command.usage
+    verb = argv[0]
+    function, usage, least, most, options, about = COMMANDS[verb]
     parser = ArgumentParser(prog=f"mcp_min.py {verb}", allow_abbrev=False,
-                            usage=f"%(prog)s [options] {usage}",
-                            description=command.help)
-    for name in command.options.split():
+                            usage=f"%(prog)s [options] {usage}", description=about)
+    for name in options.split():
         parser.add_argument(f"--{name}", **OPTIONS[name])
-    ours, server = cli_split(ours, usage, parser)
-    args, words = parser.parse_known_args(ours)
+    positional = parser.add_argument("words", nargs="...", help=SUPPRESS)
+    end = argv.index("--") if "--" in argv else len(argv)
+    ours, server = argv[1:end], argv[end + 1:]
+    if usage == "SERVER":
+        program = parser.parse_known_args(ours)[0].words
+        if program and not is_server_file(program[0]):
+            ours, server = ours[:-len(program)], program + argv[end:]
+    positional.nargs = "*"
+    args, more = parser.parse_known_args(ours)
+    words = args.words + more
     for word in words:
         if word.startswith("-"):
             parser.error(f"unrecognized: {word} (options of a server come after `--`)")
         if " -- " in usage and is_server_file(word):
             parser.error(f"{word} is a server: {verb} {usage[:-6]}{word}")
     if usage == "SERVER":
-        server, words = words + server, []
-    if len(words) < command.least or len(words) > command.most:
-        parser.error(f"expected {usage}")
-    if "SERVER" in usage and not server:
-        parser.error("SERVER is missing (after `--`, except for list and trace)")
-    args.command = command
-    args.words = words
-    args.server = server
-    args.fail = parser.error
+        words, server = [], words + server
+    if not least <= len(words) <= most or ("SERVER" in usage and not server):
+        parser.error(f"expected {usage or 'no arguments'}")
+    args.words, args.server = words, server
+    args.function, args.fail = function, parser.error
     return args
-
-
-def cli_split(argv: list[str], usage: str, parser: Any) -> tuple[list[str], list[str]]:
-    """What is ours, and the command of a server, which begins after `--`.
-
-    `list` and `trace` do without that if their first word is a program, but not a file:
-    then our options may follow it.
-    """
-    end = argv.index("--") if "--" in argv else len(argv)
-    if usage == "SERVER":
-        first = type(parser)(
-            prog=parser.prog, usage=parser.usage, description=parser.description,
-            parents=[parser], add_help=False, allow_abbrev=False)
-        first.add_argument("server", nargs="...")
-        options, _ = first.parse_known_args(argv[:end])
-        if options.server and not is_server_file(options.server[0]):
-            end -= len(options.server)
-            return argv[:end], argv[end:]
-    return argv[:end], argv[end + 1:]
 
 
 def is_server_file(word: str) -> bool:
@@ -10581,15 +10525,14 @@ def is_server_file(word: str) -> bool:
 
 def cli_target(server: list[str]) -> Any:
     """The target of a Client: a command, or an entry of an mcp.json."""
-    first, *others = server
-    if first.endswith(".py"):
+    path, *words = server
+    if path.endswith(".py"):
         return [sys.executable, *server]
-    if not first.endswith(".json"):
+    if not path.endswith(".json"):
         return server
-    entries = load_config(first)
-    name = " ".join(others)
+    entries, name = load_config(path), " ".join(words)
     if name not in entries:
-        raise ValueError(f"write {first} NAME; it has: {join_first(entries, str)}")
+        raise ValueError(f"write {path} NAME; it has: {join_first(entries, str)}")
     return entries[name]
 
 
@@ -10598,36 +10541,23 @@ def cli_variables(words: list[str]) -> dict[str, str]:
     variables = {}
     for word in words:
         key, equals, value = word.partition("=")
-        if not equals:
-            if key not in os.environ:
-                raise ValueError(f"{key} is not set")
-            value = os.environ[key]
-        variables[key] = value
+        if not equals and key not in os.environ:
+            raise ValueError(f"{key} is not set")
+        variables[key] = value if equals else os.environ[key]
     return variables
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command line, by default that of sys.argv; return the exit status.
 
-        list COMMAND...                  what a server offers
-        call TOOL KEY=VALUE... -- COMMAND...    also as JSON: '{"city": "Oslo"}'
-        read URI -- COMMAND...           a resource
-        prompt NAME KEY=VALUE... -- COMMAND...
-        complete NAME ARGUMENT TEXT -- COMMAND...    values for an argument
-        run FILE.py                      serve its Server, or its functions as tools
-        vendor FOLDER                    copy this file; --server, --client: a part
-        trace --to FILE COMMAND...       relay for a host, and write all of it down
-        connect PATH                     relay to Server.listen(PATH)
-        demo, serve                      two sessions explained; the server of them
+    SERVER is FILE.py, mcp.json NAME, or a program with its arguments.  It gets few
+    environment variables: `--env KEY` copies one, `--env KEY=VALUE` sets one,
+    `--inherit-env` copies all, as `trace` does.  A trace holds all that passes, secrets
+    too; its file has mode 0600.  Arguments of a tool are KEY=VALUE, read as its schema
+    requires, or JSON: '{"city": "Oslo"}'.
 
-    COMMAND is a program with its arguments, a file that ends in .py, or mcp.json NAME.
-    A server gets few environment variables: `--env KEY` copies one, `--env KEY=VALUE`
-    sets one, `--inherit-env` copies all, as `trace` does.  VALUE is read as the tool's
-    schema requires.  You answer a server's questions at the terminal, or by `--answer`.
-
-    A trace holds all that passes, secrets too; its file has mode 0600.  The status is
-    0, or 1 if the tool or the server failed, 2 for wrong usage, 130 after Ctrl-C; that
-    of `trace` is the server's.
+    The status is 0, or 1 if the tool or the server failed, 2 for wrong usage, 130 after
+    Ctrl-C; that of `trace` is the server's.
     """
     args = cli_parse(sys.argv[1:] if argv is None else argv)
     try:
@@ -10635,7 +10565,7 @@ def main(argv: list[str] | None = None) -> int:
             raise OSError("stdout is closed")
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="backslashreplace")
-        return args.command.function(args) or 0
+        return args.function(args) or 0
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output has gone

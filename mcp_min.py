@@ -9770,6 +9770,7 @@ def demo_server() -> Server:
     return server
 
 
+ARROWS = {">": "-->", "<": "<--"}
 SENTENCES = {  # what a line says: the first of these whose key it contains
     "input_required": "The tool is not done: it has a question for the user.",
     "inputResponses": "The same call again, with the answer and the server's state.",
@@ -9800,7 +9801,7 @@ def cli_demo(_: object) -> None:
                            (MODERN, "has none: each request says who asks")):
         cli_print(f"\nRevision {revision} {idea}")
         for line in cli_session(revision).splitlines():
-            cli_explain(*line.split(" ", 2))
+            cli_explain(line)
     cli_print("\nNow look at a server of yours: mcp_min.py list FILE.py")
 
 
@@ -9823,13 +9824,14 @@ def cli_session(revision: str) -> str:
     return trace.getvalue()
 
 
-def cli_explain(_: str, arrow: str, line: str) -> None:
+def cli_explain(traced: str) -> None:
     """Print a line of a trace, below what it says."""
+    _, arrow, line = traced.split(" ", 2)
     says = next(says for key, says in SENTENCES.items() if key in line)
     line = line.partition("  # ")[0]
     if len(line) > 140:
         line = line[:137] + "..."
-    cli_print(f"  {'<--' if arrow == '<' else '-->'} {says}")
+    cli_print(f"  {ARROWS[arrow]} {says}")
     for piece in re.findall(".{1,74}$|.{1,73},|.{1,74}", line):
         cli_print(f"      {piece}")
 
@@ -9866,13 +9868,10 @@ def cli_stdin() -> ByteStream:
 
 
 class Console:
-    """Shows what a server sends during a request, and asks its questions.
-
-    answers: those of the option --answer; they are used before the user is asked.
-    """
+    """Shows what a server sends during a request, and asks its questions."""
 
     def __init__(self, answers: list[str]) -> None:
-        self._answers = answers
+        self._answers = answers  # they are used before the user is asked
         self._bar = ""  # the line of progress at the terminal
         self._began = 0.0  # when progress first came
         self._step = -1  # of the progress that was shown last
@@ -9943,11 +9942,11 @@ class Console:
             text = self._next_line(name)
             if not text and (not is_required or "default" in field):
                 return field.get("default", MISSING)
-            value = cli_value(text, field)
-            if is_item(text, field):
-                value = [cli_item(part, field) for part in text.split(",")]
+            value = MISSING
+            if text:
+                value = cli_value(text, field, ",")
             try:
-                require_fit(value, field, f"{name}: ", is_given=bool(text))
+                require_fit(value, field, f"{name}: ")
                 return value
             except McpError as error:
                 if not is_typed:
@@ -9955,10 +9954,7 @@ class Console:
                 cli_show("again", error.message)
 
     def _next_line(self, name: str) -> str:
-        """The next answer, or what the user types; EOFError: Ctrl-D, or no input.
-
-        name: of a field, for which an answer NAME=VALUE may be meant.
-        """
+        """The answer NAME=VALUE, or the next, or what the user types; EOFError: Ctrl-D."""
         if self._answers:
             label = f"{name}="
             named = [text for text in self._answers if text.startswith(label)]
@@ -9973,33 +9969,25 @@ class Console:
         return line.decode("utf-8", "replace").strip()
 
 
-def require_fit(value: object, schema: Json, label: str = "", *,
-                is_given: bool = True) -> None:
+def require_fit(value: object, schema: Json, label: str = "") -> None:
     """Raise McpError if an answer does not match its schema."""
     problem = "a value is required"
-    if is_given:
+    if value is not MISSING:
         problem = "; ".join(Validator(schema, foreign=True).problems(value))
     if problem:
         text = f"the answer does not fit: {label}{problem}"
         raise invalid_params(text, "answer", problem)
 
 
-def cli_value(text: str, schema: Json) -> Any:
-    """What a text stands for: itself, or the JSON in it if the schema wants that."""
+def cli_value(text: str, schema: Json, separator: str = "\0") -> Any:
+    """What a text stands for: itself, the JSON in it, or the items of a list."""
+    if schema.get("type") == "array" and not text.startswith("["):
+        items = as_object(schema.get("items"))
+        return [cli_value(item.strip(), items) for item in text.split(separator)]
     with suppress(ValueError):  # whatever is wrong, the server will say so
         if Validator(schema, foreign=True).problems(text):
             return json.loads(text)
     return text
-
-
-def cli_item(text: str, schema: Json) -> Any:
-    """What a text stands for, as an item of the list that a schema describes."""
-    return cli_value(text.strip(), as_object(schema.get("items")))
-
-
-def is_item(text: str, schema: Json) -> bool:
-    """True if a list is wanted, and a text is not all of it, in JSON."""
-    return schema.get("type") == "array" and not text.startswith("[")
 
 
 def cli_parts(result: Json) -> Iterator[tuple[str, str]]:
@@ -10019,13 +10007,12 @@ def cli_parts(result: Json) -> Iterator[tuple[str, str]]:
         if "role" in part:
             text = f"{part['role']}: {text}"
         yield text, data
+    if not any(lists) and "structuredContent" in result:
+        yield json.dumps(result["structuredContent"], indent=2), ""
 
 
 def cli_texts(result: Json) -> list[str]:
-    texts = [text for text, _ in cli_parts(result)]
-    if not texts and "structuredContent" in result:
-        texts = [json.dumps(result["structuredContent"], indent=2)]
-    return texts
+    return [text for text, _ in cli_parts(result)]
 
 
 def cli_save(result: Json, text: str, path: str) -> None:
@@ -10044,7 +10031,7 @@ def cli_save(result: Json, text: str, path: str) -> None:
 def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts) -> int:
     """Send a request to a server and show its result; Ctrl-C cancels it.
 
-    request(client, args): the result.  texts(result): the lines to be shown.
+    request(client, *words): the result.  texts(result): the lines to be shown.
     """
     console = Console(args.answer)
     with Client(cli_target(args.server), env=cli_variables(args.env),
@@ -10054,7 +10041,7 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts) -> 
                 elicitation_handler=console.answer_form,
                 url_handler=console.answer_url) as client:
         try:
-            result = request(client, args)
+            result = request(client, *args.words)
         except RequestTimeout:
             if client._live().process.runs_python:
                 cli_await_report(client)
@@ -10096,7 +10083,7 @@ def cli_list(args: Namespace) -> int:
     return 0
 
 
-def cli_offered(client: Client, _: object) -> Json:
+def cli_offered(client: Client) -> Json:
     offered: Json = {
         "serverInfo": client.server_info, "protocolVersion": client.protocol_version,
         "capabilities": client.server_capabilities, "instructions": client.instructions}
@@ -10166,53 +10153,50 @@ def cli_field(name: object, schema: object, is_required: bool) -> str:
     return text
 
 
-def cli_call(client: Client, args: Namespace) -> Json:
+def cli_call(client: Client, name: str, *words: str) -> Json:
     schema: Json = {}
     for tool in cli_entries(client, "tools/list"):
-        if as_object(tool).get("name") == args.words[0]:
+        if as_object(tool).get("name") == name:
             schema = as_object(tool.get("inputSchema"))
-    return client.request("tools/call", cli_params(args.words, schema))
+    arguments = cli_arguments(words, schema)
+    return client.request("tools/call", {"name": name, "arguments": arguments})
 
 
-def cli_prompt(client: Client, args: Namespace) -> Json:
-    return client.request("prompts/get", cli_params(args.words, {}))
+def cli_prompt(client: Client, name: str, *words: str) -> Json:
+    arguments = cli_arguments(words, {})
+    return client.request("prompts/get", {"name": name, "arguments": arguments})
 
 
-def cli_read(client: Client, args: Namespace) -> Json:
-    [uri] = args.words
+def cli_read(client: Client, uri: str) -> Json:
     return client.request("resources/read", {"uri": uri})
 
 
-def cli_complete(client: Client, args: Namespace) -> Json:
-    ref, argument, value = [*args.words, ""][:3]
-    return client.complete(ref, argument, value)
+def cli_complete(client: Client, ref: str, argument: str, text: str = "") -> Json:
+    return client.complete(ref, argument, text)
 
 
-def cli_params(words: list[str], schema: Json) -> Json:
-    """A name, and the arguments that KEY=VALUE, and JSON objects, stand for.
-
-    The values of a key that is repeated are the items of a list.
-    """
-    name, *words = words
+def cli_arguments(words: Iterable[str], schema: Json) -> Json:
+    """The arguments that KEY=VALUE, and JSON objects, stand for."""
     arguments: Json = {}
     fields = as_object(schema.get("properties"))
     for word in words:
         key, equals, text = word.partition("=")
-        field = {"$defs": schema.get("$defs", {}), **as_object(fields.get(key))}
         if word.startswith("{"):
             try:
                 arguments.update(json.loads(word))
             except ValueError as error:
                 raise ValueError(f"an argument is not JSON: {error}") from None
-        elif not equals:
+            continue
+        if not equals:
             raise ValueError(f"an argument is KEY=VALUE or a JSON object, not {word!r}")
-        elif is_item(text, field):
-            arguments[key] = [*as_list(arguments.get(key)), cli_item(text, field)]
-        elif key in arguments:
-            raise ValueError(f"{key} is given twice, and is no list")
-        else:
-            arguments[key] = cli_value(text, field)
-    return {"name": name, "arguments": arguments}
+        field = {"$defs": schema.get("$defs", {}), **as_object(fields.get(key))}
+        value = cli_value(text, field)
+        if key in arguments:
+            if type(value) is not list:
+                raise ValueError(f"{key} is given twice, and is no list")
+            value = arguments[key] + value
+        arguments[key] = value
+    return arguments
 
 
 # -- running a server: run
@@ -10292,9 +10276,8 @@ def cli_vendor(args: Namespace) -> None:
     os.makedirs(folder, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(copy)
-    lines = copy.count("\n")
-    cli_print(f"{path}: {lines:,} lines to review\n"
-              f"sha256: {sha256(copy.encode()).hexdigest()}")
+    lines, digest = copy.count("\n"), sha256(copy.encode()).hexdigest()
+    cli_print(f"{path}: {lines:,} lines to review\nsha256: {digest}")
 
 
 def vendored(source: str, parts: list[str]) -> str:
@@ -10340,26 +10323,20 @@ def cli_copy(source: ByteStream, sink: ByteStream, show: Handler = lambda line: 
 
 
 def cli_trace(args: Namespace) -> int:
-    """Start a server, relay what it and its host send, and write all of it down.
-
-    Bytes, environment variables and the exit status pass unchanged.
-    """
+    """Start a server, relay all bytes, and write them down; return its exit status."""
     trace = Trace(args.to)
     sink: ByteStream = sys.stderr.buffer
     if args.to == "stderr":  # the trace shows it
         sink = open(os.devnull, "wb")  # noqa: SIM115
-    threads: list[threading.Thread] = []
     with stop_at_signals():
         target, variables = cli_target(args.server), cli_variables(args.env)
         argv, env, cwd = resolve_command(target, variables, None)
         child = start_process(argv, child_environment(env, True), cwd, bufsize=-1)
+        threads = [start_thread("mcp relay", partial(cli_copy, *pipe)) for pipe in (
+            (child.stdout, sys.stdout.buffer, partial(trace.show, "<")),
+            (child.stderr, sink, partial(trace.note, "!")),
+            (cli_stdin(), child.stdin, partial(trace.show, ">"), child.stdin.close))]
         try:
-            for pipe in (
-                    (child.stdout, sys.stdout.buffer, partial(trace.show, "<")),
-                    (child.stderr, sink, partial(trace.note, "!")),
-                    (cli_stdin(), child.stdin, partial(trace.show, ">"),
-                     child.stdin.close)):
-                threads.append(start_thread("mcp relay", partial(cli_copy, *pipe)))
             while child.poll() is None:  # in steps: a signal may come just before one
                 time.sleep(0.05)
         except SystemExit:  # SIGTERM or Ctrl-C
@@ -10380,10 +10357,10 @@ CONNECT_SECONDS = 5.0  # that an application may take to listen
 
 
 def cli_connect(args: Namespace) -> None:
-    """Relay stdin and stdout to a server that listens inside an application.
+    """Relay to a server that listens inside an application, until either side ends.
 
-    Ends with either side.  While the application does not listen, each request is
-    answered with an error; the next request tries again.
+    While it does not listen, each request is answered with an error, and the next tries
+    again.
     """
     import socket
 
@@ -10462,21 +10439,15 @@ OPTIONS: Json = {
     "client": {**PART, "const": "I III", "help": "the copy has only a client"},
     "lean": {**PART, "const": "I II III",
              "help": "both, but no command line, nor familiar names"},
-    "to": {"default": "stderr", "metavar": "FILE", "help": "where the trace goes"}}
+    "to": {"default": "stderr", "metavar": "FILE", "help": "where the trace goes"},
+    "version": {"action": "version", "version": f"mcp_min {__version__}"}}
 
 
-def cli_help(argv: list[str]) -> None:
-    """Show all commands, or the version, or that there is no such command; exit."""
-    from argparse import ArgumentParser
+COMMANDS[""] = (None, "|".join(COMMANDS), 1, 0, "version", "\n".join(
+    [f"  {verb:10}{row[-1]}" for verb, row in COMMANDS.items()]) + """
 
-    parser = ArgumentParser(prog="mcp_min.py", epilog=(
-        "SERVER: FILE.py, mcp.json NAME, or a program with its arguments; "
-        "exit status: 0 done, 1 the tool or the server failed, 2 wrong usage"))
-    parser.add_argument("--version", action="version", version=f"mcp_min {__version__}")
-    verbs = parser.add_subparsers(metavar="command")
-    for verb, (*_, about) in COMMANDS.items():
-        verbs.add_parser(verb, help=about)
-    parser.parse_args(argv[:1] or ["-h"])
+SERVER: FILE.py, mcp.json NAME, or a program with its arguments
+exit status: 0 done, 1 the tool or the server failed, 2 wrong usage""")
 
 
 def cli_parse(argv: list[str]) -> Namespace:
@@ -10485,23 +10456,25 @@ def cli_parse(argv: list[str]) -> Namespace:
     The server begins after `--`.  In `list` and `trace` it may begin before that: with
     a program, whose options follow it; or with a file, which our options may follow.
     """
-    from argparse import SUPPRESS, ArgumentParser
+    from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
 
-    if not argv or argv[0] not in COMMANDS:
-        cli_help(argv)
-    verb = argv[0]
+    verb, *given = argv or ["-h"]
+    if verb not in COMMANDS:
+        verb, given = "", [verb]
     function, usage, least, most, options, about = COMMANDS[verb]
-    parser = ArgumentParser(prog=f"mcp_min.py {verb}", allow_abbrev=False,
-                            usage=f"%(prog)s [options] {usage}", description=about)
+    parser = ArgumentParser(
+        prog=f"mcp_min.py {verb}".rstrip(), usage=f"%(prog)s [options] {usage}",
+        description=about, formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False)
     for name in options.split():
         parser.add_argument(f"--{name}", **OPTIONS[name])
     positional = parser.add_argument("words", nargs="...", help=SUPPRESS)
-    end = argv.index("--") if "--" in argv else len(argv)
-    ours, server = argv[1:end], argv[end + 1:]
+    end = given.index("--") if "--" in given else len(given)
+    ours, server = given[:end], given[end + 1:]
     if usage == "SERVER":
         program = parser.parse_known_args(ours)[0].words
         if program and not is_server_file(program[0]):
-            ours, server = ours[:-len(program)], program + argv[end:]
+            ours, server = ours[:-len(program)], program + given[end:]
     positional.nargs = "*"
     args, more = parser.parse_known_args(ours)
     words = args.words + more

@@ -7919,11 +7919,10 @@ class Test16CommandLine(unittest.TestCase):
         with zipfile.ZipFile(archive, "w") as file:
             file.write(FILE, "mcp_min.py")
         done = subprocess.run(
-            [sys.executable, "-I", "-S", "-B", "-c",
-             "import sys; sys.path.insert(0, %r); "
-             "import mcp_min; sys.exit(mcp_min.main(['demo']))" % archive], check=False,
+            [sys.executable, "-S", "-B", "-m", "mcp_min", "demo"], check=False,
             stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE,
-            env={**os.environ, "TMPDIR": os.path.join(self.folder, "none")})
+            env={**os.environ, "PYTHONPATH": archive,
+                 "TMPDIR": os.path.join(self.folder, "none")})
         self.assertEqual((done.stderr, done.returncode), (b"", 0))
         self.assertEqual(os.listdir(self.folder), ["app.pyz"])
 
@@ -7940,15 +7939,14 @@ class Test16CommandLine(unittest.TestCase):
             cli("list", "--mode", "2025-06-18", "--json", "--", *self.SERVER)[0])
         self.assertEqual(about["protocolVersion"], "2025-06-18")
         self.assertEqual(names(about["tools"]), ["bake", "order", "ring"])
-        for command, expected in (
-                ("read demo://hello/Ada", ("Hello, Ada!\n", "", 0)),
-                ("prompt review language=C", ("user: Review this C code.\n", "", 0)),
-                ("complete review language P", (
-                    "", ("mcp_min: McpError: The server does not offer "
-                         "completion/complete (-32601)\n"), 1)),
-                ("read --json demo://bye", (
-                    "", "mcp_min: McpError: Resource not found: demo://bye (-32602)\n",
-                    1))):
+        for command, out, err in (
+                ("read demo://hello/Ada", "Hello, Ada!\n", ""),
+                ("prompt review language=C", "user: Review this C code.\n", ""),
+                ("complete review language P", "",
+                 "McpError: The server does not offer completion/complete (-32601)"),
+                ("read --json demo://bye", "",
+                 "McpError: Resource not found: demo://bye (-32602)")):
+            expected = (out, f"mcp_min: {err}\n" if err else "", int(bool(err)))
             with self.subTest(command):
                 self.assertEqual(cli(*command.split(), "--", *self.SERVER), expected)
 
@@ -8030,12 +8028,10 @@ class Test16CommandLine(unittest.TestCase):
                  "call", "forecast", "city=Oslo", path),
                 ("mcp.json NAME; it has: weather, web", "list", config, "wether"),
                 ("mcp.json NAME; it has", "call", "forecast", "--", config),
-                ("line 2: ", "list", self.file("bad.json", '{"mcpServers":\n}'))):
+                ("bad.json, line 2: ", "list",
+                 self.file("bad.json", '{"mcpServers":\n}')),
+                ('has no "mcpServers"', "list", self.file("list.json", "[1]"))):
             self.fails(text, 2, *args)
-        with self.assertRaisesRegex(ValueError, "bad.json, line 2: "):
-            load_config(os.path.join(self.folder, "bad.json"))
-        with self.assertRaisesRegex(ValueError, 'list.json has no "mcpServers"'):
-            load_config(self.file("list.json", "[1]"))
 
     def test_progress_in_a_pipe_is_a_line_for_each_tenth(self):
         server = self.serving("tools.py", self.TOOLS)
@@ -8135,14 +8131,9 @@ class Test16CommandLine(unittest.TestCase):
 
     @TERMINAL
     def test_at_a_terminal_no_line_of_a_server_looks_like_one_of_ours(self):
-        schema = {"type": "object", "properties": {
-            "colour:\n[sudo] password for root": {"type": "string"}}}
-        server = fake(
-            list="result(tools=[{'name': 'f', 'inputSchema': {}}])",
-            call="asked = id; send(id='q', method='elicitation/create', params="
-                 f"{{'message': '?', 'requestedSchema': {schema}}})",
-            answer="id = asked; text('fine\\nmcp_min: forged')")
-        with Terminal("call", "f", "--", *server, stdout=None) as screen:
+        field = {"colour:\n[sudo] password for root": {"type": "string"}}
+        server = self.asking(field, "'fine\\nmcp_min: forged'")
+        with Terminal("call", "f", *server, stdout=None) as screen:
             screen.expect("the server asks: [sudo] password for root?: string")
             screen.answer("\4")
             screen.expect("  fine\r\n  mcp_min: forged")
@@ -8151,10 +8142,9 @@ class Test16CommandLine(unittest.TestCase):
         server = "--", *fake(
             call="text(str([os.environ.get(key) for key in ('A', 'B', 'SECRET')]))")
         with mock.patch.dict(os.environ, B="b", SECRET="s"):
-            for options, expected in (
-                    (["--env", "A=1=2", "--env", "B"], "['1=2', 'b', None]\n"),
-                    (["--inherit-env"], "[None, 'b', 's']\n")):
-                out, _, _ = cli("call", "variables", *options, *server)
+            for options, expected in (("--env A=1=2 --env B", "['1=2', 'b', None]\n"),
+                                      ("--inherit-env", "[None, 'b', 's']\n")):
+                out, _, _ = cli("call", "variables", *options.split(), *server)
                 self.assertEqual(out, expected)
             self.fails("C is not set", 2, "call", "variables", "--env", "C", *server)
 
@@ -8227,73 +8217,68 @@ class Test16CommandLine(unittest.TestCase):
 
     def test_questions_are_answered_by_the_option_answer(self):
         server = self.serving("ask.py", self.ASKS)
-
-        def call(tool, *answers):
+        guest = "Guest(name='Ann', tags=['a', 'b'], seats=%s, sits=%s) %s"
+        for tool, answers, text in (
+                ("order", ["lemon"], "lemon"),
+                ("order", ['{"value": "lemon"}'], "lemon"),
+                ("book", ["Ann", "a, b", "4", "true", "noon"],
+                 guest % (4, True, "noon")),
+                ("book", ["Ann", "a,b", "", "", "night"], guest % (2, None, "night")),
+                ("book", ['{"name": "Ann", "tags": ["a", "b"]}', "noon"],
+                 guest % (2, None, "noon")),
+                ("book", ["seats=3", "tags=a,b", "name=Ann", "", "noon"],
+                 guest % (3, None, "noon")),
+                ("wipe", ["yes", "no"], "accept decline"),
+                ("order", ["tea"], 'value: expected one of "lemon", "syrup"'),
+                ("order", ["{}"], "value: missing"),
+                ("order", [""], "value: a value is"),
+                ("order", ["{"], "failed to answer")):
             options = [word for answer in answers for word in ("--answer", answer)]
             out, err, status = cli("call", tool, *options, *server)
-            return out.strip() if status == 0 else err.splitlines()[-1]
-
-        for answer in "lemon", '{"value": "lemon"}':
-            self.assertEqual(call("order", answer), "lemon")
-        guest = "Guest(name='Ann', tags=['a', 'b'], seats=%s, sits=%s) %s"
-        self.assertEqual(call("book", "Ann", "a, b", "4", "true", "noon"),
-                         guest % (4, True, "noon"))
-        self.assertEqual(call("book", "Ann", "a,b", "", "", "night"),
-                         guest % (2, None, "night"))
-        self.assertEqual(call("book", '{"name": "Ann", "tags": ["a", "b"]}', "noon"),
-                         guest % (2, None, "noon"))
-        self.assertEqual(call("book", "seats=3", "tags=a,b", "name=Ann", "", "noon"),
-                         guest % (3, None, "noon"))
-        self.assertEqual(call("wipe", "yes", "no"), "accept decline")
-        for answers, text in ((["tea"], 'value: expected one of "lemon", "syrup"'),
-                              (["{}"], "value: missing"), ([""], "value: a value is"),
-                              (["{"], "failed to answer")):
             with self.subTest(answers):
-                self.assertIn(text, call("order", *answers))
+                self.assertIn(text, err.splitlines()[-1] if status else out)
 
     @TERMINAL
-    def test_a_form_is_asked_field_by_field_until_each_fits(self):
-        server = self.serving("ask.py", self.ASKS)
-        with Terminal("call", "book", *server) as screen:
-            for expected, typed in (
-                    ('name: string {"minLength": 2}', "A"),
-                    ("again: the answer does not fit: name: expected at", "Ann"),
-                    ("tags: array", "a,c"), ('again: .* "c"', "a"),
-                    ("seats?: integer = 2", ""), ("sits?: boolean", ""),
-                    ('value: string {"enum": ["noon", "night"]}', "night")):
-                screen.expect(expected.partition(".*")[0])
-                screen.answer(typed + "\n")
-            self.assertEqual(
-                screen.child.stdout.read().decode(),
-                "Guest(name='Ann', tags=['a'], seats=2, sits=None) night\n")
-
-    def test_a_form_that_cannot_be_used_is_refused_without_a_traceback(self):
-        schema = {"type": "object", "properties": {"x": {"type": 5}}}
-        server = fake(call="asked = id; send(id='q', method='elicitation/create', "
-                           f"params={{'message': '?', 'requestedSchema': {schema}}})",
-                      answer="id = asked; text(message['error']['data']['field'])")
-        out, err, _ = cli("call", "f", "--answer", "x", "--", *server)
-        self.assertEqual(out, "requestedSchema\n")
-        self.assertNotIn("Traceback", err)
-
-    @TERMINAL
-    def test_at_a_terminal_the_user_is_asked_and_only_a_yes_is_consent(self):
+    def test_at_a_terminal_the_user_is_asked_until_each_answer_fits(self):
+        """Only a yes is consent; Ctrl-D declines."""
         server = self.serving("ask.py", self.ASKS)
 
-        def ask(typed, tool, form, first, second, output):
+        def ask(_, tool, steps, output):
             with Terminal("call", tool, *server) as screen:
-                screen.expect(form)
-                screen.answer(first)
-                if second:
-                    screen.expect("open https://x.io")
-                    screen.answer(second)
-                self.assertEqual(screen.child.stdout.read(), output)
+                for expected, typed in steps:
+                    screen.expect(expected)
+                    screen.answer(typed)
+                self.assertEqual(screen.child.stdout.read().decode(), output + "\n")
 
         run_together(self, ask, (
-            ("lemon", "order", 'string {"enum": ["lemon"', "lemon\n", "", b"lemon\n"),
-            ("Ctrl-D", "order", "What?", "\4", "", b"None\n"),
-            ("yes", "wipe", "yes or no", "yes\n", "yes\n", b"accept accept\n"),
-            ("no", "wipe", "Really?", "no\n", "\n", b"decline decline\n")))
+            ("form", "book", (
+                ('name: string {"minLength": 2}', "A\n"),
+                ("again: the answer does not fit: name: expected at", "Ann\n"),
+                ("tags: array", "a,c\n"), ("again: ", "a\n"),
+                ("seats?: integer = 2", "\n"), ("sits?: boolean", "\n"),
+                ('value: string {"enum": ["noon", "night"]}', "night\n")),
+             "Guest(name='Ann', tags=['a'], seats=2, sits=None) night"),
+            ("lemon", "order", [('string {"enum": ["lemon"', "lemon\n")], "lemon"),
+            ("Ctrl-D", "order", [("What?", "\4")], "None"),
+            ("yes", "wipe", (("yes or no", "yes\n"), ("open https://x.io", "yes\n")),
+             "accept accept"),
+            ("no", "wipe", (("Really?", "no\n"), ("open https://x.io", "\n")),
+             "decline decline")))
+
+    def asking(self, field, answer):
+        """The command of a server that asks for a field before it answers a call."""
+        schema = {"type": "object", "properties": field}
+        return "--", *fake(
+            list="result(tools=[{'name': 'f', 'inputSchema': {}}])",
+            call="asked = id; send(id='q', method='elicitation/create', params="
+                 f"{{'message': '?', 'requestedSchema': {schema}}})",
+            answer=f"id = asked; text({answer})")
+
+    def test_a_form_that_cannot_be_used_is_refused_without_a_traceback(self):
+        server = self.asking({"x": {"type": 5}}, "message['error']['data']['field']")
+        out, err, _ = cli("call", "f", "--answer", "x", *server)
+        self.assertEqual(out, "requestedSchema\n")
+        self.assertNotIn("Traceback", err)
 
     def test_run_redirects_what_a_file_prints_at_import_to_stderr(self):
         """And imports it as a module of its own name, with this very library."""
@@ -8370,10 +8355,10 @@ class Test16CommandLine(unittest.TestCase):
 
     def test_trace_passes_all_bytes_and_the_exit_status_and_writes_all_down(self):
         log = os.path.join(self.folder, "log")
-        echo = "import sys, os; data = sys.stdin.buffer.read(); os.write(1, data); " \
-               "sys.stderr.write('beside'); sys.exit(7)"
+        echo = "import sys; data = sys.stdin.buffer.read(); " \
+               "sys.stdout.buffer.write(data); sys.stderr.write('beside'); sys.exit(7)"
         data = (b'\xff\xfe{"id": 1\r\n\n{"jsonrpc":"2.0","id":2,"method":"a/b"}\n'
-                + b"x" * 70000)
+                + b"x" * (2 << 20))
         done = self.trace("--to", log, "--", sys.executable, "-S", "-c", echo,
                           input=data)
         self.assertEqual((done.stdout, done.stderr, done.returncode),
@@ -8384,6 +8369,7 @@ class Test16CommandLine(unittest.TestCase):
             r'^\d\d:\d\d:\d\d\.\d{3} > \\xff\\xfe\{"id": 1  # not a message$')
         marks = collections.Counter(line.split(" ")[1] for line in lines)
         self.assertEqual(marks, {">": 4, "<": 4, "!": 2})
+        self.assertGreater(max(map(len, lines)), 2 << 20)  # a large one is whole
         self.assertTrue([line for line in lines if line.endswith("! beside")])
         self.assertIn("! the server's exit code is 7", lines[-1])
         if os.name == "posix":
@@ -8398,14 +8384,6 @@ class Test16CommandLine(unittest.TestCase):
         lines = [line.partition(" ")[2] for line in done.stderr.splitlines()]
         self.assertEqual(sorted(lines), [
             "! no luck", "! the server's exit code is 1", "< a b  # not a message"])
-
-    def test_trace_writes_a_large_message_as_one_line(self):
-        log = os.path.join(self.folder, "large")
-        data = '{"jsonrpc":"2.0","method":"x","params":{"x":"%s"}}' % ("x" * (2 << 20))
-        self.trace("--to", log, "--", sys.executable, "-S", "-c",
-                   "import sys; sys.stdin.buffer.read()", input=data.encode())
-        shown, _ = pathlib.Path(log).read_text(encoding="utf-8").splitlines()
-        self.assertEqual(shown.partition(" > ")[2], data)
 
     @UNIX
     def test_trace_ends_with_its_server_though_a_child_holds_its_stdout(self):
@@ -8455,11 +8433,11 @@ class Test16CommandLine(unittest.TestCase):
     def test_the_version_and_the_options_of_each_command(self):
         self.assertEqual(cli("--version"), (f"mcp_min {mcp_min.__version__}\n", "", 0))
         self.assertIn("exit status", cli()[0])
-        query = "answer env inherit-env json mode output timeout"
+        query = dict.fromkeys(("list", "call", "read", "prompt", "complete"),
+                              "answer env inherit-env json mode output timeout")
         for command, options in {
-                "demo": "", "serve": "", "list": query, "call": query, "read": query,
-                "prompt": query, "complete": query, "run": "unthreaded",
-                "vendor": "client lean server", "trace": "env to", "connect": ""}.items():
+                "demo": "", "serve": "", **query, "run": "unthreaded", "connect": "",
+                "trace": "env to", "vendor": "client lean server"}.items():
             with self.subTest(command):
                 out, err, status = cli(command, "-h")
                 self.assertEqual((err, status), ("", 0))

@@ -9850,7 +9850,9 @@ def cli_show(label: str, data: object) -> None:
 
 def indented(prefix: str, text: object) -> str:
     """The text with a prefix on each line; "" if there is none."""
-    return prefix + str(text).replace("\n", "\n" + prefix) if text else ""
+    if not text:
+        return ""
+    return prefix + str(text).replace("\n", "\n" + prefix)
 
 
 def as_list(value: object) -> list[Any]:
@@ -9875,6 +9877,11 @@ class Console:
         self._bar = ""  # the line of progress at the terminal
         self._began = 0.0  # when progress first came
         self._step = -1  # of the progress that was shown last
+
+    def handlers(self) -> Json:
+        return {"stderr": partial(self.show, "stderr"), "log_handler": self.show_log,
+                "progress_handler": self.show_progress,
+                "elicitation_handler": self.answer_form, "url_handler": self.answer_url}
 
     def show(self, label: str, data: object) -> None:
         self.draw("")
@@ -9973,7 +9980,8 @@ def require_fit(value: object, schema: Json, label: str = "") -> None:
     """Raise McpError if an answer does not match its schema."""
     problem = "a value is required"
     if value is not MISSING:
-        problem = "; ".join(Validator(schema, foreign=True).problems(value))
+        problems = Validator(schema, foreign=True).problems(value)
+        problem = "; ".join(problems)
     if problem:
         text = f"the answer does not fit: {label}{problem}"
         raise invalid_params(text, "answer", problem)
@@ -9996,7 +10004,8 @@ def cli_parts(result: Json) -> Iterator[tuple[str, str]]:
     for part in map(as_object, itertools.chain(*lists)):
         block = as_object(part.get("content", part))
         block = as_object(block.get("resource", block))
-        text, data = block.get("text"), str(block.get("data", block.get("blob", "")))
+        text = block.get("text")
+        data = str(block.get("data", block.get("blob", "")))
         if type(text) is not str:
             text = str(block.get("mimeType") or block.get("type"))
             if data:
@@ -10034,12 +10043,9 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts) -> 
     request(client, *words): the result.  texts(result): the lines to be shown.
     """
     console = Console(args.answer)
-    with Client(cli_target(args.server), env=cli_variables(args.env),
-                inherit_env=args.inherit_env, timeout=args.timeout, mode=args.mode,
-                stderr=partial(console.show, "stderr"), log_handler=console.show_log,
-                progress_handler=console.show_progress,
-                elicitation_handler=console.answer_form,
-                url_handler=console.answer_url) as client:
+    target, variables = cli_target(args.server), cli_variables(args.env)
+    with Client(target, env=variables, inherit_env=args.inherit_env, mode=args.mode,
+                timeout=args.timeout, **console.handlers()) as client:
         try:
             result = request(client, *args.words)
         except RequestTimeout:
@@ -10132,8 +10138,8 @@ def cli_entry(entry: object) -> Iterator[str]:
         yield indented("      ", cli_field(key, field, key in required))
     for argument in map(as_object, as_list(item.get("arguments"))):  # of a prompt
         field = {"type": "string", "description": argument.get("description")}
-        text = cli_field(argument.get("name"), field, argument.get("required") is True)
-        yield indented("      ", text)
+        is_required = argument.get("required") is True
+        yield indented("      ", cli_field(argument.get("name"), field, is_required))
 
 
 def cli_field(name: object, schema: object, is_required: bool) -> str:
@@ -10189,12 +10195,12 @@ def cli_arguments(words: Iterable[str], schema: Json) -> Json:
             continue
         if not equals:
             raise ValueError(f"an argument is KEY=VALUE or a JSON object, not {word!r}")
-        field = {"$defs": schema.get("$defs", {}), **as_object(fields.get(key))}
-        value = cli_value(text, field)
+        field = as_object(fields.get(key))
+        value = cli_value(text, {"$defs": schema.get("$defs", {}), **field})
         if key in arguments:
             if type(value) is not list:
                 raise ValueError(f"{key} is given twice, and is no list")
-            value = arguments[key] + value
+            value = as_list(arguments[key]) + value
         arguments[key] = value
     return arguments
 
@@ -10223,7 +10229,7 @@ def cli_load(path: str) -> Any:
     from importlib.machinery import SourceFileLoader
     from types import ModuleType
 
-    name = os.path.splitext(os.path.basename(path))[0]
+    name, _ = os.path.splitext(os.path.basename(path))
     module = ModuleType(name)
     module.__file__ = path
     sys.modules.setdefault(name, module)  # it must not replace a library
@@ -10276,7 +10282,8 @@ def cli_vendor(args: Namespace) -> None:
     os.makedirs(folder, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(copy)
-    lines, digest = copy.count("\n"), sha256(copy.encode()).hexdigest()
+    lines = copy.count("\n")
+    digest = sha256(copy.encode()).hexdigest()
     cli_print(f"{path}: {lines:,} lines to review\nsha256: {digest}")
 
 
@@ -10332,10 +10339,12 @@ def cli_trace(args: Namespace) -> int:
         target, variables = cli_target(args.server), cli_variables(args.env)
         argv, env, cwd = resolve_command(target, variables, None)
         child = start_process(argv, child_environment(env, True), cwd, bufsize=-1)
-        threads = [start_thread("mcp relay", partial(cli_copy, *pipe)) for pipe in (
-            (child.stdout, sys.stdout.buffer, partial(trace.show, "<")),
-            (child.stderr, sink, partial(trace.note, "!")),
-            (cli_stdin(), child.stdin, partial(trace.show, ">"), child.stdin.close))]
+        output = partial(
+            cli_copy, child.stdout, sys.stdout.buffer, partial(trace.show, "<"))
+        errors = partial(cli_copy, child.stderr, sink, partial(trace.note, "!"))
+        given = partial(cli_copy, cli_stdin(), child.stdin, partial(trace.show, ">"),
+                        child.stdin.close)
+        threads = [start_thread("mcp relay", job) for job in (output, errors, given)]
         try:
             while child.poll() is None:  # in steps: a signal may come just before one
                 time.sleep(0.05)
@@ -10347,8 +10356,8 @@ def cli_trace(args: Namespace) -> int:
             raise
         finally:
             code: int = child.wait()
-            for output in threads[:2]:  # not for ever: another process may hold it open
-                output.join(Process.PATIENCE)
+            for thread in threads[:2]:  # not for ever: another process may hold it open
+                thread.join(Process.PATIENCE)
             trace.note("!", f"the server's exit code is {code}".encode())
     return code if code >= 0 else 128 - code  # as a shell has it
 
@@ -10357,11 +10366,7 @@ CONNECT_SECONDS = 5.0  # that an application may take to listen
 
 
 def cli_connect(args: Namespace) -> None:
-    """Relay to a server that listens inside an application, until either side ends.
-
-    While it does not listen, each request is answered with an error, and the next tries
-    again.
-    """
+    """Relay to a server inside an application; while none listens, refuse requests."""
     import socket
 
     [path] = args.words
@@ -10378,7 +10383,8 @@ def cli_connect(args: Namespace) -> None:
         if not line:
             raise ConnectionError(problem)
     sock.sendall(line)
-    stream, hang_up = sock.makefile("rwb"), partial(sock.shutdown, socket.SHUT_WR)
+    stream = sock.makefile("rwb")
+    hang_up = partial(sock.shutdown, socket.SHUT_WR)
     start_thread("mcp stdin", partial(cli_copy, stdin, stream, at_end=hang_up))
     cli_copy(stream, sys.stdout.buffer)
     if not stdin.closed:  # the host has not hung up
@@ -10544,7 +10550,8 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except ValueError as error:
-        args.fail(escape_control(" ".join(str(error).split())))
+        text = " ".join(str(error).split())
+        args.fail(escape_control(text))
     except Exception as error:
         # Each on its own line, indented; but the server's stderr was shown already.
         lines = [x for x in str(error).splitlines() if not x.startswith("  stderr: ")]

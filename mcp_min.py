@@ -9961,7 +9961,7 @@ class Console:
                 cli_show("again", error.message)
 
     def _next_line(self, name: str) -> str:
-        """The answer NAME=VALUE, or the next, or what the user types; EOFError: Ctrl-D."""
+        """An answer NAME=VALUE, or the next, or what the user types; EOFError: none."""
         if self._answers:
             label = f"{name}="
             named = [text for text in self._answers if text.startswith(label)]
@@ -10404,12 +10404,12 @@ def cli_refuse(line: bytes, problem: str) -> None:
 # -- the arguments
 
 
-# Of each command its function, its arguments, the fewest and the most words before those
-# of the server, its options, and what it does.
+# Of each command its function, its arguments, the fewest and the most words before the
+# server's, its options, and what it does.  COMMON: those of what asks a server.
 COMMON = "json output answer env inherit-env timeout mode"
 COMMANDS: Json = {
     "demo": (cli_demo, "", 0, 0, "", "two sessions, line by line and explained"),
-    "serve": (lambda _: demo_server().run(), "", 0, 0, "", "run the server of the demo"),
+    "serve": (lambda _: demo_server().run(), "", 0, 0, "", "run the demo's server"),
     "list": (cli_list, "SERVER", 0, 0, COMMON, "show what a server offers"),
     "call": (partial(cli_query, cli_call), "TOOL [KEY=VALUE...|{}] -- SERVER", 1, 1000,
              COMMON, "call a tool"),
@@ -10449,8 +10449,9 @@ OPTIONS: Json = {
     "version": {"action": "version", "version": f"mcp_min {__version__}"}}
 
 
-COMMANDS[""] = (None, "|".join(COMMANDS), 1, 0, "version", "\n".join(
-    [f"  {verb:10}{row[-1]}" for verb, row in COMMANDS.items()]) + """
+LISTED = [f"  {verb:10}{row[-1]}" for verb, row in COMMANDS.items()]
+# Without a command: any word is refused, because it is none.
+COMMANDS[""] = (None, "|".join(COMMANDS), 1, 0, "version", "\n".join(LISTED) + """
 
 SERVER: FILE.py, mcp.json NAME, or a program with its arguments
 exit status: 0 done, 1 the tool or the server failed, 2 wrong usage""")

@@ -8393,13 +8393,12 @@ class Test16CommandLine(unittest.TestCase):
                   "'-S', '-c', 'import time; time.sleep(60)'], "
                   f"stdin=subprocess.DEVNULL); "
                   f"open({noted!r}, 'w').write(str(child.pid))")
-        program = ("import sys; sys.path.insert(0, %r); import mcp_min; "
-                   "mcp_min.Process.PATIENCE = 0.1; sys.exit(mcp_min.main())" % HERE)
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", program, "trace", "--", sys.executable,
-             "-S", "-c", server], check=False, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE)
-        self.assertEqual(done.returncode, 0)
+        with process(f"""
+                mcp_min.Process.PATIENCE = 0.1
+                sys.exit(mcp_min.main(
+                    ["trace", "--", sys.executable, "-S", "-c", {server!r}]))
+                """, stdin=subprocess.DEVNULL) as relay:
+            self.assertEqual(relay.exit(), 0)
         os.kill(int(pathlib.Path(noted).read_text()), signal.SIGKILL)  # it was there
 
     @UNIX

@@ -10344,8 +10344,10 @@ def cli_trace(args: Namespace) -> int:
         errors = partial(cli_copy, child.stderr, sink, partial(trace.note, "!"))
         given = partial(cli_copy, cli_stdin(), child.stdin, partial(trace.show, ">"),
                         child.stdin.close)
-        threads = [start_thread("mcp relay", job) for job in (output, errors, given)]
+        threads: list[threading.Thread] = []
         try:
+            for job in (output, errors, given):
+                threads.append(start_thread("mcp relay", job))
             while child.poll() is None:  # in steps: a signal may come just before one
                 time.sleep(0.05)
         except SystemExit:  # SIGTERM or Ctrl-C

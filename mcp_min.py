@@ -10276,15 +10276,19 @@ def cli_vendor(args: Namespace) -> None:
             if not file.readline().startswith('"""mcp_min '):
                 raise ValueError(f"{path} is not a copy of mcp_min")
     name = __spec__.name if __spec__ else __name__  # `python -m`, also from a zip
-    copy = __loader__.get_source(name)  # type: ignore[name-defined]
+    source = __loader__.get_source(name)  # type: ignore[name-defined]
+    copy = source
     if parts:
-        copy = vendored(copy, parts[0].split())
+        copy = vendored(source, parts[0].split())
     os.makedirs(folder, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(copy)
     lines = copy.count("\n")
     digest = sha256(copy.encode()).hexdigest()
     cli_print(f"{path}: {lines:,} lines to review\nsha256: {digest}")
+    for banner in re.findall("(?m)^# == .* =+$", source):
+        if banner not in copy:
+            cli_print(f"left out: {banner.strip('# =')}")
 
 
 def vendored(source: str, parts: list[str]) -> str:

@@ -9390,114 +9390,6 @@ INVALID_PARAMS = """ a request, and the field that the error names; L, M: in one
     "NONE", '"ref": {"type": "ref/prompt", "name": "none"}')
 
 
-TASKS = """\
-import contextlib, contextvars, math, queue, threading, time, uuid
-from mcp_min import INVALID_PARAMS, MISSING_CAPABILITY, Context, McpError, Server
-
-TASKS, EXTENSION = {}, "io.modelcontextprotocol/tasks"
-DECLARED = {"extensions": {EXTENSION: {}}}
-ENDED = "completed", "failed", "cancelled"
-server = Server("oven", capabilities=DECLARED)
-current_task = contextvars.ContextVar("task", default=None)
-
-def now():
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-class Task:
-    def __init__(self):
-        self.seed = {"taskId": uuid.uuid4().hex, "createdAt": now(), "ttlMs": None}
-        self.answers, self.cancelled, self.state = queue.Queue(), False, {}
-        TASKS[self.seed["taskId"]] = self
-        self.set("working")
-
-    def set(self, status, **more):
-        if self.state.get("status") not in ENDED:
-            self.state = {**self.seed, "status": status, "lastUpdatedAt": now(), **more}
-            server.notify_subscribers(
-                "taskIds", self.seed["taskId"], "notifications/tasks", self.state)
-
-    def ask(self, key, method, params):
-        self.set("input_required", inputRequests={key: {"method": method, "params": params}})
-        answer = self.answers.get()  # of tasks/update; None: tasks/cancel
-        self.set("working")
-        return answer
-
-    def run(self, call):
-        current_task.set(self)
-        try:
-            self.set("completed", result={"resultType": "complete", **call()})
-        except BaseException as error:  # also what ends a handler that asks by its ctx
-            if not isinstance(error, McpError):
-                error = McpError(-32603, type(error).__name__)
-            self.set("failed", error=error.to_json())
-
-def knows_tasks(ctx):
-    return ctx.protocol_version >= "2026-07-28" and (
-        EXTENSION in ctx.client_capabilities.get("extensions", {}))
-
-def tasks_for(ctx):
-    if not knows_tasks(ctx):
-        raise McpError(MISSING_CAPABILITY, "No tasks", {"requiredCapabilities": DECLARED})
-    return TASKS
-
-def task_of(ctx, task_id):
-    if task_id not in tasks_for(ctx):
-        raise McpError(INVALID_PARAMS, "Task not found")
-    return TASKS[task_id]
-
-@server.middleware
-def start_task(ctx, method, params, call_next):
-    if method != "tools/call" or not knows_tasks(ctx):
-        return call_next(ctx, method, params)
-    task = Task()
-    created = {"resultType": "task", **task.state}
-    threading.Thread(target=task.run, daemon=True, args=[
-        lambda: call_next(ctx, method, params)]).start()
-    return created
-
-@server.method("tasks/get")
-def get_task(taskId: str, ctx: Context):
-    return task_of(ctx, taskId).state
-
-@server.method("tasks/update")
-def update_task(taskId: str, inputResponses: dict, ctx: Context):
-    task = task_of(ctx, taskId)
-    for key in inputResponses.keys() & task.state.get("inputRequests", {}).keys():
-        task.answers.put(inputResponses[key])
-
-@server.method("tasks/cancel")
-def cancel_task(taskId: str, ctx: Context):
-    task = task_of(ctx, taskId)
-    task.cancelled = True
-    task.set("cancelled")
-    task.answers.put(None)
-
-@server.subscription("taskIds")
-def grant(wanted: list, ctx: Context):
-    return [task_id for task_id in wanted if task_id in tasks_for(ctx)]
-
-def call_task(client, pushed, name):  # the client; pushed: gets its notifications
-    task = client.request("tools/call", {"name": name, "arguments": {}})
-    if task.get("resultType") != "task":
-        return task
-    known, answered = {"taskId": task["taskId"]}, set()
-    stream = client.submit("subscriptions/listen", {"notifications": {
-        "taskIds": [task["taskId"]]}}, timeout=math.inf, max_timeout=math.inf)
-    while task["status"] not in ENDED:
-        questions = task.get("inputRequests", {})
-        for key in questions.keys() - answered:
-            answered.add(key)
-            client.request("tasks/update", {
-                **known, "inputResponses": {key: client.answer(**questions[key])}})
-        news = {}
-        with contextlib.suppress(queue.Empty):  # this server pushes nothing
-            news = pushed.get(timeout=1)["params"]
-        task = news if known.items() <= news.items() else client.request("tasks/get", known)
-    stream.cancel()
-    return task
-"""  # the tasks extension (SEP-2663), both ends
-
-
 class TestSpecification(FakeServers, unittest.TestCase):
     """Sentences of the specification, and of documents that teach the protocol, on both
     ends."""
@@ -9711,10 +9603,8 @@ class TestSpecification(FakeServers, unittest.TestCase):
         `io.modelcontextprotocol/skills` (SEP-2640)."""
         server = Server("tea", cache_ttl=60, cache_scope="public", capabilities={
             "extensions": {KEY + "skills": {}}, "resources": {}})
-        module = run_block(
-            code_in(Server.method.__doc__, "SKILLS = {}"), server=server,
-            McpError=McpError, Path=pathlib.Path, sha256=hashlib.sha256,
-            guess_type=mimetypes.guess_type)
+        module = recipe(Server.method, "SKILLS = {}", server=server, Path=pathlib.Path,
+                        sha256=hashlib.sha256, guess_type=mimetypes.guess_type)
         with tempfile.TemporaryDirectory() as name:
             for number in range(120):
                 folder = pathlib.Path(name, "brew-%03d" % number)
@@ -9749,81 +9639,6 @@ class TestSpecification(FakeServers, unittest.TestCase):
                     self.assertEqual(file["size"], len(content.data))
                     digest = hashlib.sha256(content.data).hexdigest()
                     self.assertEqual(file["digest"], "sha256:" + digest)
-
-    def test_tasks(self):
-        """The extension `io.modelcontextprotocol/tasks` (SEP-2663) by what is public:
-        create, get, update, cancel and push, and what a client that does not know it
-        gets instead."""
-        self.assertLessEqual(len([*filter(str.strip, TASKS.splitlines())]), 90)
-        self.assertNotRegex(TASKS, r"\._[a-z]")
-        module = run_block(TASKS)
-        server, wait = module.server, gate("the task was cancelled")
-        form = {"type": "object", "properties": {"value": {"type": "boolean"}},
-                "required": ["value"]}
-
-        @server.tool
-        def bake() -> str:
-            task = module.current_task.get()
-            if task is None:
-                return "plain"
-            answer = task.ask("sugar", "elicitation/create", {
-                "message": "Sugar?", "requestedSchema": form})
-            if task.cancelled:
-                wait.set()
-                raise ToolError("cancelled")
-            return "sugar: %s" % answer["content"]["value"]
-
-        @server.tool
-        def burn():
-            raise McpError(7, "burnt")
-
-        @server.tool
-        def spill():
-            raise ToolError("spilt")
-
-        @server.tool
-        def quiz(ctx: Context) -> str:
-            return str(ctx.elicit("Sure?", bool).data)
-
-        pushed = queue.Queue()
-        options = {"mode": MODERN, "message_handler": pushed.put,
-                   "elicitation_handler": lambda *_: True}
-        with Client(server, capabilities=module.DECLARED, **options) as client:
-            states = [module.call_task(client, pushed, name)
-                      for name in ("bake", "burn", "spill", "quiz")]
-            self.assertEqual([state["status"] for state in states],
-                             ["completed", "failed", "completed", "failed"])
-            self.assertEqual(states[0]["result"]["resultType"], "complete")
-            self.assertEqual(states[0]["result"]["content"][0]["text"], "sugar: True")
-            self.assertEqual(states[1]["error"], {"code": 7, "message": "burnt"})
-            self.assertIs(states[2]["result"]["isError"], True)
-            self.assertRegex(str(raised(client.call_tool, "bake")), "resultType 'task'")
-            task = client.request("tools/call", {"name": "bake", "arguments": {}})
-            self.assertEqual(task["resultType"], "task")
-            params = {"taskId": task["taskId"]}
-            self.assertEqual(client.request("tasks/cancel", params)["resultType"],
-                             "complete")
-            wait.wait()
-            state = client.request("tasks/get", params)
-            self.assertEqual(state["status"], "cancelled")
-            error = raised(client.request, "tasks/get", {"taskId": "none"})
-            self.assertEqual(error.code, -32602)
-        with mock.patch.dict(options, mode="legacy"), Client(
-                server, capabilities=module.DECLARED, **options) as client:
-            self.assertEqual(client.call_tool("bake").text, "plain")
-        with mock.patch.object(server, "_grants", {}), Client(  # it pushes nothing
-                server, capabilities=module.DECLARED, **options) as client:
-            state = module.call_task(client, pushed, "spill")
-            self.assertEqual(state["status"], "completed")
-        with Client(server, **options) as client:
-            self.assertEqual(client.call_tool("bake").text, "plain")
-            for method, more in (
-                    ("tasks/get", {}), ("tasks/update", {"inputResponses": {}}),
-                    ("tasks/cancel", {}),
-                    ("subscriptions/listen", {"notifications": {"taskIds": ["x"]}})):
-                error = raised(client.request, method, {**params, **more})
-                self.assertEqual((error.code, error.data), (
-                    -32021, {"requiredCapabilities": module.DECLARED}))
 
     def test_a_key_of_ones_own_in_the_filter_is_granted_by_a_function(self):
         """What it refuses to grant is not told; what does not fit its hints is an
@@ -9987,6 +9802,118 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 error = self.fails(McpError, call, *arguments)
                 self.assertRegex(str(error), "resultType 'weird'")
                 self.assertTrue(error.local)  # not to be taken for one of the server
+
+
+class TestTasks(unittest.TestCase):
+    """The extension `io.modelcontextprotocol/tasks` (SEP-2663), both ends of it, by what
+    is public: each call of a client that knows it becomes a task."""
+
+    DECLARED: ClassVar = {"extensions": {KEY + "tasks": {}}}
+
+    def setUp(self):
+        self.tasks, self.answers = {}, queue.Queue()
+        self.server = Server("oven", capabilities=self.DECLARED)
+        self.push = recipe(  # what the documentation says of subscriptions
+            Server.subscription, "@server.subscription", server=self.server,
+            TASKS=self.tasks, TASKS_EXTENSION=KEY + "tasks").push
+        self.server.middleware(self.start)
+        self.server.method("tasks/get")(lambda taskId: self.tasks[taskId])
+        self.server.method("tasks/update")(self.update)
+        self.server.method("tasks/cancel")(self.cancel)
+        for tool in self.bake, self.spill, self.quiz:
+            self.server.tool(tool)
+
+    # -- the server
+
+    def start(self, ctx, method, params, call_next):
+        if method != "tools/call" or "extensions" not in ctx.client_capabilities:
+            return call_next(ctx, method, params)
+
+        def run():
+            try:
+                self.change(id, "completed", result=call_next(ctx, method, params))
+            except BaseException as error:  # noqa: BLE001 - also what ends `quiz`
+                self.change(id, "failed", error=str(error))
+
+        id = str(ctx.request_id)
+        created = self.change(id, "working")
+        threading.Thread(target=run, daemon=True).start()
+        return {"resultType": "task", **created}
+
+    def change(self, id, status, **more):
+        if self.tasks.get(id, {}).get("status") != "cancelled":
+            self.tasks[id] = {"taskId": id, "status": status, "ttlMs": None, **more}
+            self.push(self.tasks[id])
+        return self.tasks[id]
+
+    def update(self, taskId: str, inputResponses: dict):
+        self.change(taskId, "working")
+        self.answers.put(inputResponses["sugar"]["content"]["value"])
+
+    def cancel(self, taskId: str):
+        self.change(taskId, "cancelled")
+        self.answers.put("cancelled")
+
+    def bake(self, ctx: Context) -> str:
+        if str(ctx.request_id) not in self.tasks:
+            return "plain"
+        form = {"type": "object", "properties": {"value": {"type": "boolean"}}}
+        self.change(str(ctx.request_id), "input_required", inputRequests={"sugar": {
+            "method": "elicitation/create",
+            "params": {"message": "Sugar?", "requestedSchema": form}}})
+        return f"sugar: {self.answers.get()}"
+
+    def spill(self):
+        raise ToolError("spilt")
+
+    def quiz(self, ctx: Context) -> str:
+        return str(ctx.elicit("Sure?", bool).data)  # its request was answered
+
+    # -- the client
+
+    def follow(self, client, pushed, tool):
+        """Answer the questions of a new task until it ends; return its last state."""
+        task = client.request("tools/call", {"name": tool, "arguments": {}})
+        self.assertEqual(task.pop("resultType"), "task")
+        known = {"taskId": task["taskId"]}
+        stream = client.submit("subscriptions/listen", {
+            "notifications": {"taskIds": [*known.values()]}})
+        while task["status"] in ("working", "input_required"):
+            pushed.get(timeout=PATIENCE)
+            task = client.request("tasks/get", known)
+            answers = {key: client.answer(**question)
+                       for key, question in task.get("inputRequests", {}).items()}
+            if answers:
+                client.request("tasks/update", {**known, "inputResponses": answers})
+        stream.cancel()
+        return task
+
+    def test_a_call_of_a_client_that_knows_tasks(self):
+        pushed = queue.Queue()
+        with Client(self.server, mode=MODERN, capabilities=self.DECLARED,
+                    message_handler=pushed.put,
+                    elicitation_handler=lambda *_: True) as client:
+            for tool, expected in (
+                    ("bake", {"result": {"content": [{"text": "sugar: True"}]}}),
+                    ("spill", {"result": {"isError": True}}),
+                    ("quiz", {"status": "failed"})):
+                with self.subTest(tool):
+                    task = self.follow(client, pushed, tool)
+                    self.assertTrue(matches(expected, task, {}), task)
+            self.assertRegex(str(raised(client.call_tool, "bake")), "resultType 'task'")
+            task = client.request("tools/call", {"name": "bake", "arguments": {}})
+            known = {"taskId": task["taskId"]}
+            result = client.request("tasks/cancel", known)
+            self.assertEqual(result["resultType"], "complete")
+            self.assertEqual(client.request("tasks/get", known)["status"], "cancelled")
+
+    def test_a_call_of_a_client_that_does_not(self):
+        with Client(self.server, mode=MODERN) as client:
+            self.assertEqual(client.call_tool("bake").text, "plain")
+            error = raised(client.request, "subscriptions/listen", {
+                "notifications": {"taskIds": ["1"]}})
+            self.assertEqual((error.code, error.data), (
+                -32021, {"requiredCapabilities": self.DECLARED}))
 
 
 # ======================================================================================
@@ -10453,6 +10380,12 @@ def code_in(doc, first):
     return textwrap.dedent("\n".join(taken)) + "\n"
 
 
+def recipe(documented, first, **names):
+    """Run the example in a docstring that begins with `first`."""
+    public = {name: getattr(mcp_min, name) for name in mcp_min.__all__}
+    return run_block(code_in(documented.__doc__, first), **{**public, **names})
+
+
 class TestReadme(unittest.TestCase):
     """Every block of the README runs, and prints what the README shows."""
 
@@ -10571,39 +10504,20 @@ class TestReference(unittest.TestCase):
             yield types.SimpleNamespace(count=count)
             ended.append(True)
 
-        module = run_block(
-            code_in(Server.__doc__, "@contextlib"), contextlib=contextlib,
-            Server=Server, Context=Context, open_database=open_database)
+        module = recipe(Server, "@contextlib", contextlib=contextlib,
+                        open_database=open_database)
         with Client(module.server) as client:
             self.assertEqual(client.call_tool("stock", {"item": "salt"}).data, 4)
         self.assertEqual(ended, [True])
 
     def test_schemas_by_hand_and_computed_lists(self):
         server = Server("raw", capabilities={"prompts": {}})
-        run_block(code_in(Server.tool.__doc__, "server.tool(lambda"), server=server)
-        run_block(code_in(Server.middleware.__doc__, "@server.middleware"),
-                  server=server, FOLDER=types.SimpleNamespace(
-                      iterdir=lambda: [pathlib.Path("c.md")]))
+        recipe(Server.tool, "server.tool(lambda", server=server)
+        recipe(Server.middleware, "@server.middleware", server=server,
+               FOLDER=types.SimpleNamespace(iterdir=lambda: [pathlib.Path("c.md")]))
         with Client(server) as client:
             self.assertEqual(client.call_tool("raw", {"a": [1]}).data, {"a": [1]})
             self.assertEqual(client.list_prompts(), [{"name": "c"}])
-
-    def test_the_recipe_of_subscriptions(self):
-        server, tasks = Server("s"), {"1": {"taskId": "1"}}
-        module = run_block(
-            code_in(Server.subscription.__doc__, "@server.subscription"), server=server,
-            Context=Context, McpError=McpError, TASKS=tasks, TASKS_EXTENSION="t",
-            MISSING_CAPABILITY=mcp_min.MISSING_CAPABILITY, list=List)
-        play(server, """
-            > 1 modern subscriptions/listen {"notifications": {"taskIds": []}}
-            < 1 -32021
-            > 2 modern subscriptions/listen {"notifications": {"taskIds": ["1"]},
-                "_meta": {"@clientCapabilities": {"extensions": {"t": {}}}}}
-            < notifications/subscriptions/acknowledged
-            ! push
-            < notifications/tasks {"taskId": "1"}
-            > notifications/cancelled {"requestId": 2}
-            """, push=lambda: module.push(tasks["1"]))
 
     def test_the_revisions_and_limits_that_are_listed(self):
         doc, of_client = (" ".join(c.__doc__.split()) for c in (Server, Client))

@@ -7193,16 +7193,6 @@ assert ctx.request_context.lifespan_context is ctx.lifespan_context
 class Test15FamiliarNames(unittest.TestCase):
     """Programs for FastMCP and the SDK run when only their imports are changed."""
 
-    def test_the_type_that_is_for_checkers_is_a_context_at_run_time(self):
-        server = mcp_min.FastMCP("s")
-
-        @server.tool
-        async def f(ctx: mcp_min.FamiliarContext) -> str:
-            return type(ctx).__name__
-
-        with Client(server) as client:
-            self.assertEqual(client.call_tool("f").text, "FamiliarContext")
-
     def test_names_can_be_imported_that_say_something_only_when_they_are_called(self):
         for name in "MCPServer", "AudioContent", "Annotations":
             self.assertTrue(callable(getattr(mcp_min, name)), name)
@@ -7400,6 +7390,7 @@ class Test15FamiliarNames(unittest.TestCase):
 
     @both_eras
     def test_any_handler_finds_its_context(self, era):
+        """Which is what type checkers are told, whatever a handler annotates."""
         server, found = mcp_min.FastMCP("s"), []
 
         def note():
@@ -7412,7 +7403,8 @@ class Test15FamiliarNames(unittest.TestCase):
             return found[-1] is ctx
 
         @server.tool
-        async def later(ctx: Context) -> bool:
+        async def later(ctx: mcp_min.FamiliarContext) -> bool:
+            self.assertIs(type(ctx), mcp_min.FamiliarContext)
             [read] = await ctx.read_resource("s://x")
             self.assertEqual((read.content, read.mime_type), ("# X", "text/x"))
             self.assertEqual(found.pop().request_id, ctx.request_id)
@@ -8799,48 +8791,37 @@ class Till:
         self.server = Server("till", drain_seconds=0.05)
         self.server.tool(self.order_later if asynchronous else self.order, name="order")
 
-    @contextlib.contextmanager
-    def runs(self):
+    def order(self, ctx: Context) -> str:
         self.running.append(1)
         try:
-            yield
-        finally:
-            self.running.pop()
-
-    def order(self, ctx: Context) -> str:
-        with self.runs():
             for question, step in "1a", "2b", "3c":
                 ctx.elicit(question, bool)
                 ctx.once(step, functools.partial(self.pause, step))
             return "sold"
+        finally:
+            self.running.pop()
 
     async def order_later(self, ctx: Context) -> str:
-        with self.runs():
+        self.running.append(1)
+        try:
             for question, step in "1a", "2b", "3c":
                 await ctx.elicit(question, bool)
-                await ctx.once(step, functools.partial(self.pause_later, step))
+                await ctx.once(
+                    step, functools.partial(asyncio.to_thread, self.pause, step))
             return "sold"
+        finally:
+            self.running.pop()
 
     def answer(self, message, schema, params):
         self.pause(message)
         return {"value": True}
 
     def pause(self, point):
-        if self.stops_here(point):
-            self.release.wait(3 * PATIENCE)  # longer than a test waits for the end
-
-    async def pause_later(self, point):
-        stops = self.stops_here(point)
-        while stops and not self.release.is_set():
-            await asyncio.sleep(0.001)
-
-    def stops_here(self, point):
         if point.isalpha():
             self.steps.append(point)
-        if point != self.stops_at or self.reached.is_set():
-            return False
-        self.reached.set()
-        return True
+        if point == self.stops_at and not self.reached.is_set():
+            self.reached.set()
+            self.release.wait(3 * PATIENCE)  # longer than a test waits for the end
 
 
 EVERYWHERE = [  # (label, era, `async def`?, the point, the steps that have begun there)
@@ -8933,23 +8914,6 @@ server.run()
 # Races
 # ======================================================================================
 
-class CheckedReaderWire(ServingWire):
-    """A connection on which reading fails if two threads do it at the same time."""
-
-    def _serve(self, server, reader, writer):
-        reading = threading.Lock()
-
-        def read1(size):
-            assert reading.acquire(blocking=False), "two threads read"
-            try:
-                return reader.read1(size)
-            finally:
-                reading.release()
-
-        super()._serve(server, types.SimpleNamespace(
-            read1=read1, fileno=reader.fileno, close=reader.close), writer)
-
-
 class TestRaces(unittest.TestCase):
     """Each docstring names the mistake in mcp_min that makes the test fail."""
 
@@ -8980,8 +8944,19 @@ class TestRaces(unittest.TestCase):
                 self.check_mixed(limit, random.Random(limit))
 
     def check_mixed(self, limit, rng):
-        server = Server("s", max_workers=limit)
+        server, reading = Server("s", max_workers=limit), threading.Lock()
         running, most = set(), [0]
+
+        def serve(reader, writer):
+            def read1(size):
+                assert reading.acquire(blocking=False), "two threads read"
+                try:
+                    return reader.read1(size)
+                finally:
+                    reading.release()
+
+            server.serve(types.SimpleNamespace(
+                read1=read1, fileno=reader.fileno, close=reader.close), writer)
 
         @contextlib.contextmanager
         def counted(ctx):
@@ -9013,7 +8988,7 @@ class TestRaces(unittest.TestCase):
 
         count = 300  # 1000 at once are refused
         cancelled, answered = set(), collections.Counter()
-        with CheckedReaderWire(server) as client:
+        with wire(types.SimpleNamespace(serve=serve)) as client:
             play(client, "> handshake")
             for n in range(count):
                 way = rng.choice(["ping", *ways, "coroutine"])

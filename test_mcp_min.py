@@ -10520,27 +10520,32 @@ def sections(source):
             for (number, title, line), end in zip(found, ends)}
 
 
+CONTEXT_MEMBERS = (
+    "request_id meta client_info client_capabilities protocol_version lifespan_context "
+    "cancelled cancel_reason check_cancelled wait report_progress track log debug info "
+    "notice warning error critical alert emergency notify elicit elicit_url sample "
+    "list_roots ask once ping read_resource")
 PUBLIC_MEMBERS = {
     "Server": "instructions tool resource prompt completion method subscription middleware "
               "notify_subscribers add_tool remove_tool "
               "add_resource remove_resource add_prompt remove_prompt "
               "notify_resource_updated run serve listen",
-    "Context": "request_id meta client_info client_capabilities protocol_version "
-               "lifespan_context cancelled cancel_reason check_cancelled wait "
-               "report_progress track log debug info notice warning error critical "
-               "alert emergency notify elicit elicit_url sample list_roots ask once "
-               "ping read_resource",
-    "AsyncContext": "request_id meta client_info client_capabilities protocol_version "
-                    "lifespan_context cancelled cancel_reason check_cancelled wait "
-                    "report_progress track log debug info notice warning error "
-                    "critical alert emergency notify elicit elicit_url sample "
-                    "list_roots ask once ping read_resource",
+    "Context": CONTEXT_MEMBERS, "AsyncContext": CONTEXT_MEMBERS,
     "Client": "server_info server_capabilities instructions protocol_version connect "
               "close is_connected stderr_tail exit_code request submit notify answer ping "
               "call_tool submit_tool list_tools list_resources "
               "list_resource_templates list_prompts read_resource subscribe "
               "unsubscribe get_prompt complete set_logging_level set_roots",
 }
+
+
+def names_without_code(source):
+    """The names in the docstring of a file that its code does not have."""
+    doc = ast.get_docstring(ast.parse(source))
+    code = source[source.index("from __future__"):]
+    named = {*re.findall(r"\b[A-Z][a-z]+[A-Z]\w+|\b[a-z]+_[a-z_]+", doc)}
+    named |= {text.rpartition(".")[2] for text in re.findall("`([A-Za-z_.]+)`", doc)}
+    return named - {*re.findall(r"\w+", code)}
 
 
 class TestHouse(unittest.TestCase):
@@ -10572,27 +10577,6 @@ class TestHouse(unittest.TestCase):
         self.assertEqual([(int(n), title) for n, title in listed],
                          [(n, title) for n, (title, _, _) in self.sections.items()])
 
-    def test_parts_ii_and_iii_do_not_name_each_other(self):
-        """Nor does part I name anything of either; IV may name all."""
-        parts = [(m[1], self.source[:m.start()].count("\n")) for m in re.finditer(
-            r"^# == Part (\w+): ", self.source, re.MULTILINE)]
-        self.assertEqual([part for part, _ in parts], ["I", "II", "III", "IV"])
-
-        def part_of(line):
-            return max([(start, part) for part, start in parts if start < line],
-                       default=(0, ""))[1]
-
-        allowed = {"": {""}, "I": {"", "I"}, "II": {"", "I", "II"},
-                   "III": {"", "I", "III"}, "IV": {"", "I", "II", "III", "IV"}}
-        defined = collections.defaultdict(set)
-        for name, line in self.defined(self.tree.body):
-            defined[name].add(part_of(line))
-        self.assertEqual(defined["Client"], {"III"})
-        words = [(node.id, node.lineno) for node in self.nodes
-                 if isinstance(node, ast.Name)]
-        self.assertEqual([(name, line) for name, line in words if name in defined
-                          and not defined[name] & allowed[part_of(line)]], [])
-
     def test_a_section_exports_its_own_names(self):
         for node in self.tree.body:
             if isinstance(node, ast.AugAssign) and node.target.id == "__all__":
@@ -10605,26 +10589,33 @@ class TestHouse(unittest.TestCase):
                     self.assertEqual(names[part.value], here, part.value)
 
     def test_a_section_uses_only_names_of_those_above_it(self):
-        """Except in annotations."""
+        """Except in annotations.  And parts II and III do not name each other."""
+        parts = [self.source[:m.start()].count("\n") for m in re.finditer(
+            "^# == Part (I|II|III|IV): ", self.source, re.MULTILINE)]
+        self.assertEqual(len(parts), 4)
         notes = [getattr(node, field, None) for node in self.nodes
                  for field in ("annotation", "returns")]
         excluded = {id(part) for note in notes if note for part in ast.walk(note)}
-        defined = {name: self.section_of(line)
-                   for name, line in self.defined(self.tree.body)}
-        self.assertEqual(defined["Server"], 12)
-        self.assertEqual(sorted({
-            (node.id, node.lineno) for node in self.nodes
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-            and id(node) not in excluded
-            and defined.get(node.id, 0) > self.section_of(node.lineno)}), [])
+
+        def place(line):
+            return sum(start < line for start in parts), self.section_of(line)
+
+        def allowed(node, part, section):
+            here, section_here = place(node.lineno)
+            return part <= here and (part, here) != (2, 3) and (
+                id(node) in excluded or section <= section_here)
+
+        defined = collections.defaultdict(list)
+        for name, line in self.defined(self.tree.body):
+            defined[name].append(place(line))
+        self.assertEqual(defined["Server"] + defined["Client"], [(2, 12), (3, 14)])
+        self.assertEqual([(node.id, node.lineno) for node in self.nodes
+                          if isinstance(node, ast.Name) and node.id in defined
+                          and not any(allowed(node, *known)
+                                      for known in defined[node.id])], [])
 
     def test_the_docstring_names_what_exists(self):
-        doc = mcp_min.__doc__
-        named = {*re.findall(r"\b[A-Z][a-z]+[A-Z]\w+|\b[a-z]+_[a-z_]+", doc)}
-        named |= {text.rpartition(".")[2]
-                  for text in re.findall("`([A-Za-z_.]+)`", doc)}
-        code = self.source[self.source.index("from __future__"):]
-        self.assertEqual(named - {*re.findall(r"\w+", code)}, set())
+        self.assertEqual(names_without_code(self.source), set())
 
     def test_a_public_class_shows_users_what_is_for_them(self):
         """Whatever else its neighbours in the file use begins with an underscore."""
@@ -11034,9 +11025,7 @@ class TestVendor(unittest.TestCase):
                 doc = ast.get_docstring(ast.parse(source))
                 self.assertIn(f"a copy with parts {parts}.\n", doc)
                 self.assertEqual(missing & {*re.findall(r"\w+", doc)} - {"main"}, set())
-                named = {*re.findall(r"\b[A-Z][a-z]+[A-Z]\w+|\b[a-z]+_[a-z_]+", doc)}
-                code = source[source.index("from __future__"):]
-                self.assertEqual(named - {*re.findall(r"\w+", code)}, set())
+                self.assertEqual(names_without_code(source), set())
                 exported = self.run_in(folder, "from mcp_min import *; print(dir())")
                 self.assertEqual(missing & {*ast.literal_eval(exported)}, set())
                 self.assertIn("Permission is hereby granted", source)

@@ -7162,7 +7162,8 @@ class Test14Probe(unittest.TestCase):
                 ({"discover": slow + "error(-32601)", "initialize": ""}, "auto"),
                 ({**silent, "initialize": slow + "legacy()"}, "auto", "None"),
                 ({**silent, "start": "err('loading')"}, "auto", "loading"),
-                ({**silent, "start": "err('loading')"}, "legacy", "loading")])
+                ({**silent, "start": "err('loading')"}, "legacy", "loading"),
+                (silent, "modern", MODERN + ': try mode="auto"')])
 
     def test_stderr_of_a_legacy_server_during_the_probe_is_only_in_stderr_tail(self):
         warn = "[err('warning %d' % n + 60 * 'x') for n in range(90)]; "
@@ -7579,16 +7580,17 @@ class Test15FamiliarNames(unittest.TestCase):
 
 
 # The import lines by which each library runs the same program
+TYPES = "from mcp.types import ImageContent, TextContent, ToolAnnotations\n"
 IMPORTS = {
-    "mcp": "from mcp.server.fastmcp import Context, FastMCP\n"
-           "from mcp.types import ImageContent, TextContent, ToolAnnotations\n"
-           "from mcp.server.fastmcp.prompts.base import (\n"
-           "    AssistantMessage, UserMessage)\n",
-    "fastmcp": "from fastmcp import Context, FastMCP\n"
-               "from mcp.types import ImageContent, TextContent, ToolAnnotations\n"
-               "from fastmcp.prompts import Message\n"
-               "UserMessage = Message\n"
-               "def AssistantMessage(text): return Message(text, role='assistant')\n",
+    "mcp": "from mcp.server.fastmcp import Context, FastMCP\n" + TYPES +
+           "from mcp.server.fastmcp.prompts.base import AssistantMessage, UserMessage\n",
+    "fastmcp": "from fastmcp import Context, FastMCP\n" + TYPES +
+               "from fastmcp.prompts import Message as UserMessage\n"
+               "def AssistantMessage(text): return UserMessage(text, role='assistant')\n",
+    "SDK 2": "from mcp.server.mcpserver import Context, MCPServer as FastMCP\n"
+             "from mcp.server.mcpserver.prompts.base import (\n"
+             "    AssistantMessage, UserMessage)\n"
+             "from mcp_types import ImageContent, TextContent, ToolAnnotations\n",
     "mcp_min": "from mcp_min import (Context, FastMCP, ImageContent, TextContent,\n"
                "    ToolAnnotations, AssistantMessage, UserMessage)\n",
 }
@@ -7655,8 +7657,9 @@ async def note(name: str) -> str:
 def review(code: str) -> list:
     return [UserMessage("look at " + code), AssistantMessage("I do")]
 
-if __name__ == "__main__":
-    mcp.run(transport="stdio")
+"""
+RUN_SHARED = """
+mcp.run(transport="stdio")
 """
 
 
@@ -7667,7 +7670,7 @@ class TestImportLine(unittest.TestCase):
     def behaviour(self, library):
         """All that a client receives from the program."""
         env = {"PYTHONPATH": HERE} if library == "mcp_min" else {}
-        command = [sys.executable, "-c", IMPORTS[library] + SHARED_PROGRAM]
+        command = [sys.executable, "-c", IMPORTS[library] + SHARED_PROGRAM + RUN_SHARED]
         mode = "auto" if library == "mcp" else LATEST  # the SDK 1 refuses the probe
         with Session(mode, target=command, env=env, stderr=None) as session:
             client = session.client
@@ -9554,11 +9557,6 @@ class TestSpecification(FakeServers, unittest.TestCase):
             < 2 -32021 {"requiredCapabilities": {"sampling": {"tools": {}}}}
             """)
 
-    def test_modern_mode_says_what_to_do_about_a_silent_server(self):
-        client = Client(fake(discover=""), mode="modern", timeout=0.3)
-        with self.assertRaisesRegex(RequestTimeout, MODERN + '.*mode="auto"'):
-            client.connect()
-
     def test_a_line_that_is_not_read_is_answered_with_its_id(self):
         """If the line begins with it; else with null."""
         for value in '"%s"' % ("x" * 3000), "[" * 60 + "]" * 60:
@@ -9593,12 +9591,11 @@ class TestSpecification(FakeServers, unittest.TestCase):
         for mode, hints in (LATEST, {}), (MODERN, {
                 "ttlMs": 60000, "cacheScope": "public"}):
             with self.subTest(mode), Client(server, mode=mode) as client:
-                self.assertIn(KEY + "skills", client.server_capabilities["extensions"])
-                pages = [client.request("skills/list")]
-                while "nextCursor" in pages[-1]:
-                    pages.append(client.request(
-                        "skills/list", {"cursor": pages[-1]["nextCursor"]}))
-                found = [skill for page in pages for skill in page["skills"]]
+                found, pages, cursor = [], [], ""
+                while cursor is not None:
+                    pages.append(client.request("skills/list", {"cursor": cursor}))
+                    found += pages[-1]["skills"]
+                    cursor = pages[-1].get("nextCursor")
                 self.assertEqual((found, len(pages)), ([*skills.values()], 3))
                 one = client.request("skills/get", {"uri": found[7]["uri"]})
                 self.assertEqual(one["skill"], found[7])
@@ -9606,9 +9603,9 @@ class TestSpecification(FakeServers, unittest.TestCase):
                     self.assertLessEqual(hints.items(), result.items())
                 error = raised(client.request, "skills/get", {"uri": "skill://none"})
                 self.assertEqual(error.code, -32602)
-                self.assertIn("resources", client.server_capabilities)
-                self.assertEqual({file["uri"] for file in found[7]["resources"]}, {
-                    "skill://brew-007/SKILL.md", "skill://brew-007/scripts/x.py"})
+                self.assertLessEqual({"extensions", "resources"},
+                                     set(client.server_capabilities))
+                self.assertEqual(len(found[7]["resources"]), 2)
                 for file in found[7]["resources"]:
                     [content] = client.read_resource(file["uri"])
                     self.assertEqual(file["size"], len(content.data))
@@ -9695,23 +9692,21 @@ class TestSpecification(FakeServers, unittest.TestCase):
             (None, {**text, "format": "password"}), (None, {"enum": ["a"]}),
             (None, {"type": "integer", "enum": [1]}), (None, {"type": "object"}),
             (None, {"type": "array", "items": text})]
-        for since, field in rows:
-            def ask(field: dict, ctx: Context) -> str:
-                ctx.elicit("?", {"type": "object", "properties": {"f": field}})
-                return "asked"
 
-            server = server_of(ask)
-            for revision in (*LEGACY[2:], MODERN):
-                sent = since is not None and revision >= since
-                with self.subTest(revision, field=field), Client(
-                        server, mode=revision, elicitation_handler=lambda *_: None,
-                        ) as client:
-                    with quiet():
-                        result = client.call_tool(
-                            "ask", {"field": field}, raise_on_error=False)
-                    self.assertEqual(result.is_error, not sent)
-                    if not sent:
-                        self.assertIn("f: a form", result.text)
+        def ask(field: dict, ctx: Context) -> str:
+            ctx.elicit("?", {"type": "object", "properties": {"f": field}})
+            return "asked"
+
+        for revision in (*LEGACY[2:], MODERN):
+            with Client(server_of(ask), mode=revision,
+                        elicitation_handler=lambda *_: None) as client, quiet():
+                for since, field in rows:
+                    result = client.call_tool(
+                        "ask", {"field": field}, raise_on_error=False)
+                    with self.subTest(revision, field=field):
+                        sent = since is not None and revision >= since
+                        self.assertEqual(result.is_error, not sent)
+                        self.assertIn("asked" if sent else "f: a form", result.text)
 
     @clause("2025-11-25/client/sampling", "it **MUST** contain ONLY tool results")
     def test_a_sampling_message_with_tool_results_has_nothing_else(self):
@@ -9895,20 +9890,12 @@ class TestTasks(unittest.TestCase):
 # Interoperability: the official SDK at the other end
 # ======================================================================================
 
-SDK_SERVER = """
-from typing import Annotated
-from pydantic import BaseModel
-from mcp.server.mcpserver import Context, MCPServer
+SDK_SERVER = IMPORTS["SDK 2"] + SHARED_PROGRAM + """
 from mcp.server.mcpserver.resolve import Elicit, ListRoots, Resolve, Sample
-from mcp_types import CreateMessageResult, ListRootsResult, SamplingMessage, TextContent
+from mcp_types import CreateMessageResult, ListRootsResult, SamplingMessage
 
-server = MCPServer("sdk", version="9.9", instructions="be kind")
-
-class Person(BaseModel):
-    name: str
-
-def person() -> Elicit[Person]:
-    return Elicit("your name?", Person)
+def name() -> Elicit[Name]:
+    return Elicit("your name?", Name)
 
 def poem() -> Sample:
     text = TextContent(type="text", text="a poem")
@@ -9917,75 +9904,51 @@ def poem() -> Sample:
 def places() -> ListRoots:
     return ListRoots()
 
-@server.tool()
-def add(a: int, b: int = 2) -> int:
-    return a + b
-
-@server.tool()
-async def count(n: int, ctx: Context) -> str:
-    for step in range(1, n + 1):
-        await ctx.report_progress(step, n, "step %d" % step)
-    return "counted"
-
-@server.tool()
-async def ask(person: Annotated[Person, Resolve(person)],
+@mcp.tool()
+async def ask(name: Annotated[Name, Resolve(name)],
               poem: Annotated[CreateMessageResult, Resolve(poem)],
               roots: Annotated[ListRootsResult, Resolve(places)]) -> list[str]:
-    return [person.name, poem.content.text, *(str(root.uri) for root in roots.roots)]
+    return [name.name, poem.content.text, *(str(root.uri) for root in roots.roots)]
 
-@server.tool()
-async def log(ctx: Context) -> str:
-    await ctx.info({"x": 1})
-    return "logged"
-
-@server.tool()
+@mcp.tool()
 async def grow(uri: str, ctx: Context) -> str:
-    server.add_tool(lambda: "new", name="grown")
+    mcp.add_tool(lambda: "new", name="grown")
     await ctx.notify_tools_changed()
     await ctx.notify_resource_updated(uri)
     if ctx.protocol_version < "2026":
         await ctx.session.send_tool_list_changed()
     return "grown"
-
-@server.resource("note://one", mime_type="text/plain")
-def note() -> str:
-    return "a note"
-
-@server.prompt()
-def review(code: str) -> str:
-    return "review " + code
-
-server.run()
-"""
+""" + RUN_SHARED
 
 
 def outcome_of_sdk_changes(session):
     before, modern = names(session.client.list_tools()), (
         session.client.protocol_version == MODERN)
     if modern:  # its sessions have no resources/subscribe
-        session.client.subscribe("note://one")
-    session.client.call_tool("grow", {"uri": "note://one"})
+        session.client.subscribe("note://x")
+    session.client.call_tool("grow", {"uri": "note://x"})
     session.received("notifications/tools/list_changed")
     if modern:
         session.received("notifications/resources/updated")
     return {*names(session.client.list_tools())} - {*before}
 
 
+GREET = {"person": {"name": "Ann", "home": {"street": "x", "code": "12"}}}
 WITH_SDK_SERVER = [  # (name, a function that uses the feature, its outcome)
     ("server_info", lambda s: (s.client.server_info["name"], s.client.instructions),
-     ("sdk", "be kind")),
-    ("call_tool", lambda s: s.client.call_tool("add", {"a": 1}).structured_content,
-     {"result": 3}),
-    ("read_resource", lambda s: s.client.read_resource("note://one")[0].text, "a note"),
+     ("shared", "Be kind.")),
+    ("call_tool", lambda s: s.client.call_tool("find", {"text": "a"}).structured_content,
+     {"text": "a 10 a", "score": 0.5}),
+    ("read_resource", lambda s: s.client.read_resource("note://x")[0].text,
+     "a note on x"),
     ("get_prompt", lambda s: s.client.get_prompt(
-        "review", {"code": "1"})["messages"][0]["content"]["text"], "review 1"),
-    ("progress", outcome_of_progress,
-     [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]),
+        "review", {"code": "1"})["messages"][0]["content"]["text"], "look at 1"),
+    ("log and progress", lambda s: (s.client.call_tool("greet", GREET).text, *map(
+        wait_until, (lambda: s.logs, lambda: s.progress))),
+     ("Ann of 12 False True", [("info", "greeting")], [(1, 2, None)])),
     ("questions", lambda s: s.client.call_tool("ask").structured_content,
      {"result": ["Ann", "roses are red", "file:///a"]}),
     ("ping", lambda s: raised(s.client.ping), None),
-    ("log", lambda s: (s.client.call_tool("log").text, wait_until(lambda: s.logs)),
-     ("logged", [("info", {"x": 1})])),
     ("changes", outcome_of_sdk_changes, {"grown"})]
 
 
@@ -10764,31 +10727,24 @@ class TestOtherProcesses(unittest.TestCase):
     def test_a_frozen_clock_stops_nothing(self):
         """As freezegun and others do it: they replace the functions of `time` wherever
         a module has them.  Calls, timeouts, the standby and close go on."""
-        release = gate("the other call")
-
-        def hold(ctx: Context) -> bool:
-            return release.wait(PATIENCE)
-
-        server = server_of(hold)
-        server.tool(release.set, name="release")
-
-        @server.tool
         def sleep(ctx: Context):
             ctx.wait(math.inf)
 
-        names = "monotonic", "time", "sleep", "perf_counter"
-        real = {getattr(time, name): (lambda *_: 0.0) for name in names}
+        release, server = gate("the other call"), server_of(sleep)
+        server.tool(lambda: release.wait(), name="hold")
+        server.tool(release.set, name="release")
+        clocks = {id(getattr(time, name))
+                  for name in ("monotonic", "time", "sleep", "perf_counter")}
         with contextlib.ExitStack() as frozen:
             for module in time, mcp_min:
                 for name, value in [*vars(module).items()]:
-                    if callable(value) and getattr(value, "__hash__", None) and (
-                            value in real):
-                        frozen.enter_context(mock.patch.object(
-                            module, name, real[value]))
+                    if id(value) in clocks:
+                        frozen.enter_context(
+                            mock.patch.object(module, name, lambda *_: 0.0))
             with Client(server) as client:
                 call = client.submit_tool("hold")
                 client.call_tool("release")
-                self.assertTrue(call.result(PATIENCE).data)
+                call.result(PATIENCE)
                 call = "tools/call", {"name": "sleep"}
                 for wait in (functools.partial(client.call_tool, "sleep"),
                              functools.partial(client.request, *call),
@@ -10925,27 +10881,23 @@ class TestTypes(unittest.TestCase):
                 print(other)
         """
 
-    def check(self, *command):
-        program = textwrap.dedent(self.PROGRAM)
-        with tempfile.TemporaryDirectory() as folder:
-            shutil.copy(mcp_min.__file__, folder)
-            pathlib.Path(folder, "program.py").write_text(program)
-            done = subprocess.run(
-                [sys.executable, "-m", *command, "program.py"], cwd=folder,
-                check=False, capture_output=True, text=True)
-        found = {int(line) for line in re.findall(
-            r"program\.py:(\d+)(?::\d+)?(?: -|:) error", done.stdout)}
-        wrong = {number for number, line in enumerate(program.splitlines(), 1)
-                 if "# error" in line}
-        self.assertEqual(found, wrong, done.stdout + done.stderr)
-
     def test_mypy_strict(self):
         try:
             import mypy  # noqa: F401
         except ImportError:
             missing(self, "the package mypy")
-        with tempfile.TemporaryDirectory() as cache:
-            self.check("mypy", "--strict", "--cache-dir", cache)
+        program = textwrap.dedent(self.PROGRAM)
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(mcp_min.__file__, folder)
+            pathlib.Path(folder, "program.py").write_text(program)
+            done = subprocess.run(
+                [sys.executable, "-m", "mypy", "--strict", "program.py"], cwd=folder,
+                check=False, capture_output=True, text=True)
+        found = {int(line) for line in re.findall(
+            r"program\.py:(\d+): error", done.stdout)}
+        wrong = {number for number, line in enumerate(program.splitlines(), 1)
+                 if "# error" in line}
+        self.assertEqual(found, wrong, done.stdout + done.stderr)
 
 
 class TestVendor(unittest.TestCase):
@@ -10960,17 +10912,18 @@ class TestVendor(unittest.TestCase):
             _, err, status = cli("vendor", str(cls.folder / option), "--" + option)
             assert (status, err) == (0, ""), err
 
-    def run_in(self, folder, *command):
+    def run_in(self, folder, *command, status=0):
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, '.'); "
              + command[0], *command[1:]], cwd=self.folder / folder, check=False,
             timeout=PATIENCE * 4, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
-        return done.stdout
+        self.assertEqual(done.returncode, status, done.stderr[-2000:])
+        return done.stdout or done.stderr
 
     def test_a_half_calls_the_other(self):
         """With progress, a question and a cancellation, in both kinds of revisions."""
-        (self.folder / "server" / "serve.py").write_text(textwrap.dedent("""
+        server = self.folder / "server" / "serve.py"
+        server.write_text(textwrap.dedent("""
             import sys
             from mcp_min import Context, Server
             server = Server("half")
@@ -10991,26 +10944,25 @@ class TestVendor(unittest.TestCase):
             server.run()
             """))
         (self.folder / "client" / "ask.py").write_text(textwrap.dedent("""
-            import sys, threading
+            import sys
             from mcp_min import Client
             for mode in "legacy", "modern":
                 steps, errors = [], []
                 with Client([sys.executable, "-S", sys.argv[1]], mode=mode,
-                            stderr=errors.append, elicitation_handler=(
-                                lambda message, schema, params: "tea")) as client:
-                    result = client.call_tool("order", progress_handler=(
-                        lambda *step: steps.append(step)))
-                    began = threading.Event()
-                    call = client.submit_tool("hang", progress_handler=(
-                        lambda *step: began.set()))
-                    began.wait()
+                            stderr=errors.append,
+                            elicitation_handler=lambda *question: "tea",
+                            progress_handler=lambda *step: steps.append(step)) as client:
+                    result = client.call_tool("order")
+                    call = client.submit_tool("hang")
+                    while not steps[1:]:
+                        client.list_tools()
                     call.cancel()
                     while "cancelled" not in client.stderr_tail:
                         client.list_tools()
                 print(mode, result.text, steps[0], call.cancelled(), *errors, end="")
             """))
-        told = self.run_in("client", "import runpy; runpy.run_path('ask.py')",
-                           str(self.folder / "server" / "serve.py"))
+        told = self.run_in(
+            "client", "import runpy; runpy.run_path('ask.py')", str(server))
         self.assertEqual(told, "".join(
             f"{mode} tea (1, 2, None) True cancelled: True\n"
             for mode in ("legacy", "modern")))
@@ -11029,13 +10981,9 @@ class TestVendor(unittest.TestCase):
                 exported = self.run_in(folder, "from mcp_min import *; print(dir())")
                 self.assertEqual(missing & {*ast.literal_eval(exported)}, set())
                 self.assertIn("Permission is hereby granted", source)
-
-    def test_a_copy_has_no_command_line_and_says_so(self):
-        done = subprocess.run(
-            [sys.executable, "mcp_min.py", "list", "x.py"], cwd=self.folder / "server",
-            capture_output=True, text=True, timeout=PATIENCE, check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("this copy of mcp_min has no command line", done.stderr)
+                exit = self.run_in(folder, "import runpy; runpy.run_path("
+                                   "'mcp_min.py', run_name='__main__')", status=1)
+                self.assertIn("this copy of mcp_min has no command line", exit)
 
     def test_the_raw_transcripts_pass_with_the_server_half(self):
         shutil.copy(__file__, self.folder / "server")

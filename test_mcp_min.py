@@ -7399,18 +7399,18 @@ class Test15FamiliarNames(unittest.TestCase):
             found.append(mcp_min.get_context())
 
         @server.tool
-        def plain(ctx: Context) -> bool:
+        def plain(ctx: Context):
             note()
-            return found[-1] is ctx
+            self.assertIs(found[-1], ctx)
 
         @server.tool
-        async def later(ctx: mcp_min.FamiliarContext) -> bool:
+        async def later(ctx: mcp_min.FamiliarContext):
             self.assertIs(type(ctx), mcp_min.FamiliarContext)
             [read] = await ctx.read_resource("s://x")
             self.assertEqual((read.content, read.mime_type), ("# X", "text/x"))
             self.assertEqual(found.pop().request_id, ctx.request_id)
             note()
-            return found[-1] is ctx
+            self.assertIs(found[-1], ctx)
 
         server.resource("s://x", mime_type="text/x")(lambda: note() or "# X")
         server.prompt(name="p")(lambda: note() or "")
@@ -7419,8 +7419,8 @@ class Test15FamiliarNames(unittest.TestCase):
         server.method("acme/x")(note)
         server.method("notifications/acme")(note)
         with Client(server, mode=era) as client:
-            self.assertTrue(client.call_tool("plain").data)
-            self.assertTrue(client.call_tool("later").data)
+            for tool in "plain", "later":
+                client.call_tool(tool)
             client.read_resource("s://x")
             client.get_prompt("p")
             client.complete("p", "x", "")
@@ -9468,33 +9468,27 @@ class TestSpecification(FakeServers, unittest.TestCase):
     def test_progress_of_a_client_extends_the_timeout_of_a_question(self):
         """Its question stays open longer than one that was asked after it.  Fails if a
         question has no token, or progress no effect."""
-        server, timed_out = Server("s"), gate("the other question has timed out")
-        asked = gate("the question to `slow` has come")
+        asked, timed_out = gate("`slow` is asked"), threading.Event()
 
-        @server.tool
         def ask(who: str, ctx: Context) -> str:
-            try:
-                return ctx.elicit(who, str, timeout=1.5).data
-            except RequestTimeout:
-                timed_out.set()
-                return "too late"
+            return ctx.elicit(who, str, timeout=1.5).data
 
         def answer(message, schema, params):
             asked.set()
-            token = params["_meta"]["progressToken"]
             for progress in itertools.count(1):
+                if timed_out.wait(0.02):
+                    return {"value": "in time"}
                 if message == "slow":
                     client.notify("notifications/progress", {
-                        "progressToken": token, "progress": progress})
-                time.sleep(0.02)
-                if timed_out.is_set():
-                    return {"value": "in time"}
+                        **params["_meta"], "progress": progress})
 
-        with Client(server, mode=LATEST, elicitation_handler=answer) as client:
+        with quiet(), Client(
+                server_of(ask), mode=LATEST, elicitation_handler=answer) as client:
             slow = client.submit_tool("ask", {"who": "slow"})
             asked.wait()
-            silent = client.call_tool("ask", {"who": "silent"})
-            self.assertEqual(silent.text, "too late")
+            error = raised(client.call_tool, "ask", {"who": "silent"})
+            self.assertIn("no response or progress within 1.5 s", str(error))
+            timed_out.set()
             self.assertEqual(slow.result(PATIENCE).text, "in time")
 
     @clause("2025-11-25/client/elicitation",
@@ -10308,20 +10302,15 @@ def run_block(text, **names):
     return module
 
 
-def code_in(doc, first):
-    """The indented lines of a docstring from the one that begins with `first` on."""
-    lines = inspect.cleandoc(doc).splitlines()
+def recipe(documented, first, **names):
+    """Run the example in a docstring: its indented lines from `first` on."""
+    lines = inspect.cleandoc(documented.__doc__).splitlines()
     start = next(n for n, line in enumerate(lines) if line.lstrip().startswith(first))
     indent = len(lines[start]) - len(lines[start].lstrip())
     taken = itertools.takewhile(
         lambda line: not line.strip() or line.startswith(" " * indent), lines[start:])
-    return textwrap.dedent("\n".join(taken)) + "\n"
-
-
-def recipe(documented, first, **names):
-    """Run the example in a docstring that begins with `first`."""
     public = {name: getattr(mcp_min, name) for name in mcp_min.__all__}
-    return run_block(code_in(documented.__doc__, first), **{**public, **names})
+    return run_block(textwrap.dedent("\n".join(taken)), **{**public, **names})
 
 
 class TestReadme(unittest.TestCase):
@@ -10525,10 +10514,11 @@ class TestHouse(unittest.TestCase):
         return next((number for number, (_, start, end) in self.sections.items()
                      if start <= line < end), 0)
 
-    @staticmethod
-    def defined(body):
+    def defined(self, body):
         """(name, line) of what these statements define."""
         for node in body:
+            if isinstance(node, ast.If):
+                yield from self.defined(node.body)
             for target in getattr(node, "targets", [getattr(node, "target", node)]):
                 for part in getattr(target, "elts", [target]):
                     name = getattr(part, "id", None) or getattr(part, "name", "_")
@@ -10541,15 +10531,13 @@ class TestHouse(unittest.TestCase):
                          [(n, title) for n, (title, _, _) in self.sections.items()])
 
     def test_a_section_exports_its_own_names(self):
+        names = {name: self.section_of(line)
+                 for name, line in self.defined(self.tree.body)}
         for node in self.tree.body:
             if isinstance(node, ast.AugAssign) and node.target.id == "__all__":
-                here = self.section_of(node.lineno)
-                names = {name: self.section_of(line) for name, line in self.defined(
-                    [*self.tree.body, *(part for node in self.tree.body
-                                        if isinstance(node, ast.If)
-                                        for part in node.body)])}
                 for part in node.value.elts:
-                    self.assertEqual(names[part.value], here, part.value)
+                    self.assertEqual(names[part.value], self.section_of(node.lineno),
+                                     part.value)
 
     def test_a_section_uses_only_names_of_those_above_it(self):
         """Except in annotations.  And parts II and III do not name each other."""
@@ -10586,9 +10574,7 @@ class TestHouse(unittest.TestCase):
             bases = [cls.__name__ for cls in getattr(mcp_min, name).__mro__]
             found = {name for node in self.tree.body
                      if getattr(node, "name", "") in bases
-                     for name, _ in self.defined([*node.body, *(
-                         part for inner in node.body if isinstance(inner, ast.If)
-                         for part in inner.body)])}
+                     for name, _ in self.defined(node.body)}
             found |= {"server"} & {*members.split()}
             with self.subTest(name):
                 self.assertEqual({name for name in found if name[0] != "_"},
@@ -10911,6 +10897,7 @@ class TestVendor(unittest.TestCase):
         for option in "server", "client", "lean":
             _, err, status = cli("vendor", str(cls.folder / option), "--" + option)
             assert (status, err) == (0, ""), err
+        shutil.copy(__file__, cls.folder / "server")
 
     def run_in(self, folder, *command, status=0):
         done = subprocess.run(
@@ -10922,49 +10909,26 @@ class TestVendor(unittest.TestCase):
 
     def test_a_half_calls_the_other(self):
         """With progress, a question and a cancellation, in both kinds of revisions."""
-        server = self.folder / "server" / "serve.py"
-        server.write_text(textwrap.dedent("""
-            import sys
-            from mcp_min import Context, Server
-            server = Server("half")
-
-            @server.tool
-            def order(ctx: Context) -> str:
-                ctx.report_progress(1, 2)
-                return ctx.elicit("What?", str).data
-
-            @server.tool
-            def hang(ctx: Context):
-                ctx.report_progress(1)
-                try:
-                    ctx.wait(3600)
-                finally:
-                    print("cancelled:", ctx.cancelled, file=sys.stderr, flush=True)
-
-            server.run()
-            """))
-        (self.folder / "client" / "ask.py").write_text(textwrap.dedent("""
-            import sys
+        told = self.run_in("client", textwrap.dedent("""
             from mcp_min import Client
+            server = {"command": sys.executable, "cwd": sys.argv[1], "args": ["-S", "-c",
+                      "import test_mcp_min; test_mcp_min.everything()[0].run()"]}
             for mode in "legacy", "modern":
-                steps, errors = [], []
-                with Client([sys.executable, "-S", sys.argv[1]], mode=mode,
-                            stderr=errors.append,
-                            elicitation_handler=lambda *question: "tea",
+                steps = []
+                with Client(server, mode=mode,
+                            elicitation_handler=lambda *question: {"name": "Ann"},
                             progress_handler=lambda *step: steps.append(step)) as client:
-                    result = client.call_tool("order")
+                    client.call_tool("count", {"n": 1})
+                    text = client.read_resource("asked://tea")[0].text
                     call = client.submit_tool("hang")
-                    while not steps[1:]:
-                        client.list_tools()
-                    call.cancel()
-                    while "cancelled" not in client.stderr_tail:
-                        client.list_tools()
-                print(mode, result.text, steps[0], call.cancelled(), *errors, end="")
-            """))
-        told = self.run_in(
-            "client", "import runpy; runpy.run_path('ask.py')", str(server))
+                    for effect in "hanging", "cancelled":
+                        while effect not in client.call_tool("story").data:
+                            pass
+                        call.cancel()
+                print(mode, text, steps, call.cancelled())
+            """), str(self.folder / "server"))
         self.assertEqual(told, "".join(
-            f"{mode} tea (1, 2, None) True cancelled: True\n"
+            f"{mode} tea for Ann [(1, 1, 'step 1')] True\n"
             for mode in ("legacy", "modern")))
 
     def test_a_copy_says_what_it_has_and_names_nothing_else(self):
@@ -10986,7 +10950,6 @@ class TestVendor(unittest.TestCase):
                 self.assertIn("this copy of mcp_min has no command line", exit)
 
     def test_the_raw_transcripts_pass_with_the_server_half(self):
-        shutil.copy(__file__, self.folder / "server")
         self.run_in("server", "import runpy; sys.argv[:1] = ['test_mcp_min.py']; "
                     "runpy.run_path('test_mcp_min.py', run_name='__main__')",
                     "Test3Messages", "Test9Handshake", "Test9Stateless")

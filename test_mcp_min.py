@@ -7724,10 +7724,7 @@ class TestImportLine(unittest.TestCase):
                 if key not in ("$defs", "additionalProperties", "title")}
 
     def compare(self, library):
-        try:
-            __import__({"mcp": "mcp.server.fastmcp"}.get(library, library))
-        except ImportError:
-            missing(self, f"the package {library}", always=True)
+        package(self, {"mcp": "mcp.server.fastmcp"}.get(library, library), always=True)
         self.maxDiff = None
         self.assertEqual(self.behaviour("mcp_min"), self.behaviour(library))
 
@@ -9202,6 +9199,14 @@ def missing(test, what, always=False):
     test.skipTest(what + " is missing")
 
 
+def package(test, name, always=False):
+    """Import it, or skip the test."""
+    try:
+        return __import__(name, fromlist=["the module itself"])
+    except ImportError:
+        missing(test, f"the package {name}", always)
+
+
 class MessageValidator:
     """Validates single messages with the official schema of one revision.
 
@@ -9295,11 +9300,7 @@ class TestConformance(unittest.TestCase):
     """Every message that mcp_min sends is valid in the revision of its session."""
 
     def setUp(self):
-        try:
-            import jsonschema
-        except ImportError:
-            missing(self, "the package jsonschema")
-        self.jsonschema = jsonschema
+        self.jsonschema = package(self, "jsonschema")
         if not os.path.isdir(SCHEMAS):
             missing(self, "the folder of schemas (MCP_MIN_SCHEMAS)", always=True)
 
@@ -9977,10 +9978,7 @@ class TestInterop(unittest.TestCase):
     """The official Python SDK at the other end; a server of 1.x is TestImportLine's."""
 
     def sdk(self, major):
-        try:
-            import mcp
-        except ImportError:
-            missing(self, "the package mcp")
+        mcp = package(self, "mcp")
         if hasattr(mcp, "Client") != (major == 2):
             missing(self, f"the package mcp, version {major}", always=True)
         return mcp
@@ -10454,15 +10452,6 @@ class TestReference(unittest.TestCase):
 # The house: how the file is built
 # ======================================================================================
 
-def sections(source):
-    """{number: (title, first line, last line)} from the banners."""
-    found = [(int(m[1]), m[2], source[:m.start()].count("\n") + 1)
-             for m in re.finditer(r"^# -- (\d+)\. (.+?) -+$", source, re.MULTILINE)]
-    ends = [line for _, _, line in found[1:]] + [source.count("\n") + 2]
-    return {number: (title, line, end)
-            for (number, title, line), end in zip(found, ends)}
-
-
 CONTEXT_MEMBERS = (
     "request_id meta client_info client_capabilities protocol_version lifespan_context "
     "cancelled cancel_reason check_cancelled wait report_progress track log debug info "
@@ -10499,11 +10488,12 @@ class TestHouse(unittest.TestCase):
         cls.source = pathlib.Path(mcp_min.__file__).read_text(encoding="utf-8")
         cls.tree = ast.parse(cls.source)
         cls.nodes = list(ast.walk(cls.tree))
-        cls.sections = sections(cls.source)
+        cls.sections = [  # (number, title, line of the banner)
+            (int(m[1]), m[2], cls.source[:m.start()].count("\n") + 1)
+            for m in re.finditer(r"^# -- (\d+)\. (.+?) -+$", cls.source, re.MULTILINE)]
 
     def section_of(self, line):
-        return next((number for number, (_, start, end) in self.sections.items()
-                     if start <= line < end), 0)
+        return max([0, *(number for number, _, start in self.sections if start <= line)])
 
     def defined(self, body):
         """(name, line) of what these statements define."""
@@ -10519,7 +10509,7 @@ class TestHouse(unittest.TestCase):
         listed = re.findall(r"^    (\d+) +([A-Z][\w, ]+?)  ", mcp_min.__doc__,
                             re.MULTILINE)
         self.assertEqual([(int(n), title) for n, title in listed],
-                         [(n, title) for n, (title, _, _) in self.sections.items()])
+                         [(n, title) for n, title, _ in self.sections])
 
     def test_a_section_exports_its_own_names(self):
         names = {name: self.section_of(line)
@@ -10638,12 +10628,11 @@ class TestOtherProcesses(unittest.TestCase):
         def prompt() -> str:
             raise ValueError("a prompt")
 
-        server.tool(lambda: [file.close() for file in leaked] and None, name="release")
-
+        @server.tool
         async def later():
             1 / 0
 
-        server.tool(later)
+        server.tool(lambda: [file.close() for file in leaked] and None, name="release")
         server.run()
         """
 
@@ -10856,10 +10845,7 @@ class TestTypes(unittest.TestCase):
         """
 
     def test_mypy_strict(self):
-        try:
-            import mypy  # noqa: F401
-        except ImportError:
-            missing(self, "the package mypy")
+        package(self, "mypy")
         program = textwrap.dedent(self.PROGRAM)
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(mcp_min.__file__, folder)

@@ -7430,7 +7430,7 @@ class Test15FamiliarNames(unittest.TestCase):
         self.assertIsInstance(raised(mcp_min.get_context), RuntimeError)
 
     def test_the_context_has_the_attributes_of_fastmcp_and_the_sdk(self):
-        server, logs, steps = mcp_min.FastMCP("s"), [], []
+        server, logs = mcp_min.FastMCP("s"), []
 
         @server.tool
         async def low(ctx: Context[dict, dict]) -> str:
@@ -7457,18 +7457,14 @@ class Test15FamiliarNames(unittest.TestCase):
             assert ctx.fastmcp is server and ctx.request_id and ctx.session_id
             return sampled.content.text
 
-        with Client(server, mode=LATEST, roots=["/a"], log_handler=logs.append,
-                    progress_handler=lambda *step: steps.append(step[0]),
-                    sampling_handler=lambda messages, params: "an answer",
-                    elicitation_handler=lambda message, schema, params: {
-                        "value": bool(schema["properties"])}) as client:
-            self.assertEqual(client.call_tool("low").text, "an answer")
+        with Session(LATEST, server, log_handler=logs.append) as session:
+            self.assertEqual(session.client.call_tool("low").text, "roses are red")
             wait_until(lambda: logs)
-        self.assertEqual((logs, steps), (
-            [{"level": "info", "logger": "l", "data": "hi"}], [1]))
+        self.assertEqual(logs, [{"level": "info", "logger": "l", "data": "hi"}])
+        self.assertEqual(session.progress, [(1, None, None)])
 
     def test_messages_take_the_arguments_of_either_library(self):
-        server, logs = mcp_min.FastMCP("s"), []
+        server = mcp_min.FastMCP("s")
 
         @server.tool
         async def talk(ctx: Context) -> None:
@@ -7483,12 +7479,12 @@ class Test15FamiliarNames(unittest.TestCase):
             await ctx.log(message="f", level="info")
             await ctx.log("g", "info")
 
-        with Client(server, mode=LATEST, log_handler=lambda params: logs.append(
-                params["level"] + " " + params["data"])) as client:
-            client.call_tool("talk")
-            wait_until(lambda: len(logs) == 8)
-        self.assertEqual(logs, ["debug z", "info a", "warning b", "error c", "debug d",
-                                "info e", "info f", "info g"])
+        with Session(LATEST, server) as session:
+            session.client.call_tool("talk")
+            wait_until(lambda: len(session.logs) == 8)
+        self.assertEqual([" ".join(said) for said in session.logs], [
+            "debug z", "info a", "warning b", "error c", "debug d", "info e", "info f",
+            "info g"])
 
     def test_each_item_of_a_list_is_a_block(self):
         """As in the SDK 1.x; a Server sends one JSON text."""
@@ -9572,32 +9568,30 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 (folder / "SKILL.md").write_bytes(b"---\nname: brew\n---\n\xc3\xa9")
                 (folder / "scripts/x.py").write_bytes(b"1")
                 module.add_skill(folder, {"name": folder.name, "description": "Tea"})
-            self.check_skills(server, module.SKILLS)
+            for mode, hints in (LATEST, {}), (MODERN, {
+                    "ttlMs": 60000, "cacheScope": "public"}):
+                with self.subTest(mode), Client(server, mode=mode) as client:
+                    self.check_skills(client, [*module.SKILLS.values()], hints)
 
-    def check_skills(self, server, skills):
-        for mode, hints in (LATEST, {}), (MODERN, {
-                "ttlMs": 60000, "cacheScope": "public"}):
-            with self.subTest(mode), Client(server, mode=mode) as client:
-                found, pages, cursor = [], [], ""
-                while cursor is not None:
-                    pages.append(client.request("skills/list", {"cursor": cursor}))
-                    found += pages[-1]["skills"]
-                    cursor = pages[-1].get("nextCursor")
-                self.assertEqual((found, len(pages)), ([*skills.values()], 3))
-                one = client.request("skills/get", {"uri": found[7]["uri"]})
-                self.assertEqual(one["skill"], found[7])
-                for result in pages[0], one:
-                    self.assertLessEqual(hints.items(), result.items())
-                error = raised(client.request, "skills/get", {"uri": "skill://none"})
-                self.assertEqual(error.code, -32602)
-                self.assertLessEqual({"extensions", "resources"},
-                                     set(client.server_capabilities))
-                self.assertEqual(len(found[7]["resources"]), 2)
-                for file in found[7]["resources"]:
-                    [content] = client.read_resource(file["uri"])
-                    self.assertEqual(file["size"], len(content.data))
-                    digest = hashlib.sha256(content.data).hexdigest()
-                    self.assertEqual(file["digest"], "sha256:" + digest)
+    def check_skills(self, client, skills, hints):
+        pages = [client.request("skills/list")]
+        while "nextCursor" in pages[-1]:
+            pages.append(client.request(
+                "skills/list", {"cursor": pages[-1]["nextCursor"]}))
+        found = [skill for page in pages for skill in page["skills"]]
+        self.assertEqual((found, len(pages)), (skills, 3))
+        one = client.request("skills/get", {"uri": found[7]["uri"]})
+        self.assertEqual((one["skill"], len(one["skill"]["resources"])), (found[7], 2))
+        for result in pages[0], one:
+            self.assertLessEqual(hints.items(), result.items())
+        error = raised(client.request, "skills/get", {"uri": "skill://none"})
+        self.assertEqual(error.code, -32602)
+        self.assertLessEqual({"extensions", "resources"}, {*client.server_capabilities})
+        for file in found[7]["resources"]:
+            [content] = client.read_resource(file["uri"])
+            digest = hashlib.sha256(content.data).hexdigest()
+            self.assertEqual((file["size"], file["digest"]),
+                             (len(content.data), "sha256:" + digest))
 
     def test_a_key_of_ones_own_in_the_filter_is_granted_by_a_function(self):
         """What it refuses to grant is not told; what does not fit its hints is an
@@ -9780,8 +9774,6 @@ class TestTasks(unittest.TestCase):
         for tool in self.bake, self.spill, self.quiz:
             self.server.tool(tool)
 
-    # -- the server
-
     def start(self, ctx, method, params, call_next):
         if method != "tools/call" or "extensions" not in ctx.client_capabilities:
             return call_next(ctx, method, params)
@@ -9826,10 +9818,8 @@ class TestTasks(unittest.TestCase):
     def quiz(self, ctx: Context) -> str:
         return str(ctx.elicit("Sure?", bool).data)  # its request was answered
 
-    # -- the client
-
     def follow(self, client, pushed, tool):
-        """Answer the questions of a new task until it ends; return its last state."""
+        """As a client: answer the questions of a task; return its last state."""
         task = client.request("tools/call", {"name": tool, "arguments": {}})
         self.assertEqual(task.pop("resultType"), "task")
         known = {"taskId": task["taskId"]}
@@ -9857,9 +9847,11 @@ class TestTasks(unittest.TestCase):
                 with self.subTest(tool):
                     task = self.follow(client, pushed, tool)
                     self.assertTrue(matches(expected, task, {}), task)
-            self.assertRegex(str(raised(client.call_tool, "bake")), "resultType 'task'")
+            self.assertRegex(str(raised(client.call_tool, "spill")),
+                             "resultType 'task'")
             task = client.request("tools/call", {"name": "bake", "arguments": {}})
             known = {"taskId": task["taskId"]}
+            wait_until(lambda: "inputRequests" in client.request("tasks/get", known))
             result = client.request("tasks/cancel", known)
             self.assertEqual(result["resultType"], "complete")
             self.assertEqual(client.request("tasks/get", known)["status"], "cancelled")
@@ -10414,10 +10406,7 @@ class TestReference(unittest.TestCase):
 
         @contextlib.asynccontextmanager
         async def open_database():
-            async def count(item):
-                return len(item)
-
-            yield types.SimpleNamespace(count=count)
+            yield types.SimpleNamespace(count=mock.AsyncMock(return_value=4))
             ended.append(True)
 
         module = recipe(Server, "@contextlib", contextlib=contextlib,
@@ -10556,7 +10545,6 @@ class TestHouse(unittest.TestCase):
             found = {name for node in self.tree.body
                      if getattr(node, "name", "") in bases
                      for name, _ in self.defined(node.body)}
-            found |= {"server"} & {*members.split()}
             with self.subTest(name):
                 self.assertEqual({name for name in found if name[0] != "_"},
                                  {*members.split()})

@@ -7577,10 +7577,12 @@ class Test15FamiliarNames(unittest.TestCase):
 TYPES = "from mcp.types import ImageContent, TextContent, ToolAnnotations\n"
 IMPORTS = {
     "mcp": "from mcp.server.fastmcp import Context, FastMCP\n" + TYPES +
-           "from mcp.server.fastmcp.prompts.base import AssistantMessage, UserMessage\n",
+           "from mcp.server.fastmcp.prompts.base import (\n"
+           "    AssistantMessage, UserMessage)\n",
     "fastmcp": "from fastmcp import Context, FastMCP\n" + TYPES +
-               "from fastmcp.prompts import Message as UserMessage\n"
-               "def AssistantMessage(text): return UserMessage(text, role='assistant')\n",
+               "from fastmcp.prompts import Message\n"
+               "UserMessage = Message\n"
+               "def AssistantMessage(text): return Message(text, role='assistant')\n",
     "SDK 2": "from mcp.server.mcpserver import Context, MCPServer as FastMCP\n"
              "from mcp.server.mcpserver.prompts.base import (\n"
              "    AssistantMessage, UserMessage)\n"
@@ -9752,7 +9754,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
 
 
 class TestTasks(unittest.TestCase):
-    """The extension `io.modelcontextprotocol/tasks` (SEP-2663), both ends of it, by what
+    """The extension `io.modelcontextprotocol/tasks` (SEP-2663), both its ends, by what
     is public: each call of a client that knows it becomes a task."""
 
     DECLARED: ClassVar = {"extensions": {KEY + "tasks": {}}}
@@ -9911,14 +9913,15 @@ def outcome_of_sdk_changes(session):
 WITH_SDK_SERVER = [  # (name, a function that uses the feature, its outcome)
     ("server_info", lambda s: (s.client.server_info["name"], s.client.instructions),
      ("shared", "Be kind.")),
-    ("call_tool", lambda s: s.client.call_tool("find", {"text": "a"}).structured_content,
+    ("call_tool", lambda s: s.client.call_tool("find", {"text": "a"}).data,
      {"text": "a 10 a", "score": 0.5}),
     ("read_resource", lambda s: s.client.read_resource("note://x")[0].text,
      "a note on x"),
     ("get_prompt", lambda s: s.client.get_prompt(
         "review", {"code": "1"})["messages"][0]["content"]["text"], "look at 1"),
-    ("log and progress", lambda s: (s.client.call_tool("greet", {"person": ANN}).text, *map(
-        wait_until, (lambda: s.logs, lambda: s.progress))),
+    ("log and progress", lambda s: (
+        s.client.call_tool("greet", {"person": ANN}).text,
+        wait_until(lambda: s.logs), wait_until(lambda: s.progress)),
      ("Ann of 12 False True", [("info", "greeting")], [(1, 2, None)])),
     ("questions", lambda s: s.client.call_tool("ask").structured_content,
      {"result": ["Ann", "roses are red", "file:///a"]}),
@@ -10443,14 +10446,14 @@ CONTEXT_MEMBERS = (
     "notice warning error critical alert emergency notify elicit elicit_url sample "
     "list_roots ask once ping read_resource")
 PUBLIC_MEMBERS = {
-    "Server": "instructions tool resource prompt completion method subscription middleware "
-              "notify_subscribers add_tool remove_tool "
-              "add_resource remove_resource add_prompt remove_prompt "
-              "notify_resource_updated run serve listen",
+    "Server": "instructions tool resource prompt completion method subscription "
+              "middleware notify_subscribers add_tool remove_tool add_resource "
+              "remove_resource add_prompt remove_prompt notify_resource_updated run "
+              "serve listen",
     "Context": CONTEXT_MEMBERS, "AsyncContext": CONTEXT_MEMBERS,
     "Client": "server_info server_capabilities instructions protocol_version connect "
-              "close is_connected stderr_tail exit_code request submit notify answer ping "
-              "call_tool submit_tool list_tools list_resources "
+              "close is_connected stderr_tail exit_code request submit notify answer "
+              "ping call_tool submit_tool list_tools list_resources "
               "list_resource_templates list_prompts read_resource subscribe "
               "unsubscribe get_prompt complete set_logging_level set_roots",
 }
@@ -10478,7 +10481,8 @@ class TestHouse(unittest.TestCase):
             for m in re.finditer(r"^# -- (\d+)\. (.+?) -+$", cls.source, re.MULTILINE)]
 
     def section_of(self, line):
-        return max([0, *(number for number, _, start in self.sections if start <= line)])
+        return max([0, *(
+            number for number, _, start in self.sections if start <= line)])
 
     def defined(self, body):
         """(name, line) of what these statements define."""
@@ -10869,13 +10873,13 @@ class TestVendor(unittest.TestCase):
         """With progress, a question and a cancellation, in both kinds of revisions."""
         told = self.run_in("client", textwrap.dedent("""
             from mcp_min import Client
-            server = {"command": sys.executable, "cwd": sys.argv[1], "args": ["-S", "-c",
-                      "import test_mcp_min; test_mcp_min.everything()[0].run()"]}
+            server = {"command": sys.executable, "cwd": sys.argv[1], "args": [
+                "-S", "-c", "import test_mcp_min; test_mcp_min.everything()[0].run()"]}
             for mode in "legacy", "modern":
                 steps = []
-                with Client(server, mode=mode,
-                            elicitation_handler=lambda *question: {"name": "Ann"},
-                            progress_handler=lambda *step: steps.append(step)) as client:
+                with Client(server, mode=mode, progress_handler=(
+                        lambda *step: steps.append(step)), elicitation_handler=(
+                        lambda *question: {"name": "Ann"})) as client:
                     client.call_tool("count", {"n": 1})
                     text = client.read_resource("asked://tea")[0].text
                     call = client.submit_tool("hang")

@@ -10054,7 +10054,7 @@ class TestInterop(unittest.TestCase):
                 self.assertTrue(matches(expected, result, {}), result)
         await client.call_tool("count", {"n": 2},
                                progress_callback=callbacks.on_progress)
-        await self.until(lambda: len(callbacks.steps) == 2)
+        await asyncio.to_thread(wait_until, lambda: len(callbacks.steps) == 2)
         self.assertEqual(callbacks.steps, [(1, 2, "step 1"), (2, 2, "step 2")])
 
     async def check_lists(self, client, callbacks):
@@ -10070,7 +10070,7 @@ class TestInterop(unittest.TestCase):
 
     async def check_logs(self, client, callbacks):
         await client.call_tool("tell", {"levels": ["debug", "info", "error"]})
-        await self.until(lambda: len(callbacks.logs) == 2)
+        await asyncio.to_thread(wait_until, lambda: len(callbacks.logs) == 2)
         self.assertEqual(callbacks.logs, [(level, "library", {"level": level})
                                           for level in ("info", "error")])
 
@@ -10092,7 +10092,7 @@ class TestInterop(unittest.TestCase):
     async def check_changes_by_subscribing(self, client, callbacks):
         await client.subscribe_resource("note://x")
         await self.change(client)
-        await self.until(lambda: len(callbacks.received) == 2)
+        await asyncio.to_thread(wait_until, lambda: len(callbacks.received) == 2)
         self.assertEqual(callbacks.received, [
             ("notifications/tools/list_changed", ""),
             ("notifications/resources/updated", "note://x")])
@@ -10103,13 +10103,6 @@ class TestInterop(unittest.TestCase):
         await client.call_tool("grow", {"name": "grown"})
         for uri in "note://y", "note://x":
             await client.call_tool("touch", {"uri": uri})
-
-    async def until(self, condition):
-        for _ in range(PATIENCE * 100):
-            if condition():
-                return
-            await asyncio.sleep(0.01)
-        self.fail(f"the condition was still false after {PATIENCE} s")
 
 
 # ======================================================================================

@@ -4650,29 +4650,21 @@ class Test12Tools(unittest.TestCase):
             self.assertNotRegex(sent, "swordfish|TypeError|set")
 
     @both_eras
-    def test_how_a_return_value_becomes_content(self, era):
+    def test_blocks_are_content_and_all_else_is_data(self, era):
         for value, result in [
-                ("plain", {"content": [{"type": "text", "text": "plain"}]}),
-                (None, {"content": []}),
-                ({"a": 1}, {"content": [{"type": "text", "text": '..."a"...'}],
-                            "structuredContent": {"a": 1}}),
-                (Point(1, 2), {"structuredContent": {"x": 1, "y": 2}}),
                 ({"type": "text", "text": "only data"}, {
                     "structuredContent": {"type": "text", "text": "only data"}}),
-                (Image(data=b"\0\1", mime_type="x/y"), {"content": [
-                    {"type": "image", "data": "AAE=", "mimeType": "x/y"}]}),
                 ([Text("a"), ResourceLink("x://y", "y"), {"b": None}, None, "c",
                   EmbeddedResource("x://y", text="z")], {"content": [
                     {"type": "text", "text": "a"},
                     {"type": "resource_link", "uri": "x://y", "name": "y"},
                     {"text": '{"b": null}'}, {"text": "null"}, {"text": "c"},
                     {"type": "resource", "resource": {"uri": "x://y", "text": "z"}}]})]:
-            with self.subTest(value=value):
-                server = Server("s")
-                server.add_tool(lambda value=value: value, name="give",
-                                input_schema={"type": "object"})
-                play(server, '> 1 tools/call {"name": "give"}\n< 1 %s'
-                     % json.dumps(result), era)
+            server = Server("s")
+            server.add_tool(lambda value=value: value, name="give",
+                            input_schema={"type": "object"})
+            play(server, '> 1 tools/call {"name": "give"}\n< 1 %s'
+                 % json.dumps(result), era)
 
     def test_a_decorator_returns_its_function_and_refuses_anything_else(self):
         """An object that can be called has the name of its class."""
@@ -4738,11 +4730,6 @@ class Test12Answers(unittest.TestCase):
         self.assertEqual(traced.count('"method":"tools/call"'), 1)
         self.assertEqual(traced.count('"text":"once"}]'), 1)
         self.assertRegex(traced, r'"text":"once"}].*  # tools/call \d+\.\d ms\n')
-
-    def test_a_capability_may_be_true(self):
-        with Client(Server("s", capabilities={"tasks": True, "tools": True})) as client:
-            self.assertEqual(client.server_capabilities["tasks"], {})
-            self.assertEqual(client.server_capabilities["tools"], {"listChanged": True})
 
 
 @dataclasses.dataclass
@@ -4929,6 +4916,7 @@ class Test12Lists(unittest.TestCase):
             """, era=era)
 
     def test_what_cannot_work_is_told_when_it_is_made(self):
+        """It leaves nothing behind.  (A capability may be true.)"""
         async def values():
             yield 1
 
@@ -4936,7 +4924,10 @@ class Test12Lists(unittest.TestCase):
 
         def takes_two(values: types.GenericAlias(list, (int, str))): ...
 
-        server = Server("s")
+        def connect(target, **options):
+            Client(target, **options).connect()
+
+        server = Server("s", capabilities={"tasks": True, "tools": True})
         for text, make, *arguments in (
                 ("is an async generator", server.tool, values),
                 ("middleware, .* are plain functions", server.middleware,
@@ -4951,15 +4942,38 @@ class Test12Lists(unittest.TestCase):
                  lambda: server.add_prompt(str, labels=1)),
                 ("labels.* mime_type, size",
                  lambda: server.add_resource("s://x", str, labels=1)),
+                ("as JSON", lambda: server.tool(raw, meta={"a": object()})),
+                ('needs "type": "object"', lambda: server.tool(raw, input_schema={})),
+                ("hosts take", lambda: server.tool(raw, name="no spaces")),
+                ("needs a URI", server.resource, raw),
+                ("the parameters differ", server.resource("menu://{week}"), raw),
+                ("a name of your own", server.method, "tools/list"),
+                ("page_size .* 1 or more", lambda: Server("s", page_size=0)),
+                ("drain_seconds 0 or more", lambda: Server("s", drain_seconds=-1)),
+                ("cache_scope is", lambda: Server("s", cache_scope="everybody")),
+                ("is a dict, or True", lambda: Server("s", capabilities={"tasks": 5})),
                 ("Server: unknown: thread .did you mean threaded.*page_size",
                  lambda: Server("s", thread=False)),
                 ("Client: unknown: tiemout .did you mean timeout.*max_timeout",
                  lambda: Client("x.py", tiemout=5)),
                 ("Client: unknown: zzz; known are: env", lambda: Client("x.py", zzz=5)),
+                ("one of debug, info", lambda: Client(["x"], log_level="bogus")),
+                ("mode.*" + LATEST, lambda: connect(server, mode="medieval")),
+                *[("a root is a path or a file URI",
+                   lambda root=root: Client(server, roots=[root]))
+                  for root in ("http://x/", {"uri": "ftp://y"}, {})],
+                ("needs a command", connect, {"cwd": "x"}),
+                ("proxy", connect, "https://x.org"),
+                ("is not stdio", connect, {"url": "https://x.org"}),
+                ("two binary streams", connect, (threading, threading)),
                 (r"values: a list has items of one type; .* list\[int \| str\]",
                  server.tool, takes_two)):
             with self.subTest(text):
                 self.assertRaisesRegex((ValueError, TypeError), text, make, *arguments)
+        with Client(server) as client:
+            self.assertEqual(client.list_tools(), [])
+            self.assertEqual(client.server_capabilities, {
+                "logging": {}, "tasks": {}, "tools": {"listChanged": True}})
 
     @unittest.skipUnless(sqlite3, "this Python has no sqlite3")
     def test_common_errors_say_what_to_do(self):
@@ -5085,43 +5099,43 @@ class Test12Extras(unittest.TestCase):
     """Middleware, finite streams, and methods of one's own."""
 
     def test_only_a_method_that_is_named_as_one_is_a_notification(self):
-        """Fails (it runs without the middleware) if every method may be notified."""
+        """Fails (it runs without the middleware) if every method may be notified.  One
+        that has no function yet is not declared, and a completion neither."""
         server, ran = Server("s"), []
         server.method("acme/wipe")(lambda: ran.append("wiped"))
         server.method("notifications/acme")(lambda: ran.append("told"))
+        server.method("acme/unfinished")
+        server.completion("prompt", "argument")
         play(server, """
             > handshake
             > acme/wipe
             > notifications/acme
             > 1 acme/wipe
             < 1 {}
-            """)
-        wait_until(lambda: len(ran) == 2)
-        self.assertEqual(sorted(ran), ["told", "wiped"])
-
-    def test_a_method_is_declared_when_it_has_its_function(self):
-        server = Server("s")
-        server.method("acme/unfinished")
-        server.completion("prompt", "argument")
-        play(server, """
-            > handshake
             > 1 acme/unfinished
             < 1 -32601
             > 2 completion/complete {}
             < 2 -32601
             """)
+        wait_until(lambda: len(ran) == 2)
+        self.assertEqual(sorted(ran), ["told", "wiped"])
 
     @both_eras
     def test_middleware_wraps_every_handler(self, era):
-        """If it forgets to return, that is an error which names it."""
+        """What it does to a result does not last.  If it forgets to return one, that is
+        an error which names it."""
         server, called = zoo(), []
+        server.add_tool(lambda: 1, name="one")
 
         @server.middleware
         def outer(ctx, method, params, call_next):
             called.append(method)
             if params.get("name") == "same":
                 raise McpError(-1, "closed")
-            return call_next(ctx, method, params)
+            result = call_next(ctx, method, params)
+            for described in result.get("tools", [result.get("_meta", {})]):
+                described["description"] = described.get("description", "") + "!"
+            return result
 
         @server.middleware
         def forgetful(ctx, method, params, call_next):
@@ -5132,33 +5146,19 @@ class Test12Extras(unittest.TestCase):
 
         with quiet():
             play(server, """
-                > 1 tools/call {"name": "echo", "arguments": {"text": "x"}}
-                < 1 {"content": [{"text": "x"}]}
                 > 2 tools/call {"name": "same", "arguments": {"value": {}}}
                 < 2 -1 "closed"
                 > 3 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
                 < 3 -32603 "forgetful"
-                """, era=era)
-        self.assertEqual(
-            called, ["tools/call", "inner", "tools/call", "prompts/get", "inner"])
-
-    def test_what_middleware_does_to_a_result_does_not_last(self):
-        server = Server("s")
-        server.add_tool(lambda: 1, name="one")
-
-        @server.middleware
-        def decorate(ctx, method, params, call_next):
-            result = call_next(ctx, method, params)
-            for tool in result.get("tools", ()):
-                tool["description"] = tool.get("description", "") + "!"
-            if "_meta" in result:
-                result["_meta"]["count"] = result["_meta"].get("count", 0) + 1
-            return result
-
-        with Client(server, mode="legacy") as client:
-            for _ in range(2):
-                self.assertEqual(client.list_tools()[0]["description"], "!")
-                self.assertEqual(client.call_tool("one").meta["count"], 1)
+                """ + """
+                > 4 tools/call {"name": "one"}
+                < 4 {"_meta": {"description": "!"}}
+                > 5 tools/list
+                < 5 {"tools": [{"description": "!"}, "..."]}
+                """ * 2, era=era)
+        self.assertEqual(called, [
+            "tools/call", "prompts/get", "inner",
+            *["tools/call", "inner", "tools/list", "inner"] * 2])
 
     def test_every_request_of_a_finite_stream_is_answered(self):
         """Fails if its end cancels the handlers after `drain_seconds`."""
@@ -5244,8 +5244,7 @@ class Test12Extras(unittest.TestCase):
                 go.wait()
                 heard.append(n)
 
-            with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000), (
-                    wire(server)) as client:
+            with wire(server) as client:
                 for n in range(50):
                     client.say('notifications/acme {"n": %d}' % n)
                 client.fence()
@@ -5256,9 +5255,8 @@ class Test12Extras(unittest.TestCase):
             self.assertEqual(heard, sorted({*heard}))
             self.assertLess(len(heard), 15)
 
-        for threaded in True, False:
-            with self.subTest(threaded=threaded):
-                check(threaded)
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000):
+            run_together(self, check, [[True], [False]])
 
 
 # ======================================================================================
@@ -5935,16 +5933,6 @@ class Test14Client(unittest.TestCase):
         self.addCleanup(self.session.__exit__)
         self.client = self.session.client
 
-    def test_what_it_is_given_wrong_is_told(self):
-        self.assertRaisesRegex(ValueError, "one of debug, info", Client, ["x"],
-                               log_level="bogus")
-        with Client(zoo()) as client:
-            error = raised(client.answer, "acme/question")
-            self.assertEqual(error.code, -32601)
-        with Client(fake(initialize="legacy(prompts={})", get="result(messages=5)"),
-                    mode="legacy") as client:
-            self.assertIn('"messages"', str(raised(client.get_prompt, "p")))
-
     @both_eras
     def test_data_and_text_of_every_form_of_result(self, era):
         oslo = {"city": "Oslo", "days": 3}
@@ -6085,9 +6073,6 @@ class Test14Client(unittest.TestCase):
             self.assertIn("name: expected string, got 7", stderr.getvalue())
 
     def test_a_root_is_a_path_or_a_file_uri(self):
-        for root in "http://x/", {"uri": "ftp://y"}, {}:
-            with self.assertRaisesRegex(ValueError, "a root is a path or a file URI"):
-                Client(self.session.server, roots=[root])
         roots = ["/a b", {"uri": "file:///c", "name": "c"}]
         with Client(self.session.server, roots=roots) as client:
             self.assertEqual(client.call_tool("where").structured_content["result"], [
@@ -6119,34 +6104,6 @@ class Test14Client(unittest.TestCase):
         client.close()
         self.assertIsInstance(raised(client.list_tools), ConnectionClosed)
         self.assertIsInstance(raised(client.notify, "acme/x"), ConnectionClosed)
-
-    def test_invalid_registrations_and_options_raise_at_once(self):
-        server, dedent = Server("s"), textwrap.dedent
-        for error, register, argument, options in (
-                (TypeError, server.tool, dedent, {"meta": {"a": object()}}),
-                (ValueError, server.tool, dedent, {"input_schema": {}}),
-                (ValueError, server.tool, dedent, {"name": "no spaces"}),
-                (TypeError, server.resource, dedent, {}),
-                (TypeError, server.resource("menu://{week}"), dedent, {}),
-                (TypeError, server.method, "tools/list", {}),
-                (ValueError, Server, "s", {"page_size": 0}),
-                (ValueError, Server, "s", {"drain_seconds": -1}),
-                (ValueError, Server, "s", {"cache_scope": "everybody"}),
-                (TypeError, Server, "s", {"capabilities": {"tasks": 5}})):
-            with self.subTest(options):
-                self.assertRaises(error, register, argument, **options)
-        with Client(server) as client:
-            self.assertEqual(client.server_capabilities, {"logging": {}})
-
-    def test_what_a_client_cannot_connect_to_is_refused(self):
-        for target, mode, error, text in (
-                ({"cwd": "x"}, "auto", ValueError, "needs a command"),
-                ("https://x.org", "auto", ValueError, "proxy"),
-                ({"url": "https://x.org"}, "auto", ValueError, "is not stdio"),
-                ((threading, threading), "auto", TypeError, "two binary streams"),
-                (Server("s"), "medieval", ValueError, "mode.*" + LATEST)):
-            with self.subTest(text), self.assertRaisesRegex(error, text):
-                Client(target, mode=mode).connect()
 
     def test_close_closes_the_writer_of_two_streams(self):
         """Fails (by hanging) if `close` leaves it open, or waits for the reader."""
@@ -6478,13 +6435,16 @@ class Test14Faults(FakeServers, unittest.TestCase):
                         self.assertIn("no disk left", str(error))
             self.fence(client)
         client = self.fake(read="result(contents={})", complete="result()",
-                           list="result(tools=[1])", call="result(resultType='task')")
-        for method, *arguments in ((client.read_resource, "note://x"),
-                                   (client.complete, "p", "word", "x"),
-                                   (client.list_tools,), (client.call_tool, "f")):
+                           list="result(tools=[1])", call="result(resultType='task')",
+                           get="result(messages=5)", initialize="legacy(prompts={})")
+        for method, *arguments in (
+                (client.read_resource, "note://x"), (client.list_tools,),
+                (client.complete, "p", "word", "x"), (client.call_tool, "f"),
+                (client.get_prompt, "p")):
             error = raised(method, *arguments)
             self.assertEqual(error.code, -32603)
             self.assertIn("Malformed response", str(error))
+        self.assertIn('"messages"', str(error))
 
     def test_a_response_that_is_too_long_or_too_deep_fails_its_call(self):
         start = '{"jsonrpc":"2.0","id":%d,"result":{"x":'
@@ -6749,6 +6709,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
         methods = ["acme/ask", "sampling/createMessage", "roots/list", "tools/list"]
         for method in methods:
             self.assertEqual(ask(client, method, messages=[])["error"]["code"], -32601)
+        self.assertEqual(raised(client.answer, "acme/ask").code, -32601)
         client = self.fake({"sampling_handler": lambda *a: "x"}, **MODERN_FAKE)
         for method in "ping", *methods:
             say(client, json.dumps({"jsonrpc": "2.0", "id": "s1", "method": method,

@@ -6078,14 +6078,6 @@ class Test14Client(unittest.TestCase):
             self.assertEqual(client.call_tool("where").structured_content["result"], [
                 {"uri": pathlib.Path("/a b").absolute().as_uri()}, roots[1]])
 
-    def test_the_timeout_is_suspended_while_the_user_is_asked(self):
-        def call(mode):
-            with Session(mode, elicitation_handler=lambda *question: (
-                    time.sleep(1.7) or {"name": "Ann"})) as session:
-                session.client.get_prompt("interview", timeout=1.5)
-
-        run_together(self, call, [["legacy"], ["modern"]])
-
     def test_a_completion_function_can_ask_the_user_only_in_the_legacy_era(self):
         @self.session.server.completion("review", "code")
         def complete_code(value: str, ctx: Context):
@@ -6203,22 +6195,6 @@ class Test14AsyncClient(unittest.TestCase):
                     self.began.qsize() + 1 == self.ended.qsize() + 1))
 
         asyncio.run(main())
-
-    def test_the_loop_goes_on_while_it_connects(self):
-        slow, ticks = fake(start="time.sleep(0.3)"), []
-
-        async def main():
-            async def tick():
-                while True:
-                    ticks.append(1)
-                    await asyncio.sleep(0.01)
-            ticking = asyncio.ensure_future(tick())
-            async with AsyncClient(slow, mode="legacy") as client:
-                self.assertEqual((await client.call_tool("f")).text, "ok")
-            ticking.cancel()
-
-        asyncio.run(main())
-        self.assertGreater(len(ticks), 10)
 
     def test_a_server_is_ended_if_the_task_that_connects_is_cancelled(self):
         story = Story(self)
@@ -6365,29 +6341,13 @@ class Test14Faults(FakeServers, unittest.TestCase):
 
     def test_a_question_that_cannot_be_read_is_answered(self):
         """Fails (no response) if only a request with a method that was read is."""
-        ours, (reader, writer) = mcp_min.pipe_streams(), mcp_min.pipe_streams()
-        lines = mcp_min.split_lines(mcp_min.read_chunks(ours[0]), 1 << 20)
-
-        def serve():
-            json.loads(next(lines))
-            writer.write(json.dumps({"jsonrpc": "2.0", "id": 1, "result": {
-                "protocolVersion": LEGACY[-1], "capabilities": {}}}).encode() + b"\n")
-            next(lines)  # it is initialized
-            for line in (nested_line(b'"deep"', b"[", b"]", 300),
-                         b'{"jsonrpc":"2.0","id":2,"method":"' + b"x" * 5000 + b'"}'):
-                writer.write(line + b"\n")
-                answered.append(json.loads(next(lines)))
-            ours[0].close()
-            writer.close()
-
-        answered, server = [], threading.Thread(target=serve)
-        server.start()
-        with Client((reader, ours[1]), mode="legacy", max_message_bytes=4000):
-            server.join()
-        reader.close()
-        ours[1].close()
-        self.assertEqual([(one["id"], one["error"]["code"]) for one in answered],
-                         [("deep", -32700), (2, -32801)])
+        client = self.fake({"max_message_bytes": 4000}, start="answers = []",
+                           answer="answers.append([id, message['error']['code']])",
+                           answers="result(answers=answers)")
+        say(client, nested_line(b'"deep"', b"[", b"]", 300).decode(),
+            '{"jsonrpc":"2.0","id":2,"method":"%s"}' % ("x" * 5000), OK)
+        self.assertEqual(client.request("fake/answers")["answers"],
+                         [["deep", -32700], [2, -32801]])
 
     def test_close_while_another_thread_connects_leaves_nothing(self):
         """Fails (a pipe stays open; it takes 4 s) if nobody reads to the end."""
@@ -6446,14 +6406,27 @@ class Test14Faults(FakeServers, unittest.TestCase):
             self.assertIn("Malformed response", str(error))
         self.assertIn('"messages"', str(error))
 
-    def test_a_response_that_is_too_long_or_too_deep_fails_its_call(self):
-        start = '{"jsonrpc":"2.0","id":%d,"result":{"x":'
-        client = self.fake(
-            call=f"say({start!r} % id + '[' * 300 + ']' * 300 + '}}}}')",
-            read=f"say({start!r} % id + '\"' + 'x' * (16 << 20) + '\"}}}}')")
+    def test_a_message_that_is_too_long_or_too_deep_fails_its_call(self):
+        """A limit is named with the option that moves it."""
+        client = self.fake(call="say('{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":{\"x\":'"
+                                " % id + '[' * 300 + ']' * 300 + '}}')")
         self.assertEqual(raised(client.call_tool, "f").code, -32700)
-        self.assertEqual(raised(client.read_resource, "x://y").code, -32801)
         self.fence(client)
+        server, size = Server("s", max_message_bytes=3 << 20), 2 << 20
+        server.tool(lambda size: "x" * int(size), name="big")
+        server.tool(lambda text: str(len(text)), name="length")
+        with Client(server, max_message_bytes=1 << 20) as client:
+            error = raised(client.call_tool, "big", {"size": size})
+            self.assertEqual((error.code, error.message), (
+                -32801, ("The response to tools/call big has over 1 MiB: "
+                         "Client(max_message_bytes=…)")))
+            self.assertEqual(client.call_tool("length", {"text": "x" * size}).text,
+                             str(size))
+            error = raised(client.call_tool, "length", {"text": "x" * 2 * size})
+            self.assertEqual((error.code, error.message), (
+                -32801, "A message has over 3 MiB: Server(max_message_bytes=…)"))
+        with Client(server, max_message_bytes=3 << 20) as client:
+            self.assertEqual(len(client.call_tool("big", {"size": size}).text), size)
 
     def test_results_of_other_implementations(self):
         client = self.fake(call="result(**params['arguments']['result'])")
@@ -6499,48 +6472,25 @@ class Test14Faults(FakeServers, unittest.TestCase):
         self.assertEqual((len(steps), logs), (2, ["1", "3"]))
         self.assertEqual(receive()["method"], "notifications/tools/list_changed")
 
-    def test_a_limit_of_messages_is_named_with_the_option_that_moves_it(self):
-        server, size = Server("s", max_message_bytes=3 << 20), 2 << 20
-        server.tool(lambda size: "x" * int(size), name="big")
-        server.tool(lambda text: str(len(text)), name="length")
-        with Client(server, max_message_bytes=1 << 20) as client:
-            error = raised(client.call_tool, "big", {"size": size})
-            self.assertEqual(error.message, "The response to tools/call big has over "
-                             "1 MiB: Client(max_message_bytes=…)")
-            self.assertEqual(client.call_tool("length", {"text": "x" * size}).text,
-                             str(size))
-            error = raised(client.call_tool, "length", {"text": "x" * 2 * size})
-            self.assertEqual((error.code, error.message), (
-                -32801, "A message has over 3 MiB: Server(max_message_bytes=…)"))
-        with Client(server, max_message_bytes=3 << 20) as client:
-            self.assertEqual(len(client.call_tool("big", {"size": size}).text), size)
-
     # -- lists, capabilities, settings
 
-    def test_a_list_has_one_deadline_and_one_sum_of_bytes(self):
-        """Fails if each page has its own."""
-        pages = ("n += 1; time.sleep(0.02); result(nextCursor=str(n), "
-                 "tools=[{'name': 'x' * 100000}])")
-        client = self.fake({"max_timeout": 0.3}, start="n = 0", list=pages)
-        error = self.fails(RequestTimeout, client.list_tools)
-        self.assertIn("no response within max_timeout", str(error))
-        with mock.patch.object(mcp_min, "MAX_LIST_BYTES", 1 << 20):
-            client = self.fake(start="n = 0", list=pages)
-            self.assertIn("do not end (after 11 entries)",
-                          str(raised(client.list_tools)))
-
     def test_a_list_that_does_not_end_is_an_error(self):
-        """A cursor repeats, or the entries or the empty pages are too many."""
+        """A cursor repeats, or the bytes, the entries or the empty pages are too many;
+        or it takes too long.  Fails if each page has its own limits."""
         repeat = "result(nextCursor=%s, tools=[{'name': 't', 'inputSchema': {}}])"
-        grow = ("n += 1; result(nextCursor=str(n), "
-                "tools=[{'name': f't{n}-{i}'} for i in range(%d)])")
+        grow = "n += 1; result(nextCursor=str(n), tools=[{'name': %s}] * %d)"
         swap = repeat % "'x' if params.get('cursor') == 'y' else 'y'"
-        with mock.patch.object(mcp_min, "MAX_ENTRIES", 100):
+        with mock.patch.multiple(mcp_min, MAX_ENTRIES=100, MAX_LIST_BYTES=1 << 20):
             for rule, pages in ((repeat % "'again'", 2), (swap, 3),
-                                (grow % 20, 5), (grow % 0, 102)):
+                                (grow % ("'x' * 100000", 1), 11),
+                                (grow % ("'t'", 20), 5), (grow % ("'t'", 0), 102)):
                 client = self.fake(start="n = 0", list=rule)
                 self.assertIn("do not end", str(raised(client.list_tools)))
                 self.assertEqual(self.methods(client)[2:], ["list"] * pages)
+        client = self.fake({"max_timeout": 0.3}, start="n = 0",
+                           list="time.sleep(0.02); " + grow % ("'t'", 1))
+        error = self.fails(RequestTimeout, client.list_tools)
+        self.assertIn("no response within max_timeout", str(error))
 
     @clause("2026-07-28/server/utilities/caching", "the client **SHOULD** discard all "
             "cached pages and re-fetch from the beginning")
@@ -6672,15 +6622,6 @@ class Test14Faults(FakeServers, unittest.TestCase):
         self.assertTrue(calls[0].cancelled())
         self.assertEqual(self.methods(client).count("call"), 2)
 
-    def test_a_call_that_waits_for_its_user_ends_after_max_timeout(self):
-        def wait(rules):
-            client = self.fake({**self.slow_user()[0], "max_timeout": 0.3}, **rules)
-            self.fails(RequestTimeout, client.call_tool, "f", {
-                "rounds": [INPUT % QUESTION, DONE]})
-
-        asks = "send(id='s1', method='elicitation/create', params={})"
-        run_together(self, wait, [[{"call": asks}], [MODERN_FAKE]])
-
     def test_a_call_that_has_ended_no_longer_asks_the_user(self):
         options, asked, release = self.slow_user()
         with mock.patch.object(mcp_min, "MAX_QUESTIONS", 1):
@@ -6732,18 +6673,6 @@ class Test14Faults(FakeServers, unittest.TestCase):
                 call = self.fake(options, **MODERN_FAKE).submit_tool(
                     "f", {"rounds": [INPUT % QUESTION, ""]})
                 self.assertEqual(raised(call.result, PATIENCE).code, expected["code"])
-
-    def test_only_a_question_to_the_user_suspends_the_timeout(self):
-        """Fails (by hanging) if any other request of the server suspends it."""
-        def call(method, options):
-            client = self.fake(options, call=(
-                f"[(time.sleep(0.02), send(id='p', method={method!r}))"
-                "for _ in range(200)]; text('late')"))
-            self.fails(RequestTimeout, client.call_tool, "f", timeout=0.2)
-            client.close()
-
-        with short_patience():
-            run_together(self, call, [("ping", {}), ("roots/list", {"roots": ["/"]})])
 
     def test_questions_beyond_eight_wait_and_those_beyond_a_limit_are_refused(self):
         """Fails (by hanging) if a question that is refused gets no response."""
@@ -6808,17 +6737,37 @@ class Test14Faults(FakeServers, unittest.TestCase):
             self.assertIn(text, str(error))
         self.assertEqual(self.cancelled(client), ["tools/call"])
 
-    def test_progress_that_increases_extends_a_timeout_up_to_max_timeout(self):
-        def call(progress, options, timeout, error):
-            client = self.fake(options, call=(
-                "[(time.sleep(0.3), send(method='notifications/progress', params={"
-                f"'progressToken': token, 'progress': {progress}}}))"
-                "for n in range(6)]; text('slow')"))
-            self.assertIsInstance(raised(client.call_tool, "f", timeout=timeout), error)
+    def test_what_extends_a_timeout_up_to_max_timeout(self):
+        """Progress that increases, and a question to the user, but no other request of
+        the server."""
+        def call(label, rules, options, timeout, error):
+            client = self.fake(options, **rules)
+            self.assertIsInstance(
+                raised(client.call_tool, "f", {"rounds": [INPUT % QUESTION, DONE]},
+                       timeout=timeout), error)
+            client.close()
 
-        run_together(self, call, [
-            ("n", {}, 1.6, type(None)), ("1", {}, 1.2, RequestTimeout),
-            ("n", {"max_timeout": 0.5}, 1.6, RequestTimeout)])
+        progress = {"call": (
+            "[(time.sleep(0.3), send(method='notifications/progress', params={"
+            "'progressToken': token, 'progress': n})) for n in range(6)]; text('ok')")}
+        stuck = {"call": progress["call"].replace("'progress': n", "'progress': 1")}
+        ping, roots = ({"call": (
+            f"[(time.sleep(0.02), send(id='p', method={method!r}))"
+            "for _ in range(200)]; text('late')")} for method in ("ping", "roots/list"))
+        asks = {"call": "mine = id; send(id='q', method='elicitation/create', params={"
+                        "})", "answer": "id = mine; text('ok')"}
+        slow = {"elicitation_handler": lambda *question: time.sleep(1.7) or {}}
+        never, limit = self.slow_user()[0], {"max_timeout": 0.5}
+        with short_patience():
+            run_together(self, call, [
+                ("progress", progress, {}, 1.6, type(None)),
+                ("progress, max_timeout", progress, limit, 1.6, RequestTimeout),
+                ("the same progress", stuck, {}, 1.2, RequestTimeout),
+                ("a ping", ping, {}, 0.2, RequestTimeout),
+                ("a request", roots, {"roots": ["/"]}, 0.2, RequestTimeout),
+                *[row for rules in (asks, MODERN_FAKE) for row in (
+                    ("a question", rules, slow, 1.5, type(None)),
+                    ("max_timeout", rules, {**never, **limit}, 60, RequestTimeout))]])
 
     def test_a_full_pipe_that_cannot_be_polled_does_not_delay_a_timeout(self):
         """As on Windows.  Fails if a thread that may not wait writes.  Looks inside."""
@@ -6851,18 +6800,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
     # -- subscriptions
 
     def test_one_stream_carries_all_subscriptions_to_a_modern_server(self):
-        client = self.fake(discover="modern()")
-        for name in "xy":
-            client.subscribe("note://" + name)
-        for name in "xyy":
-            client.unsubscribe("note://" + name)
-        self.assertEqual(self.methods(client), [
-            "listen", "listen", "cancelled", "listen", "cancelled", "cancelled"])
-        self.assertEqual(self.filters(client), [{"resourceSubscriptions": uris} for uris
-            in (["note://x"], ["note://x", "note://y"], ["note://y"])])
-        self.assertEqual(self.cancelled(client), ["subscriptions/listen"] * 3)
-
-    def test_updates_are_neither_doubled_nor_lost_while_a_stream_is_replaced(self):
+        """Updates are neither doubled nor lost while it is replaced."""
         client, receive = self.listener(
             discover="modern()", start="streams = [0]",
             listen="streams.append(id); update('before', *streams[-2:]); "
@@ -6874,6 +6812,13 @@ class Test14Faults(FakeServers, unittest.TestCase):
             client.request("fake/update")
             self.assertEqual([receive()["params"]["uri"] for _ in updates],
                              [f"note://{name}" for name in updates])
+        for name in "xyy":
+            client.unsubscribe("note://" + name)
+        self.assertEqual(" ".join(self.methods(client)), "listen update "
+                         "listen cancelled update listen cancelled cancelled")
+        self.assertEqual(self.filters(client), [{"resourceSubscriptions": uris} for uris
+            in (["note://x"], ["note://x", "note://y"], ["note://y"])])
+        self.assertEqual(self.cancelled(client), ["subscriptions/listen"] * 3)
 
     @clause("2026-07-28/basic/patterns/subscriptions",
             "clients **MUST** use this field to correlate")
@@ -6902,17 +6847,20 @@ class Test14Faults(FakeServers, unittest.TestCase):
     @clause("2026-07-28/basic/patterns/subscriptions", "A client that receives this "
             "response knows the subscription closed cleanly")
     def test_the_end_of_a_subscription_is_reported_to_the_message_handler(self):
+        """But not that of a stream which has been replaced: some servers have one."""
         def end(rule):
             client, receive = self.listener(
-                discover="modern()", listen="acknowledge(); stream = id",
+                discover="modern()", start="stream = 0",
+                listen=f"stream and {rule}; stream = id; acknowledge()",
                 end=rule + "; result()")
-            client.subscribe("note://x")
-            client.request("fake/end")
-            self.check_end(receive, resourceSubscriptions=["note://x"])
-            client.subscribe("note://y")
+            for uris in ["note://x", "note://y"], ["note://z"]:
+                for uri in uris:
+                    client.subscribe(uri)
+                client.request("fake/end")
+                self.check_end(receive, resourceSubscriptions=uris)
             client.unsubscribe("note://x")
-            self.assertEqual(self.filters(client), [
-                {"resourceSubscriptions": [uri]} for uri in ("note://x", "note://y")])
+            self.assertEqual(self.filters(client), [{"resourceSubscriptions": uris}
+                for uris in (["note://x"], ["note://x", "note://y"], ["note://z"])])
             self.assertEqual(self.cancelled(client), [])
 
         run_together(self, end, [
@@ -6939,18 +6887,6 @@ class Test14Faults(FakeServers, unittest.TestCase):
         run_together(self, end, [*itertools.product(
             (legacy, LISTENING), ({"resourceSubscriptions": ["note://x"]}, {}),
             (True, False))])
-
-    def test_a_server_may_have_one_stream_at_a_time(self):
-        """Fails if the end of the first, when the second one comes, is reported."""
-        end = "send(id=stream, result={'resultType': 'complete'})"
-        client, receive = self.listener(
-            discover="modern()", start="stream = 0",
-            listen=f"stream and {end}; stream = id; acknowledge()",
-            end=end + "; result()")
-        client.subscribe("note://x")
-        client.subscribe("note://y")
-        client.request("fake/end")
-        self.check_end(receive, resourceSubscriptions=["note://x", "note://y"])
 
     def test_a_subscription_that_the_server_refuses_is_an_error(self):
         """A modern server also refuses by not naming it in the acknowledgement."""

@@ -4834,14 +4834,17 @@ class Test12Lists(unittest.TestCase):
         self.assertEqual(warned, [b"t2", b"t1"])
 
     @both_eras
-    def test_all_that_is_declared_is_listed(self, era):
+    def test_all_that_is_declared_is_listed_and_served(self, era):
         server = Server("s")
         server.add_tool(
             lambda **arguments: arguments, name="n", title="T", description="D",
             annotations={"readOnlyHint": True}, icons=[{"src": "data:,"}],
             meta={"k": "v"}, output_schema={"type": "object"},
             input_schema={"type": "object", "properties": {"x": {"type": "string"}}})
-        server.add_resource("r://t", lambda: "", name="t", mime_type="text/x", size=5)
+        server.add_resource("r://text", lambda: "# hi\n", name="t", size=5,
+                            mime_type="text/markdown", meta={"ui": 1})
+        server.resource("r://many")(lambda: [
+            mcp_min.ResourceContents("a", uri="r://a"), b"hi", {"n": 1}])
 
         @server.resource("r://{city}/now")
         def now(city: str): ...
@@ -4849,33 +4852,9 @@ class Test12Lists(unittest.TestCase):
         @server.prompt(title="R")
         def review(code: str, language: str = "python"):
             "Review code."
+            return ["Review this " + language, Message("assistant", Text(code)),
+                    {"role": "assistant", "content": "hi"}, Text("bye")]
 
-        with Client(server, mode=era) as client:
-            self.assertEqual(client.list_tools(), [{
-                "name": "n", "title": "T", "description": "D", "_meta": {"k": "v"},
-                "annotations": {"readOnlyHint": True}, "icons": [{"src": "data:,"}],
-                "inputSchema": {"type": "object",
-                                "properties": {"x": {"type": "string"}}},
-                "outputSchema": {"type": "object"}}])
-            self.assertEqual(client.list_resources(), [{
-                "uri": "r://t", "name": "t", "mimeType": "text/x", "size": 5}])
-            self.assertEqual(client.list_resource_templates(), [{
-                "uriTemplate": "r://{city}/now", "name": "now"}])
-            self.assertEqual(client.list_prompts(), [{
-                "name": "review", "title": "R", "description": "Review code.",
-                "arguments": [{"name": "code", "required": True},
-                              {"name": "language", "required": False}]}])
-
-    @both_eras
-    def test_resources_and_prompts(self, era):
-        server = Server("s")
-        server.resource("r://text", mime_type="text/markdown", meta={"ui": 1})(
-            lambda: "# hi\n")
-        server.resource("r://many")(lambda: [
-            mcp_min.ResourceContents("a", uri="r://a"), b"hi", {"n": 1}])
-        server.add_prompt(lambda code, language="python": [
-            "Review this " + language, Message("assistant", Text(code)),
-            {"role": "assistant", "content": "hi"}, Text("bye")], name="review")
         play(server, """
             > 1 resources/read {"uri": "r://text"}
             < 1 {"contents": [{"uri": "r://text", "mimeType": "text/markdown",
@@ -4894,6 +4873,22 @@ class Test12Lists(unittest.TestCase):
                 {"role": "assistant", "content": {"type": "text", "text": "hi"}},
                 {"role": "user", "content": {"type": "text", "text": "bye"}}]}
             """, era=era)
+        with Client(server, mode=era) as client:
+            self.assertEqual(client.list_tools(), [{
+                "name": "n", "title": "T", "description": "D", "_meta": {"k": "v"},
+                "annotations": {"readOnlyHint": True}, "icons": [{"src": "data:,"}],
+                "inputSchema": {"type": "object",
+                                "properties": {"x": {"type": "string"}}},
+                "outputSchema": {"type": "object"}}])
+            self.assertEqual(client.list_resources()[0], {
+                "uri": "r://text", "name": "t", "mimeType": "text/markdown", "size": 5,
+                "_meta": {"ui": 1}})
+            self.assertEqual(client.list_resource_templates(), [{
+                "uriTemplate": "r://{city}/now", "name": "now"}])
+            self.assertEqual(client.list_prompts(), [{
+                "name": "review", "title": "R", "description": "Review code.",
+                "arguments": [{"name": "code", "required": True},
+                              {"name": "language", "required": False}]}])
 
     def test_what_cannot_work_is_told_when_it_is_made(self):
         """It leaves nothing behind.  (A capability may be true.)"""
@@ -6563,21 +6558,6 @@ class Test14Faults(FakeServers, unittest.TestCase):
         self.assertEqual(client.call_tool("f", rounds).text, "done")
         self.assertEqual(self.methods(client).count("call"), 3)
 
-    def test_a_call_cancelled_while_it_is_sent_again_is_cancelled_on_the_server(self):
-        class Arguments(dict):
-            def items(self):  # while the request of the second round is encoded
-                for call in calls:
-                    call.cancel()
-                return super().items()
-
-        calls, (options, _, release) = [], self.slow_user()
-        client = self.fake(options, **MODERN_FAKE)
-        calls.append(client.submit_tool("f", Arguments(rounds=[INPUT % QUESTION, ""])))
-        release.set()
-        wait_until(lambda: self.cancelled(client) == ["tools/call"])
-        self.assertTrue(calls[0].cancelled())
-        self.assertEqual(self.methods(client).count("call"), 2)
-
     def test_a_call_that_has_ended_no_longer_asks_the_user(self):
         options, asked, release = self.slow_user()
         with mock.patch.object(mcp_min, "MAX_QUESTIONS", 1):
@@ -6615,20 +6595,15 @@ class Test14Faults(FakeServers, unittest.TestCase):
         self.assertTrue(all("method" in message for message in self.seen(client)))
 
     def test_an_exception_of_a_handler_is_an_error_response(self):
-        failed = {"code": -32603, "message": "The client failed to answer"}
-        for error, expected in (
-                (McpError(-1, "rejected"), {"code": -1, "message": "rejected"}),
-                (RuntimeError("key sk-SECRET"), failed)):
-            options = {"elicitation_handler": mock.Mock(side_effect=error)}
+        for error, code, message in (
+                (McpError(-1, "rejected"), -1, "rejected"),
+                (RuntimeError("SECRET"), -32603, "The client failed to answer")):
+            client = self.fake({"elicitation_handler": mock.Mock(side_effect=error)})
             with self.subTest(error=type(error)), quiet() as stderr:
-                answer = ask(self.fake(options), "elicitation/create", message="?",
+                answer = ask(client, "elicitation/create", message="?",
                              requestedSchema=OBJECT)
-                self.assertEqual(answer["error"], expected)
-                self.assertEqual("SECRET" in stderr.getvalue(),
-                                 isinstance(error, RuntimeError))
-                call = self.fake(options, **MODERN_FAKE).submit_tool(
-                    "f", {"rounds": [INPUT % QUESTION, ""]})
-                self.assertEqual(raised(call.result, PATIENCE).code, expected["code"])
+                self.assertEqual(answer["error"], {"code": code, "message": message})
+                self.assertEqual("SECRET" in stderr.getvalue(), code == -32603)
 
     def test_questions_beyond_eight_wait_and_those_beyond_a_limit_are_refused(self):
         """Fails (by hanging) if a question that is refused gets no response."""
@@ -6650,7 +6625,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
         accepted = {f"q{n}": {"action": "accept"} for n in range(15)}
         wait_until(lambda: responses() == {**accepted, **refused})
 
-    # -- results that do not fit, callbacks that are slow
+    # -- results that do not fit
 
     def test_a_result_that_does_not_fit_its_output_schema_keeps_its_content(self):
         """The patterns of a server are not run: this one would never end."""
@@ -6665,21 +6640,6 @@ class Test14Faults(FakeServers, unittest.TestCase):
         for structured in {}, {"structuredContent": {slow: slow}}:
             with self.assertWarnsRegex(RuntimeWarning, "tool f: .* output schema"):
                 self.assertEqual(client.call_tool("f", structured).text, "done")
-
-    def test_a_flood_neither_delays_nor_drops_a_response(self):
-        """The result of the call waits behind its progress, which is being handled."""
-        reported, release = gate("the first progress"), gate("the release")
-        notification = NOTIFICATION % ("x", "")
-        client = self.fake(
-            {"message_handler": str},
-            call=f"repeat([{PROGRESS % ('$token', 1)!r}]); text('ok'); "
-                 f"say(({notification!r} + chr(10)) * 5000 + {notification!r})")
-        call = client.submit_tool("f", progress_handler=lambda *step: (
-            reported.set(), release.wait()))
-        reported.wait()
-        self.fence(client)  # now the whole flood has been read
-        release.set()
-        self.assertEqual(call.result(PATIENCE).text, "ok")
 
     # -- timeouts
 

@@ -5964,8 +5964,13 @@ class Test14Client(unittest.TestCase):
             client.call_tool("leave")
         self.assertEqual(logged, ["bye"])
 
+    @clause("2026-07-28/client/elicitation",
+            "gather user consent before navigation to the target URL")
+    @clause("2025-11-25/client/elicitation",
+            "a mode not declared in client capabilities: `-32602` (Invalid params)")
     @both_eras
     def test_a_capability_is_declared_exactly_when_its_handler_is_given(self, era):
+        """Each mode of elicitation needs one of its own."""
         server = Server("s")
         extra = {"sampling": {"tools": {}}, "extensions": {"x/y": {}}}
 
@@ -5974,34 +5979,27 @@ class Test14Client(unittest.TestCase):
             return {"name": ctx.client_info["name"], **ctx.client_capabilities}
 
         sampling, roots = {"sampling_handler": print}, {"listChanged": True}
+        form = {"elicitation_handler": lambda *question: {}}
+        url = {"url_handler": lambda message, url, params: url == "https://x.io"}
         for options, declared in (
                 ({}, {}), (sampling, {"sampling": {}}),
                 ({"roots": []}, {"roots": roots if era == "legacy" else {}}),
-                ({"url_handler": print}, {"elicitation": {"url": {}}}),
-                ({"elicitation_handler": print, "url_handler": print},
-                 {"elicitation": {"form": {}, "url": {}}}),
+                (form, {"elicitation": {"form": {}}}),
+                (url, {"elicitation": {"url": {}}}),
+                ({**form, **url}, {"elicitation": {"form": {}, "url": {}}}),
                 ({**sampling, "capabilities": extra}, extra)):
             with self.subTest(declared=declared), Client(
                     server, mode=era, client_info={"name": "mine"}, **options) as peer:
                 self.assertEqual(peer.call_tool("client").data,
                                  {"name": "mine", **declared})
-
-    @clause("2026-07-28/client/elicitation",
-            "gather user consent before navigation to the target URL")
-    @clause("2025-11-25/client/elicitation",
-            "a mode not declared in client capabilities: `-32602` (Invalid params)")
-    def test_each_elicitation_mode_needs_a_handler_of_its_own(self):
-        form = {"elicitation_handler": lambda *question: {}}
-        url = {"url_handler": lambda message, url, params: url == "https://x.io"}
-        for options, modes in ((form, ["form"]), (url, ["url"]),
-                               ({**form, **url}, ["form", "url"])):
-            with Client(fake(), mode="legacy", **options) as client:
-                for mode in "form", "url", "voice":
-                    answer = ask(client, "elicitation/create", mode=mode, message="?",
-                                 url="https://x.io")
-                    outcome = answer.get("result") or answer["error"]["code"]
-                    self.assertEqual(
-                        outcome, {"action": "accept"} if mode in modes else -32602)
+                modes = declared.get("elicitation", {})
+                ask = functools.partial(peer.answer, "elicitation/create")
+                for mode in ("form", "url", "voice") if modes else ():
+                    question = {"mode": mode, "message": "?", "url": "https://x.io"}
+                    if mode in modes:
+                        self.assertEqual(ask(question), {"action": "accept"})
+                    else:
+                        self.assertEqual(raised(ask, question).code, -32602)
 
     @clause("2026-07-28/client/elicitation",
             "Clients **SHOULD** validate all responses against the provided schema")
@@ -6359,18 +6357,22 @@ class Test14Faults(FakeServers, unittest.TestCase):
 
     def test_a_message_that_is_too_long_or_too_deep_fails_its_call(self):
         """A limit is named with the option that moves it."""
-        client = self.fake(call="say('{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":{\"x\":'"
-                                " % id + '[' * 300 + ']' * 300 + '}}')")
+        start = '{"jsonrpc":"2.0","id":%d,"result":{"x":'
+        client = self.fake(
+            call=f"say({start!r} % id + '[' * 300 + ']' * 300 + '}}}}')",
+            read=f"say({start!r} % id + '\"' + 'x' * (16 << 20) + '\"}}}}')")
         self.assertEqual(raised(client.call_tool, "f").code, -32700)
+        error = raised(client.read_resource, "x://y")
+        self.assertEqual((error.code, error.message), (
+            -32801, ("The response to resources/read x://y has over 16 MiB: "
+                     "Client(max_message_bytes=…)")))
         self.fence(client)
         server, size = Server("s", max_message_bytes=3 << 20), 2 << 20
         server.tool(lambda size: "x" * int(size), name="big")
         server.tool(lambda text: str(len(text)), name="length")
         with Client(server, max_message_bytes=1 << 20) as client:
-            error = raised(client.call_tool, "big", {"size": size})
-            self.assertEqual((error.code, error.message), (
-                -32801, ("The response to tools/call big has over 1 MiB: "
-                         "Client(max_message_bytes=…)")))
+            self.assertEqual(raised(client.call_tool, "big", {"size": size}).code,
+                             -32801)
             self.assertEqual(client.call_tool("length", {"text": "x" * size}).text,
                              str(size))
             error = raised(client.call_tool, "length", {"text": "x" * 2 * size})
@@ -6643,16 +6645,6 @@ class Test14Faults(FakeServers, unittest.TestCase):
 
     # -- timeouts
 
-    def test_a_timeout_names_the_request_and_cancels_it(self):
-        """It quotes stderr and an error without id; half a line does not delay it."""
-        client = self.fake({"stderr": None}, call=(
-            f"err('news'); say({ERROR_WITHOUT_ID % ''!r} + '\\nLoading... ')"))
-        error = self.fails(RequestTimeout, client.call_tool, "spin", timeout=1.5)
-        for text in ("tools/call spin: no response or progress within 1.5 s", "news",
-                     "cannot parse that"):
-            self.assertIn(text, str(error))
-        self.assertEqual(self.cancelled(client), ["tools/call"])
-
     def test_what_extends_a_timeout_up_to_max_timeout(self):
         """Progress that increases, and a question to the user, but no other request of
         the server."""
@@ -6823,7 +6815,9 @@ class Test14Faults(FakeServers, unittest.TestCase):
 
     # -- diagnoses, and what is different on Windows
 
-    def test_a_connection_error_quotes_the_output_that_is_no_message(self):
+    def test_the_error_of_a_call_quotes_the_output_that_is_no_message(self):
+        """Also an error without id; but no control characters.  A timeout names the
+        request, which it cancels, and half a line does not delay it."""
         for write in "say('\\x1b[2Jhalf a li')", "os.write(1, b'\\x1b[2Jhalf a li')":
             client = self.fake({"stderr": None},
                                call=f"err('\\x1b[31mred'); {write}; die(3)")
@@ -6831,6 +6825,13 @@ class Test14Faults(FakeServers, unittest.TestCase):
             self.assertRegex(str(error), "(?s)red.*half a li|half a li.*red")
             self.assertNotIn("\x1b", str(error))
             self.assertEqual(error.exit_code, 3)
+        client = self.fake({"stderr": None}, call=(
+            f"err('news'); say({ERROR_WITHOUT_ID % ''!r} + '\\nLoading... ')"))
+        error = self.fails(RequestTimeout, client.call_tool, "spin", timeout=1.5)
+        for text in ("tools/call spin: no response or progress within 1.5 s", "news",
+                     "cannot parse that"):
+            self.assertIn(text, str(error))
+        self.assertEqual(self.cancelled(client), ["tools/call"])
 
     def test_arguments_that_a_windows_shell_would_interpret_are_refused(self):
         """Looks inside."""

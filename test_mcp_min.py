@@ -5742,8 +5742,8 @@ class Test13Process(FakeServers, unittest.TestCase):
 
     @UNIX
     def test_the_end_of_the_server_fails_its_calls_with_exit_code_and_stderr(self):
-        """Also later ones.  Fails if each call waits for an exit, or for a stdout that a
-        child holds."""
+        """Also later ones.  Fails if each call waits for an exit, or for a stdout that
+        a child holds."""
         def end(rule, code):
             client = self.fake({"stderr": None}, call="err('last line'); " + rule)
             calls = [client.submit("fake/say", {"lines": []}) for _ in range(50)]

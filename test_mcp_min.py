@@ -901,6 +901,14 @@ class Test4Threads(unittest.TestCase):
             call = client.submit_tool("wait", timeout=0.2)
             self.assertIsInstance(call.exception(PATIENCE), RequestTimeout)
 
+    def test_a_trace_shows_what_the_server_takes(self):
+        """Fails ("not a message") if it looks only as deep as by default."""
+        line = nested_line(b"1", b"[", b"]", 300)
+        with quiet() as stderr:
+            trace = mcp_min.Trace("stderr", 400)
+            trace.show(">", line)
+        self.assertNotIn("not a message", stderr.getvalue())
+
 
 # ======================================================================================
 # 5  Validation
@@ -3451,6 +3459,25 @@ class Test10Pydantic(unittest.TestCase):
         with self.assertRaisesRegex(ValidationError, "limit: expected at most 50, got"):
             signature.bind({**arguments, "limit": 99})
 
+    def test_the_model_decides_what_it_takes(self):
+        """Unless the server is strict; and models of one name are not mixed up."""
+        pydantic = package(self, "pydantic")
+
+        class Tags(pydantic.BaseModel):
+            tags: List[str]
+            split = pydantic.field_validator("tags", mode="before")(
+                lambda value: value.split(",") if isinstance(value, str) else value)
+
+        signature = Signature(function(Tags))
+        self.assertEqual(signature.bind({"x": {"tags": "a,b"}})["x"].tags, ["a", "b"])
+        self.assertRaises(ValidationError, signature.bind, {"x": {"tags": "a,b"}}, True)
+        one, two = (pydantic.create_model("Tree", **{
+            name: (Optional["Tree"], None)}) for name in ("left", "right"))
+        for tree in one, two:
+            tree.model_rebuild(_types_namespace={"Tree": tree})
+        self.assertRaisesRegex(TypeError, "two recursive models are named Tree",
+                               Signature, function(Tuple[one, two]))
+
 
 class Test10Jsonable(unittest.TestCase):
     """`to_json_data` turns the result of a handler into what JSON can hold."""
@@ -3515,6 +3542,11 @@ class Test10Jsonable(unittest.TestCase):
                 self.assertEqual(result.is_error, is_error)
                 self.assertIn(text, result.text)
                 self.assertLess(len(result.text), 700)
+
+    def test_an_iterator_is_read_once(self):
+        """Fails (its items are lost) if it is read again for a key that is no text."""
+        self.assertEqual(to_json_data({"a": iter([1, 2]), (1, 2): [iter("x")]}),
+                         {"a": [1, 2], "[1, 2]": [["x"]]})
 
 
 # (template, URI, variables)
@@ -5249,6 +5281,21 @@ class Test12Extras(unittest.TestCase):
         with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000):
             run_together(self, check, [[True], [False]])
 
+    def test_what_is_sent_to_subscribers_keeps_its_meta(self):
+        server = zoo()
+        server.subscription("keys")(lambda wanted: wanted)
+        with wire(server) as client:
+            play(client, """
+                > 1 subscriptions/listen {"notifications": {"keys": ["k"]}}
+                < notifications/subscriptions/acknowledged {}
+                """, era="modern")
+            server.notify_subscribers("keys", "k", "notifications/x", {
+                "_meta": {"mine": 1}})
+            play(client, """
+                < notifications/x {"_meta": {"mine": 1, "%ssubscriptionId": 1}}
+                """ % KEY)
+            client.hang_up()
+
 
 # ======================================================================================
 # Helpers for both ends: a scripted server, a recording relay, a server of all features
@@ -6084,6 +6131,47 @@ class Test14Client(unittest.TestCase):
             self.assertIn(b"initialize", together(lines.read)[0])
         os.close(other_end)
 
+    def test_a_notification_without_a_thread_for_its_handler_is_dropped(self):
+        """Fails (the connection is closed) if the error reaches the reader."""
+        server = Server("s")
+
+        @server.tool
+        def chat(ctx: Context) -> str:
+            ctx.info("x")
+            return "y"
+
+        with quiet() as stderr, \
+                threads_start_if(lambda name: name != "mcp callbacks"), \
+                Client(server, log_handler=print) as client:
+            self.assertEqual(client.call_tool("chat").text, "y")
+            client.ping()
+        self.assertIn("a notification was dropped", stderr.getvalue())
+
+    def test_what_is_not_json_can_be_an_argument_if_it_is_a_model(self):
+        """Also while a test has replaced `open`."""
+        class Model:
+            def model_dump(self, mode, by_alias):
+                return {"mode": mode}
+
+        server = Server("s")
+        server.tool(lambda x: x["mode"], name="f")
+        with mock.patch("builtins.open", mock.mock_open()), Client(server) as client:
+            self.assertEqual(client.call_tool("f", {"x": Model()}).text, "json")
+            self.assertRaisesRegex(TypeError, "object is not JSON", client.call_tool,
+                                   "f", {"x": object()})
+
+    def test_members_of_what_was_received_are_attributes(self):
+        server = Server("s")
+        server.tool(lambda: {"found": [{"key": 1}]}, name="f",
+                    annotations={"readOnlyHint": True})
+        server.prompt(name="p")(lambda topic: topic)
+        with Client(server) as client:
+            [tool], [prompt] = client.list_tools(), client.list_prompts()
+            data = client.call_tool("f").data
+        self.assertEqual((tool.annotations.readOnlyHint, tool.annotations.idempotentHint,
+                          prompt.arguments[0].name, data.found[0].key, data),
+                         (True, None, "topic", 1, {"found": [{"key": 1}]}))
+
 
 @unittest.skipUnless(AsyncClient, "a half without a client")
 class Test14AsyncClient(unittest.TestCase):
@@ -6170,6 +6258,55 @@ class Test14AsyncClient(unittest.TestCase):
         with short_patience():
             asyncio.run(main())
             gone(int(re.findall(r"\d+", str(story))[0]))
+
+    def test_a_subscription_is_cancelled_with_its_task_and_not_by_its_end(self):
+        """Fails (the second verb waits for the first) if only calls are cancelled."""
+        self.server.resource("s://x")(lambda: "x")
+        got = queue.Queue()
+
+        async def main():
+            async with AsyncClient(fake(discover="modern()", listen=""),
+                                   timeout=None) as client:
+                with self.assertRaises(asyncio.TimeoutError):
+                    await asyncio.wait_for(client.subscribe("note://x"), 0.2)
+                await asyncio.wait_for(client.unsubscribe("note://x"), PATIENCE / 2)
+            async with AsyncClient(self.server, message_handler=got.put) as client:
+                await client.subscribe("s://x")
+                await client.ping()
+                self.server.notify_resource_updated("s://x")
+                await asyncio.get_running_loop().run_in_executor(None, got.get)
+
+        asyncio.run(main())
+
+    def test_it_takes_what_tests_for_fastmcp_write(self):
+        """`transport=`, a nested `async with`, handlers with a context as the last, or
+        given to one call as `async def`."""
+        steps = []
+
+        async def step(*args):
+            steps.append(args)
+
+        async def answer(message, type, params, context):
+            return type(value="yes")
+
+        async def main(mode):
+            client = AsyncClient[Any](transport=self.server, mode=mode,
+                                      elicitation_handler=answer,
+                                      sampling_handler=lambda messages, params, context: (
+                                          messages[0].content.text))
+            async with client:
+                async with client:
+                    result = await client.call_tool("ask", progress_handler=step)
+                self.assertEqual(result.data, "yes")
+                self.assertIs(await client.ping(), True)
+            self.assertFalse(client.is_connected())
+
+        for mode in "legacy", "modern":
+            asyncio.run(main(mode))
+        self.assertEqual(steps, [(1, None, None)] * 3)
+        with Client(self.server) as client:
+            self.assertRaisesRegex(TypeError, "step is `async def`", client.call_tool,
+                                   "ask", progress_handler=step)
 
 
 OK = '{"jsonrpc":"2.0","id":$id,"result":{"ok":true}}'
@@ -6841,6 +6978,27 @@ class Test14Faults(FakeServers, unittest.TestCase):
             for argv in (["x", b"a&b"], ["R&D\\x", "a"]):
                 self.assertRaises(ValueError, mcp_min.windows_argv, argv, {})
 
+    def test_stderr_is_read_without_a_thread_to_pass_it_on(self):
+        """Fails (the server blocks in a full pipe) if the reader ends, too."""
+        with threads_start_if(lambda name: name != "mcp stderr sink"), \
+                Client(fake(call="err('x' * 200000); result()")) as client:
+            client.call_tool("f")
+            wait_until(lambda: client.stderr_tail.rstrip().endswith("x"))
+
+    def test_a_client_that_is_closed_while_it_restarts_stays_closed(self):
+        """Fails (it is connected) if the restart undoes `close`."""
+        def close_first(name):
+            if name == "mcp client":
+                client.close()
+            return True
+
+        with short_patience(), Client(fake(call="os._exit(1)"), auto_restart=True,
+                                      stderr=None) as client:
+            self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
+            with threads_start_if(close_first):
+                self.assertIsInstance(raised(client.list_tools), ConnectionClosed)
+            self.assertFalse(client.is_connected())
+
 
 # A row is: the rule of the server for `server/discover`, its rule for `initialize`, the
 # expected story, a regular expression that ends with the one call, and the revision
@@ -7014,7 +7172,7 @@ class Test15FamiliarNames(unittest.TestCase):
         self.assertIs(Context[mcp_min.ServerSession, dict], Context)
         for name, text in (("StreamableHttpTransport", "HTTP"), ("sse_client", "HTTP"),
                            ("stdio_client", "Client(["), ("create_proxy", "register"),
-                           ("TextResource", "register"), ("CurrentContext", "ctx: ")):
+                           ("Provider", "register"), ("CurrentContext", "ctx: ")):
             thing = getattr(mcp_min, name)
             self.assertIs(thing, getattr(mcp_min, name))
             with self.subTest(name), self.assertRaisesRegex(
@@ -7385,6 +7543,55 @@ class Test15FamiliarNames(unittest.TestCase):
             > 1 tools/call {"name": "visit"}
             < 1 -32042 {"elicitations": [{"url": "https://a/b"}]}
             """, era="legacy")
+
+    def test_what_tests_of_programs_for_fastmcp_look_at(self):
+        server = mcp_min.FastMCP("s")
+
+        async def lists():
+            async with AsyncClient(server) as client:
+                return [*await client.list_tools(), *await client.list_prompts(),
+                        *await client.list_resources()]
+
+        self.assertEqual(asyncio.run(lists()), [])
+
+        @server.tool
+        def fail(x: int):
+            raise KeyError("no")
+
+        [tool] = server.list_tools(run_middleware=False)
+        self.assertEqual(tool.parameters["properties"], {"x": {"type": "integer"}})
+        self.assertEqual(tool.model_dump()["parameters"], tool.inputSchema)
+        entry = mcp_min.FunctionTool.from_function(fail)
+        self.assertEqual((entry.name, entry.parameters), ("fail", tool.parameters))
+        with quiet(), Client(server) as client:
+            self.assertRaisesRegex(ToolError, "^Error calling tool 'fail': KeyError",
+                                   client.call_tool, "fail", {"x": 1})
+
+    def test_resources_of_a_text_of_bytes_and_of_a_file(self):
+        server = mcp_min.FastMCP("s")
+        with tempfile.TemporaryDirectory() as folder:
+            for name, data in ("text", b"a"), ("image", b"\xff"):
+                pathlib.Path(folder, name).write_bytes(data)
+            resources = [
+                mcp_min.TextResource(uri="r://t", text="a", name="T"),
+                mcp_min.BinaryResource(uri="r://b", data=b"b"),
+                *[mcp_min.FileResource(uri="r://" + name, path=folder + "/" + name)
+                  for name in ("text", "image")]]
+            for resource in resources:
+                server.add_resource(resource)
+            with Client(server) as client:
+                contents = [client.read_resource(resource.uri)[0]
+                            for resource in resources]
+        self.assertEqual([one.text or one.data for one in contents],
+                         ["a", b"b", "a", b"\xff"])
+        self.assertEqual((resources[0].text, resources[0].name), ("a", "T"))
+
+    def test_names_of_modules_and_of_what_they_hold(self):
+        self.assertIs(mcp_min.exceptions.ToolError, ToolError)
+        self.assertEqual([mcp_min.parse_scopes(value) for value in (
+            None, "a b,c", '["a"]', ["a"])], [None, ["a", "b", "c"], ["a"], ["a"]])
+        self.assertEqual(mcp_min.ElicitResult(action="decline").action, "decline")
+        self.assertIs(mcp_min.lifespan, contextlib.asynccontextmanager)
 
 
 # The import lines by which each library runs the same program
@@ -8427,6 +8634,20 @@ class Test16Connect(unittest.TestCase):
         with client:
             self.assertEqual(client.call_tool("echo", {"text": "hi"}).text, "hi")
         self.assertEqual((client.exit_code, client.stderr_tail), (0, ""))
+
+    def test_a_listener_hears_after_threads_could_not_be_started(self):
+        """Fails (the next is a stranger too many) if those count for ever."""
+        with tempfile.TemporaryDirectory() as folder, quiet(), mock.patch.object(
+                mcp_min, "MAX_STRANGERS", 1):
+            path = os.path.join(folder, "at")
+            listener = zoo().listen(path)
+            self.addCleanup(listener.close)
+            port = int(pathlib.Path(path).read_text().split()[0])
+            with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError), \
+                    socket.create_connection(("127.0.0.1", port)) as stranger:
+                self.assertEqual(stranger.recv(1), b"")
+            with Client([*PROGRAM, "connect", path], timeout=PATIENCE) as client:
+                client.ping()
 
 
 # ======================================================================================

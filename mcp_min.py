@@ -10049,8 +10049,9 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts) -> 
         try:
             result = request(client, *args.words)
         except RequestTimeout:
-            if client._live().process.runs_python:
-                cli_await_report(client)
+            if client._live().process.runs_python:  # it may tell where its handler is
+                wait_until(lambda: "is still at" in client.stderr_tail,
+                           STUCK_SECONDS + 1)
             raise
         finally:
             console.draw("")
@@ -10069,13 +10070,6 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts) -> 
     else:
         cli_print(text)
     return int(failed)
-
-
-def cli_await_report(client: Client) -> None:
-    """Give a server of ours the time to say on stderr where its handler is."""
-    deadline = monotonic() + STUCK_SECONDS + 1
-    while "is still at" not in client.stderr_tail and monotonic() < deadline:
-        time.sleep(0.05)
 
 
 def cli_list(args: Namespace) -> int:
@@ -10584,6 +10578,8 @@ if __name__ == "__main__":
 #   - A server without any thread is a RuntimeError; output_fd of stdio_server is gone.
 #   - Unknown options of Client are a TypeError that names the nearest.
 #   - Files of MCP_MIN_TRACE and `connect` must be yours, and no links.
+#   - An Elicited with an unknown action is a ValueError; `Client.ping` returns True.
+#   - A pydantic model decides what it takes, unless the server has strict_input.
 # 3.0.0  2026-11-22  Rebuilt around one lock.  Server.listen, Server(threaded=False).
 # 2.0.0  2026-11-22  FastMCP's words; one event loop; lifespans; bounds; Windows.
 # 1.0.0  2026-11-20  Both ends, the revisions 2024-11-05 to 2026-07-28.

@@ -9114,8 +9114,8 @@ NOT_HERE: Json = {name: instead for instead, names in (
     (REGISTER, """
         providers transforms mount import_server add_provider add_transform as_proxy
         from_client from_openapi from_fastapi create_proxy disable enable get_tool
-        get_tools get_resource get_resources get_prompts _tool_manager
-        _resource_manager _prompt_manager _mcp_server _lowlevel_server Provider
+        get_tools get_resource get_resources get_prompts _mcp_server _lowlevel_server
+        Provider
         LocalProvider FileSystemProvider DirectoryResource HttpResource Transform
         ToolTransform
         ArgTransform Namespace PromptsAsTools ResourcesAsTools BM25SearchTransform
@@ -9249,6 +9249,8 @@ class FamiliarEntry(Registration):
         return self.descriptor
 
     def __getattr__(self, name: str) -> Any:  # called only for missing attributes
+        if name == "fn":
+            return self.signature.fn
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(Entry.of(self.listed()), name)
@@ -9343,6 +9345,7 @@ FileResource = resource_of("path", file_content)
 
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from types import SimpleNamespace
 
 current_context: ContextVar[Any] = ContextVar("mcp_min")
 
@@ -9614,6 +9617,14 @@ class FastMCP(Server):
         return super()._call_user(ctx, partial(call_with_context, ctx, call), on_loop)
 
     # -- looking at it
+
+    # What tests of programs for the SDK look into.
+    _tool_manager = property(lambda self: SimpleNamespace(_tools=self._lists["tools"]))
+    _prompt_manager = property(
+        lambda self: SimpleNamespace(_prompts=self._lists["prompts"]))
+    _resource_manager = property(lambda self: SimpleNamespace(
+        _resources=self._lists["resources"],
+        _templates=self._lists["resourceTemplates"]))
 
     def _listing(self, list_key: str, **_: object) -> Listing:
         entries = [*self._lists[list_key].values()]  # another thread may add one

@@ -7209,7 +7209,7 @@ class Test15FamiliarNames(unittest.TestCase):
             with self.assertRaisesRegex(NotImplementedError, f"{make}.*one server"):
                 getattr(mcp_min.FastMCP, make)({}, name="s")
         for name, text in (("mount", "register"), ("add_middleware", "@server"),
-                           ("_tool_manager", "list_tools"),
+                           ("_lowlevel_server", "list_tools"),
                            ("run_http_async", "HTTP"), ("call_tool", "Client"),
                            ("nonsense", "no such")):
             with self.assertRaisesRegex(AttributeError, f"{name}: .*{text}"):
@@ -7561,8 +7561,13 @@ class Test15FamiliarNames(unittest.TestCase):
         [tool] = server.list_tools(run_middleware=False)
         self.assertEqual(tool.parameters["properties"], {"x": {"type": "integer"}})
         self.assertEqual(tool.model_dump()["parameters"], tool.inputSchema)
-        entry = mcp_min.FunctionTool.from_function(fail)
-        self.assertEqual((entry.name, entry.parameters), ("fail", tool.parameters))
+        for entry in (mcp_min.FunctionTool.from_function(fail),
+                      server._tool_manager._tools["fail"]):
+            self.assertEqual((entry.name, entry.parameters, entry.fn),
+                             ("fail", tool.parameters, fail))
+        self.assertEqual((server._prompt_manager._prompts,
+                          server._resource_manager._resources,
+                          server._resource_manager._templates), ({}, {}, {}))
         with quiet(), Client(server) as client:
             self.assertRaisesRegex(ToolError, "^Error calling tool 'fail': KeyError",
                                    client.call_tool, "fail", {"x": 1})

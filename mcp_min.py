@@ -1584,7 +1584,6 @@ ACCEPTED_TYPES: Any = {  # see Node.accepts; a float must be finite, too
     ("number",): float, ("object",): dict, ("array",): list}
 TYPE_ONLY = {"type", "$defs", "definitions"}  # these ask nothing but the type
 MAPS = ("properties", "dependentRequired", "dependentSchemas")
-FLAT_KEYWORDS = {"type", "properties", "additionalProperties"}
 
 
 class Node(dict):  # type: ignore[type-arg]
@@ -1597,9 +1596,8 @@ class Node(dict):  # type: ignore[type-arg]
     source: the schema as it was written.  cost: steps to apply it.  assertions: its
     rows of ASSERTIONS, with the limits.  applicators: its rows of APPLICATORS.
 
-    Two save evaluations.  accepts: a class all of whose instances match unchanged
-    (`object`: any value), or None; such a part is not evaluated.  accepts_members: what
-    the node of each property accepts, if the schema asks for no more; see `fits`.
+    accepts: a class all of whose instances match unchanged (`object`: any value), or
+    None; it saves the evaluation of such a part.
     """
 
     def __init__(self, keywords: Json, base: str, source: Json) -> None:
@@ -1618,26 +1616,9 @@ class Node(dict):  # type: ignore[type-arg]
                 text = text.format(show(limit))
                 self.assertions.append((kind, measure, holds, limit, text))
         self.applicators = [row for row in APPLICATORS if row[1] in self]
-        self.accepts = self.accepts_members = None
-        types = self.get("type", ())
+        self.accepts = None
         if self.keys() <= TYPE_ONLY and self.make in (None, int, float):
-            self.accepts = ACCEPTED_TYPES.get((*types,))
-        is_flat = self.keys() - {"required"} == FLAT_KEYWORDS
-        if is_flat and types == ["object"] and not self.make:
-            self.accepts_members = {}
-            for name, part in self["properties"].items():
-                if part.accepts is not float:
-                    self.accepts_members[name] = part.accepts
-
-    def fits(self, value: object) -> bool:
-        """True if the types of a value's parts prove that it matches; else unknown."""
-        known = self.accepts_members
-        if known is None or type(value) is not dict:
-            return False
-        for name, part in value.items():
-            if type(part) is not known.get(name):
-                return False
-        return value.keys() >= self.required
+            self.accepts = ACCEPTED_TYPES.get((*self.get("type", ()),))
 
 
 class SchemaReader:
@@ -4191,8 +4172,32 @@ class ValidationError(ValueError):
         super().__init__("\n".join(self.problems))
 
 
+FLAT_KEYWORDS = {"type", "properties", "additionalProperties"}
+
+
 class Converter(Validator):
     """A Validator that also makes the object that a value stands for."""
+
+    def __init__(self, document: object) -> None:
+        super().__init__(document)
+        # What each property accepts, if the schema asks for no more than that.
+        self._accepted: Json | None = None
+        root = self._root
+        is_flat = root.keys() - {"required"} == FLAT_KEYWORDS
+        if is_flat and root["type"] == ["object"] and not root.make:
+            self._accepted = {name: part.accepts
+                              for name, part in root["properties"].items()
+                              if part.accepts is not float}
+
+    def _fits(self, value: object) -> bool:
+        """True if the types of a value's parts prove that it matches; else unknown."""
+        known = self._accepted
+        if known is None or type(value) is not dict:
+            return False
+        for name, part in value.items():
+            if type(part) is not known.get(name):
+                return False
+        return value.keys() >= self._root.required
 
     def coerce(self, value: object, strict: bool = True) -> Any:
         """Return the object that `value` stands for, or raise ValidationError.
@@ -4200,7 +4205,7 @@ class Converter(Validator):
         Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
         may in turn contain such text.  SchemaError: it is too much work.
         """
-        if self._root.fits(value):
+        if self._fits(value):
             return value
         budget = Budget(self._annotates, converts=not strict)
         evaluation = self._evaluate(value, budget)
@@ -9070,7 +9075,7 @@ class AnyFields(Fields):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self.get(name, self.get(camel_case(name)))
+        return received(self.get(name, self.get(camel_case(name))))
 
 
 class Inert:

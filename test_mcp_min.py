@@ -7554,11 +7554,12 @@ class Test15FamiliarNames(unittest.TestCase):
 
         self.assertEqual(asyncio.run(lists()), [])
 
-        @server.tool
+        @server.tool(annotations={"readOnlyHint": True})
         def fail(x: int):
             raise KeyError("no")
 
         [tool] = server.list_tools(run_middleware=False)
+        self.assertTrue(tool.annotations.readOnlyHint)
         self.assertEqual(tool.parameters["properties"], {"x": {"type": "integer"}})
         self.assertEqual(tool.model_dump()["parameters"], tool.inputSchema)
         for entry in (mcp_min.FunctionTool.from_function(fail),

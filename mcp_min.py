@@ -1061,6 +1061,9 @@ def read_chunks(stream: ByteStream) -> Iterator[bytes]:
             return chunk  # type: ignore[no-any-return]
         except (OSError, ValueError):  # it broke, or was closed meanwhile
             return b""
+        except Exception:  # of a transport that somebody else has written
+            log_exception("mcp_min: reading has failed")
+            return b""
 
     return iter(read_chunk, b"")
 
@@ -2726,6 +2729,7 @@ class IncomingRequest:
     cancelled = False
     cancel_reason: str | None = None
     thread: int | None = None
+    where = "and is still at"
     _hooks: tuple[Job, ...] = ()
     _progress = float("-inf")
     _ended = False
@@ -2752,7 +2756,7 @@ class IncomingRequest:
             return
         name = self.params.get("name") or self.params.get("uri") or ""
         warn(f"mcp_min: {self.method} {name} was cancelled {STUCK_SECONDS:g} s ago, "
-             f"and is still at {frame.f_code.co_filename}:{frame.f_lineno}\n")
+             f"{self.where} {frame.f_code.co_filename}:{frame.f_lineno}\n")
 
     def job_ended(self) -> None:
         """The job of this request has ended, whatever became of the request."""
@@ -2914,6 +2918,7 @@ class OutgoingRequest:
         self.label, self.on_progress = label or method, on_progress
         self.timeout, self.last_deadline = timeout, last_deadline
         self.id: object = None   # an integer when it was sent
+        self.patient = False     # only last_deadline counts
         self.inbox = Inbox()
         # The reader sets these, under Connection.lock.
         self.heard_at = 0.0      # when it was sent, or progress came
@@ -2937,11 +2942,12 @@ class OutgoingRequest:
             message["params"] = params
         self.enter(request_id, encode(message), may_block)
 
-    def enter(self, key: object, line: bytes = b"", may_block: bool = True) -> None:
-        """Enter the table under a key, and send a line if there is one.
+    def park(self) -> None:
+        """Wait for something else than a response, and for the end, as before."""
+        self.enter(object())
 
-        A key that is not an id: what is awaited comes from elsewhere.
-        """
+    def enter(self, key: object, line: bytes = b"", may_block: bool = True) -> None:
+        """Enter the table under a key, and send a line if there is one."""
         connection = self.connection
         self.id, self.heard_at, self.progress = key, monotonic(), float("-inf")
         with connection.lock:
@@ -2977,6 +2983,8 @@ class OutgoingRequest:
             raise
 
     def deadline(self) -> float:
+        if self.patient:
+            return self.last_deadline
         since = max(self.heard_at, self.connection.session.counts_since())
         return min(since + self.timeout, self.last_deadline)
 
@@ -5719,17 +5727,18 @@ def form_schema(requested: Any) -> Any:
     """The schema of a form, or of the one value that is asked for."""
     if requested is None:  # consent only
         return {"type": "object", "properties": {}}
-    if isinstance(requested, dict):
-        properties = requested.get("properties")
-        if requested.get("type") != "object" or type(properties) is not dict:
-            raise ValueError('a form needs "type": "object" and "properties"')
-        return requested
-    schema = schema_of_hint(requested)
-    if schema.get("type") != "object":
+    is_schema = isinstance(requested, dict)
+    schema = requested if is_schema else schema_of_hint(requested)
+    is_form = schema.get("type") == "object"
+    if not is_schema and not is_form:
         return schema
-    properties = schema["properties"].items()
+    properties = schema.get("properties")
+    if not is_form or type(properties) is not dict:
+        raise ValueError('a form needs "type": "object" and "properties"')
+    if is_schema:
+        return schema
     return schema.plus({"properties": {
-        name: form_field(field) for name, field in properties}})
+        name: form_field(field) for name, field in properties.items()}})
 
 
 LIFESPAN_SECONDS = 5.0  # to leave a lifespan, or to cancel all tasks
@@ -5807,6 +5816,7 @@ class AsyncRuntime:
         self._tasks.add(task)
         if request:
             request.thread = threading.get_ident()
+            request.where = "and goes on; the event loop is still at"
             request.on_cancel(from_any_thread(loop, task.cancel))
         try:
             outcome = Outcome(await coroutine)
@@ -6635,7 +6645,7 @@ class Server:
         """
         if os.isatty(0):
             warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
-                 "it: python3 mcp_min.py list FILE.py\n")
+                 "it, with the whole mcp_min.py: python3 mcp_min.py list FILE.py\n")
         with stop_at_signals(), stdio_server() as (reader, writer):
             session = self._new_session(
                 reader, writer, own_input=True, threaded=threaded)
@@ -7294,8 +7304,13 @@ def import_hint(stderr: str) -> str:
     return ""
 
 
-def tree_killer(popen: Any) -> Callable[[int], object]:
-    """Return a function that ends a process and all that it has started, on Windows."""
+def group_killer(popen: Any) -> Callable[[int], object]:
+    """Return a function that signals a process and all that it has started.
+
+    On Windows it ends them.
+    """
+    if os.name != "nt":
+        return partial(os.killpg, popen.pid)
     import ctypes
     import weakref
 
@@ -7361,10 +7376,7 @@ class Process(StreamPair):
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str | None,
                  stderr: Any) -> None:
         self._popen = start_process(argv, env, cwd)
-        if os.name == "nt":
-            self._kill = tree_killer(self._popen)
-        else:
-            self._kill = partial(os.killpg, self._popen.pid)
+        self._kill = group_killer(self._popen)
         super().__init__(self._popen.stdout, self._popen.stdin)
         close_in_forked_children(self.reader, self.writer)
         self.runs_python = any(os.fsdecode(part).endswith(".py") for part in argv)
@@ -7621,6 +7633,7 @@ class ClientSession(Session):
         self._answered_at = 0.0
         # The subscriptions/listen request whose notifications are passed on.
         self._stream: OutgoingRequest | None = None
+        self._granted: list[object] = []       # the URIs that it is for
         self._subscribing = threading.Lock()   # held while a stream is replaced
         self._closed = False              # close() was called
         self._ending = threading.Lock()   # held while the process is being ended
@@ -7661,7 +7674,8 @@ class ClientSession(Session):
             self._listen([])  # for the changes of lists
         for uri in [*self.client._subscribed]:  # on the connection before this one
             try:
-                self.follow("subscribe", uri, seconds_until(deadline))
+                if uri not in self._granted:  # with one before it
+                    self.follow("subscribe", uri, seconds_until(deadline))
             except (McpError, RequestTimeout) as error:
                 self.client._subscribed.pop(uri, None)
                 warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
@@ -7794,17 +7808,28 @@ class ClientSession(Session):
             else:
                 return
             if self.stateless:
-                granted: object = None
-                stream = self._listen([*wanted], timeout)
-                if stream:
-                    calling.cancels(stream)
-                    granted = stream.wait().get(UPDATES_WANTED)
-                if uri in wanted and not (type(granted) is list and uri in granted):
+                self._replace_stream([*wanted], timeout)
+                if uri in wanted and uri not in self._granted:
                     raise McpError(METHOD_NOT_FOUND,
                                    f"The server takes no subscription to {uri}")
             else:
                 self.request(f"resources/{verb}", {"uri": uri}, timeout)
             self.client._subscribed = wanted
+
+    def _replace_stream(self, uris: list[str], timeout: float | None) -> None:
+        """Open a stream for all of this; if that fails, the one before goes on."""
+        before = self._stream
+        stream = self._listen(uris, timeout)
+        if stream is None:
+            return
+        calling.cancels(stream)
+        try:
+            granted = stream.wait().get(UPDATES_WANTED)
+        except BaseException:
+            if before and not self._stream:  # it has ended meanwhile
+                self._tell_end(self._wanted([*self.client._subscribed]))
+            raise
+        self._granted = granted if type(granted) is list else []
 
     # -- subscriptions
 
@@ -8198,7 +8223,7 @@ class Call(OutgoingRequest):
         if paused > self.timeout:
             raise self._session.timeout_error(
                 f"{self.method}: input required, but none asked for")
-        self.enter(object())  # so that it ends with the connection
+        self.park()
         with suppress(Empty):
             self.inbox.wait(min(monotonic() + seconds, self.last_deadline))
         self.withdraw()
@@ -8206,13 +8231,13 @@ class Call(OutgoingRequest):
 
     def _ask_user(self, questions: Json) -> Json:
         """Let the user's handlers answer, on a thread of the pool."""
-        self.enter(object())
+        self.park()
         self.connection.pool.submit(partial(self._answer, questions))
-        timeout, self.timeout = self.timeout, INFINITE  # only the last deadline counts
+        self.patient = True
         try:
             return self.wait()  # type: ignore[no-any-return]
         finally:
-            self.timeout = timeout
+            self.patient = False
 
     def _answer(self, questions: Json) -> None:
         with self.connection.lock:
@@ -8333,8 +8358,9 @@ class Client:
     Every method may be called from any thread.  Those that send a request block until
     its response comes, and raise McpError (the server's error), RequestTimeout or
     ConnectionClosed; `timeout`: seconds without a response or progress, None for the
-    client's.  Once connected there are server_info, server_capabilities, instructions
-    and protocol_version.  The arguments:
+    client's.  (No timeout counts while a handler answers a question of the server.)
+    Once connected there are server_info, server_capabilities, instructions and
+    protocol_version.  The arguments:
 
     target: a command (list), the path of a `server.py`, an entry of a host's mcp.json
     (dict), a pair of binary streams, or a Server object, as tests use it.
@@ -8529,8 +8555,9 @@ class Client:
         """
         with self._lock:  # another thread may be connecting right now
             session = self._session
-            if self._auto_restart and session and session.is_dead():
-                self._connect()  # fails if `close` was called
+            may_restart = self._auto_restart and not self._closed
+            if may_restart and session and session.is_dead():
+                self._connect()  # fails if `close` is called
                 session = self._session
         if not (session and session.version):
             raise ConnectionClosed(
@@ -8854,8 +8881,9 @@ class AsyncClient:
                 continue
             if is_async(handler):
                 if self._unthreaded:
-                    raise TypeError(f"{name} must be `def`: the server's handlers run "
-                                    "on the thread that waits for them (threaded=False)")
+                    raise TypeError(
+                        f"{name} must be `def`: the server's handlers run on the "
+                        "thread that waits for them (threaded=False)")
                 wrapped[name] = partial(self._call_handler, handler)
             wrapped[name] = without_context(name, handler, wrapped[name])
         return wrapped
@@ -9269,7 +9297,7 @@ class Tool(FamiliarEntry, ToolEntry):
     def __init__(self, fn: Any, options: Json) -> None:
         options = dict(options)
         self._plain = options.pop("structured_output", None) is False
-        excluded = options.pop("exclude_args", ())
+        excluded = options.pop("exclude_args", None) or ()
         if self._plain:
             options["output_schema"] = False
         super().__init__(fn, options)
@@ -9408,18 +9436,22 @@ class Familiar:
     def meta(self: Any) -> Any:
         return AnyFields.of(BaseContext.meta.__get__(self))
 
-    def log(self, *args: Any, level: str = "info", message: object = None,
+    def log(self, *args: Any, level: str | None = None, message: object = None,
             data: object = None, logger_name: str | None = None,
             logger: str | None = None, **_: object) -> Any:
-        """log(level, message) of the SDK, or log(message, level) of fastmcp."""
-        given: Any = [part for part in (*args, message, data) if part is not None]
-        if len(given) < 2:
-            given = [level, *given, None]
-        level, text, *_ = given
-        if level not in LEVELS:
-            level, text = text, level
+        """log(level, message) of the SDK, or log(message, level) of fastmcp.
+
+        Both may be followed by the name of the logger.
+        """
+        given = [part for part in (*args, message, data) if part is not None]
+        if level is None and len(given) > 1:
+            level = given[1] if given[1] in LEVELS else given[0]
+            given.remove(level)
+        text, *names = given
+        for name in names:
+            logger_name = name
         base: Any = super()
-        return base.log(level, text, logger_name or logger)
+        return base.log(level or "info", text, logger_name or logger)
 
     debug, info = partialmethod(log, level="debug"), partialmethod(log, level="info")
     warning = partialmethod(log, level="warning")
@@ -9890,6 +9922,7 @@ class Console:
 
     def __init__(self, answers: list[str]) -> None:
         self._answers = answers  # they are used before the user is asked
+        self._fields: Json = {}  # of the form
         self._bar = ""  # the line of progress at the terminal
         self._began = 0.0  # when progress first came
         self._step = -1  # of the progress that was shown last
@@ -9935,7 +9968,7 @@ class Console:
         """Ask for the fields of a form one by one; None if the user declines."""
         self.show("the server asks", message)
         form = as_object(schema)
-        fields = as_object(form.get("properties"))
+        fields = self._fields = as_object(form.get("properties"))
         required, content = as_list(form.get("required")), {}
         try:
             if not fields:
@@ -9978,12 +10011,16 @@ class Console:
 
     def _next_line(self, name: str) -> str:
         """An answer NAME=VALUE, or the next, or what the user types; EOFError: none."""
-        if self._answers:
-            label = f"{name}="
-            named = [text for text in self._answers if text.startswith(label)]
-            answer = [*named, *self._answers][0]
+        for answer in self._answers:
+            key, equals, value = answer.partition("=")
+            if not equals or key not in self._fields:
+                value = answer
+            elif key != name:
+                continue  # it is for another field
             self._answers.remove(answer)
-            return answer.removeprefix(label)
+            return value
+        if self._answers:
+            return ""  # this field is left out
         cli_print("a value, or Ctrl-D to decline: ", sys.stderr, end="")
         with cli_stdin() as console:
             line: bytes = console.readline()
@@ -10066,8 +10103,7 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts) -> 
             result = request(client, *args.words)
         except RequestTimeout:
             if client._live().process.runs_python:  # it may tell where its handler is
-                wait_until(lambda: "is still at" in client.stderr_tail,
-                           STUCK_SECONDS + 1)
+                wait_until(lambda: "still at" in client.stderr_tail, STUCK_SECONDS + 1)
             raise
         finally:
             console.draw("")
@@ -10304,21 +10340,23 @@ def cli_vendor(args: Namespace) -> None:
 def vendored(source: str, parts: list[str]) -> str:
     """A copy of the source with these parts, and without the command line.
 
-    A paragraph that names a part in its first line is about that part, as are those
-    after it, until one names another.
+    In the docstring a paragraph that names a part in its first line is about that part,
+    as are those after it, until one names another.
     """
-    body, changes, tail = source.partition("\n# -- Changes ")
+    head, *pieces = re.split(r"(?m)^(?=# == Part |# -- Changes )", source)
     part, kept = "I", []
-    for paragraph in body.split("\n\n"):
-        named = re.match(r"\n?.*\b[Pp]art (I+V?)\b", paragraph)
+    for paragraph in head.split("\n\n"):
+        named = re.match(r".*\b[Pp]art (I+V?)\b", paragraph)
         if named:
             part = named[1]
         if part in parts:
             kept.append(paragraph)
     kept[0] = re.sub(",.*", f"; a copy with parts {' and '.join(parts)}.", kept[0])
-    kept.append('\nif __name__ == "__main__":\n    sys.exit("this copy of mcp_min has '
-                'no command line: see the whole file")\n\n')
-    return "\n\n".join(kept) + changes + tail
+    *pieces, changes = pieces
+    code = [piece for piece in pieces if piece.split()[3].rstrip(":") in parts]
+    refusal = ('if __name__ == "__main__":\n    sys.exit("this copy of mcp_min has no '
+               'command line: see the whole file")\n\n\n')
+    return "\n\n".join(kept) + "".join(code) + refusal + changes
 
 
 # -- between a host and a server: trace, connect
@@ -10353,6 +10391,7 @@ def cli_trace(args: Namespace) -> int:
         target, variables = cli_target(args.server), cli_variables(args.env)
         argv, env, cwd = resolve_command(target, variables, None)
         child = start_process(argv, child_environment(env, True), cwd, bufsize=-1)
+        kill = group_killer(child)
         output = partial(
             cli_copy, child.stdout, sys.stdout.buffer, partial(trace.show, "<"))
         errors = partial(cli_copy, child.stderr, sink, partial(trace.note, "!"))
@@ -10365,10 +10404,10 @@ def cli_trace(args: Namespace) -> int:
             while child.poll() is None:  # in steps: a signal may come just before one
                 time.sleep(0.05)
         except SystemExit:  # SIGTERM or Ctrl-C
-            child.terminate()
-            with suppress(Exception):  # it has not ended in that time
-                child.wait(Process.PATIENCE)
-            child.kill()
+            for number in (15, 9):  # SIGTERM, SIGKILL
+                with suppress(Exception):  # all have ended; or not in that time
+                    kill(number)
+                    child.wait(Process.PATIENCE)
             raise
         finally:
             code: int = child.wait()

@@ -909,6 +909,16 @@ class Test4Threads(unittest.TestCase):
             trace.show(">", line)
         self.assertNotIn("not a message", stderr.getvalue())
 
+    def test_a_transport_that_fails_in_its_own_way_ends_the_connection(self):
+        """Fails (`serve` waits for ever) if only an OSError ends it."""
+        class Broken(io.BytesIO):
+            def read1(self, size):
+                raise EOFError
+
+        with quiet() as stderr:
+            zoo().serve(Broken(), io.BytesIO())
+        self.assertIn("reading has failed", stderr.getvalue())
+
 
 # ======================================================================================
 # 5  Validation
@@ -4570,6 +4580,9 @@ class Test11Questions(unittest.TestCase):
         self.assertEqual([server.done for server in (first, second, other, stranger)],
                          [["bill", "sold"], [], [], []])
 
+    def test_a_form_needs_fields(self):
+        self.assertRaisesRegex(ValueError, "properties", mcp_min.Form, dict, LATEST)
+
 
 # ======================================================================================
 # 12  Server
@@ -6992,12 +7005,40 @@ class Test14Faults(FakeServers, unittest.TestCase):
                 client.close()
             return True
 
-        with short_patience(), Client(fake(call="os._exit(1)"), auto_restart=True,
-                                      stderr=None) as client:
+        story = Story(self)
+        with short_patience(), Client(fake(story, call="os._exit(1)"), stderr=None,
+                                      auto_restart=True) as client:
             self.assertIsInstance(raised(client.call_tool, "f"), ConnectionClosed)
             with threads_start_if(close_first):
                 self.assertIsInstance(raised(client.list_tools), ConnectionClosed)
             self.assertFalse(client.is_connected())
+            starts = str(story).count("+")
+            self.assertIsInstance(raised(client.list_tools), ConnectionClosed)
+            self.assertEqual(str(story).count("+"), starts)
+
+    def test_the_end_of_a_stream_that_was_not_replaced_is_told(self):
+        """Fails (nobody hears of it) if it counts as that of a stream replaced."""
+        got = queue.Queue()
+        listen = ("if asked: send(id=asked, result={'resultType': 'complete'}); "
+                  "error(-32603)\nelse: asked = id; acknowledge()")
+        with Client(fake(discover="modern()", listen=listen),
+                    message_handler=got.put) as client:
+            client.subscribe("note://a")
+            self.assertEqual(raised(client.subscribe, "note://b").code, -32603)
+            told = got.get(timeout=PATIENCE)
+        self.assertEqual((told["method"], told["params"]["notifications"]), (
+            "notifications/cancelled", {"resourceSubscriptions": ["note://a"]}))
+
+    def test_a_restart_subscribes_to_all_by_one_stream(self):
+        story = Story(self)
+        with short_patience(), Client(
+                fake(story, discover="modern()", call="os._exit(1)"), stderr=None,
+                auto_restart=True) as client:
+            for name in "abc":
+                client.subscribe("note://" + name)
+            raised(client.call_tool, "f")
+            client.list_tools()
+        self.assertRegex(str(story).rpartition("+")[2], "^ discover listen list")
 
 
 # A row is: the rule of the server for `server/discover`, its rule for `initialize`, the
@@ -7598,6 +7639,21 @@ class Test15FamiliarNames(unittest.TestCase):
             None, "a b,c", '["a"]', ["a"])], [None, ["a", "b", "c"], ["a"], ["a"]])
         self.assertEqual(mcp_min.ElicitResult(action="decline").action, "decline")
         self.assertIs(mcp_min.lifespan, contextlib.asynccontextmanager)
+
+    def test_logging_takes_the_name_of_a_logger_in_either_order(self):
+        server, logged = mcp_min.FastMCP("s"), []
+
+        @server.tool
+        def chat(ctx: mcp_min.FamiliarContext):
+            ctx.info("a", "x")
+            ctx.log("b", "warning", "x")
+            ctx.log("warning", "b", "x")
+            ctx.log("info", "info", logger="x")
+
+        with Client(server, log_handler=logged.append) as client:
+            client.call_tool("chat")
+        self.assertEqual([(one.level, one.data, one.logger) for one in logged], [
+            ("info", "a", "x"), *[("warning", "b", "x")] * 2, ("info", "info", "x")])
 
 
 # The import lines by which each library runs the same program
@@ -8452,6 +8508,35 @@ class Test16CommandLine(unittest.TestCase):
                 self.assertEqual((err, status), ("", 0))
                 listed = re.findall("^  --([a-z-]+)", out, re.MULTILINE)
                 self.assertEqual(sorted(listed), sorted(options.split()))
+
+    def test_an_answer_for_a_field_is_for_no_other(self):
+        source = RUN.replace("server.run()", textwrap.dedent("""
+            @server.tool
+            def ask(ctx: Context) -> str:
+                return str(ctx.elicit("?", {"type": "object", "required": ["b"],
+                    "properties": {"a": {"type": "string"},
+                                   "b": {"type": "integer"}}}).content)
+
+            server.run()"""))
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "asks.py")
+            path.write_text(process.HEAD + source)
+            out, _, status = cli("call", "ask", "--answer", "b=2", "--", str(path))
+        self.assertEqual((out, status), ("{'b': 2}\n", 0))
+
+    @UNIX
+    def test_a_trace_that_is_stopped_leaves_no_process(self):
+        program = ("import subprocess as s, sys, time; p = s.Popen([sys.executable, '-c',"
+                   " 'import time; time.sleep(600)']); print(p.pid, file=sys.stderr, "
+                   "flush=True); time.sleep(600)")
+        with subprocess.Popen(
+                [*PROGRAM, "trace", "--", sys.executable, "-c", program], text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE) as trace:
+            pid = int(re.search(r"! (\d+)", trace.stderr.readline())[1])
+            trace.terminate()
+            trace.communicate(timeout=PATIENCE)
+        gone(pid)
 
 
 class Test16Connect(unittest.TestCase):
@@ -10978,6 +11063,16 @@ class TestVendor(unittest.TestCase):
         _, err, status = cli("vendor", HERE, "--server")
         self.assertEqual(status, 2)
         self.assertIn("is the file to copy from", err)
+
+    def test_words_in_the_code_do_not_decide_what_is_copied(self):
+        source = pathlib.Path(FILE).read_text("utf-8")
+        place = "\n\n\nclass Node("
+        self.assertEqual(source.count(place), 1)
+        commented = source.replace(place, "\n\n\n# Read by part IV, too.\n" + place)
+        for parts in ["I", "II"], ["I", "III"]:
+            self.assertIn("class LeaderFollowers", mcp_min.vendored(commented, parts))
+        out, _, _ = cli("vendor", str(self.folder / "said"), "--client")
+        self.assertRegex(out, "left out: Part II: .*\nleft out: Part IV: ")
 
 
 # ======================================================================================

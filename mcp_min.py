@@ -693,7 +693,8 @@ def structure_of(line: Line) -> bytes:
     bare = line.replace(rb"\\", b"").replace(rb'\"', b"")
     # Without the characters between them many quotes are adjacent: first drop those.
     bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
-    return re.sub(rb'"[^"]*"?', b"", bare)
+    # As text: to join millions of pieces of bytes takes 80 bytes for each.
+    return re.sub('"[^"]*"?', "", bare.decode("ascii")).encode("ascii")
 
 
 def depth_of(structure: bytes) -> int:
@@ -2538,6 +2539,7 @@ HIGH_WATER_BYTES = 1 << 20   # with more bytes in the outbox, a handler that sen
 MAX_UNREAD_BYTES = 64 << 20  # over that in the outbox, we close at the next line
 MAX_BACKLOG_BYTES = 16 << 20  # of requests until they end; of what waits to be told
 REQUEST_COST = 1024          # bytes that a request costs besides its text
+VALUE_COST = 100             # bytes that a value in it costs besides its text
 MAX_REQUESTS = 1000          # in flight at once
 MAX_BATCH = 100              # messages in an array, or questions in a result
 STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
@@ -2574,8 +2576,11 @@ class Outbox:
             return
         if self.bytes > MAX_UNREAD_BYTES:
             self._broken = True
-        self._lines.append(line)
         self.bytes += len(line)
+        if self._lines and len(self._lines[-1]) + len(line) < 4096:
+            self._lines[-1] += line  # each object costs memory, too
+        else:
+            self._lines.append(line)
 
     def clear(self) -> list[bytes]:
         """Take what is queued.  The caller holds Connection.lock."""
@@ -2588,6 +2593,7 @@ class Outbox:
         may_block: whether to block in a full pipe.  wait: block until all is written.
         """
         may_block = wait or (may_block and self._may_block)
+        wait = wait and not self._broken  # then those that wait would only add to it
         try:
             while (wait or self._lines) and self.writing.acquire(wait):
                 wait = False  # whoever queues a line from now on has it written
@@ -2874,8 +2880,12 @@ class IncomingRequests(Requests["IncomingRequest"]):
             raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
         if not request.on_reader:
             self.check_room()
-        self.held_bytes += request.cost
+        self.charge(request, request.cost)
         self[request.id] = request
+
+    def charge(self, request: IncomingRequest, cost: int) -> None:
+        request.cost = cost
+        self.held_bytes += cost
 
     def release(self, request: IncomingRequest) -> None:
         """Release the cost of a request.
@@ -2919,6 +2929,8 @@ class OutgoingRequest:
         self.timeout, self.last_deadline = timeout, last_deadline
         self.id: object = None   # an integer when it was sent
         self.patient = False     # only last_deadline counts
+        self.has_token = False   # the peer may report progress
+        self.is_kept = False     # it cannot be withdrawn for a reason
         self.inbox = Inbox()
         # The reader sets these, under Connection.lock.
         self.heard_at = 0.0      # when it was sent, or progress came
@@ -2933,6 +2945,7 @@ class OutgoingRequest:
         with_token: let the peer report progress.
         """
         request_id = next(self.connection.ids)
+        self.has_token = with_token
         message = {"jsonrpc": "2.0", "id": request_id, "method": self.method}
         if with_token:
             params = params or {}
@@ -2997,12 +3010,15 @@ class OutgoingRequest:
     def cancel(self) -> None:
         """Give it up, and end the wait with Cancelled; any thread may call this."""
         self.withdraw("cancelled")
+        self.last_deadline = 0.0  # no more progress is told
         self.inbox.finish(raise_cancelled)
 
     def withdraw(self, reason: str = "") -> bool:
         """Take it out of the table, and tell the peer why.  False: it has left."""
         connection = self.connection
         with connection.lock:
+            if reason and self.is_kept:
+                return False
             if not connection.outgoing.take(self):
                 return False
             # basic/lifecycle: `initialize` MUST NOT be cancelled.
@@ -3019,6 +3035,7 @@ class OutgoingRequest:
 
     def fail(self) -> None:
         """The connection ends; whoever calls this has taken it out of the table."""
+        self.last_deadline = 0.0  # no more progress is told
         self.inbox.finish(self.connection.raise_closed)
 
     def tell_progress(self, params: Json, size: int) -> None:
@@ -3406,11 +3423,15 @@ class Connection:
             self._route(element, line, batch)
 
     def _route(self, message: Any, line: Line, sink: Outbox | Batch) -> None:
+        size = len(line)
+        if size > REQUEST_COST:
+            values = line.count(b",") + line.count(b"[") + line.count(b"{")
+            size += VALUE_COST * values
         try:
             kind = classify(message)
             self.peer_spoke = True
             if kind == "request":
-                self._handle_request(message, sink, len(line))
+                self._handle_request(message, sink, size)
                 return
         except McpError as error:
             if self._is_server or type(message) is not dict or "method" in message:
@@ -3420,7 +3441,7 @@ class Connection:
         if kind == "response":
             self._handle_response(message, line)
         else:
-            self._handle_notification(message, len(line))
+            self._handle_notification(message, size)
         if sink is not self.outbox:  # a batch also counts what has no response
             self._put(sink, b"")
 
@@ -3511,7 +3532,9 @@ class Connection:
             return
         with self.lock:
             request = self.outgoing.find(params.get("progressToken"))
-            if request is None or not progress > request.progress:
+            if request is None or not request.has_token:
+                return
+            if not progress > request.progress:
                 return
             request.progress, request.heard_at = progress, monotonic()
             if request.on_progress is None or self.backlog_full():
@@ -5741,7 +5764,8 @@ def form_schema(requested: Any) -> Any:
         name: form_field(field) for name, field in properties.items()}})
 
 
-LIFESPAN_SECONDS = 5.0  # to leave a lifespan, or to cancel all tasks
+LIFESPAN_SECONDS = 5.0  # to leave a lifespan
+CANCEL_SECONDS = 1.0  # for all tasks to end when they are cancelled
 MAX_LOOP_FAILURES = 100  # after which an event loop is given up
 
 
@@ -5867,7 +5891,7 @@ class AsyncRuntime:
             thread, self._thread = self._thread, None
         if loop and thread:
             from_any_thread(loop, loop.stop)()
-            thread.join(LIFESPAN_SECONDS + 1)
+            thread.join(2 * CANCEL_SECONDS)
 
     def _enter_lifespan(self, manager: Any, exits: ExitStack) -> Any:
         if not hasattr(manager, "__aenter__"):
@@ -5915,7 +5939,7 @@ async def cancel_tasks() -> None:
     for task in tasks:
         task.cancel()
     if tasks:
-        await asyncio.wait(tasks, timeout=LIFESPAN_SECONDS)
+        await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
@@ -6788,8 +6812,11 @@ class Server:
                 grant = self._bind(ctx, signature, {"wanted": wanted[key]})
                 granted[key] = grant()
         acknowledgement = encode(stream.listen(wanted, granted))
+        cost = request.cost + REQUEST_COST * len(stream.subscriptions)
         with self._lock, connection.lock:
+            connection.incoming.release(request)  # it is charged more from now on
             connection.incoming.check_room()
+            connection.incoming.charge(request, cost)
             connection.outbox.put(acknowledgement)  # before any change is reported
             self._subscribers.add(stream)
         request.on_cancel(partial(self._forget, stream))
@@ -6975,9 +7002,11 @@ def reach_listener(path: str) -> socket.socket | None:
 
 def sends_secret(sock: socket.socket, secret: bytes) -> bool:
     """True if the peer of a new connection sends this secret in time."""
+    import socket
     from hmac import compare_digest
 
     with suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.settimeout(LISTEN_SECONDS)
         received = sock.recv(len(secret))  # all of it, because it came in one packet
         sock.settimeout(None)
@@ -7006,6 +7035,7 @@ class Listener:
         serve: Any = self._serve
         tcp: Any = socketserver.ThreadingTCPServer(("127.0.0.1", 0), serve)
         tcp.daemon_threads = True
+        tcp.socket.listen(MAX_STRANGERS)  # socketserver lets five wait
         with ExitStack() as exits:
             exits.callback(tcp.server_close)
             start_thread("mcp listener", partial(tcp.serve_forever, 0.1))
@@ -7049,7 +7079,8 @@ class Listener:
             is_ours = has_room and sends_secret(sock, self._secret)
             self._strangers.discard(sock)
             if is_ours and not self._closed:
-                sock.sendall(self._reply)
+                with suppress(OSError):  # it has hung up
+                    sock.sendall(self._reply)
                 with sock.makefile("rwb", buffering=0) as stream:
                     self._server.serve(stream, stream)
         finally:
@@ -7514,6 +7545,24 @@ def pipe_streams() -> tuple[ByteStream, ByteStream]:
     return os.fdopen(reader, "rb", buffering=0), os.fdopen(writer, "wb", buffering=0)
 
 
+class Calling(threading.local):
+    """What the calling thread works for: the future of a task of AsyncClient, or None.
+
+    When that is cancelled, so is what the thread waits for.
+    """
+
+    future: Any = None
+
+    def cancels(self, request: OutgoingRequest) -> None:
+        if self.future:
+            self.future.waits_for = request
+            if self.future.cancelled():  # before it could see this one
+                request.cancel()
+
+
+calling = Calling()
+
+
 class HostedServer(StreamPair):
     """A Server in this process, behind two pipes.
 
@@ -7551,15 +7600,18 @@ class HostedServer(StreamPair):
         with self._connection.lock:
             waiting = self._connection.outgoing.all()
         for request in waiting:
-            request.inbox.call(self._run_jobs)
+            if not request.inbox.on_arrival:  # a thread waits for it
+                request.inbox.call(self._run_jobs)
 
     def _run_jobs(self) -> None:
         # Whoever adds a job lets others look, so it is enough that one of them runs it.
         while self._jobs and self._running.acquire(blocking=False):
+            future, calling.future = calling.future, None  # it is not this task's job
             try:
                 with suppress(IndexError):  # another thread was faster
                     self._jobs.popleft()()
             finally:
+                calling.future = future
                 self._running.release()
 
     def close(self, connection: Connection) -> None:
@@ -7669,12 +7721,14 @@ class ClientSession(Session):
             self.notify(INITIALIZED)
             level = self.client._level
             if level and self.offers("logging/setLevel"):
-                self.set_level(level, seconds_until(deadline))
+                self._send("logging/setLevel", {"level": level}, deadline).wait()
         elif not self.client._subscribed:
             self._listen([])  # for the changes of lists
         for uri in [*self.client._subscribed]:  # on the connection before this one
             try:
-                if uri not in self._granted:  # with one before it
+                if not self.stateless:
+                    self._send("resources/subscribe", {"uri": uri}, deadline).wait()
+                elif uri not in self._granted:  # with one before it
                     self.follow("subscribe", uri, seconds_until(deadline))
             except (McpError, RequestTimeout) as error:
                 self.client._subscribed.pop(uri, None)
@@ -7683,7 +7737,8 @@ class ClientSession(Session):
     def _send(self, method: str, params: Json | None, deadline: float,
               ) -> OutgoingRequest:
         request = OutgoingRequest(
-            self.connection, method, timeout=seconds_until(deadline))
+            self.connection, method, timeout=seconds_until(deadline),
+            last_deadline=deadline + 0.1)  # whatever is asked meanwhile
         request.send(params)
         return request
 
@@ -7839,6 +7894,7 @@ class ClientSession(Session):
         wanted = self._wanted(uris)
         if not wanted:
             if self._stream:
+                self._stream.is_kept = False
                 self._stream.cancel()
             return None
         if timeout is None:
@@ -7881,10 +7937,13 @@ class ClientSession(Session):
     def _acknowledge(self, stream: OutgoingRequest, granted: Json) -> None:
         """Pass on the notifications of this stream from now on, and of no other."""
         with self.connection.lock:
-            before, self._stream = self._stream, stream
-        if before is stream:
-            return
+            before = self._stream
+            if before is stream or not self.connection.outgoing.has(stream):
+                return
+            self._stream = stream
+            stream.is_kept = True  # who has asked for it cannot give it up now
         if before:
+            before.is_kept = False
             before.cancel()
         stream.inbox.finish(lambda: granted)
 
@@ -8124,26 +8183,6 @@ class ClientSession(Session):
                 self.process.close(self.connection)
 
 
-class Calling(threading.local):
-    """What the calling thread works for: the future of a task of AsyncClient, or None.
-
-    When it is cancelled, so is what the thread waits for.
-    """
-
-    future: Future[Any] | None = None
-
-    def cancels(self, request: OutgoingRequest) -> None:
-        def cancel(future: Future[Any]) -> None:
-            if future.cancelled():
-                request.cancel()
-
-        if self.future:
-            self.future.add_done_callback(cancel)
-
-
-calling = Calling()
-
-
 class Call(OutgoingRequest):
     """A call on a server: a request, and another each time the server asks for input.
 
@@ -8358,7 +8397,8 @@ class Client:
     Every method may be called from any thread.  Those that send a request block until
     its response comes, and raise McpError (the server's error), RequestTimeout or
     ConnectionClosed; `timeout`: seconds without a response or progress, None for the
-    client's.  (No timeout counts while a handler answers a question of the server.)
+    client's.  (No timeout counts while a handler answers a question of the server, nor
+    while another thread connects.)
     Once connected there are server_info, server_capabilities, instructions and
     protocol_version.  The arguments:
 
@@ -8828,6 +8868,13 @@ def verb(method: Callable[Concatenate[Client, P], T],
     return run
 
 
+def cancel_request(future: Any) -> None:
+    """Cancel what a thread waits for, if the future of its task is cancelled."""
+    request = getattr(future, "waits_for", None)
+    if request and future.cancelled():
+        request.cancel()
+
+
 def of_client(name: str) -> Any:
     """A property that shows an attribute of the Client inside an AsyncClient."""
     return property(operator.attrgetter(f"_client.{name}"))
@@ -8864,9 +8911,12 @@ class AsyncClient:
         return cls  # AsyncClient[…], as programs for FastMCP write it
 
     async def __aenter__(self) -> AsyncClient:  # noqa: PYI034 - no Self before 3.11
-        await self.connect()
-        self._entered += 1
-        return self
+        self._entered += 1  # now: who leaves meanwhile must not close
+        try:
+            return await self.connect()
+        except BaseException:
+            self._entered -= 1
+            raise
 
     async def __aexit__(self, *exc: object) -> None:
         self._entered -= 1
@@ -8897,14 +8947,15 @@ class AsyncClient:
 
         def connect() -> None:
             self._client.connect()
-            if given_up.is_set():  # `close` may have come before it began
+            if given_up.is_set() and self._entered < 2:  # `close` may have come before
                 self._client.close()
 
         try:
             await self._run(connect)
         except asyncio.CancelledError:
             given_up.set()
-            start_thread("mcp closing", self._client.close)
+            if self._entered < 2:  # nobody else is in it
+                start_thread("mcp closing", self._client.close)
             raise
         return self
 
@@ -8942,6 +8993,7 @@ class AsyncClient:
         from concurrent.futures import Future
 
         future: Future[T] = Future()
+        future.add_done_callback(cancel_request)
 
         def job() -> None:
             calling.future = future

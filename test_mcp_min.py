@@ -1782,7 +1782,7 @@ class Test7Amounts(unittest.TestCase):
                 mcp_min, "MAX_BACKLOG_BYTES", 10000):
             play(client, "> handshake")
             for n in range(4):
-                client.say(call % (n, "x" * 1200))
+                client.say(call % (n, "x" * 900))
             client.say(call % (4, "x" * 20000))  # there is room for one, however large
             client.say(call % (5, "x"))
             play(client, '< 5 -32603 "10000 bytes of them"')
@@ -1816,8 +1816,8 @@ class Test7Amounts(unittest.TestCase):
                 < 5 -32603 "9000 bytes of them"
                 > notifications/cancelled {"requestId": 4}
                 > 6 resources/subscribe {"uri": "$uri"}      < 6 {}
-                """), era="legacy", uri="zoo://a" + 3000 * "x",
-                 filter={"resourceSubscriptions": ["zoo://b" + 4000 * "x"]})
+                """), era="legacy", uri="zoo://a" + 9000 * "x",
+                 filter={"resourceSubscriptions": ["zoo://b" + 9000 * "x"]})
 
     def test_the_connection_of_a_client_that_never_reads_is_closed(self):
         """Fails (the server keeps all results of pings) if there is no limit."""

@@ -2880,12 +2880,8 @@ class IncomingRequests(Requests["IncomingRequest"]):
             raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
         if not request.on_reader:
             self.check_room()
-        self.charge(request, request.cost)
+        self.held_bytes += request.cost
         self[request.id] = request
-
-    def charge(self, request: IncomingRequest, cost: int) -> None:
-        request.cost = cost
-        self.held_bytes += cost
 
     def release(self, request: IncomingRequest) -> None:
         """Release the cost of a request.
@@ -2896,12 +2892,13 @@ class IncomingRequests(Requests["IncomingRequest"]):
         self.held_bytes -= request.cost
         request.cost = 0
 
-    def check_room(self) -> None:
-        """Raise McpError if the peer makes us hold all that it may.
+    def check_room(self, besides: IncomingRequest | None = None) -> None:
+        """Raise McpError if the peer makes us hold all that it may, besides a request.
 
         Otherwise there is room for one more, however large a message may be.
         """
-        if len(self) >= MAX_REQUESTS or self.held_bytes > MAX_BACKLOG_BYTES:
+        held = self.held_bytes - besides.cost if besides else self.held_bytes
+        if len(self) >= MAX_REQUESTS or held > MAX_BACKLOG_BYTES:
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
                            f"{MAX_BACKLOG_BYTES} bytes of them, are in flight")
 
@@ -6812,11 +6809,11 @@ class Server:
                 grant = self._bind(ctx, signature, {"wanted": wanted[key]})
                 granted[key] = grant()
         acknowledgement = encode(stream.listen(wanted, granted))
-        cost = request.cost + REQUEST_COST * len(stream.subscriptions)
+        cost = REQUEST_COST * len(stream.subscriptions)
         with self._lock, connection.lock:
-            connection.incoming.release(request)  # it is charged more from now on
-            connection.incoming.check_room()
-            connection.incoming.charge(request, cost)
+            connection.incoming.check_room(besides=request)
+            connection.incoming.held_bytes += cost
+            request.cost += cost  # it stays
             connection.outbox.put(acknowledgement)  # before any change is reported
             self._subscribers.add(stream)
         request.on_cancel(partial(self._forget, stream))
@@ -6921,7 +6918,7 @@ class Server:
         wanted = ctx._request.method == "resources/subscribe"
         with self._lock, connection.lock:
             if wanted and key not in subscriptions:
-                connection.incoming.check_room()
+                connection.incoming.check_room(besides=ctx._request)
                 connection.incoming.held_bytes += cost
                 subscriptions.add(key)
             elif not wanted and key in subscriptions:
@@ -8947,14 +8944,14 @@ class AsyncClient:
 
         def connect() -> None:
             self._client.connect()
-            if given_up.is_set() and self._entered < 2:  # `close` may have come before
+            if given_up.is_set():  # `close` may have come before it began
                 self._client.close()
 
         try:
             await self._run(connect)
         except asyncio.CancelledError:
-            given_up.set()
             if self._entered < 2:  # nobody else is in it
+                given_up.set()
                 start_thread("mcp closing", self._client.close)
             raise
         return self

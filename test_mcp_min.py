@@ -1938,6 +1938,50 @@ class Test7Amounts(unittest.TestCase):
             *((lines, self.FLOODED_CLIENT, self.INITIALIZED)
               for lines in self.TO_CLIENT)])
 
+    def test_results_that_nobody_reads_close_the_connection(self):
+        """Fails (`serve` does not return) if handlers that wait for room miss that."""
+        server, (client_reads, server_writes) = Server("s"), os.pipe()
+        server.tool(lambda: "x" * 100000, name="big")
+        lines = iter([raw("0 initialize"), *[
+            raw('%d tools/call {"name": "big"}' % n) for n in range(1, 60)]])
+        gone_on = threading.Event()
+
+        def read(size):
+            line = next(lines, None)
+            if line is None:
+                gone_on.wait(PATIENCE)
+            return line or b""
+
+        with mock.patch.multiple(mcp_min, MAX_UNREAD_BYTES=1 << 20,
+                                 HIGH_WATER_BYTES=1 << 16), (
+                open(server_writes, "wb", 0)) as writer:
+            reader = mock.Mock(spec=["read1", "fileno"], read1=read,
+                               fileno=lambda: client_reads)
+            self.assertEqual(together(lambda: server.serve(reader, writer)), [None])
+            gone_on.set()
+            os.close(client_reads)
+
+    def test_values_are_charged_and_so_are_the_uris_of_a_stream(self):
+        """Fails (nothing is refused) if only the text of a request counts."""
+        server = lab()
+        call = '%d tools/call {"name": "hold", "arguments": {"n": 1}, "_meta": {"x": %s}}'
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 50000):
+            with wire(server) as client:
+                play(client, "> handshake")
+                client.say(call % (1, json.dumps([{}] * 600)))
+                client.say(call % (2, 0))
+                play(client, '< 2 -32603 "50000 bytes of them"')
+                server.go.set()
+                self.assertEqual(client.recv()["id"], 1)
+            play(zoo(), """
+                > 1 subscriptions/listen {"notifications": "$filter"}
+                < notifications/subscriptions/acknowledged
+                > 2 subscriptions/listen {"notifications": "$filter"}
+                < 2 -32603 "50000 bytes of them"
+                > notifications/cancelled {"requestId": 1}
+                """, era="modern", filter={
+                    "resourceSubscriptions": ["zoo://%d" % n for n in range(50)]})
+
 
 # ======================================================================================
 # 8  Stdio: a server in a real process
@@ -6321,6 +6365,26 @@ class Test14AsyncClient(unittest.TestCase):
             self.assertRaisesRegex(TypeError, "step is `async def`", client.call_tool,
                                    "ask", progress_handler=step)
 
+    def test_a_task_that_enters_while_another_leaves_finds_it_open(self):
+        """Fails (it is closed) if an entry counts only when it is connected; or if one
+        that is cancelled meanwhile closes it for the others."""
+        async def main():
+            client = AsyncClient(self.server)
+            await client.__aenter__()
+            entering = asyncio.ensure_future(client.__aenter__())
+            await asyncio.sleep(0)
+            await client.__aexit__()
+            await entering
+            nested = asyncio.ensure_future(client.__aenter__())
+            await asyncio.sleep(0)
+            nested.cancel()
+            await asyncio.wait([nested])
+            await client.ping()
+            await client.__aexit__()
+            self.assertFalse(client.is_connected())
+
+        asyncio.run(main())
+
 
 OK = '{"jsonrpc":"2.0","id":$id,"result":{"ok":true}}'
 NOTIFICATION = '{"jsonrpc":"2.0","method":"notifications/%s"%s}'
@@ -7039,6 +7103,40 @@ class Test14Faults(FakeServers, unittest.TestCase):
             raised(client.call_tool, "f")
             client.list_tools()
         self.assertRegex(str(story).rpartition("+")[2], "^ discover listen list")
+
+    def test_progress_without_a_token_extends_no_timeout(self):
+        """Fails (it never ends) if a server can keep what has no token waiting."""
+        progress = ("import threading\nthreading.Thread(daemon=True, target=lambda: [("
+                    "time.sleep(0.05), send(method='notifications/progress', params={"
+                    "'progressToken': id, 'progress': n})) for n in range(10**9)]"
+                    ").start()")
+        with short_patience():
+            client = Client(fake(initialize=progress), mode="legacy", timeout=0.5)
+            self.addCleanup(client.close)
+            [error] = together(lambda: raised(client.connect))
+            self.assertIsInstance(error, RequestTimeout)
+            with Client(fake(discover="modern()", listen=progress)) as client:
+                [error] = together(lambda: raised(
+                    client.subscribe, "note://x", timeout=0.3))
+                self.assertIsInstance(error, RequestTimeout)
+
+    def test_no_progress_is_told_after_a_call_was_given_up(self):
+        """Fails (with many more steps) if the backlog is told first."""
+        params = ',"params":{"progressToken":$token,"progress":%d}'
+        flood = "repeat([%r %% n for n in range(3000)])" % (
+            NOTIFICATION % ("progress", params))
+        steps = []
+
+        def step(*args):
+            steps.append(args)
+            if len(steps) == 3:
+                call.cancel()
+
+        with Client(fake(call=flood)) as client:
+            call = client.submit_tool("f", progress_handler=step)
+            wait_until(lambda: len(steps) >= 3)
+            client.ping()
+        self.assertEqual(len(steps), 3)
 
 
 # A row is: the rule of the server for `server/discover`, its rule for `initialize`, the

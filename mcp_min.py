@@ -6298,8 +6298,9 @@ class Server:
     What a client can make a server keep or do is limited; rates are not:
 
         a message                    16 MiB, nested 200 deep, 524,288 values
-        requests in flight           1,000, or 16 MiB of them and one more; each of a
-                                     batch counts as all of it until its handler ends
+        requests in flight           1,000, or 16 MiB of them and one more, where each
+                                     value counts 100 bytes, and each of a batch as all
+                                     of it, until its handler ends
         ids and progress tokens      65,536 characters
         messages of a batch          100, and 16 MiB of responses
         notifications that wait      16 MiB; more are dropped

@@ -4070,6 +4070,17 @@ class Test11Unthreaded(unittest.TestCase):
                 """, era="legacy", started=started.wait)
             self.assertEqual(threads, [client._serving] * 2)
 
+    def test_a_handler_is_no_part_of_the_task_whose_thread_it_borrows(self):
+        """Fails (the task's cancellation would reach its calls).  Looks inside."""
+        server, seen = Server("s", threaded=False), []
+        server.tool(lambda: str(seen.append(mcp_min.calling.future)), name="f")
+        task = concurrent.futures.Future()
+        with Client(server) as client, mock.patch.object(
+                mcp_min.calling, "future", task):
+            client.call_tool("f")
+            self.assertIs(mcp_min.calling.future, task)
+        self.assertEqual(seen, [None])
+
 
 class Test11Diagnostics(unittest.TestCase):
     """What a server reports on stderr, and what the program prints while it serves."""
@@ -7137,6 +7148,15 @@ class Test14Faults(FakeServers, unittest.TestCase):
             wait_until(lambda: len(steps) >= 3)
             client.ping()
         self.assertEqual(len(steps), 3)
+
+    def test_a_stream_that_has_begun_cannot_be_given_up(self):
+        """By the task that has asked for it: others may rely on it.  Looks inside."""
+        server, got = zoo(), queue.Queue()
+        with Client(server, mode=MODERN, message_handler=got.put) as client:
+            client.subscribe("zoo://sign")
+            client._session._stream.cancel()
+            server.notify_resource_updated("zoo://sign")
+            self.assertEqual(got.get(timeout=PATIENCE)["params"]["uri"], "zoo://sign")
 
 
 # A row is: the rule of the server for `server/discover`, its rule for `initialize`, the

@@ -7138,15 +7138,17 @@ class Test14Faults(FakeServers, unittest.TestCase):
         params = ',"params":{"progressToken":$token,"progress":%d}'
         flood = "repeat([%r %% n for n in range(3000)])" % (
             NOTIFICATION % ("progress", params))
-        steps = []
+        steps, submitted = [], gate("submitted")
 
         def step(*args):
+            submitted.wait()
             steps.append(args)
             if len(steps) == 3:
                 call.cancel()
 
         with Client(fake(call=flood)) as client:
             call = client.submit_tool("f", progress_handler=step)
+            submitted.set()
             wait_until(lambda: len(steps) >= 3)
             client.ping()
         self.assertEqual(len(steps), 3)

@@ -46,18 +46,17 @@ answered or cancelled, or when the connection ends.  The code that takes it deci
 outcome; code that comes later finds nothing and does nothing.  Progress, log messages
 and the response are queued only while the lock is held and the request is in the table,
 so progress cannot follow the response, and a cancelled request is silent.
-OutgoingRequests keeps the same rule for our own requests.  (Which thread reads next is
-a separate race: see LeaderFollowers.)
+OutgoingRequests keeps the same rule for our own requests.
 
-A thread.  `LeaderFollowers.handle` chooses where the handler runs.  If no other handler
-is running, it runs here, on the reader: handing each call to another thread would
-double its time.  If the handler then keeps the reader for some milliseconds, or is
-about to wait for its client (hand_over), a second thread, the standby, reads on.  If
-something else runs, a ThreadPool takes the request.  So pings, cancellations and
-answers are read while every tool is busy.  Either way `serve_request` calls the
-`handle` of the connection's session, and `respond` takes the request out of the table
-and puts a line into the Outbox.  `Outbox.flush` writes it, on this thread, with
-whatever other threads have queued meanwhile.
+A thread.  `Reading.handle` chooses where the handler runs.  If no other handler is
+running, it runs here, on the reader: handing each call to another thread takes up to a
+quarter longer.  If the handler then keeps the reader for some milliseconds, or is about
+to wait for its client, another thread reads on (hand_over).  If something else runs, a
+ThreadPool takes the request.  So pings, cancellations and answers are read while every
+tool is busy.  Either way `serve_request` calls the `handle` of the connection's
+session, and `respond` takes the request out of the table and puts a line into the
+Outbox.  `Outbox.flush` writes it, on this thread, with whatever other threads have
+queued meanwhile.
 
 In a server (part II) the session is a ServerSession.  `Server.run` has duplicated
 descriptors 0 and 1 for it and pointed the originals elsewhere (stdio_server), so that a
@@ -72,25 +71,26 @@ differ in what they validate, what they add to a result, how the user is asked, 
 log messages are wanted, and which code an error has.  Handlers have one interface.
 
 Validate.  `peer.validate` looks the method up in METHODS: does this revision have it,
-and did this server declare the capability?  Dispatch.  `Server._dispatch` passes the
-request through the middleware to the function that @handles("tools/call") registered,
-`_tools_call`.  It finds the ToolEntry and calls `_call`: `Signature.bind` applies the
-schema that HintReader made of the type hints: one walk constructs objects and collects
-every problem; if text holds JSON of the right type ("5" for 5) it is replaced, and the
-walk is repeated.  `_call_user` calls the function where it has to run: here, on the
-host's thread (run_handler), or on the event loop, while this thread waits.
+and did this server declare the capability?  Dispatch.  `ServerSession._dispatch` passes
+the request through the middleware to the function under @handles("tools/call"),
+`handle_tools_call`.  It finds the ToolEntry in the Registry and calls `session.call`:
+`Signature.bind` applies the schema that HintReader made of the type hints: one walk
+constructs objects and collects every problem; if text holds JSON of the right type
+("5" for 5) it is replaced, and the walk is repeated.  `run_handler` calls the function
+where it has to run: here, on the host's thread, or on the event loop, while this thread
+waits.
 
     forecast(city="Oslo", days=5)  ->  "Oslo: sun for 5 days"
 
-A handler that asks its user comes to `peer.ask`.  After a handshake that sends a
-request, and the handler waits.  In the stateless revision it raises InputRequired, an
-Unwind: a BaseException that carries the result "input required".  The client calls
-again with the answers, and the handler runs from the top.
+A handler that asks its user comes to `Context._ask`.  After a handshake a request is
+sent (`asked`), and the handler waits.  In the stateless revision `answers_to` raises
+InputRequired, an Unwind: a BaseException that carries the result "input required".  The
+client calls again with the answers, and the handler runs from the top.
 
 Finalize.  `ToolEntry.result` turns the return value into content, and `peer.finalize`
 adds what the revision requires.  What was raised instead becomes a result or an error
-in three places: a tool's own failure in `_tools_call`, because the model must read it;
-an Unwind in `ServerSession.handle`; all else in `serve_request`.
+in three places: a tool's own failure in `handle_tools_call`, because the model must
+read it; an Unwind in `ServerSession.handle`; all else in `serve_request`.
 
     {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":
     "Oslo: sun for 5 days"}],"isError":false}}
@@ -103,12 +103,27 @@ calls the progress handler, keeps the deadline; when the result is "input requir
 lets the user's handlers answer, sends another request, and goes round.  Parts II and
 III do not name each other: `Client(server)` joins the two with pipes.
 
-The locks (part I).  One lock guards the state of a connection: Connection.lock.  A
-thread that holds it never waits for the peer or a handler, writes, or calls a user's
-code.  First are taken the locks of what a user has made, and those held while something
-begins, runs or ends (with names like _entering, _ending, _subscribing), then
-Outbox.writing, then Connection.lock, and last one leaf: that of a pool, of a trace, of
-stderr.
+Locks of a client (part III).  Who holds one takes none that stands before it:
+
+    HostedServer._running     a handler runs on the thread that waits (threaded=False)
+    Client._lock              its session; held while it connects
+    ClientSession._ending     the process is being ended
+    Subscriptions._changing   what is subscribed to is being replaced
+    Process._lock             stderr that is held back
+
+Locks of a server (part II), which come after those of a client:
+
+    AsyncRuntime._entering    a lifespan is being entered or left
+    AsyncRuntime._starting    its event loop
+    Registry.lock             what is registered, and who is notified
+
+Locks of a connection (part I), which come last.  Who holds Connection.lock never waits
+for the peer or a handler, writes, or calls a user's code.  Inside of those in the last
+row no other is taken:
+
+    Outbox.writing            the stream: one thread writes
+    Connection.lock           all of its state: the head of section 7 lists it
+    ThreadPool._lock, Trace._lock, writing_stderr    their own
 
     peer          whoever is at the other end of a connection
     connection    two streams, and what is in flight on them
@@ -116,7 +131,7 @@ stderr.
     handshake revisions, stateless revision    up to 2025-11-25; 2026-07-28
     request       has an id, and gets a response.  A question is a request of the server
                   to its client; an answer is what the client responds
-    reader, standby    the thread that reads; the one that takes over
+    reader, turn  the thread that reads; the number of the thread that may
     subscriber, stream    who is notified of changes; a `subscriptions/listen` request
     handler       a function that the programmer registered.  A job is what a pool runs
     part          one of the four that a copy may have
@@ -190,13 +205,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial, partialmethod, reduce
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 from unicodedata import category
 
 if TYPE_CHECKING:
     import socket
     from argparse import Namespace
-    from asyncio import AbstractEventLoop
+    from asyncio import AbstractEventLoop, Task
     from collections.abc import Awaitable, Coroutine, Generator, Iterable, Iterator
     from concurrent.futures import Future
     from types import FrameType, ModuleType
@@ -256,7 +271,7 @@ MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 # add a row here with its `since`, a function under @handles (section 12) and a method
 # of Client (section 14), and name it in the table of Server's docstring.  If it needs a
 # new capability, the server must declare that: add it to CAPABILITIES if it has details
-# to declare, to CHANGES if it has a list that changes, and call Server._offer where a
+# to declare, to CHANGES if it has a list that changes, and call Registry.offer where a
 # function is registered.  To add a question, add a row to CLIENT_CAPABILITIES and to
 # ANSWER_SCHEMAS, a method to Context (section 11) and a function to ANSWER_FUNCTIONS
 # (14).
@@ -428,20 +443,23 @@ class McpError(Error):
     """A JSON-RPC error in either direction: handlers raise it, callers catch it.
 
     code: int, see the constants; or an object that has all three attributes.  message:
-    str.  data: any JSON, or None.  local: True if the peer did not send it, as for a
-    method that the server does not offer, or a malformed response.  TypeError: the code
-    is not an int (basic, "Responses").
+    str.  data: any JSON, or None.  local: False if the peer has sent it; True for one
+    of this end, as for a method that the server does not offer, or a malformed
+    response.  TypeError: the code is not an int (basic, "Responses"), or the message
+    not a str.
     """
 
     # Defaults for subclasses that do not call __init__.
     code, message, data = INTERNAL_ERROR, "", None
-    local = False
+    local = True
 
     def __init__(self, code: Any, message: str = "", data: Any = None) -> None:
         if hasattr(code, "message"):  # an ErrorData of the official SDK
             code, message, data = code.code, code.message, code.data
         if type(code) is not int:  # basic: "Error codes MUST be integers"
             raise TypeError(f"an error code must be an int, not {code!r:.60}")
+        if not isinstance(message, str):
+            raise TypeError(f"an error message must be a str, not {message!r:.60}")
         self.code, self.message, self.data = code, message, data
 
     def __str__(self) -> str:
@@ -502,10 +520,10 @@ def method_not_found(method: str) -> McpError:
     return McpError(METHOD_NOT_FOUND, "Method not found", {"method": method})
 
 
-def local_error(code: int, message: str, data: Any = None) -> McpError:
-    """An error that the peer did not send."""
-    error = McpError(code, message, data)
-    error.local = True
+def received_error(code: int, message: object, data: Any) -> McpError:
+    """An error that the peer has sent."""
+    error = McpError(code, str(message), data)
+    error.local = False
     return error
 
 
@@ -515,7 +533,7 @@ def invalid_params(message: str, field: str, issue: str, **more: Any) -> McpErro
 
 
 def invalid_response(reason: str) -> McpError:
-    return local_error(INTERNAL_ERROR, f"Malformed response: {reason}")
+    return McpError(INTERNAL_ERROR, f"Malformed response: {reason}")
 
 
 JSON_TYPE_NAMES = {str: "a string", dict: "an object", list: "a list",
@@ -542,21 +560,28 @@ def member(params: Json, key: str, required: type) -> Any:
     return require_type(value, required, key)
 
 
-def require_one_of(known: list[str], value: object, name: str) -> Any:
+def choice_problem(value: object, known: Iterable[str]) -> str:
+    """What is wrong with a value that must be one of those known, or ""."""
+    known = [*known]
+    return "" if value in known else f"must be one of {', '.join(known)}"
+
+
+def require_one_of(name: str, value: object, known: Iterable[str]) -> Any:
     """Return the value if it is one of these, or raise McpError(-32602)."""
-    if value not in known:
-        issue = f"must be one of {', '.join(known)}"
-        raise invalid_params(f"{name} {issue}", name, issue)
+    problem = choice_problem(value, known)
+    if problem:
+        raise invalid_params(f"{name} {problem}", name, problem)
     return value
 
 
-def check_choice(name: str, value: str, known: Iterable[str]) -> None:
+def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     """Raise ValueError if an argument is none of those that are known."""
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}")
+    problem = choice_problem(value, known)
+    if problem:
+        raise ValueError(f"{name} {problem}")
 
 
-ERROR_HINTS = {  # what the text of an exception may say: what to do
+ERROR_HINTS = {  # text of an exception: advice
     "objects created in a thread":
         "Server(threaded=False) runs all handlers on the thread that serves",
     "EOF when reading a line":
@@ -580,14 +605,21 @@ def error_text(error: BaseException) -> str:
 
 def unknown_option(where: str, names: Iterable[str], known: Iterable[str]) -> TypeError:
     """An error for options that do not exist, with those that do."""
-    from difflib import get_close_matches
-
     known = list(known)
     text = f"{where}: unknown: {', '.join(sorted(names))}"
     for name in names:
-        for nearest in get_close_matches(name, known, 1):
-            text += f" (did you mean {nearest}?)"
+        text += did_you_mean(name, known)
     return TypeError(f"{text}; known are: {', '.join(known)}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The known name that is like another, or shares a word with it, as a question."""
+    from difflib import get_close_matches
+
+    words = {*name.split("_")}
+    near = get_close_matches(name, known, 1)
+    near += [other for other in known if words & {*other.split("_")}]
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def options_of(fn: Any) -> list[str]:
@@ -631,10 +663,12 @@ to_json_text = json.JSONEncoder(  # RecursionError: an object contains itself
     default=model_data).encode
 parse_json_prefix = json.JSONDecoder(parse_constant=refuse_constant).raw_decode
 MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
-BYTES_OF_A_VALUE = 32  # of max_message_bytes: in memory it is larger than as text
+MARK_BYTES = 40  # of memory, for each bracket, comma, colon of a message; a quote: half
+MAX_GROWTH = 5   # how much larger a message may be in memory than max_message_bytes
 MAX_ID = 1 << 16  # characters of an id or a token, because we store and return them
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-NOT_STRUCTURE = bytes(set(range(256)) - {ord('"'), ord(","), *BRACKETS})
+MARKS = (b"[", b"{", b"]", b"}", b",", b":")
+NOT_STRUCTURE = bytes(set(range(256)) - {*b"".join(MARKS), ord('"')})
 LINE_START = re.compile(
     rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*'
     rb'(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*,\s*"(result|error|method)"')
@@ -652,13 +686,17 @@ def notification(method: str, params: Json | None = None) -> Json:
     return message
 
 
-def decode(line: Line, max_depth: int, max_values: int = 1 << 19) -> Any:
+def error_response(request_id: object, error: McpError) -> Json:
+    return {"jsonrpc": "2.0", "id": request_id, "error": error.to_json()}
+
+
+def decode(line: Line, max_depth: int, max_memory: int = 80 << 20) -> Any:
     """Read the JSON of a line; McpError(-32700) if it is not valid."""
     # Deep nesting can overflow the C stack of the JSON parser, and a list in memory is
-    # 25 times as large as its text: so brackets and commas are looked at first.  But
-    # only in the few lines that have so many.
-    if line.count(b"[") + line.count(b"{") > max_depth or line.count(b",") > max_values:
-        check_structure(line, max_depth, max_values)
+    # 25 times as large as its text: so the marks of a line are counted first.
+    may_be_large = len(line) * MARK_BYTES > max_memory and memory_of(line) > max_memory
+    if may_be_large or line.count(b"[") + line.count(b"{") > max_depth:
+        check_structure(line, max_depth, max_memory)
     try:
         text = line.decode("utf-8").strip(" \t\r\ufeff")  # some write a BOM first
         # JSONDecoder.decode would spend a third of its time on whitespace.
@@ -674,23 +712,34 @@ def decode(line: Line, max_depth: int, max_values: int = 1 << 19) -> Any:
                    "on each line")
 
 
-def check_structure(line: Line, max_depth: int, max_values: int) -> None:
-    """Raise Oversized if a line has too many values, or too deep ones."""
-    structure = structure_of(line)
-    commas = structure.count(b",")
-    if commas + (len(structure) - commas) // 2 > max_values:
-        raise Oversized(PARSE_ERROR, f"Parse error: over {max_values:,} values in a "
-                        "message: max_message_bytes=…")
+def memory_of(line: Line) -> int:
+    """About the most that the JSON of a line, without its text, takes in memory."""
+    marks = sum(map(line.count, MARKS))
+    return MARK_BYTES * marks + MARK_BYTES // 2 * line.count(b'"')
+
+
+def check_structure(line: Line, max_depth: int, max_memory: int) -> None:
+    """Raise Oversized if a line takes too much memory, or is nested too deep."""
+    bare = without_escapes(line)
+    structure = structure_of(bare)
+    strings = MARK_BYTES * bare.count(b'"') // 2
+    if MARK_BYTES * len(structure) + strings > max_memory:
+        raise Oversized(PARSE_ERROR, f"Parse error: over {max_memory >> 20} MiB in "
+                        "memory: max_message_bytes=…")
     if depth_of(structure) > max_depth:
         raise Oversized(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
 
 
-def structure_of(line: Line) -> bytes:
-    """The brackets and commas of a line that stand outside of strings.
+def without_escapes(line: Line) -> Line:
+    """The line with no quotes but those that begin and end its strings."""
+    return line.replace(rb"\\", b"").replace(rb'\"', b"")
+
+
+def structure_of(bare: Line) -> bytes:
+    """The marks of a line without escapes that stand outside of its strings.
 
     By passes over bytes, none of which costs more than parsing the line would.
     """
-    bare = line.replace(rb"\\", b"").replace(rb'\"', b"")
     # Without the characters between them many quotes are adjacent: first drop those.
     bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
     # As text: to join millions of pieces of bytes takes 80 bytes for each.
@@ -699,7 +748,7 @@ def structure_of(line: Line) -> bytes:
 
 def depth_of(structure: bytes) -> int:
     """How deep its brackets are nested."""
-    brackets = structure.replace(b",", b"")
+    brackets = structure.translate(None, b",:")
     return max(itertools.accumulate(map(BRACKETS.__getitem__, brackets)), default=0)
 
 
@@ -759,9 +808,9 @@ def parse_response(message: Json) -> Json:
     elif type(result) is dict:
         return result
     elif type(error) is dict and type(error.get("code")) is int:
-        raise McpError(error["code"], str(error.get("message")), error.get("data"))
+        raise received_error(error["code"], error.get("message"), error.get("data"))
     elif type(error) is dict and type(error.get("message")) is str:
-        raise McpError(INTERNAL_ERROR, error["message"], error.get("data"))
+        raise received_error(INTERNAL_ERROR, error["message"], error.get("data"))
     else:
         problem = '"result" or "error" is not an object'
     raise invalid_response(problem)
@@ -817,10 +866,12 @@ class ThreadPool:
         self._lock = threading.Lock()  # a leaf; guards the rest
         self._changed = threading.Condition(self._lock)  # there may be a job to take
         self._jobs: deque[tuple[Job, int]] = deque()
-        self._running = 0              # jobs, also the one of try_run_here
+        self._all_done: threading.Event | None = None  # if somebody waits for that
+        self._running = 0              # jobs, also the one of try_enter
         self._threads = 0
         self._idle = 0                 # threads that wait for a job
         self.bytes = 0                 # of memory that waiting and running jobs hold
+        self._thread_ids: set[int] = set()  # each thread adds and removes its own
 
     def submit(self, job: Job, size: int = 0) -> None:
         """Run a job as soon as a thread is free.  size: bytes of memory it holds."""
@@ -843,41 +894,49 @@ class ThreadPool:
                 self.bytes -= size
             raise
 
-    def try_run_here(self, job: Job) -> bool:
-        """Run a job on the calling thread if the pool has no other; else return False.
+    def try_enter(self) -> bool:
+        """Let the calling thread run a job if the pool has no other; `leave` follows.
 
-        It counts: while it runs, one job less may run on the pool's own threads.
+        It counts: meanwhile one fewer job may run on the pool's own threads.
         """
         with self._lock:
             if self._running or self._jobs:
                 return False
             self._running = 1
-        try:
-            job()
-        finally:
-            with self._lock:
-                self._running -= 1
-                if self._jobs:
-                    self._changed.notify()
-        return True
+            return True
 
-    def is_idle(self) -> bool:
-        """True if no job runs."""
-        return not self._running
+    def leave(self, size: int = 0) -> None:
+        """A job is done; size: as it was submitted."""
+        with self._lock:
+            self.bytes -= size
+            self._running -= 1
+            if self._jobs:
+                self._changed.notify()
+            elif self._all_done and not self._running:
+                self._all_done.set()
+
+    def wait_until_idle(self, seconds: float) -> None:
+        """Wait until no job runs or waits, or the time is up."""
+        with self._lock:
+            if not (self._running or self._jobs):
+                return
+            self._all_done = all_done = self._all_done or threading.Event()
+            all_done.clear()
+        all_done.wait(seconds)
 
     def drain(self, seconds: float) -> None:
-        """Wait until all jobs have ended, or the time is up; the limit must be 1."""
+        """Wait until all jobs have ended, or the time is up; the limit must be 1.
+
+        In a job of this pool it returns at once.
+        """
         done = threading.Event()
-        if not self.is_own_thread():
+        if threading.get_ident() not in self._thread_ids:
             with suppress(RuntimeError):  # no thread can be started: there was no job
                 self.submit(done.set)
                 done.wait(max(0.0, seconds))
 
-    def is_own_thread(self) -> bool:
-        """True if the calling thread is of this pool, or of one of the same name."""
-        return threading.current_thread().name == self._name
-
     def _work(self) -> None:
+        self._thread_ids.add(threading.get_ident())
         while (entry := self._take()) is not None:
             job, size = entry
             try:
@@ -886,19 +945,18 @@ class ThreadPool:
                 log_exception(f"mcp_min: a job of the {self._name} thread failed")
             finally:
                 del job, entry  # or an idle thread would keep what they hold
-                with self._lock:
-                    self._running -= 1
-                    self.bytes -= size
+                self.leave(size)
 
     def _take(self) -> tuple[Job, int] | None:
         """Wait for a job; None if this thread is to end."""
         with self._lock:
             self._idle += 1
             try:
-                # With jobs that wait for try_run_here to end it must not leave.
+                # While a job waits for who has entered, this thread must not end.
                 while not self._changed.wait_for(self._ready, IDLE_SECONDS):
                     if not self._jobs:
                         self._threads -= 1
+                        self._thread_ids.remove(threading.get_ident())
                         return None
             finally:
                 self._idle -= 1
@@ -975,46 +1033,73 @@ class Inbox:
             return self._jobs.get(timeout=max(0.0, min(seconds, STEP_SECONDS)))
 
 
-class Deadlines(Generic[T]):
-    """Calls act(entry) soon after its time has come, for what no thread waits for.
+class Clock:
+    """Calls functions at their times, on a thread that starts with the first of them.
 
-    A thread looks twenty times a second, and is there only while there are entries.
-    Whoever adds or removes one holds the lock.
+    Whoever calls a method holds the lock.  What is called must not block; if it raises,
+    the others are called all the same.
+
+    While short calls come and go, each of which adds a function and removes it, a look
+    at every tick costs less than to wake the thread for each.
     """
 
-    def __init__(self, lock: threading.RLock, act: Callable[[T], object]) -> None:
-        self._act = act
-        self._tick = threading.Condition(lock)  # never notified; guards the rest
-        self._due: dict[T, float] = {}
-        self._watched = False  # by a thread
+    TICK = 0.002  # seconds
 
-    def add(self, entry: T, due: float) -> None:
-        """due: as monotonic() has it."""
-        self._due[entry] = due
-        if not self._watched:
+    def __init__(self, lock: threading.RLock) -> None:
+        self._woken = threading.Condition(lock)  # to look earlier; guards these
+        self._due: dict[object, tuple[float, Job]] = {}
+        self._added = False  # since the last look
+        self._next_look: float | None = None  # of the thread; None: there is none
+        self._closed = False
+
+    def call_at(self, due: float, key: object, act: Job) -> None:
+        """Call act() at that time (monotonic()), unless its key is removed before."""
+        self._due[key] = due, act
+        self._added = True
+        if self._next_look is None:
             with suppress(RuntimeError):  # no thread can be started: the next one tries
-                start_thread("mcp deadlines", self._watch)
-                self._watched = True
+                start_thread("mcp clock", self._run)
+                self._next_look = 0.0
+        elif due < self._next_look:
+            self._next_look = 0.0
+            self._woken.notify()
 
-    def remove(self, entry: T) -> None:
-        self._due.pop(entry, None)
+    def remove(self, key: object) -> None:
+        self._due.pop(key, None)
 
-    def _watch(self) -> None:
-        goes_on = True
-        while goes_on:
-            with self._tick:
-                self._tick.wait(0.05)
-                now = monotonic()
-                late = [entry for entry, due in self._due.items() if due <= now]
-                for entry in late:
-                    del self._due[entry]
-                goes_on = self._watched = bool(self._due)
-            for entry in late:
-                self._act(entry)
+    def close(self) -> None:
+        """Let the thread end when nothing is left to be called."""
+        self._closed = True
+        self._woken.notify()
+
+    def _run(self) -> None:
+        while (acts := self._await_due()) is not None:
+            for act in acts:
+                try:
+                    act()
+                except BaseException:
+                    log_exception("mcp_min: what was due has failed")
+
+    def _await_due(self) -> list[Job] | None:
+        """Wait until something may be due, and take it; None if nothing will be."""
+        with self._woken:
+            if self._closed and not self._due:
+                self._next_look = None
+                return None
+            now = monotonic()
+            look = min((due for due, _ in self._due.values()), default=INFINITE)
+            if self._added:
+                look = now + self.TICK
+            self._added = False
+            self._next_look = look
+            self._woken.wait(min(look - now, threading.TIMEOUT_MAX))
+            now = monotonic()
+            late = [key for key, (due, _) in self._due.items() if due <= now]
+            return [self._due.pop(key)[1] for key in late]
 
 
 class Outcome(Generic[T]):
-    """What a function has returned or raised; to call it does the same again."""
+    """What a function has returned or raised; calling it does that again."""
 
     def __init__(self, value: T, error: BaseException | None = None) -> None:
         self.value, self.error = value, error
@@ -1044,6 +1129,50 @@ class Outcome(Generic[T]):
 
 def raise_cancelled() -> NoReturn:
     raise Cancelled()
+
+
+def from_any_thread(loop: AbstractEventLoop, act: Job) -> Job:
+    """A function for any thread, which lets the loop call `act` unless it is closed."""
+    def tell() -> None:
+        with suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(act)
+
+    return tell
+
+
+CANCEL_SECONDS = 1.0  # for tasks to end when they are cancelled
+
+
+def run_on_loop(loop: AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]],
+                began: Callable[[Task[T]], object]) -> Inbox:
+    """Make a task of the coroutine make(); return the inbox that gets its outcome.
+
+    It gets that also if the task is cancelled before its first step.  began(task) is
+    called on the loop's thread, and keeps the task, to which the loop has only a weak
+    reference.  RuntimeError: the loop is closed.
+    """
+    inbox = Inbox()
+
+    def begin() -> None:
+        task = loop.create_task(make())
+        task.add_done_callback(lambda _: inbox.finish(task.result))
+        began(task)
+
+    loop.call_soon_threadsafe(begin)
+    return inbox
+
+
+def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
+                  until: float = INFINITE) -> Any:
+    """Wait for what run_on_loop has begun; RuntimeError: the loop has closed before."""
+    while True:
+        try:
+            return inbox.wait(min(until, monotonic() + STEP_SECONDS))
+        except Empty:
+            if monotonic() >= until:
+                raise
+            if loop.is_closed() and inbox.is_empty():
+                raise RuntimeError("the event loop has ended") from None
 
 
 # -- streams
@@ -1182,9 +1311,10 @@ writing_stderr = threading.Lock()  # a leaf; keeps the texts of two threads apar
 
 def write_stderr(text: str, patience: float | None) -> None:
     """Write to stderr.  patience: see `warn`; None waits as long as it takes."""
-    can_write = make_poll(sys.stderr, "w", True)
-    # Suppressed: there is no stderr, or it is closed.
-    with writing_stderr, suppress(AttributeError, OSError, ValueError):
+    # Suppressed: there is no stderr, it is closed, or it is an object of the host's
+    # (Qt, IDA, Blender) that raises anything.
+    with writing_stderr, suppress(Exception):
+        can_write = make_poll(sys.stderr, "w", True)
         # A pipe that is ready takes 4096 bytes: 1000 characters in UTF-8.
         for start in range(0, len(text), 1000):
             if not can_write(patience):
@@ -1587,6 +1717,7 @@ ACCEPTED_TYPES: Any = {  # see Node.accepts; a float must be finite, too
     (): object, ("string",): str, ("boolean",): bool, ("integer",): int,
     ("number",): float, ("object",): dict, ("array",): list}
 TYPE_ONLY = {"type", "$defs", "definitions"}  # these ask nothing but the type
+FLAT_KEYWORDS = {"type", "properties", "required", "additionalProperties"}
 MAPS = ("properties", "dependentRequired", "dependentSchemas")
 
 
@@ -1601,7 +1732,8 @@ class Node(dict):  # type: ignore[type-arg]
     rows of ASSERTIONS, with the limits.  applicators: its rows of APPLICATORS.
 
     accepts: a class all of whose instances match unchanged (`object`: any value), or
-    None; it saves the evaluation of such a part.
+    None; it saves the evaluation of such a part.  flat: of an object that asks only for
+    the types of its parts, their nodes; else None.
     """
 
     def __init__(self, keywords: Json, base: str, source: Json) -> None:
@@ -1623,6 +1755,27 @@ class Node(dict):  # type: ignore[type-arg]
         self.accepts = None
         if self.keys() <= TYPE_ONLY and self.make in (None, int, float):
             self.accepts = ACCEPTED_TYPES.get((*self.get("type", ()),))
+        self.flat: Json | None = None
+        if self.keys() <= FLAT_KEYWORDS and not self.make and self.get("type") == [
+                "object"]:
+            self.flat = self.get("properties", {})
+
+    def takes(self, value: Any) -> bool:
+        """True if its class alone proves that a value matches unchanged."""
+        if self.accepts is not type(value):
+            return self.accepts is object
+        # value - value is not 0 for infinity and NaN
+        return self.accepts is not float or value - value == 0.0
+
+    def fits(self, value: object) -> bool:
+        """True if the classes of an object's parts prove that it matches unchanged."""
+        if self.flat is None or type(value) is not dict:
+            return False
+        for name, part in value.items():
+            node = self.flat.get(name)
+            if not (node.takes(part) if node else "additionalProperties" not in self):
+                return False
+        return value.keys() >= self.required
 
 
 class SchemaReader:
@@ -1878,11 +2031,7 @@ class Evaluation:
         for key, node in parts:
             part = self.value[key]
             self.evaluated.add(key)
-            kind = type(part)
-            if node.accepts is object:
-                continue
-            # part - part is not 0 for infinity and NaN
-            if node.accepts is kind and (kind is not float or part - part == 0.0):
+            if node.takes(part):
                 continue
             other = self.apply(node, part, key)
             self.problems += other.problems
@@ -2105,6 +2254,8 @@ class Validator:
 
     def problems(self, value: object, bounded: bool = True) -> list[str]:
         """A readable line for each problem.  SchemaError: it is too much work."""
+        if self._root.fits(value):
+            return []
         evaluation = self._evaluate(value, Budget(self._annotates, bounded))
         return first_texts(evaluation.problems, MAX_PROBLEMS, str)
 
@@ -2188,7 +2339,8 @@ def is_text(value: object) -> bool:
 class Fields(dict):  # type: ignore[type-arg]
     """A JSON object whose fields are attributes too: `block.text`, `block.mimeType`.
 
-    So are those of the objects in it: `tool.annotations.readOnlyHint`.
+    So are those of the objects in it: `tool.annotations.readOnlyHint`.  A field named
+    like a method of dict (items, keys, values …) is read by key: `data["items"]`.
     """
 
     _field_names = ""  # separated by spaces; a missing one of these reads as None
@@ -2517,14 +2669,16 @@ class Sampled(Fields):
 
 # -- 7. Connection ---------------------------------------------------------------------
 # One end of a JSON-RPC connection.  One lock, Connection.lock, guards its state: both
-# tables of requests, the queue of lines, batches, the role of the reader, and `closed`.
-# The parts are small classes with one rule each, which share that lock:
+# tables of requests and what they cost, the queue of lines, batches, whose turn it is
+# to read, what is due, `ending` and `closed`.  The parts are small classes with one
+# rule each, which share that lock:
 #
 #   Outbox            lines to be written: the thread that sends a line also writes it
 #   Batch             collects the responses to an array of messages
 #   IncomingRequest   a request of the peer; IncomingRequests has all without a response
 #   OutgoingRequest   a request of ours; OutgoingRequests has all without a response
-#   LeaderFollowers   which thread reads, and where a handler runs
+#   Held              the bytes that the peer makes us keep
+#   Reading           which thread reads, and where a handler runs
 #   Session           what a connection asks of its owner
 #
 # The module docstring follows a request through them; it says what a thread must not do
@@ -2539,11 +2693,10 @@ HIGH_WATER_BYTES = 1 << 20   # with more bytes in the outbox, a handler that sen
 MAX_UNREAD_BYTES = 64 << 20  # over that in the outbox, we close at the next line
 MAX_BACKLOG_BYTES = 16 << 20  # of requests until they end; of what waits to be told
 REQUEST_COST = 1024          # bytes that a request costs besides its text
-VALUE_COST = 100             # bytes that a value in it costs besides its text
 MAX_REQUESTS = 1000          # in flight at once
 MAX_BATCH = 100              # messages in an array, or questions in a result
 STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
-LOOK_SECONDS = 0.002         # a reader that a handler keeps for longer is replaced
+HAND_OVER_SECONDS = 0.002    # a reader that a handler keeps for longer is replaced
 
 
 class Outbox:
@@ -2658,6 +2811,19 @@ class Outbox:
         self._stream.flush()
 
 
+class Held:
+    """The bytes that a peer makes us keep.  Callers hold Connection.lock."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def charge(self, size: int) -> None:
+        self.bytes += size
+
+    def release(self, size: int) -> None:
+        self.bytes -= size
+
+
 class Batch:
     """The responses to an array of messages; the last one sends them all as an array.
 
@@ -2679,13 +2845,13 @@ class Batch:
         if line:
             self._responses.append(line.rstrip())
             self._bytes += len(line)
-            connection.incoming.held_bytes += len(line)
+            connection.incoming.held.charge(len(line))
         if not self._missing and self._responses:
-            connection.incoming.held_bytes -= self._bytes
+            connection.incoming.held.release(self._bytes)
             connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
 
 
-RequestT = TypeVar("RequestT", bound="IncomingRequest | OutgoingRequest")
+RequestT = TypeVar("RequestT", bound="IncomingRequest | Pending")
 
 
 class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
@@ -2694,6 +2860,8 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
     The caller holds Connection.lock.  We compare the object, not only its id, because
     the peer may use an id again.
     """
+
+    emptied: threading.Event | None = None  # somebody waits until all have left
 
     def add(self, request: RequestT) -> None:
         self[request.id] = request
@@ -2709,6 +2877,8 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
         if self.get(request.id) is not request:
             return False
         del self[request.id]
+        if self.emptied and not self:
+            self.emptied.set()
         return True
 
     def all(self) -> list[RequestT]:
@@ -2725,11 +2895,11 @@ class IncomingRequest:
     without releasing the lock under which the request was found there.  (A line that
     was queued before a cancellation is still sent.)
 
-    id, method, params: as received.  token: the progress token, or None.  sink: the
-    outbox or the batch that takes its response.  on_reader: the reader handles it.
-    cost: the bytes that it is charged.  cancelled: True once it was cancelled, or the
-    connection was closed; cancel_reason: the reason that the peer gave, or None.
-    thread: the identity of the thread that runs its handler, or None.
+    id, method, params: as received.  token: the progress token, or None.  batch: the
+    one that it came in and that takes its response, or None.  on_reader: the reader
+    handles it.  cost: the bytes that it is charged.  cancelled: True once it was
+    cancelled, or the connection was closed; cancel_reason: the reason that the peer
+    gave, or None.  thread: the identity of the thread that runs its handler, or None.
     """
 
     cancelled = False
@@ -2740,10 +2910,9 @@ class IncomingRequest:
     _progress = float("-inf")
     _ended = False
 
-    def __init__(self, connection: Connection, message: Json, sink: Outbox | Batch,
+    def __init__(self, connection: Connection, message: Json, batch: Batch | None,
                  size: int, on_reader: bool) -> None:
-        self.connection, self.sink = connection, sink
-        self.in_batch = sink is not connection.outbox
+        self.connection, self.batch = connection, batch
         self.id, self.method = valid_id(message["id"]), message["method"]
         params = message.get("params")
         if params is None:
@@ -2769,15 +2938,18 @@ class IncomingRequest:
         connection = self.connection
         with connection.lock:
             self.thread, self._ended = None, True
-            if self.cost and not connection.incoming.has(self):
-                connection.incoming.release(self)  # a stream stays until it is answered
             if self.cancelled:
-                connection.stuck.remove(self)
-            connection.reading.handler_ended(self)
+                self._release()
+                connection.clock.remove(self)
+            connection.reading.end(self)
 
     def notify(self, method: str, params: Json, may_block: bool = True) -> None:
         """Send a notification about this request, unless it has left the table."""
-        self._send(encode(notification(method, params)), may_block=may_block)
+        line = encode(notification(method, params))
+        with self.connection.lock:
+            if self.connection.incoming.has(self):
+                self.connection.outbox.put(line)
+        self._flush(may_block)
 
     def report_progress(self, progress: float, total: float | None,
                         message: str | None, may_block: bool = True) -> None:
@@ -2792,42 +2964,60 @@ class IncomingRequest:
             params["total"] = total
         if message is not None:
             params["message"] = message
-        self._send(encode(notification(PROGRESS, params)), progress=progress,
-                   may_block=may_block)
+        line = encode(notification(PROGRESS, params))
+        with self.connection.lock:
+            if progress > self._progress and self.connection.incoming.has(self):
+                self._progress = progress
+                self.connection.outbox.put(line)
+        self._flush(may_block)
 
-    def respond(self, **outcome: Any) -> None:
-        """Send `result=` or `error=`, unless the request has left the table."""
-        if os.getpid() != self.connection.pid:
+    def charge(self, size: int) -> None:
+        """Charge more for it.  The caller holds Connection.lock."""
+        self.cost += size
+        self.connection.incoming.held.charge(size)
+
+    def _release(self) -> None:  # the caller holds the lock
+        """Release its cost: when it is answered, or when its handler has ended.
+
+        Not when it is cancelled: calls that are cancelled at once could fill memory.
+        """
+        self.connection.incoming.held.release(self.cost)
+        self.cost = 0
+
+    def respond(self, result: Json) -> None:
+        """Send its result, unless the request has left the table."""
+        self._finish({"jsonrpc": "2.0", "id": self.id, "result": result})
+
+    def refuse(self, error: McpError) -> None:
+        """Send an error, unless the request has left the table."""
+        self._finish(error_response(self.id, error))
+
+    def _finish(self, message: Json) -> None:
+        """Send a response; it leaves the table."""
+        connection, outbox = self.connection, self.connection.outbox
+        if os.getpid() != connection.pid:
             os._exit(0)  # a child that the handler has forked: only this thread is in
             # it, and one of the others may have held the lock
         try:
-            line = encode({"jsonrpc": "2.0", "id": self.id, **outcome})
+            line = encode(message)
         except Exception as error:  # a user's dict subclass may raise anything
-            text = self.connection.session.error_text(error)
+            text = connection.session.error_text(error)
             text = f"The result is not JSON: {text:.200}"
-            return self.respond(error=McpError(INTERNAL_ERROR, text).to_json())
-        if isinstance(self.sink, Batch) and not self.sink.has_room(line):
-            full = McpError(INTERNAL_ERROR, "The responses to this batch are over "
-                            f"{MAX_BACKLOG_BYTES >> 20} MiB")
-            line = encode({"jsonrpc": "2.0", "id": self.id, "error": full.to_json()})
-        self._send(line, last=True, may_block=not self.on_reader)
-
-    def _send(self, line: bytes, *, last: bool = False, may_block: bool = True,
-              progress: float | None = None) -> None:
-        connection, outbox = self.connection, self.connection.outbox
+            return self.refuse(McpError(INTERNAL_ERROR, text))
+        if self.batch and not self.batch.has_room(line):
+            line = encode(error_response(self.id, McpError(
+                INTERNAL_ERROR, "The responses to this batch are over "
+                f"{MAX_BACKLOG_BYTES >> 20} MiB")))
         with connection.lock:
-            if last:
-                if not connection.incoming.take(self):
-                    return
-                # Now: who receives the response may send the next request.
-                connection.incoming.release(self)
-                self.sink.put(line)
-            elif connection.incoming.has(self):
-                if progress is not None:
-                    if progress <= self._progress:
-                        return
-                    self._progress = progress
-                outbox.put(line)
+            if not connection.incoming.take(self):
+                return
+            # Now: who receives the response may send the next request.
+            self._release()
+            (self.batch or outbox).put(line)
+        self._flush(may_block=not self.on_reader)
+
+    def _flush(self, may_block: bool) -> None:
+        outbox = self.connection.outbox
         outbox.flush(may_block, may_block and outbox.bytes > HIGH_WATER_BYTES)
 
     def cancel(self, reason: object = None) -> bool:
@@ -2839,13 +3029,15 @@ class IncomingRequest:
             self.cancelled = True
             if isinstance(reason, str):
                 self.cancel_reason = reason
-            self.sink.put(b"")  # a batch counts it
+            if self.batch:
+                self.batch.put(b"")
             if self._ended:
-                connection.incoming.release(self)
+                self._release()
             elif self.thread is None:
                 self.params = {}  # its handler will not run
             elif not connection.closed:
-                connection.stuck.add(self, monotonic() + STUCK_SECONDS)
+                connection.clock.call_at(
+                    monotonic() + STUCK_SECONDS, self, self.report_stuck)
             hooks = self._hooks  # no more are added once it is cancelled
         connection.outbox.flush(may_block=False)
         for hook in hooks:
@@ -2867,9 +3059,11 @@ class IncomingRequest:
 
 
 class IncomingRequests(Requests["IncomingRequest"]):
-    """The requests of the peer, and what they cost."""
+    """The requests of the peer.  held: what these, and what it subscribed to, cost."""
 
-    held_bytes = 0  # that the peer makes us keep
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = Held()
 
     def add(self, request: IncomingRequest) -> None:
         """Add a request and charge its cost; McpError: no room, or its id is in use.
@@ -2880,24 +3074,16 @@ class IncomingRequests(Requests["IncomingRequest"]):
             raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
         if not request.on_reader:
             self.check_room()
-        self.held_bytes += request.cost
+        self.held.charge(request.cost)
         self[request.id] = request
 
-    def release(self, request: IncomingRequest) -> None:
-        """Release the cost of a request.
+    def check_room(self, besides: int = 0) -> None:
+        """Raise McpError if the peer makes us hold all that it may.
 
-        That is when it is answered, or when its handler has ended, but not when it is
-        cancelled: calls that are cancelled at once could fill memory.
+        Otherwise there is room for one more, however large a message may be.  besides:
+        the cost of a request that does not count.
         """
-        self.held_bytes -= request.cost
-        request.cost = 0
-
-    def check_room(self, besides: IncomingRequest | None = None) -> None:
-        """Raise McpError if the peer makes us hold all that it may, besides a request.
-
-        Otherwise there is room for one more, however large a message may be.
-        """
-        held = self.held_bytes - besides.cost if besides else self.held_bytes
+        held = self.held.bytes - besides
         if len(self) >= MAX_REQUESTS or held > MAX_BACKLOG_BYTES:
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
                            f"{MAX_BACKLOG_BYTES} bytes of them, are in flight")
@@ -2906,60 +3092,20 @@ class IncomingRequests(Requests["IncomingRequest"]):
 # -- our requests
 
 
-class OutgoingRequest:
-    """A request of ours.  The thread that waits for it does all that has to be done.
+class Pending:
+    """Something that a thread waits for; it ends with the connection at the latest.
 
-    The reader notes when progress came, and puts things into its inbox: progress to be
-    told, the response, the end of the connection.  The waiting thread computes its own
-    deadline, and calls on_progress.
-
-    label: its name in errors.  on_progress(progress, total, message): called on the
-    thread that waits.  timeout: seconds without a response or progress.
-    last_deadline: the time (monotonic()) at which it ends despite progress.
+    Whoever takes it out of the table puts into its inbox what ends the wait.
     """
 
-    def __init__(self, connection: Connection, method: str, label: str = "",
-                 on_progress: Any = None, timeout: float = INFINITE,
-                 last_deadline: float = INFINITE) -> None:
-        self.connection, self.method = connection, method
-        self.label, self.on_progress = label or method, on_progress
-        self.timeout, self.last_deadline = timeout, last_deadline
-        self.id: object = None   # an integer when it was sent
-        self.patient = False     # only last_deadline counts
-        self.has_token = False   # the peer may report progress
-        self.is_kept = False     # it cannot be withdrawn for a reason
-        self.inbox = Inbox()
-        # The reader sets these, under Connection.lock.
-        self.heard_at = 0.0      # when it was sent, or progress came
-        self.progress = float("-inf")  # the highest that came
-        self.held_bytes = 0      # of progress in the inbox
-        self.size = 0            # of its response
+    def __init__(self, connection: Connection, inbox: Inbox | None = None) -> None:
+        self.connection = connection
+        self.inbox = inbox or Inbox()
+        self.id: object = object()  # its key in the table; that of a request is an int
 
-    def send(self, params: Json | None, with_token: bool = False,
-             may_block: bool = True) -> None:
-        """Send it, or send it again with another id.
-
-        with_token: let the peer report progress.
-        """
-        request_id = next(self.connection.ids)
-        self.has_token = with_token
-        message = {"jsonrpc": "2.0", "id": request_id, "method": self.method}
-        if with_token:
-            params = params or {}
-            meta = {**(params.get("_meta") or {}), "progressToken": request_id}
-            params = {**params, "_meta": meta}
-        if params is not None:
-            message["params"] = params
-        self.enter(request_id, encode(message), may_block)
-
-    def park(self) -> None:
-        """Wait for something else than a response, and for the end, as before."""
-        self.enter(object())
-
-    def enter(self, key: object, line: bytes = b"", may_block: bool = True) -> None:
-        """Enter the table under a key, and send a line if there is one."""
+    def enter(self, line: bytes = b"", may_block: bool = True) -> None:
+        """Enter the table, and send a line if there is one."""
         connection = self.connection
-        self.id, self.heard_at, self.progress = key, monotonic(), float("-inf")
         with connection.lock:
             ends = connection.ending
             if not ends:
@@ -2969,6 +3115,61 @@ class OutgoingRequest:
             self.fail()
         else:
             connection.outbox.flush(may_block)
+
+    def withdraw(self) -> bool:
+        """Take it out of the table; False: it has left."""
+        with self.connection.lock:
+            return self.connection.outgoing.take(self)
+
+    def fail(self) -> None:
+        """The connection ends; whoever calls this has taken it out of the table."""
+        self.inbox.finish(self.connection.raise_closed)
+
+
+class OutgoingRequest(Pending):
+    """A request of ours.  The thread that waits for it does all that has to be done.
+
+    The reader notes when progress came, and puts things into the inbox: progress to be
+    told, the response, the end of the connection.  The waiting thread computes its own
+    deadline, and calls on_progress.
+
+    label: its name in errors.  on_progress(progress, total, message): called on the
+    thread that waits; None once nothing more is to be told.  timeout: seconds without a
+    response or progress.  last_deadline: the time (monotonic()) at which it ends
+    despite progress.
+    """
+
+    def __init__(self, connection: Connection, method: str, label: str = "",
+                 on_progress: Any = None, timeout: float = INFINITE,
+                 last_deadline: float = INFINITE) -> None:
+        super().__init__(connection)
+        self.method, self.label = method, label or method
+        self.on_progress = on_progress
+        self.timeout, self.last_deadline = timeout, last_deadline
+        # Set before it enters the table; while it is there, by the reader.
+        self.has_token = False   # the peer may report progress
+        self.heard_at = 0.0      # when it was sent, or progress came
+        self.progress = float("-inf")  # the highest that came
+        self.size = 0            # of its response
+        self.told_bytes = 0      # of progress in the inbox; Connection.lock guards it
+
+    def send(self, params: Json | None, with_token: bool = False,
+             may_block: bool = True) -> None:
+        """Send it, or send it again with another id.
+
+        with_token: let the peer report progress.
+        """
+        self.id = request_id = next(self.connection.ids)
+        message = {"jsonrpc": "2.0", "id": request_id, "method": self.method}
+        if with_token:
+            params = params or {}
+            meta = {**(params.get("_meta") or {}), "progressToken": request_id}
+            params = {**params, "_meta": meta}
+        if params is not None:
+            message["params"] = params
+        self.has_token, self.progress = with_token, float("-inf")
+        self.heard_at = monotonic()
+        self.enter(encode(message), may_block)
 
     def wait(self) -> Any:
         """Wait for the outcome.
@@ -2985,7 +3186,7 @@ class OutgoingRequest:
                 except Empty:
                     if monotonic() < self.deadline():
                         continue  # it has moved
-                    if not self.withdraw("timed out"):
+                    if not self.give_up("timed out"):
                         return self.inbox.wait()  # the outcome is on its way
                     raise self.timeout_error() from None
         except BaseException:
@@ -2993,8 +3194,6 @@ class OutgoingRequest:
             raise
 
     def deadline(self) -> float:
-        if self.patient:
-            return self.last_deadline
         since = max(self.heard_at, self.connection.session.counts_since())
         return min(since + self.timeout, self.last_deadline)
 
@@ -3004,65 +3203,65 @@ class OutgoingRequest:
             reason = "no response within max_timeout"
         return self.connection.session.timeout_error(f"{self.label}: {reason}")
 
+    def give_up(self, reason: str) -> bool:
+        """Withdraw it, and tell the peer why.  False: it has left the table."""
+        if not self.withdraw():
+            return False
+        if self.method != "initialize":  # basic/lifecycle: it MUST NOT be cancelled
+            params = {"requestId": self.id, "reason": reason}
+            self.connection.send(notification(CANCELLED, params), may_block=False)
+        return True
+
     def cancel(self) -> None:
         """Give it up, and end the wait with Cancelled; any thread may call this."""
-        self.withdraw("cancelled")
-        self.last_deadline = 0.0  # no more progress is told
+        self.give_up("cancelled")
+        self.on_progress = None
         self.inbox.finish(raise_cancelled)
 
-    def withdraw(self, reason: str = "") -> bool:
-        """Take it out of the table, and tell the peer why.  False: it has left."""
-        connection = self.connection
-        with connection.lock:
-            if reason and self.is_kept:
-                return False
-            if not connection.outgoing.take(self):
-                return False
-            # basic/lifecycle: `initialize` MUST NOT be cancelled.
-            if reason and type(self.id) is int and self.method != "initialize":
-                connection.outbox.put(encode(notification(CANCELLED, {
-                    "requestId": self.id, "reason": reason})))
-        connection.outbox.flush(may_block=False)  # the reader may call this
-        return True
+    def fail(self) -> None:
+        self.on_progress = None
+        super().fail()
 
     def respond(self, message: Json, size: int) -> None:
         """The response has come; whoever calls this has taken it out of the table."""
         self.size = size
         self.inbox.finish(partial(parse_response, message))
 
-    def fail(self) -> None:
-        """The connection ends; whoever calls this has taken it out of the table."""
-        self.last_deadline = 0.0  # no more progress is told
-        self.inbox.finish(self.connection.raise_closed)
+    def note_progress(self, params: Json, size: int) -> None:
+        """Progress has come.  The caller holds Connection.lock."""
+        told = self.connection.told
+        if not (self.has_token and params["progress"] > self.progress):
+            return
+        self.progress, self.heard_at = params["progress"], monotonic()
+        if self.on_progress and not self.connection.backlog_full():
+            self.told_bytes += size
+            told.charge(size)
+            self.inbox.call(partial(self._tell_progress, params, size))
 
-    def tell_progress(self, params: Json, size: int) -> None:
+    def _tell_progress(self, params: Json, size: int) -> None:
         """Call the progress handler; the thread that waits does this."""
         with self.connection.lock:
-            self.held_bytes -= size
-            self.connection.told_bytes -= size
-        if monotonic() >= self.last_deadline:
+            self.told_bytes -= size
+            self.connection.told.release(size)
+        tell = self.on_progress
+        if tell is None or monotonic() >= self.last_deadline:
             return  # there is no time left for it
         try:
-            self.on_progress(
-                params["progress"], params.get("total"), params.get("message"))
+            tell(params["progress"], params.get("total"), params.get("message"))
         except Exception:
             log_exception(f"mcp_min: the progress handler of {self.label} failed")
 
     def _drop_progress(self) -> None:
         """Release what is still in the inbox, where nobody will look again."""
         with self.connection.lock:
-            self.connection.told_bytes -= self.held_bytes
-            self.held_bytes = 0
+            self.connection.told.release(self.told_bytes)
+            self.told_bytes = 0
 
 
-class OutgoingRequests(Requests["OutgoingRequest"]):
-    """Our requests.
+class OutgoingRequests(Requests["Pending"]):
+    """Our requests, and what else ends with the connection; only requests have ids."""
 
-    A call that waits for its user's answer is in the table too, under a key that is not
-    an id: so it ends with the connection.
-    """
-
-    def find(self, request_id: object) -> OutgoingRequest | None:
+    def find(self, request_id: object) -> Any:
         # Some servers return id 1 as "1".  The slice bounds int() on hostile input.
         if type(request_id) is str and request_id.isdecimal():
             number = int(request_id[:20])
@@ -3070,157 +3269,92 @@ class OutgoingRequests(Requests["OutgoingRequest"]):
         return super().find(request_id)
 
 
-# -- which thread reads: Leader/Followers
-
-ABSENT, LOOKS, SLEEPS = "absent", "looks", "sleeps"  # the states of the standby
+# -- which thread reads
 
 
-class LeaderFollowers:
-    """Reads the lines of a connection; chooses the thread for each handler.
+class Reading:
+    """Whose turn it is to read the lines of a connection, and where a handler runs.
 
-    The pattern is Leader/Followers (POSA 2), with one follower: the leader is the
-    reader, the follower is the standby.
+    The threads that read are numbered; the one with the current number reads.  On a
+    server the reader runs a handler itself if nothing else runs, because to hand each
+    request to another thread takes up to a quarter longer.  Before that it asks the
+    clock to call `hand_over` in a moment; a handler that is about to block calls it at
+    once.  That starts a thread with the next number:
 
-    On a server (shared) the reader runs a handler itself if nothing else runs, because
-    handing each request to another thread would double the time of a short call.  The
-    standby takes over if one request keeps the reader for longer than LOOK_SECONDS, or
-    at once if its handler is about to block (hand_over):
+        _turn  _current
+        1      None      thread 1 waits for a line
+        1      R         it runs the handler of R
+        2      None      thread 2 reads; thread 1 ends when R has ended
 
-        _reader  _current  what happens
-        A        None      A waits for a line; B, the standby, sleeps
-        A        R         A runs the handler of R; B looks now and then
-        None     None      R is about to block, and B was woken to take over
-        B        None      B reads; when R has ended A stands by, unless another does
-
-    One reader at a time: all of this changes under the lock only; another thread takes
-    over only while the reader runs a handler, and the reader looks at `_reader` after
-    each.  No stall is missed: the standby sleeps only while the reader runs no handler,
-    and `handler_begins` wakes it.
-
-    A client uses the same loop without a standby, because its reader runs no handlers.
+    One reader at a time: under the lock the number is raised only while its thread runs
+    a handler, and that thread takes the lock before it looks at the number again.
     """
 
-    def __init__(self, connection: Connection, shared: bool) -> None:
-        self._connection, self._shared = connection, shared
-        # Connection.lock guards all of these.
-        self._reader: int | None = None  # None: the standby is to take over
-        self._current: IncomingRequest | None = None  # that the reader runs
-        self._since = 0.0                # when it began that
-        self._standby = ABSENT           # or it looks, or it sleeps until a request
-        self._changed = threading.Condition(connection.lock)  # the standby must look
+    def __init__(self, connection: Connection, runs_handlers: bool) -> None:
+        self._connection, self._runs_handlers = connection, runs_handlers
+        # Connection.lock guards these.
+        self._turn = 1
+        self._current: IncomingRequest | None = None  # whose handler the reader runs
 
     def start(self) -> None:
         """Begin to read on another thread; RuntimeError: none can be started."""
-        with self._connection.lock:
-            self._start_standby()
+        start_thread("mcp reader", partial(self._read, self._turn))
 
-    def _start_standby(self) -> None:  # the caller holds the lock
-        start_thread("mcp reader", self._run)
-        self._standby = LOOKS
-
-    def wake(self) -> None:
-        """Let the standby look, because the connection is closed."""
-        self._changed.notify()
+    def _read(self, turn: int) -> None:
+        connection = self._connection
+        while self._turn == turn:
+            line = connection.next_line()
+            if line is None:
+                return connection.drain_and_close()
+            connection.receive(line)
 
     def handle(self, request: IncomingRequest) -> None:
         """Run the handler of a request, here or on another thread.
 
         Not here if it came in a batch, whose next message would have to wait.
         """
-        connection = self._connection
-        job = partial(connection.serve_request, request)
+        connection, pool = self._connection, self._connection.pool
         if request.on_reader:
-            return job()
-        may_run_here = self._shared and not request.in_batch
-        if may_run_here and connection.pool.try_run_here(job):
-            return
-        try:
-            connection.pool.submit(job)
-        except RuntimeError as error:  # no thread can be started for it
-            request.respond(error=McpError(INTERNAL_ERROR, str(error)).to_json())
+            connection.serve_request(request)
+        elif self._runs_handlers and not request.batch and pool.try_enter():
+            try:
+                connection.serve_request(request, self)
+            finally:
+                pool.leave()
+        else:
+            try:
+                pool.submit(partial(connection.serve_request, request))
+            except RuntimeError as error:  # no thread can be started for it
+                request.refuse(McpError(INTERNAL_ERROR, str(error)))
+
+    def begin(self, request: IncomingRequest) -> None:
+        """The reader begins to run a handler.  The caller holds Connection.lock."""
+        self._current = request
+        self._connection.clock.call_at(
+            monotonic() + HAND_OVER_SECONDS, self, partial(self.hand_over, request))
+
+    def end(self, request: IncomingRequest) -> None:
+        """A handler has ended.  The caller holds Connection.lock."""
+        if self._current is request:
+            self._current = None
+            self._connection.clock.remove(self)
 
     def hand_over(self, request: IncomingRequest) -> bool:
-        """Let the standby read if this request, about to block, runs on the reader.
+        """Let another thread read if the reader runs the handler of this request.
 
-        False if no other thread can read.
+        False if no thread can be started: then nobody reads before the handler ends.
         """
         with self._connection.lock:
             if self._current is not request:
                 return True
-            if self._standby == ABSENT:
+            self._turn += 1
+            try:  # without the lock a second thread could be started for the request
+                start_thread("mcp reader", partial(self._read, self._turn))
+            except RuntimeError:
+                self._turn -= 1
                 return False
-            self._reader = self._current = None
-            self._changed.notify()
+            self.end(request)
             return True
-
-    def _run(self) -> None:
-        while self._await_turn():
-            self._read()
-            with self._connection.lock:
-                if self._standby != ABSENT:
-                    return
-                self._standby = LOOKS
-
-    def _read(self) -> None:
-        """Read while this thread is the reader."""
-        connection, me = self._connection, threading.get_ident()
-        while self._reader == me:
-            line = connection.next_line()
-            if line is None:
-                return connection.drain_and_close()
-            connection.receive(line)
-
-    def _await_turn(self) -> bool:
-        """Stand by until this thread becomes the reader; False if it must end."""
-        connection = self._connection
-        with connection.lock:
-            pause = LOOK_SECONDS
-            while not (connection.closed or self._is_free()):
-                since = self._since
-                self._changed.wait(None if self._standby == SLEEPS else pause)
-                # Sleep only if nothing began since the last look; otherwise each short
-                # request would have to wake this thread.  While they come, look less
-                # often, because a look costs as much as a few calls.
-                if self._current is None and self._since == since:
-                    self._standby = SLEEPS
-                    pause = LOOK_SECONDS
-                else:
-                    self._standby = LOOKS
-                    pause = min(2 * pause, 4 * LOOK_SECONDS)
-            self._standby = ABSENT
-            if not self._is_free():
-                return False  # we have closed; the reader reads on
-            self._reader, self._current = threading.get_ident(), None
-            # Ours is read to its end, also if we closed before the first look.
-            return bool(connection.own_input) or not connection.closed
-
-    def _is_free(self) -> bool:
-        """True if nobody reads, or one request keeps the reader for long."""
-        if self._reader is None:
-            return True
-        if self._current is None:
-            return False
-        return monotonic() - self._since >= LOOK_SECONDS
-
-    def handler_begins(self, request: IncomingRequest) -> None:
-        """Note that a handler begins on the reader, so that the standby can take over.
-
-        The caller holds Connection.lock.
-        """
-        if not self._shared or self._reader != request.thread or request.on_reader:
-            return
-        self._current, self._since = request, monotonic()
-        if self._standby == ABSENT:
-            with suppress(RuntimeError):  # without one, others wait for this handler
-                self._start_standby()
-        elif self._standby == SLEEPS:
-            self._standby = LOOKS
-            self._changed.notify()
-
-    def handler_ended(self, request: IncomingRequest) -> None:
-        """The caller holds Connection.lock."""
-        if self._current is request:
-            self._current = None
 
 
 # -- the connection
@@ -3293,10 +3427,11 @@ class Connection:
     It knows two notifications, cancelled and progress, and that `initialize` is never
     cancelled.  All other methods are the session's.
 
-    pool: runs the handlers that the reading thread does not.  own_input: `reader` is
-    read to its end, and closed.  drain_seconds: how long handlers may still run when
-    the peer has hung up.  responds: whether the peer's requests are answered; a client
-    of a stateless server answers none.
+    pool: runs the handlers that the reading thread does not.  runs_handlers: that
+    thread may run one.  own_input: `reader` is read to its end, and closed.
+    drain_seconds: how long handlers may still run when the peer has hung up.  responds:
+    whether the peer's requests are answered; a client of a stateless server answers
+    none.
 
     Its end: `ending` is set (the peer has hung up, or we close), requests of ours fail,
     handlers may finish, `closed` is set, requests still in flight are cancelled.
@@ -3306,13 +3441,13 @@ class Connection:
 
     def __init__(self, session: Session, reader: ByteStream, writer: ByteStream,
                  *, is_server: bool, own_input: bool, pool: ThreadPool,
-                 drain_seconds: float = 0.0, max_message_bytes: int = 16 << 20,
-                 max_depth: int = MAX_DEPTH) -> None:
+                 runs_handlers: bool = False, drain_seconds: float = 0.0,
+                 max_message_bytes: int = 16 << 20, max_depth: int = MAX_DEPTH) -> None:
         self.session, self.pool, self._is_server = session, pool, is_server
         self._arrow_in = ">" if is_server else "<"
         self.arrow_out = REVERSE[self._arrow_in]
         self._max_depth = max_depth
-        self._max_values = max_message_bytes // BYTES_OF_A_VALUE
+        self._max_memory = max_message_bytes * MAX_GROWTH
         if not can_hang_up(reader):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
@@ -3329,10 +3464,10 @@ class Connection:
         self.closed = False
         self.incoming = IncomingRequests()
         self.outgoing = OutgoingRequests()
-        self.told_bytes = 0              # of progress that waits for its handlers
+        self.told = Held()               # progress that waits for its handlers
         self.outbox = Outbox(self, writer, is_server)
-        self.stuck = Deadlines(self.lock, IncomingRequest.report_stuck)
-        self.reading = LeaderFollowers(self, is_server)
+        self.clock = Clock(self.lock)
+        self.reading = Reading(self, runs_handlers)
         self.peer_spoke = False          # a message of the peer has come
         self.peer_gone = threading.Event()  # our input has ended
 
@@ -3358,7 +3493,7 @@ class Connection:
 
     def backlog_full(self) -> bool:
         """True if so much waits to be told to handlers that more is dropped."""
-        return self.callbacks.bytes + self.told_bytes > MAX_BACKLOG_BYTES
+        return self.callbacks.bytes + self.told.bytes > MAX_BACKLOG_BYTES
 
     def call_back(self, job: Job, size: int) -> None:
         """Run a handler of notifications after those before it."""
@@ -3374,11 +3509,11 @@ class Connection:
 
     def send(self, message: Json, may_block: bool = True) -> None:
         """Send a message; ValueError or TypeError if it is not JSON."""
-        self._put(self.outbox, encode(message), may_block)
+        self._put(encode(message), None, may_block)
 
-    def _put(self, sink: Outbox | Batch, line: bytes, may_block: bool = False) -> None:
+    def _put(self, line: bytes, batch: Batch | None, may_block: bool = False) -> None:
         with self.lock:
-            sink.put(line)
+            (batch or self.outbox).put(line)
         self.outbox.flush(may_block)  # the reader must not block in a full pipe
 
     # -- receiving
@@ -3397,75 +3532,72 @@ class Connection:
         if self.trace:
             self.trace.show(self._arrow_in, line)
         try:
-            if line and not line.isspace() and not self.closed:
-                self._receive(line)
+            if not line or line.isspace() or self.closed:
+                return
+            if len(line) > self.max_message_bytes:
+                raise Oversized(CONTENT_TOO_LARGE, "")
+            message = decode(line, self._max_depth, self._max_memory)
+            if type(message) is list:
+                self._route_batch(message, line)
+            else:
+                self._route(message, line)
         except McpError as error:
             self._refuse_line(error, line)
         except BaseException:
             self.close()  # a response may be lost, and its caller must not wait for it
             log_exception("mcp_min: internal error")
 
-    def _receive(self, line: Line) -> None:
-        if len(line) > self.max_message_bytes:
-            raise Oversized(CONTENT_TOO_LARGE, "")
-        message = decode(line, self._max_depth, self._max_values)
-        if type(message) is not list:
-            self._route(message, line, self.outbox)
-            return
-        if not (self.session.allows_batches() and 0 < len(message) <= MAX_BATCH):
+    def _route_batch(self, messages: list[Any], line: Line) -> None:
+        if not (self.session.allows_batches() and 0 < len(messages) <= MAX_BATCH):
             raise McpError(INVALID_REQUEST, "Invalid request: a batch is not allowed "
                            f"now, is empty, or has over {MAX_BATCH} messages")
-        batch = Batch(self, len(message))
-        for element in message:
-            self._route(element, line, batch)
+        batch = Batch(self, len(messages))
+        for message in messages:
+            self._route(message, line, batch)
 
-    def _route(self, message: Any, line: Line, sink: Outbox | Batch) -> None:
+    def _route(self, message: Any, line: Line, batch: Batch | None = None) -> None:
         size = len(line)
         if size > REQUEST_COST:
-            values = line.count(b",") + line.count(b"[") + line.count(b"{")
-            size += VALUE_COST * values
+            size += memory_of(line)
         try:
             kind = classify(message)
             self.peer_spoke = True
             if kind == "request":
-                self._handle_request(message, sink, size)
+                self._handle_request(message, batch, size)
                 return
         except McpError as error:
             if self._is_server or type(message) is not dict or "method" in message:
-                self._send_error(message, error, line, sink)
+                self._send_error(message, error, line, batch)
                 return
             kind = "response"  # a malformed one: parse_response will report it
         if kind == "response":
             self._handle_response(message, line)
         else:
             self._handle_notification(message, size)
-        if sink is not self.outbox:  # a batch also counts what has no response
-            self._put(sink, b"")
+        if batch:  # it also counts what has no response
+            self._put(b"", batch)
 
     def _refuse_line(self, error: McpError, line: Line) -> None:
         """Answer a line that was not read, or fail the call that it answers."""
-        request_id, answers, start = None, False, None
-        if isinstance(error, Oversized):
-            start = LINE_START.match(line)
+        request_id, member, request = None, b"", None
+        start = LINE_START.match(line) if isinstance(error, Oversized) else None
         if start:
-            request_id = json.loads(start[1])
-            answers = start[2] != b"method" and not self._is_server
-        if error.code == CONTENT_TOO_LARGE:
-            request = None
-            if answers:
-                with self.lock:
-                    request = self.outgoing.find(request_id)
-            error = self.session.oversized_error(request)
-        message = {"jsonrpc": "2.0", "id": request_id, "error": error.to_json()}
-        if start and start[2] == b"method":
-            message["method"] = ""  # it was not read
+            request_id, member = json.loads(start[1]), start[2]
+        answers = member in (b"result", b"error")
         if answers:
-            self._handle_response(message, line)
-        else:
-            self._send_error(message, error, line, self.outbox)
+            request = self._take_outgoing(request_id)
+        if error.code == CONTENT_TOO_LARGE:
+            error = self.session.oversized_error(request)
+        if request:
+            request.inbox.finish(Outcome(None, error))
+        elif not answers:  # an answer to nothing is dropped
+            message: Json = {"id": request_id}
+            if member == b"method":
+                message["method"] = ""  # it was not read
+            self._send_error(message, error, line)
 
     def _send_error(self, message: object, error: McpError, line: Line,
-                    sink: Outbox | Batch) -> None:
+                    batch: Batch | None = None) -> None:
         """Answer a message that cannot be accepted.
 
         A client answers only requests, or two clients connected to each other could
@@ -3481,18 +3613,17 @@ class Connection:
             self.close()  # a web page sends to a port that somebody serves: run nothing
             return
         else:  # id null is JSON-RPC 2.0, though not in MCP's schemas
-            response = encode({"jsonrpc": "2.0", "error": error.to_json(),
-                               "id": request_id})
-        self._put(sink, response)
+            response = encode(error_response(request_id, error))
+        self._put(response, batch)
 
-    def _handle_request(self, message: Json, sink: Outbox | Batch, size: int) -> None:
+    def _handle_request(self, message: Json, batch: Batch | None, size: int) -> None:
         """Enter a request into the table and run its handler.
 
         Raises:
             McpError: there are too many, or the id is in use.
         """
         on_reader = self.session.is_for_reader(message["method"])
-        request = IncomingRequest(self, message, sink, size, on_reader)
+        request = IncomingRequest(self, message, batch, size, on_reader)
         with self.lock:
             if self.closed or not self.responds:
                 return
@@ -3500,15 +3631,20 @@ class Connection:
         self.reading.handle(request)
 
     def _handle_response(self, message: Json, line: Line) -> None:
-        with self.lock:
-            request = self.outgoing.find(message.get("id"))
-            if request:
-                self.outgoing.take(request)
+        request = self._take_outgoing(message.get("id"))
         if request:
             request.respond(message, len(line))
         elif message.get("id") is None and not self._is_server:
             self.session.handle_stray_line(line)
         # Otherwise its id is unknown, it is late, or it is a second response.
+
+    def _take_outgoing(self, request_id: object) -> OutgoingRequest | None:
+        """The request of ours that a response is for; the caller must end it."""
+        with self.lock:
+            request: OutgoingRequest | None = self.outgoing.find(request_id)
+            if request:
+                self.outgoing.take(request)
+            return request
 
     def _handle_notification(self, message: Json, size: int) -> None:
         method, names = ALIASES.get(message["method"], (message["method"], {}))
@@ -3524,46 +3660,40 @@ class Connection:
         self.session.handle_notification(method, params, size)
 
     def _handle_progress(self, params: Json, size: int) -> None:
-        progress: Any = params.get("progress")
-        if type(progress) not in (int, float):
+        if type(params.get("progress")) not in (int, float):
             return
         with self.lock:
             request = self.outgoing.find(params.get("progressToken"))
-            if request is None or not request.has_token:
-                return
-            if not progress > request.progress:
-                return
-            request.progress, request.heard_at = progress, monotonic()
-            if request.on_progress is None or self.backlog_full():
-                return
-            size += REQUEST_COST
-            self.told_bytes += size
-            request.held_bytes += size
-        request.inbox.call(partial(request.tell_progress, params, size))
+            if request:
+                request.note_progress(params, size + REQUEST_COST)
 
     # -- serving
 
-    def serve_request(self, request: IncomingRequest) -> None:
-        """Call the session's handler for a request, and send its outcome."""
+    def serve_request(self, request: IncomingRequest,
+                      reading: Reading | None = None) -> None:
+        """Call the session's handler for a request, and send its outcome.
+
+        reading: it runs on the reader.
+        """
         result = None
         try:
             with self.lock:
                 if request.cancelled:
                     return
                 request.thread = threading.get_ident()
-                self.reading.handler_begins(request)
+                if reading:
+                    reading.begin(request)
             result = self.session.handle(request)
             if result is not NO_RESPONSE_YET:
-                request.respond(result=result)
+                request.respond(result)
         except McpError as error:
-            request.respond(error=error.to_json())
+            request.refuse(error)
         except BaseException as error:
             if request.cancelled:
                 return  # nobody waits, and the error follows from the cancellation
             if not self.follows_from_end(error):
                 log_exception(f"mcp_min: {request.method} failed")
-            text = self.session.error_text(error)
-            request.respond(error=McpError(INTERNAL_ERROR, text).to_json())
+            request.refuse(McpError(INTERNAL_ERROR, self.session.error_text(error)))
         finally:
             request.job_ended()
 
@@ -3580,7 +3710,13 @@ class Connection:
         if self.own_input:
             self.own_input.close()
         deadline = monotonic() + self._drain_seconds
-        wait_until(lambda: not self.incoming, self._drain_seconds)
+        with self.lock:
+            self.incoming.emptied = emptied = threading.Event()
+            if not self.incoming:
+                emptied.set()
+        emptied.wait(self._drain_seconds)
+        if self._is_server and self.callbacks.bytes:  # a client's are told by close()
+            self.callbacks.drain(deadline - monotonic())
         self.outbox.wait_until_written(deadline - monotonic())
         self.close()
 
@@ -3603,8 +3739,8 @@ class Connection:
             if self.closed:
                 return
             self.closed = True
+            self.clock.close()
             self.outbox.clear()
-            self.reading.wake()
             requests = self.incoming.all()
         try:
             for request in requests:
@@ -3622,8 +3758,7 @@ class Connection:
 # registries.  It needs part I.
 
 import typing
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import overload
+from contextlib import ExitStack, contextmanager
 
 # -- 8. Stdio --------------------------------------------------------------------------
 # A stray print, a C library or a child process that writes to fd 1 would corrupt the
@@ -3739,12 +3874,10 @@ def stop_at_signals() -> Iterator[None]:
 #                     of `initialize`
 #   finalize          wraps structured content          resultType, serverInfo, caching
 #   translate         leaves errors as they are         knows other error codes
-#   ask               sends requests and waits; raises  ends the handler, which runs
-#                     McpError if the client cannot     again with the answers
+#   questions         are requests; the handler waits   end the handler, which runs
+#                     for their responses               again with the answers
 #   steps             (of `once`) end with the handler  are kept in requestState
-#   notify            sends a notification              marks it with the stream's id
-#   listen            -                                 opens a stream
-#   end_stream        -                                 ends it with a result
+#   subscriptions     are the session's                 are those of a ListenStream
 
 STATE_SECONDS = 900     # how long a requestState can be used
 MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports progress
@@ -3754,12 +3887,10 @@ MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports prog
 # first_level: of log messages, until logging/setLevel.
 Declared = namedtuple("Declared", "info instructions capabilities methods cache_hints "
                                   "first_level state_secret")
-# How a question stands: the answers that are here, and the requests to wait for.
-Asked = tuple[Json, dict[str, OutgoingRequest]]
 
 
 class Unwind(BaseException):
-    """Ends a handler that has asked: in the stateless revision it cannot wait.
+    """Unwinds a handler that asks: in the stateless revision it cannot wait.
 
     ServerSession.handle catches it; find_unwind finds it in an exception group.
     """
@@ -3790,10 +3921,8 @@ def first_problem(error: ValueError, field: str) -> Json:
 class Peer:
     """What a server knows of its client; see Context for the public attributes.
 
-    subscriptions: what the client is notified of, as (key, item): of a change of a list
-    (method, None), of a resource (method, URI), of the user's own (key of the filter,
-    item).  steps: the results that `once` keeps for the handler's next run; None if it
-    runs only once.
+    steps: the results that `once` keeps for the handler's next run; None if it runs
+    only once.
     """
 
     stateless = False
@@ -3806,7 +3935,6 @@ class Peer:
         self.connection = connection
         self.client_info: Json = {}
         self.client_capabilities: Json = {}
-        self.subscriptions: set[tuple[str, str | None]] = set()
 
     def bad_arguments(self, error: ValueError, of_tool: bool) -> Exception:
         """The error for bad arguments; for those of a tool it may be a result.
@@ -3824,15 +3952,11 @@ class Peer:
             return False
         return LEVELS.index(level) >= LEVELS.index(self.level)
 
-    def notify(self, method: str, params: Json) -> None:
-        """Send a notification that belongs to no request; does not block."""
-        self.connection.send(notification(method, params), may_block=False)
-
     def translate(self, error: McpError) -> McpError:
         """The error as it is sent in this revision."""
         return error
 
-    def _changes(self) -> list[tuple[str, str]]:
+    def changes(self) -> list[tuple[str, str]]:
         """The rows of CHANGES of those lists whose changes this server reports."""
         capabilities = self.declared.capabilities
         return [row for name, row in CHANGES.items()
@@ -3882,8 +4006,27 @@ class Peer:
         raise McpError(code, text, {"requiredCapabilities": missing})
 
 
+# What a client is notified of, as (key, item): of a change of a list (method, None), of
+# a resource (method, URI), of the user's own (key of the filter, item).
+Subscription = tuple[str, Any]
+
+
 class SessionPeer(Peer):
     """The client of a connection in the handshake revisions."""
+
+    def __init__(self, declared: Declared, connection: Connection) -> None:
+        super().__init__(declared, connection)
+        self.subscriptions: set[Subscription] = set()
+
+    def notify(self, method: str, params: Json) -> None:
+        """Send a notification that belongs to no request; does not block."""
+        self.connection.send(notification(method, params), may_block=False)
+
+    def afresh(self) -> SessionPeer:
+        """The client of the same connection, before `initialize`."""
+        peer = SessionPeer(self.declared, self.connection)
+        peer.subscriptions = self.subscriptions  # the connection is charged for them
+        return peer
 
     def validate(self, request: IncomingRequest) -> None:
         method = request.method
@@ -3893,7 +4036,7 @@ class SessionPeer(Peer):
                                  "_meta", "missing")
         if not self.version and method not in ("initialize", "ping"):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
-        if method == "initialize" and request.in_batch:  # basic/lifecycle: MUST NOT
+        if method == "initialize" and request.batch:  # basic/lifecycle: MUST NOT
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
         self._row(method)
 
@@ -3910,13 +4053,13 @@ class SessionPeer(Peer):
         # If we do not have the client's version we offer another, without an error.
         self.version = version if version in LEGACY_VERSIONS else LEGACY
         description = self._description()  # on which it may rely
-        for method, _ in self._changes():
+        for method, _ in self.changes():
             self.subscriptions.add((method, None))
         return {"protocolVersion": self.version, "serverInfo": self.declared.info,
                 **description}
 
     def finalize(self, method: str, result: Json) -> Json:
-        if self.version < ALL_CONTENT_SINCE:
+        if self.version < ALL_CONTENT_SINCE and method in METHODS:
             result = in_older_content(result, self.version)
         value = result.get("structuredContent")
         # Before 2026 structured content had to be an object.
@@ -3927,9 +4070,13 @@ class SessionPeer(Peer):
         return result
 
     @contextmanager
-    def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
-            timeout: float, may_block: bool) -> Iterator[Asked]:
-        """Send the questions; withdraw those that are not answered at the end."""
+    def asked(self, request: IncomingRequest, questions: dict[str, Question[Any]],
+              timeout: float, may_block: bool) -> Iterator[dict[str, OutgoingRequest]]:
+        """Send the questions; withdraw those that are not answered at the end.
+
+        Raises:
+            McpError: the client cannot be asked.
+        """
         self._check_declared(questions)
         connection = self.connection
         if not connection.reading.hand_over(request):
@@ -3944,10 +4091,10 @@ class SessionPeer(Peer):
                 sent[key] = asked
                 asked.send(question.params, with_token=True, may_block=may_block)
                 request.on_cancel(asked.cancel)
-            yield {}, sent
+            yield sent
         finally:
             for asked in sent.values():
-                asked.withdraw("cancelled")
+                asked.give_up("cancelled")
                 request.forget(asked.cancel)
 
 
@@ -3975,18 +4122,13 @@ def in_older_content(value: Any, version: str) -> Any:
 
 
 class RequestPeer(Peer):
-    """The client of a request in the stateless revision.
-
-    A `subscriptions/listen` request stays open; that costs an entry in a table, but no
-    thread.
-    """
+    """The client of a request in the stateless revision."""
 
     stateless = True
     _binding = ""  # the request that its state is valid for
 
     def __init__(self, declared: Declared, request: IncomingRequest) -> None:
         super().__init__(declared, request.connection)
-        self._request = request
         self._answers: Json = {}  # requestState holds these two
         self.steps: Json = {}
 
@@ -4001,7 +4143,7 @@ class RequestPeer(Peer):
         self.client_info = member(meta, META_CLIENT, dict)
         self.level = meta.get(META_LOG_LEVEL)
         if self.level is not None:
-            require_one_of(LEVELS, self.level, META_LOG_LEVEL)
+            require_one_of(META_LOG_LEVEL, self.level, LEVELS)
         if self._row(request.method).asks:
             self._restore(request.method, request.params)
 
@@ -4076,10 +4218,9 @@ class RequestPeer(Peer):
             return McpError(INTERNAL_ERROR, error.message, error.data)
         return error
 
-    @contextmanager
-    def ask(self, request: IncomingRequest, questions: dict[str, Question[Any]],
-            timeout: float, may_block: bool) -> Iterator[Asked]:
-        """Go on if all answers are here; else unwind.  See basic/patterns/mrtr.
+    def answers_to(self, request: IncomingRequest,
+                   questions: dict[str, Question[Any]]) -> Json:
+        """The answers if all are here; else unwind.  See basic/patterns/mrtr.
 
         Errors are raised as an Unwind too, so that the handler's `except Exception`
         does not catch them.
@@ -4103,54 +4244,67 @@ class RequestPeer(Peer):
             token = self._signed()
             raise InputRequired({"resultType": "input_required",
                                  "inputRequests": requests, "requestState": token})
-        yield answers, {}
+        return answers
 
-    def listen(self, requested: Json, granted: Json) -> Json:
-        """Subscribe to those of the requested notifications that this server declares.
+
+class ListenStream:
+    """A `subscriptions/listen` request, which stays open and costs no thread.
+
+    See basic/patterns/subscriptions.
+    """
+
+    def __init__(self, peer: RequestPeer, request: IncomingRequest) -> None:
+        self._peer, self.request = peer, request
+        self.connection = request.connection
+        self.subscriptions: set[Subscription] = set()
+
+    def grant(self, requested: Json, granted: Json) -> Json:
+        """Subscribe to those of the requested notifications that the server declares.
 
         granted: the items of the keys that are the user's own.  Returns the
-        acknowledgement.  See basic/patterns/subscriptions.
+        acknowledgement.
         """
-        agreed = {**granted}
+        peer, agreed = self._peer, {**granted}
         for key, items in granted.items():
             self.subscriptions |= {(key, item) for item in items}
-        for method, key in self._changes():
+        for method, key in peer.changes():
             if member(requested, key, bool):
                 agreed[key] = True
                 self.subscriptions.add((method, None))
         uris = member(requested, UPDATES_WANTED, list)
-        if uris and declares(self.declared.capabilities, "resources.subscribe"):
+        if uris and declares(peer.declared.capabilities, "resources.subscribe"):
             agreed[UPDATES_WANTED] = uris
             for uri in uris:
                 require_type(uri, str, UPDATES_WANTED)
                 self.subscriptions.add((UPDATED, uri))
-        params = self._marked({"notifications": agreed})
-        return notification(ACKNOWLEDGED, params)
+        return notification(ACKNOWLEDGED, self._marked({"notifications": agreed}))
 
     def notify(self, method: str, params: Json) -> None:
-        params = self._marked(params)
-        self._request.notify(method, params, may_block=False)
+        self.request.notify(method, self._marked(params), may_block=False)
+
+    def end(self) -> None:
+        self.request.respond(self._peer.finalize(LISTEN, self._marked({})))
 
     def _marked(self, params: Json) -> Json:
-        meta = {**as_object(params.get("_meta")), META_SUBSCRIPTION: self._request.id}
+        meta = {**as_object(params.get("_meta")), META_SUBSCRIPTION: self.request.id}
         return {**params, "_meta": meta}
-
-    def end_stream(self) -> None:
-        result = self.finalize(LISTEN, self._marked({}))
-        self._request.respond(result=result)
 
 
 def peer_of(session: SessionPeer, request: IncomingRequest,
             ) -> SessionPeer | RequestPeer:
-    """A RequestPeer if the request's `_meta` names a revision, else the session's."""
+    """A RequestPeer if the request's `_meta` names a revision, else the session's.
+
+    For `initialize` a new one: what is in flight goes on as the old one has agreed.
+    """
     meta = request.params.get("_meta")
-    if meta is None:
-        return session
-    require_type(meta, dict, "_meta")
-    # Capabilities without a version, before any handshake: the error of the stateless
-    # revision names the missing key.
-    if META_VERSION in meta or (META_CAPABILITIES in meta and not session.version):
-        return RequestPeer(session.declared, request)
+    if meta is not None:
+        require_type(meta, dict, "_meta")
+        # Capabilities without a version, before any handshake: the error of the
+        # stateless revision names the missing key.
+        if META_VERSION in meta or (META_CAPABILITIES in meta and not session.version):
+            return RequestPeer(session.declared, request)
+    if request.method == "initialize":
+        return session.afresh()
     return session
 
 
@@ -4200,32 +4354,8 @@ class ValidationError(ValueError):
         super().__init__("\n".join(self.problems))
 
 
-FLAT_KEYWORDS = {"type", "properties", "additionalProperties"}
-
-
 class Converter(Validator):
     """A Validator that also makes the object that a value stands for."""
-
-    def __init__(self, document: object) -> None:
-        super().__init__(document)
-        # What each property accepts, if the schema asks for no more than that.
-        self._accepted: Json | None = None
-        root = self._root
-        is_flat = root.keys() - {"required"} == FLAT_KEYWORDS
-        if is_flat and root["type"] == ["object"] and not root.make:
-            self._accepted = {name: part.accepts
-                              for name, part in root["properties"].items()
-                              if part.accepts is not float}
-
-    def _fits(self, value: object) -> bool:
-        """True if the types of a value's parts prove that it matches; else unknown."""
-        known = self._accepted
-        if known is None or type(value) is not dict:
-            return False
-        for name, part in value.items():
-            if type(part) is not known.get(name):
-                return False
-        return value.keys() >= self._root.required
 
     def coerce(self, value: object, strict: bool = True) -> Any:
         """Return the object that `value` stands for, or raise ValidationError.
@@ -4233,7 +4363,7 @@ class Converter(Validator):
         Unless `strict`, text of a wrong type is replaced by the JSON it contains, which
         may in turn contain such text.  SchemaError: it is too much work.
         """
-        if self._fits(value):
+        if self._root.fits(value):
             return value
         budget = Budget(self._annotates, converts=not strict)
         evaluation = self._evaluate(value, budget)
@@ -4706,10 +4836,12 @@ def inline_definitions(schema: Any, definitions: Json) -> Any:
 # Results.  A return hint becomes an output schema, and results are validated with it.
 
 
-def output_schema_of(hint: object) -> Json | None:
+def output_schema_of(hint: object, bare: Iterable[str] = ("string", "array"),
+                     ) -> Json | None:
     """The output schema of a return hint.
 
-    None for text, content blocks, a bare list, None, Any, and what has no schema.
+    None for content blocks, None, Any and what has no schema; and for these types if
+    the hint says no more: text and lists.
     """
     try:
         schema = schema_of_hint(hint, output=True)
@@ -4717,7 +4849,7 @@ def output_schema_of(hint: object) -> Json | None:
         return None
     keywords = {key for key in schema if schema[key] != {}}
     is_bare = keywords <= {"type", "description"}
-    if is_bare and schema.get("type") in (None, "string", "null", "array"):
+    if is_bare and schema.get("type") in (None, "null", *bare):
         return None
     return structured_schema(json.loads(json.dumps(schema)))  # without constructors
 
@@ -4760,8 +4892,10 @@ def to_json_data(value: object, strict: bool = False, read: Any = None) -> Any:
         text = json.dumps(value, default=form, allow_nan=not strict)
         # Newer versions of Python write, and read, much deeper than a peer can.
         may_be_deep = text.count("[") + text.count("{") > MAX_WRITTEN
-        if may_be_deep and depth_of(structure_of(text.encode())) > MAX_WRITTEN:
-            raise RecursionError
+        if may_be_deep:
+            bare = without_escapes(text.encode())
+            if depth_of(structure_of(bare)) > MAX_WRITTEN:
+                raise RecursionError
         return json.loads(text, parse_constant=lambda name: None)
     except RecursionError:
         raise ValueError("nested too deep, or a part of itself") from None
@@ -4839,7 +4973,8 @@ class Signature:
         TypeError: a parameter cannot be described.
     """
 
-    def __init__(self, fn: Any, context_types: Any = (), schema: Any = None) -> None:
+    def __init__(self, fn: Any, context_types: Any = (), schema: Any = None,
+                 reader: type[HintReader] = HintReader) -> None:
         if isinstance(fn, staticmethod):  # for Python 3.9
             fn = fn.__func__
         self.fn = fn
@@ -4849,6 +4984,7 @@ class Signature:
         self.on_loop = is_coroutine_function(fn)
         self.context = self.doubt = ""
         self._context_types = context_types
+        self._reader = reader()
         self._fields: dict[str, Any] = {}  # parameters whose default a Field has
         name = getattr(self.function, "__qualname__", fn)
         if is_async(fn, CO_ASYNC_GENERATOR):
@@ -4877,11 +5013,10 @@ class Signature:
                 takes_more = True
             else:
                 parts.append(self._read_parameter(parameter, hint))
-        reader = HintReader()
-        schema = reader.object(parts)
+        schema = self._reader.object(parts)
         if takes_more:
             schema["additionalProperties"] = True
-        return reader.with_definitions(schema)
+        return self._reader.with_definitions(schema)
 
     def _context_in(self, name: str, hint: Any) -> Any:
         """The class of contexts that a hint, which may allow None, stands for."""
@@ -4912,7 +5047,7 @@ class Signature:
             default = UNSTATED if field.default_factory else field.default
         return name, hint, default
 
-    def bind(self, arguments: Json, strict: bool = False) -> Json:
+    def bind(self, arguments: Json, strict: bool = False, context: Any = None) -> Json:
         """Return the keyword arguments to call with; ValidationError: they are invalid.
 
         Unless `strict`, text that contains JSON of the right type is converted: "5" to
@@ -4927,6 +5062,8 @@ class Signature:
         for name, field in self._fields.items():
             if name not in bound:
                 bound[name] = field.get_default(call_default_factory=True)
+        if self.context:
+            bound[self.context] = context
         return bound
 
     @cached_property
@@ -5085,10 +5222,9 @@ def is_safe(text: str) -> bool:
 # What a handler can do (Context), how it asks its client (Question, Form), and where it
 # runs.
 #
-#   threaded       The default: the reader itself if nothing else runs
-#                  (LeaderFollowers), else a thread of the pool.  A round trip takes 1.1
-#                  times as long as a bare loop's if the reader runs the handler, 2.4
-#                  times with a queue to a pool, 6.7 with a thread for each request.
+#   threaded       The default: the reader itself if nothing else runs (see Reading),
+#                  else a thread of the pool, which makes a call take 1.1 to 1.28 times
+#                  as long.
 #   run_handler    A thread of the host's choice (Blender, IDA, Tk): it is handed a
 #                  function without arguments, and a worker waits until it has run.
 #   threaded=False  The same, where the host is the thread that called `serve` or `run`;
@@ -5111,10 +5247,12 @@ class BaseContext(Generic[SentT]):
     _is_async = False
     _may_block = True  # a sender may block in a full pipe
     _ask: Any  # ask several questions, and wait, each context in its way
+    _ask_one: Any
 
-    def __init__(self, server: Server, request: IncomingRequest | None,
+    def __init__(self, session: ServerSession, request: IncomingRequest | None,
                  peer: SessionPeer | RequestPeer) -> None:
-        self.server = server
+        self.server = session.server
+        self._session = session
         self._request = request  # None: it is a notification
         self._peer = peer
         self._asked: set[str] = set()  # keys of questions
@@ -5124,10 +5262,10 @@ class BaseContext(Generic[SentT]):
 
     def _sibling(self) -> Any:
         """The other kind of context, of the same request."""
-        make, make_async = self.server._contexts
+        make, make_async = self._session.contexts
         if not self._is_async:
             make = make_async
-        other = make(self.server, self._request, self._peer)
+        other = make(self._session, self._request, self._peer)
         other._asked = self._asked
         other._steps = self._steps
         return other
@@ -5162,7 +5300,7 @@ class BaseContext(Generic[SentT]):
     @property
     def lifespan_context(self) -> Any:
         """The value that the server's `lifespan` yielded."""
-        return self.server._runtime.context
+        return self._session.runtime.context
 
     # -- cancellation
 
@@ -5244,7 +5382,7 @@ class BaseContext(Generic[SentT]):
         self.check_cancelled()
         if self._request:
             self._request.notify(method, params or {}, self._may_block)
-        else:
+        elif isinstance(self._peer, SessionPeer):
             self._peer.notify(method, params or {})
         return self._sent()
 
@@ -5252,25 +5390,14 @@ class BaseContext(Generic[SentT]):
 
     def _new_key(self, key: str | None, method: str) -> str:
         self.check_cancelled()
-        with self.server._lock:  # several threads may ask at once, so order matters
+        if self._request is None:
+            raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
+        with self._session.registry.lock:  # several threads may ask at once
             key = key or f"{method}-{len(self._asked) + 1}"
             if key in self._asked:
                 raise ValueError(f"asked before in this request: {key}")
             self._asked.add(key)
         return key
-
-    def _asking(self, questions: dict[str, Question[Any]], timeout: float | None,
-                ) -> AbstractContextManager[tuple[Json, dict[str, OutgoingRequest]]]:
-        if self._request is None:
-            raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
-        seconds = INFINITE if timeout is None else timeout
-        return self._peer.ask(self._request, questions, seconds, self._may_block)
-
-    def _ask_one(self, question: Question[T], key: str | None,
-                 timeout: float | None) -> T:
-        key = self._new_key(key, question.method)
-        answer: T = self._ask({key: question}, timeout, only=key)
-        return answer
 
 
 class Context(BaseContext[None]):
@@ -5411,8 +5538,9 @@ class Context(BaseContext[None]):
             if method not in CLIENT_REQUESTS:
                 raise ValueError(f"a client cannot be asked this: {request}")
             params = request.get("params") or {}
-            question = question_of(method, params, self._peer.version)
-            questions[self._new_key(key, method)] = question
+            questions[key] = question_of(method, params, self._peer.version)
+        for key, question in questions.items():
+            self._new_key(key, question.method)
         answers: dict[str, Json] = self._ask(questions, timeout)
         return answers
 
@@ -5427,13 +5555,23 @@ class Context(BaseContext[None]):
             raise method_not_found("ping")
         return self._ask_one(PING, None, timeout)
 
-    def _ask(self, questions: dict[str, Question[Any]], timeout: float | None,
-             only: str = "") -> Any:
-        answers: Json
-        with self._asking(questions, timeout) as (answers, sent):
+    def _ask(self, questions: dict[str, Question[Any]], timeout: float | None) -> Json:
+        peer, request = self._peer, self._request
+        assert request
+        if isinstance(peer, RequestPeer):
+            return peer.answers_to(request, questions)
+        answers = {}
+        seconds = INFINITE if timeout is None else timeout
+        with peer.asked(request, questions, seconds, may_block=True) as sent:
             for key, asked in sent.items():
                 answers[key] = questions[key].read(key, asked.wait())
-        return answers[only] if only else answers
+        return answers
+
+    def _ask_one(self, question: Question[T], key: str | None,
+                 timeout: float | None) -> T:
+        key = self._new_key(key, question.method)
+        answer: T = self._ask({key: question}, timeout)[key]
+        return answer
 
     def once(self, key: str, run: Callable[[], Any]) -> Any:
         """Run a step with side effects once for this request, and return its result.
@@ -5449,8 +5587,8 @@ class Context(BaseContext[None]):
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read a resource of this server; McpError if there is none with this URI."""
-        entry, arguments = self.server._resource_at(uri)
-        value = self.server._call(self, entry.signature, arguments)
+        entry, arguments = self._session.registry.resource_at(uri)
+        value = self._session.call(self, entry.signature, arguments)
         return entry.contents(value, uri)
 
 
@@ -5502,13 +5640,24 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
     sample, list_roots = awaited(Context.sample), awaited(Context.list_roots)
     ask, ping = awaited(Context.ask), awaited(Context.ping)
 
-    async def _ask(self, questions: dict[str, Question[Any]], timeout: float | None,
-                   only: str = "") -> Any:
-        answers: Json
-        with self._asking(questions, timeout) as (answers, sent):
+    async def _ask(self, questions: dict[str, Question[Any]],
+                   timeout: float | None) -> Json:
+        peer, request = self._peer, self._request
+        assert request
+        if isinstance(peer, RequestPeer):
+            return peer.answers_to(request, questions)
+        answers = {}
+        seconds = INFINITE if timeout is None else timeout
+        with peer.asked(request, questions, seconds, may_block=False) as sent:
             for key, asked in sent.items():
                 answers[key] = questions[key].read(key, await wait_async(asked))
-        return answers[only] if only else answers
+        return answers
+
+    async def _ask_one(self, question: Question[T], key: str | None,
+                       timeout: float | None) -> T:
+        key = self._new_key(key, question.method)
+        answer: T = (await self._ask({key: question}, timeout))[key]
+        return answer
 
     async def once(self, key: str, run: Callable[[], Any]) -> Any:
         """See Context.once; `run` may be `async def` too."""
@@ -5522,9 +5671,9 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """See Context.read_resource; on a thread, because a resource may block."""
-        entry, arguments = self.server._resource_at(uri)
+        entry, arguments = self._session.registry.resource_at(uri)
         value = await on_thread(
-            partial(self.server._call, self, entry.signature, arguments))
+            partial(self._session.call, self, entry.signature, arguments))
         return entry.contents(value, uri)
 
 
@@ -5576,15 +5725,6 @@ class Sent(abc.Coroutine):  # type: ignore[type-arg]
 DONE = Sent()
 
 
-def from_any_thread(loop: AbstractEventLoop, act: Job) -> Job:
-    """A function for any thread, which lets the loop call `act` unless it is closed."""
-    def tell() -> None:
-        with suppress(RuntimeError):  # it is closed
-            loop.call_soon_threadsafe(act)
-
-    return tell
-
-
 async def room_in(outbox: Outbox) -> None:
     """Wait until the outbox is no longer crowded, or the connection is closed."""
     import asyncio
@@ -5603,6 +5743,11 @@ def message_of(value: object) -> Json:
     raise TypeError(f"expected a str, a block or a Message, got {type(value).__name__}")
 
 
+@lru_cache(maxsize=8)
+def answer_converter(method: str) -> Converter:
+    return Converter(ANSWER_SCHEMAS.get(method, {}))
+
+
 class Question(Generic[T]):
     """A request to the client; `make` converts its answer for the handler.
 
@@ -5619,8 +5764,7 @@ class Question(Generic[T]):
             McpError: the answer does not fit the question.
         """
         try:
-            schema = ANSWER_SCHEMAS.get(self.method, {})
-            return self._make(Converter(schema).coerce(answer))
+            return self._make(answer_converter(self.method).coerce(answer))
         except ValueError as error:
             raise invalid_params(f"The answer to {key} does not fit: {error}",
                                  **first_problem(error, key)) from None
@@ -5643,7 +5787,7 @@ async def wait_async(asked: OutgoingRequest) -> Any:
         with suppress(Empty):
             return asked.inbox.wait(monotonic())
         seconds = asked.deadline() - monotonic()
-        if seconds <= 0 and asked.withdraw("timed out"):
+        if seconds <= 0 and asked.give_up("timed out"):
             raise asked.timeout_error()
         # If it could not be withdrawn, the outcome is on its way.
         with suppress(asyncio.TimeoutError):
@@ -5712,6 +5856,8 @@ class Form:
         self._choices: Json = {}
         if type(requested) in (list, tuple):
             self._choices = {str(choice): choice for choice in requested}
+            if len(self._choices) < len(requested):
+                raise ValueError(f"two choices have the same text: {show(requested)}")
             schema: Any = {"type": "string", "enum": [*self._choices]}
         else:
             schema = form_schema(requested)
@@ -5761,8 +5907,14 @@ def form_schema(requested: Any) -> Any:
         name: form_field(field) for name, field in properties.items()}})
 
 
+def is_on_event_loop() -> bool:
+    """True if an event loop of asyncio runs on the calling thread."""
+    events = sys.modules.get("asyncio.events")  # not imported for this
+    running_loop = getattr(events, "_get_running_loop", None)
+    return running_loop is not None and running_loop() is not None
+
+
 LIFESPAN_SECONDS = 5.0  # to leave a lifespan
-CANCEL_SECONDS = 1.0  # for all tasks to end when they are cancelled
 MAX_LOOP_FAILURES = 100  # after which an event loop is given up
 
 
@@ -5781,7 +5933,7 @@ class AsyncRuntime:
         self._entering = threading.Lock()
         self._connections = 0
         self._exits = ExitStack()         # what the last connection has to do
-        self._tasks: set[object] = set()  # or the loop, which changes it, forgets them
+        self._tasks: set[object] = set()  # for the loop, which keeps weak references
         # Guards the rest while there is a connection; held while the loop starts.
         self._starting = threading.Lock()
         self._is_open = False             # from the first connection to the last
@@ -5809,61 +5961,51 @@ class AsyncRuntime:
             if not self._connections:
                 self._exits.close()
 
-    def run(self, coroutine: Any, request: IncomingRequest | None = None,
+    def run(self, awaitable: Any, request: IncomingRequest | None = None,
             until: float = INFINITE) -> Any:
         """Run a coroutine on the loop, and return its result; queue.Empty: too late."""
-        inbox = Inbox()
-        followed = self._follow(coroutine, inbox, request)
         try:
-            loop = self._running_loop()
-            loop.call_soon_threadsafe(loop.create_task, followed)
-        except BaseException:
-            followed.close()
-            coroutine.close()
+            with self._starting:  # so that it comes before the loop is stopped
+                loop = self._running_loop()
+                began = partial(self._began, awaitable, request)
+                inbox = run_on_loop(loop, partial(outcome_of, awaitable), began)
+            outcome = wait_for_loop(loop, inbox, until)
+        except (ConnectionClosed, RuntimeError):
+            drop(awaitable)
             raise
-        return inbox.wait(until)
+        except Stopped:
+            if request:
+                request.connection.close()  # it is no outcome to be answered with
+            raise
+        return outcome()
 
-    async def _follow(self, coroutine: Any, inbox: Inbox,
-                      request: IncomingRequest | None) -> None:
-        """Await the coroutine of a handler, and put its outcome into the inbox.
-
-        An error is not raised here, because a SystemExit in a task would end the loop.
-        """
-        import asyncio
-
-        pid = os.getpid()
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task
+    def _began(self, awaitable: Any, request: IncomingRequest | None,
+               task: Task[Any]) -> None:
         self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: drop(awaitable))
         if request:
             request.thread = threading.get_ident()
             request.where = "and goes on; the event loop is still at"
-            request.on_cancel(from_any_thread(loop, task.cancel))
-        try:
-            outcome = Outcome(await coroutine)
-        except BaseException as error:
-            outcome = Outcome(None, find_unwind(error) or error)
-        if os.getpid() != pid:
-            os._exit(0)  # a child that the handler has forked, without the others
-        self._tasks.remove(task)
-        inbox.finish(outcome)
+            request.on_cancel(from_any_thread(task.get_loop(), task.cancel))
 
-    def _running_loop(self) -> AbstractEventLoop:
+    def _running_loop(self) -> AbstractEventLoop:  # the caller holds _starting
         import asyncio
 
-        with self._starting:
-            if not self._is_open:  # a handler has outlived its client
-                raise ConnectionClosed("The server has ended")
-            if self._loop is None or self._loop.is_closed():
-                loop = self._loop = asyncio.new_event_loop()
-                try:
-                    self._thread = start_thread(
-                        "mcp event loop", partial(self._run, loop))
-                except RuntimeError:
-                    self._loop = None
-                    loop.close()
-                    raise
-            return self._loop
+        if not self._is_open:  # a handler has outlived its client
+            raise ConnectionClosed("The server has ended")
+        if self._loop and self._loop is asyncio._get_running_loop():
+            raise RuntimeError("an `async def` handler would be waited for by its own "
+                               "event loop: call run_async without threaded=False")
+        if self._loop is None or self._loop.is_closed():
+            loop = self._loop = asyncio.new_event_loop()
+            try:
+                self._thread = start_thread("mcp event loop", partial(self._run, loop))
+            except RuntimeError:
+                self._loop = None
+                loop.close()
+                raise
+        return self._loop
 
     def _run(self, loop: AbstractEventLoop) -> None:
         failures = 0
@@ -5902,6 +6044,26 @@ class AsyncRuntime:
             self.run(leave(), until=monotonic() + LIFESPAN_SECONDS + 1)
         except Empty:
             warn("mcp_min: the lifespan is not left: a handler blocks the event loop\n")
+
+
+async def outcome_of(awaitable: Any) -> Outcome[Any]:
+    """Await what a handler has returned; a SystemExit of a task would end the loop."""
+    pid = os.getpid()
+    try:
+        outcome = Outcome(await awaitable)
+    except Stopped:  # by a signal, which is meant for the thread of the loop
+        raise
+    except BaseException as error:
+        outcome = Outcome(None, find_unwind(error) or error)
+    if os.getpid() != pid:
+        os._exit(0)  # a child that the handler has forked, without the others
+    return outcome
+
+
+def drop(awaitable: object) -> None:
+    """Close a coroutine that has ended, or has not begun and will not."""
+    if isinstance(awaitable, abc.Coroutine):
+        awaitable.close()
 
 
 async def enter_in_task(manager: Any) -> tuple[Any, Handler]:
@@ -5957,6 +6119,8 @@ host_thread = threading.local()  # active: a host's, which runs a handler now
 def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
                        request: IncomingRequest | None) -> Any:
     """Let the host run a handler on a thread of its choice, and wait for it."""
+    if getattr(host_thread, "active", False):
+        return run()  # it is there
     inbox = Inbox()
     claimed = threading.Lock()  # by the job, or by a cancellation that came before it
 
@@ -6041,13 +6205,14 @@ def is_of_foreign(value: object) -> bool:
 class Registration:
     """A registered function: its signature, and its descriptor in a list.
 
-    option_names: what its decorator takes.
+    option_names: what its decorator takes.  reader: reads the hints of parameters.
     """
 
     capability = ""     # that offers it
     list_key = ""       # the key of the list that it is in
     key_field = "name"  # the field of the descriptor that holds its key
     option_names = ""
+    reader = HintReader
 
     def __init__(self, fn: Any, options: Json, key: str = "") -> None:
         name = options.get("name") or name_of(fn)
@@ -6058,7 +6223,7 @@ class Registration:
         self.key = key or name
         fields = wire_fields(**{**options, "name": name})
         schema = fields.pop("inputSchema", None)
-        self.signature = Signature(fn, CONTEXT_TYPES, schema=schema)
+        self.signature = Signature(fn, CONTEXT_TYPES, schema, self.reader)
         self.options: Json = {}
         for field, value in fields.items():  # now, so that the TypeError comes now
             self.options[field] = to_json_data(value, strict=True)
@@ -6082,6 +6247,7 @@ class ToolEntry(Registration):
     capability = list_key = "tools"
     option_names = ("name title description annotations input_schema output_schema "
                     "icons meta")
+    output_schema_of: Callable[[object], Json | None] = staticmethod(output_schema_of)
 
     def __init__(self, fn: Any, options: Json) -> None:
         input_schema = options.get("input_schema")
@@ -6095,7 +6261,7 @@ class ToolEntry(Registration):
         output: Json | None = None  # for False
         output_schema = self.options.pop("outputSchema", None)
         if output_schema is None:
-            output = output_schema_of(self.signature.returns)
+            output = self.output_schema_of(self.signature.returns)
         elif output_schema is not False:
             Validator(output_schema)
             output = structured_schema(output_schema)
@@ -6187,7 +6353,9 @@ class ResourceEntry(Registration):
         schema = self.signature.hint_schema
         required = set(schema.get("required", ()))
         if not required <= variables <= schema["properties"].keys():
-            raise TypeError(f"{uri}: its placeholders and the parameters differ")
+            raise TypeError(
+                f"{uri}: its placeholders ({join_first(sorted(variables))}) and the "
+                f"parameters ({join_first(schema['properties'])}) differ")
 
     def contents(self, value: Any, uri: str) -> list[ResourceContents]:
         """The contents for what the function returned.
@@ -6217,7 +6385,7 @@ class ResourceEntry(Registration):
 
 
 CONTEXT_TYPES: list[Any] = [Context, AsyncContext]
-METHOD_HANDLERS: dict[str, Callable[[Server, Context, Json], Json]] = {}
+METHOD_HANDLERS: dict[str, Callable[[ServerSession, Context, Json], Json]] = {}
 
 
 def handles(*methods: str) -> Callable[[F], F]:
@@ -6238,6 +6406,112 @@ def check_options(page_size: int, max_workers: int, cache_ttl: float,
         raise ValueError('cache_scope is "private" or "public"')
     if state_secret is not None and len(state_secret) < 16:
         raise ValueError("state_secret must be at least 16 bytes")
+
+
+class Registry:
+    """What a server offers, and who is notified when that changes.
+
+    A Server fills it, and its sessions serve it, from any thread.  lists: the entries
+    by key, for each key of a list.  completers: by prompt or template, and argument.
+    methods: the user's own.  grants: by keys of the filter of a stream.
+    """
+
+    def __init__(self, declared: Declared, more_capabilities: Json) -> None:
+        self.declared = declared
+        self._more_capabilities = more_capabilities
+        self.lock = threading.Lock()  # guards these, and the keys of questions
+        self.lists: dict[str, dict[str, Any]] = {
+            row.list_key: {} for row in METHODS.values() if row.list_key}
+        self.middleware: list[Handler] = []
+        self.completers: dict[tuple[str, str], Signature] = {}
+        self.methods: dict[str, Signature] = {}
+        self.grants: dict[str, Signature] = {}
+        self.subscribers: set[SessionPeer | ListenStream] = set()
+        for capability in ["logging", *more_capabilities]:
+            self.offer(capability)
+
+    def add(self, entry: Registration) -> None:
+        entries = self.lists[entry.list_key]
+        with self.lock:
+            again = entry.key in entries
+            entries[entry.key] = entry
+            self.offer(entry.capability)
+        if again:
+            warn(f"mcp_min: {entry.key} is already registered; replacing it\n")
+        self.list_changed(entry.capability)
+
+    def remove(self, list_key: str, key: str) -> None:
+        with self.lock:
+            entry = self.lists[list_key].pop(key)
+        self.list_changed(entry.capability)
+
+    def add_completer(self, ref: str, argument: str, signature: Signature) -> None:
+        with self.lock:
+            self.completers[ref, argument] = signature
+            self.offer("completions")
+
+    def add_method(self, name: str, signature: Signature, row: Method) -> None:
+        with self.lock:
+            self.methods[name] = signature
+            self.declared.methods[name] = row
+
+    def offer(self, capability: str) -> None:
+        """Declare a capability, unless the user has taken it away."""
+        more = self._more_capabilities.get(capability, True)
+        if more is False:
+            return
+        details = dict(CAPABILITIES.get(capability, {}))
+        if type(more) is dict:
+            details.update(more)
+        elif more is not True:
+            raise TypeError(f"capabilities: {capability} is a dict, or True or False, "
+                            f"not {more!r:.60}")
+        self.declared.capabilities[capability] = {
+            key: value for key, value in details.items() if value is not False}
+
+    def resource_at(self, uri: str) -> tuple[ResourceEntry, Json]:
+        """The resource or template that a URI belongs to, and its variables."""
+        entry = self.lists["resources"].get(uri)
+        if entry:
+            return entry, {}
+        with self.lock:
+            templates = list(self.lists["resourceTemplates"].values())
+        templates.sort(key=lambda entry: -entry.template.literal)
+        for entry in templates:
+            variables = entry.template.match(uri)
+            if variables is not None:
+                return entry, variables
+        # `data` is exactly this in server/resources, and some clients look for it.
+        raise McpError(RESOURCE_NOT_FOUND, f"Resource not found: {uri:.200}",
+                       {"uri": uri})
+
+    # -- who is notified
+
+    def publish(self, key: str, item: str | None, method: str, params: Json) -> None:
+        """Notify the clients that have subscribed to an item of a key."""
+        with self.lock:
+            wanted = [one for one in self.subscribers
+                      if (key, item) in one.subscriptions]
+        for subscriber in wanted:
+            subscriber.notify(method, params)
+
+    def list_changed(self, capability: str) -> None:
+        method = CHANGES[capability][0]
+        self.publish(method, None, method, {})
+
+    def forget(self, subscriber: SessionPeer | ListenStream) -> None:
+        with self.lock:
+            self.subscribers.discard(subscriber)
+
+    def streams_of(self, connection: Connection) -> list[ListenStream]:
+        with self.lock:
+            return [one for one in self.subscribers if isinstance(one, ListenStream)
+                    and one.connection is connection]
+
+
+# What a session needs to know of Server's options.
+Options = namedtuple("Options", "run_handler max_workers page_size mask_errors "
+                                "strict_input limits")
 
 
 class Server:
@@ -6297,10 +6571,12 @@ class Server:
 
     What a client can make a server keep or do is limited; rates are not:
 
-        a message                    16 MiB, nested 200 deep, 524,288 values
-        requests in flight           1,000, or 16 MiB of them and one more, where each
-                                     value counts 100 bytes, and each of a batch as all
-                                     of it, until its handler ends
+        a message                    16 MiB, nested 200 deep; 80 MiB in memory, where a
+                                     bracket, a comma or a colon counts as 40 bytes, a
+                                     quote as 20: two million numbers
+        requests in flight           1,000, or 16 MiB of them in memory and one more,
+                                     each of a batch as all of it, until its handler
+                                     ends
         ids and progress tokens      65,536 characters
         messages of a batch          100, and 16 MiB of responses
         notifications that wait      16 MiB; more are dropped
@@ -6327,8 +6603,7 @@ class Server:
         URLs (elicitation)                                         since 2025-11-25
     """
 
-    _contexts: tuple[Any, Any] = (Context, AsyncContext)  # of `def`, of `async def`
-    _first_level = "info"     # of log messages, until logging/setLevel
+    _first_level = "info"  # of log messages, until logging/setLevel
 
     def __init__(self, name: str = "mcp", version: str | None = None, *,
                  title: str | None = None, description: str | None = None,
@@ -6352,29 +6627,17 @@ class Server:
         info = wire_fields(name=name, version=self.version, title=title,
                            description=description, icons=to_json_data(icons),
                            website_url=website_url)
-        self._page_size, self._max_workers = page_size, max_workers
-        self._mask_errors = mask_errors
-        self._strict_input = strict_input
-        self._run_handler = run_handler
-        self._limits: Json = {"max_message_bytes": max_message_bytes,
-                              "max_depth": max_depth, "drain_seconds": drain_seconds}
+        self._options = Options(
+            run_handler, max_workers, page_size, mask_errors, strict_input,
+            {"max_message_bytes": max_message_bytes, "max_depth": max_depth,
+             "drain_seconds": drain_seconds})
         self._runtime = AsyncRuntime(self, lifespan)
-        self._more_capabilities = capabilities or {}
-        self._lock = threading.Lock()  # guards changes of these, and Context._asked
-        self._middleware: list[Handler] = []
-        self._lists: dict[str, dict[str, Any]] = {
-            row.list_key: {} for row in METHODS.values() if row.list_key}
-        self._completers: dict[tuple[str, str], Signature] = {}
-        self._methods: dict[str, Signature] = {}
-        self._grants: dict[str, Signature] = {}  # by keys of the filter of a stream
-        self._subscribers: set[Peer] = set()  # who may be notified of changes
-        self._declared = Declared(
+        declared = Declared(
             info, instructions or None, capabilities={}, methods=dict(METHODS),
             cache_hints={"ttlMs": int(cache_ttl * 1000), "cacheScope": cache_scope},
             first_level=self._first_level,
             state_secret=state_secret or os.urandom(32))
-        for capability in ["logging", *self._more_capabilities]:
-            self._offer(capability)
+        self._registry = Registry(declared, capabilities or {})
 
     # -- registering
 
@@ -6445,9 +6708,7 @@ class Server:
         it has that parameter; it returns a list of str.
         """
         def add(fn: F) -> F:
-            self._completers[ref, argument] = Signature(fn, CONTEXT_TYPES)
-            with self._lock:
-                self._offer("completions")
+            self._registry.add_completer(ref, argument, Signature(fn, CONTEXT_TYPES))
             return fn
 
         return add
@@ -6501,8 +6762,8 @@ class Server:
             raise TypeError(f"method needs a name of your own, not {name!r}")
 
         def add(fn: F) -> F:
-            self._methods[name] = Signature(fn, CONTEXT_TYPES)
-            self._declared.methods[name] = Method(cacheable=cacheable)
+            self._registry.add_method(
+                name, Signature(fn, CONTEXT_TYPES), Method(cacheable=cacheable))
             return fn
 
         return add
@@ -6534,7 +6795,7 @@ class Server:
         """
         def add(fn: F) -> F:
             require_sync(fn)
-            self._grants[key] = Signature(fn, CONTEXT_TYPES)
+            self._registry.grants[key] = Signature(fn, CONTEXT_TYPES)
             return fn
 
         return add
@@ -6560,36 +6821,36 @@ class Server:
         Server(capabilities={"prompts": {}}) declares prompts though none is registered.
         """
         require_sync(fn)
-        self._middleware.append(fn)
+        self._registry.middleware.append(fn)
         return fn
 
     def add_tool(self, fn: F, **options: object) -> F:
         """Register a tool as `tool` does, and notify the clients."""
-        self._add(ToolEntry(fn, options))
+        self._registry.add(ToolEntry(fn, options))
         return fn
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool and notify the clients; KeyError if there is none."""
-        self._remove("tools", name)
+        self._registry.remove("tools", name)
 
     def add_prompt(self, fn: F, **options: object) -> F:
         """Register a prompt as `prompt` does, and notify the clients."""
-        self._add(PromptEntry(fn, options))
+        self._registry.add(PromptEntry(fn, options))
         return fn
 
     def remove_prompt(self, name: str) -> None:
         """Remove a prompt and notify the clients; KeyError if there is none."""
-        self._remove("prompts", name)
+        self._registry.remove("prompts", name)
 
     def add_resource(self, uri: str, fn: F, **options: object) -> F:
         """Register a resource as `resource` does, and notify the clients."""
-        self._add(ResourceEntry(uri, fn, options))
+        self._registry.add(ResourceEntry(uri, fn, options))
         return fn
 
     def remove_resource(self, uri: str) -> None:
         """Remove a resource and notify the clients; KeyError if there is none."""
         list_key = "resourceTemplates" if "{" in uri else "resources"
-        self._remove(list_key, uri)
+        self._registry.remove(list_key, uri)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Notify the clients that have subscribed to this URI that it has changed."""
@@ -6601,56 +6862,17 @@ class Server:
 
         See `subscription`.
         """
-        with self._lock:
-            peers = [peer for peer in self._subscribers
-                     if (key, item) in peer.subscriptions]
-        for peer in peers:
-            peer.notify(method, params)
-
-    def _add(self, entry: Registration) -> None:
-        entries = self._lists[entry.list_key]
-        with self._lock:
-            again = entry.key in entries
-            entries[entry.key] = entry
-            self._offer(entry.capability)
-        if again:
-            warn(f"mcp_min: {entry.key} is already registered; replacing it\n")
-        self._list_changed(entry.capability)
-
-    def _remove(self, list_key: str, key: str) -> None:
-        with self._lock:
-            entry = self._lists[list_key].pop(key)
-        self._list_changed(entry.capability)
-
-    def _list_changed(self, capability: str) -> None:
-        method = CHANGES[capability][0]
-        self.notify_subscribers(method, None, method, {})
-
-    def _forget(self, peer: Peer) -> None:
-        with self._lock:
-            self._subscribers.discard(peer)
+        self._registry.publish(key, item, method, params)
 
     @property
     def instructions(self) -> str | None:
         """How to use the server; who connects from now on is told what it is now."""
-        return self._declared.instructions  # type: ignore[no-any-return]
+        return self._registry.declared.instructions  # type: ignore[no-any-return]
 
     @instructions.setter
     def instructions(self, text: str | None) -> None:
-        self._declared = self._declared._replace(instructions=text or None)
-
-    def _offer(self, capability: str) -> None:  # the caller holds _lock
-        more = self._more_capabilities.get(capability, True)
-        if more is False:
-            return
-        details = dict(CAPABILITIES.get(capability, {}))
-        if type(more) is dict:
-            details.update(more)
-        elif more is not True:
-            raise TypeError(f"capabilities: {capability} is a dict, or True or False, "
-                            f"not {more!r:.60}")
-        self._declared.capabilities[capability] = {
-            key: value for key, value in details.items() if value is not False}
+        registry = self._registry
+        registry.declared = registry.declared._replace(instructions=text or None)
 
     # -- serving
 
@@ -6662,16 +6884,48 @@ class Server:
         (basic/transports).
 
         Raises:
-            RuntimeError: a server in this process already has stdin and stdout; or no
-                thread can be started.
+            RuntimeError: a server in this process already has stdin and stdout; no
+                thread can be started; or an event loop runs on the calling thread,
+                which would stand still: see `run_async`.
         """
+        if is_on_event_loop():
+            raise RuntimeError("an event loop runs on this thread, and run() would "
+                               "stop it: `await server.run_async()`")
+        with self._stdio_session(threaded=threaded) as session:
+            session.run()
+
+    async def run_async(self, *, threaded: bool | None = None) -> None:
+        """Serve over stdin and stdout as `run` does, within an asyncio program.
+
+            async def main():
+                await asyncio.gather(server.run_async(), other_work())
+
+        `async def` handlers run on the caller's event loop.  `def` handlers run on
+        threads; with threaded=False on the loop's, which stands still meanwhile.
+        Cancelling the task ends the server.
+
+        Raises:
+            RuntimeError: see `run`.
+        """
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        with self._stdio_session(threaded=threaded, loop=loop) as session:
+            ended = asyncio.ensure_future(asyncio.to_thread(session.run))
+            try:
+                while not ended.done():
+                    await asyncio.wait({ended}, timeout=STEP_SECONDS)
+            finally:  # also when this task is cancelled
+                session.end()
+                await ended
+
+    @contextmanager
+    def _stdio_session(self, **options: Any) -> Iterator[ServerSession]:
         if os.isatty(0):
             warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
                  "it, with the whole mcp_min.py: python3 mcp_min.py list FILE.py\n")
         with stop_at_signals(), stdio_server() as (reader, writer):
-            session = self._new_session(
-                reader, writer, own_input=True, threaded=threaded)
-            session.run()
+            yield self._new_session(reader, writer, own_input=True, **options)
 
     def serve(self, reader: ByteStream, writer: ByteStream, *,
               threaded: bool | None = None) -> None:
@@ -6709,249 +6963,19 @@ class Server:
         return Listener(self, path)
 
     def _new_session(self, reader: ByteStream, writer: ByteStream,
-                     **options: Any) -> ServerSession:
-        return ServerSession(self, reader, writer, **options)
+                     **more: Any) -> ServerSession:
+        return self._session_class()(
+            self, self._registry, self._options, self._runtime, reader, writer, **more)
 
-    def _dispatch(self, ctx: Context, method: str, params: Json,
-                  depth: int = 0) -> Json:
-        """Call the handler of a request, through the middleware from `depth` on."""
-        request = ctx._request
-        assert request
-        if depth < len(self._middleware) and not request.on_reader:
-            layer = self._middleware[depth]
-            call_next = partial(self._dispatch, depth=depth + 1)
-            call = partial(layer, ctx, request.method, params, call_next)
-            result = self._call_user(ctx, call)
-            if not isinstance(result, dict):
-                raise TypeError(f"middleware {name_of(layer)} returned no result")
-            return result
-        handler = METHOD_HANDLERS.get(request.method)  # not what a middleware says
-        if handler:
-            return handler(self, ctx, params)
-        value = to_json_data(self._call_custom(ctx, request.method, params))
-        return value if type(value) is dict else wire_fields(result=value)
+    def _session_class(self) -> type[ServerSession]:
+        return ServerSession
 
-    def _call_custom(self, ctx: Context, method: str, params: Json) -> Any:
-        """Call the handler of a request or notification of the user's own."""
-        signature = self._methods[method]
-        if [*signature.hint_schema["properties"]] == ["params"]:
-            params = {"params": params}
-        return self._call_with(ctx, signature, params)
-
-    def _call_with(self, ctx: Context, signature: Signature, given: Json) -> Any:
-        """Call a user's function with what it takes of that which is given."""
-        names = signature.hint_schema["properties"]
-        arguments = {name: given[name] for name in names
-                     if given.get(name) is not None}
-        return self._call(ctx, signature, arguments)
-
-    def _call(self, ctx: BaseContext[Any], signature: Signature, arguments: Json,
-              tool: bool = False) -> Any:
-        """Call a user's function with the arguments of a request."""
-        if ctx._is_async is not signature.is_async:
-            ctx = ctx._sibling()
-        call = self._bind(ctx, signature, arguments, tool)
-        return self._call_user(ctx, call, signature.on_loop)
-
-    def _bind(self, ctx: BaseContext[Any], signature: Signature, arguments: Json,
-              tool: bool = False) -> partial[Any]:
-        """A call of a user's function with these arguments.
-
-        strict_input is for tools: prompts, templates and completions only get strings.
-
-        Raises:
-            McpError, ToolError: the arguments are invalid.
-        """
-        try:
-            kwargs = signature.bind(arguments, tool and self._strict_input)
-        except ValidationError as error:
-            raise ctx._peer.bad_arguments(error, tool) from None
-        if signature.context:
-            kwargs[signature.context] = ctx
-        return partial(signature.fn, **kwargs)
-
-    def _call_user(self, ctx: BaseContext[Any], call: Callable[[], Any],
-                   on_loop: bool = False) -> Any:
-        """Call a user's function where it must run; wait if it is `async def`.
-
-        on_loop: it runs on the event loop.
-        """
-        session: Any = ctx._peer.connection.session
-        on_host = session.run_handler and not on_loop
-        if on_host and not getattr(host_thread, "active", False):
-            value = run_on_host_thread(session.run_handler, call, ctx._request)
-        else:
-            value = call()
-        if hasattr(value, "__await__"):
-            value = self._runtime.run(value, ctx._request)
-        return value
-
-    # -- the method handlers
-
-    @handles("initialize", "server/discover")
-    def _describe_server(self, ctx: Context, params: Json) -> Json:
-        return ctx._peer.describe(params)
-
-    @handles("ping")
-    def _ping(self, ctx: Context, params: Json) -> Json:
-        return {}
-
-    @handles("subscriptions/listen")
-    def _listen(self, ctx: Context, params: Json) -> Any:
-        request, stream = ctx._request, ctx._peer
-        assert request and isinstance(stream, RequestPeer)
-        if request.in_batch:  # the other responses would wait for its end
-            raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
-        connection = stream.connection
-        wanted = require_type(params.get("notifications"), dict, "notifications")
-        granted = {}
-        for key, signature in [*self._grants.items()]:
-            if wanted.get(key) is not None:
-                grant = self._bind(ctx, signature, {"wanted": wanted[key]})
-                granted[key] = grant()
-        acknowledgement = encode(stream.listen(wanted, granted))
-        cost = REQUEST_COST * len(stream.subscriptions)
-        with self._lock, connection.lock:
-            connection.incoming.check_room(besides=request)
-            connection.incoming.held_bytes += cost
-            request.cost += cost  # it stays
-            connection.outbox.put(acknowledgement)  # before any change is reported
-            self._subscribers.add(stream)
-        request.on_cancel(partial(self._forget, stream))
-        connection.outbox.flush(may_block=False)
-        return NO_RESPONSE_YET
-
-    @handles("logging/setLevel")
-    def _set_level(self, ctx: Context, params: Json) -> Json:
-        ctx._peer.level = require_one_of(LEVELS, params.get("level"), "level")
-        return {}
-
-    @handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-    def _list(self, ctx: Context, params: Json) -> Json:
-        """A page of a list (server/utilities/pagination).
-
-        A cursor is the key of the last entry of a page, so that other entries can be
-        added and removed between two pages.
-        """
-        assert ctx._request
-        list_key = METHODS[ctx._request.method].list_key
-        with self._lock:
-            entries = dict(self._lists[list_key])
-        keys = [*entries]
-        cursor = params.get("cursor")
-        start = 0
-        if cursor is not None:
-            if cursor not in keys:
-                raise invalid_params("Invalid cursor", "cursor",
-                                     "not of this list, or no longer")
-            start = keys.index(cursor) + 1
-        end = start + self._page_size
-        page = [dict(entries[key].descriptor) for key in keys[start:end]]
-        result: Json = {list_key: page}
-        if end < len(keys):
-            result["nextCursor"] = keys[end - 1]
-        return result
-
-    @handles("tools/call")
-    def _tools_call(self, ctx: Context, params: Json) -> Json:
-        tool: ToolEntry
-        tool, arguments = self._entry("tools", params)
-        try:
-            value = self._call(ctx, tool.signature, arguments, tool=True)
-            return tool.result(value)
-        except (McpError, Unwind):
-            raise
-        except ToolError as error:
-            return ToolResult(str(error), is_error=True)
-        except BaseException as error:  # sys.exit() in a tool must not end the server
-            connection = ctx._peer.connection
-            ctx.check_cancelled()  # an error after the cancellation follows from it
-            if not connection.follows_from_end(error):
-                log_exception(f"mcp_min: tool {tool.key} failed")
-            text = tool.failure(connection.session.error_text(error))
-            return ToolResult(text, is_error=True)
-
-    @handles("prompts/get")
-    def _prompts_get(self, ctx: Context, params: Json) -> Json:
-        prompt: PromptEntry
-        prompt, arguments = self._entry("prompts", params)
-        value = self._call(ctx, prompt.signature, arguments)
-        return prompt.result(value)
-
-    def _entry(self, list_key: str, params: Json) -> tuple[Any, Json]:
-        """The entry that is named, and the arguments; McpError if there is none."""
-        name = require_type(params.get("name"), str, "name")
-        entry = self._lists[list_key].get(name)
-        if entry is None:
-            kind = list_key[:-1]
-            raise invalid_params(f"Unknown {kind}: {name!r:.100}", "name",
-                                 f"there is no such {kind}", name=name)
-        return entry, member(params, "arguments", dict)
-
-    @handles("resources/read")
-    def _resources_read(self, ctx: Context, params: Json) -> Json:
-        uri = require_type(params.get("uri"), str, "uri")
-        entry, arguments = self._resource_at(uri)
-        value = self._call(ctx, entry.signature, arguments)
-        return {"contents": entry.contents(value, uri)}
-
-    def _resource_at(self, uri: str) -> tuple[ResourceEntry, Json]:
-        """The resource or template that a URI belongs to, and its variables."""
-        entry = self._lists["resources"].get(uri)
-        if entry:
-            return entry, {}
-        with self._lock:
-            templates = list(self._lists["resourceTemplates"].values())
-        templates.sort(key=lambda entry: -entry.template.literal)
-        for entry in templates:
-            variables = entry.template.match(uri)
-            if variables is not None:
-                return entry, variables
-        raise McpError(RESOURCE_NOT_FOUND, f"Resource not found: {uri:.200}", {
-            "field": "uri", "issue": "there is no such resource", "uri": uri})
-
-    @handles("resources/subscribe", "resources/unsubscribe")
-    def _subscribe(self, ctx: Context, params: Json) -> Json:
-        uri = require_type(params.get("uri"), str, "uri")
-        key, cost = (UPDATED, uri), len(uri) + REQUEST_COST
-        subscriptions, connection = ctx._peer.subscriptions, ctx._peer.connection
-        assert ctx._request
-        wanted = ctx._request.method == "resources/subscribe"
-        with self._lock, connection.lock:
-            if wanted and key not in subscriptions:
-                connection.incoming.check_room(besides=ctx._request)
-                connection.incoming.held_bytes += cost
-                subscriptions.add(key)
-            elif not wanted and key in subscriptions:
-                connection.incoming.held_bytes -= cost
-                subscriptions.remove(key)
-        return {}
-
-    @handles("completion/complete")
-    def _complete(self, ctx: Context, params: Json) -> Json:
-        ref = member(params, "ref", dict)
-        argument = member(params, "argument", dict)
-        field = COMPLETABLE[require_one_of([*COMPLETABLE], ref.get("type"), "ref.type")]
-        key = require_type(ref.get(field), str, f"ref.{field}")
-        name = require_type(argument.get("name"), str, "argument.name")
-        require_type(argument.get("value"), str, "argument.value")
-        context = member(member(params, "context", dict), "arguments", dict)
-        found = self._completions(ctx, (key, name), ref, argument, context)
-        known = {**self._lists["prompts"], **self._lists["resourceTemplates"]}
-        if found is None and key not in known:
-            raise invalid_params(f"Unknown prompt or template: {key:.200}",
-                                 f"ref.{field}", "there is no such prompt or template")
-        return completion_of(found)
-
-    def _completions(self, ctx: Context, key: tuple[str, str], ref: Json,
-                     argument: Json, context: Json) -> Any:
-        """What the function for this argument returns; None if there is none."""
-        completer = self._completers.get(key)
-        if completer is None:
-            return None
-        given = {"value": argument["value"], "context": context}
-        return self._call_with(ctx, completer, given)
-
+    def _begin_hosted(self, reader: ByteStream, writer: ByteStream,
+                      run_soon: Handler) -> ServerSession:
+        """Serve a client in this process; with threaded=False by run_soon(job)."""
+        session = self._new_session(
+            reader, writer, own_input=True, traced=False, run_soon=run_soon)
+        return session.__enter__()  # raises what the lifespan raises
 
 COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
 
@@ -7093,29 +7117,40 @@ class ServerSession(Session):
     cancelled (close), and `run` wakes up (on_close); it waits a moment for what they do
     in `finally` (end); the last session leaves the lifespan, and ends the event loop.
 
-    peer: the client of requests in a handshake revision.
+    peer: the client of requests in a handshake revision.  contexts: the classes for
+    `def` and `async def`.  run_soon: takes the handlers of a server in the client's
+    process that has threaded=False.
     """
 
-    def __init__(self, server: Server, reader: ByteStream, writer: ByteStream,
+    contexts: tuple[Any, Any] = (Context, AsyncContext)
+
+    def __init__(self, server: Server, registry: Registry, options: Any,
+                 runtime: AsyncRuntime, reader: ByteStream, writer: ByteStream, *,
                  own_input: bool = False, threaded: bool | None = None,
-                 loop: AbstractEventLoop | None = None, traced: bool = True) -> None:
-        self._server = server
+                 loop: AbstractEventLoop | None = None, traced: bool = True,
+                 run_soon: Handler | None = None) -> None:
+        self.server, self.registry = server, registry
+        self.options, self.runtime = options, runtime
         self._loop = loop
         self._traced = traced
         self.inbox = Inbox()  # of the thread that serves
-        self.run_handler = server._run_handler
-        workers = server._max_workers
+        workers, run_handler = options.max_workers, options.run_handler
         if threaded is None:
             threaded = server.threaded
-        self.threaded = threaded or self.run_handler is not None
+        self.threaded = threaded or run_handler is not None
         if not self.threaded:
-            self.run_handler = self.inbox.call
+            run_handler = run_soon or self.inbox.call
+            if loop:
+                run_handler = loop.call_soon_threadsafe
             workers = 1  # so that handlers run in the order of their requests
-        pool = ThreadPool("mcp worker", workers)
+        self._run_on_host: Handler | None = None  # None: they run where they are called
+        if run_handler:
+            self._run_on_host = partial(run_on_host_thread, run_handler)
         self.connection = Connection(
-            self, reader, writer, is_server=True, own_input=own_input, pool=pool,
-            **server._limits)
-        self.peer = SessionPeer(server._declared, self.connection)
+            self, reader, writer, is_server=True, own_input=own_input,
+            pool=ThreadPool("mcp worker", workers),
+            runs_handlers=run_handler is None, **options.limits)
+        self.peer = SessionPeer(registry.declared, self.connection)
 
     def run(self) -> None:
         """Serve until the client hangs up; with threaded=False run the handlers."""
@@ -7123,9 +7158,9 @@ class ServerSession(Session):
             self.inbox.wait()
 
     def __enter__(self) -> ServerSession:  # noqa: PYI034 - no Self before 3.11
-        self._server._runtime.enter(self._loop)
+        self.runtime.enter(self._loop)
         with ExitStack() as exits:
-            exits.callback(self._server._runtime.leave)
+            exits.callback(self.runtime.leave)
             exits.callback(self.end)
             self.connection.start(self._traced)
             self._exits = exits.pop_all()
@@ -7134,40 +7169,49 @@ class ServerSession(Session):
     def __exit__(self, *exc: object) -> None:
         self._exits.close()
 
+    def finish(self, seconds: float) -> None:
+        """Let it end by itself for that long, then end it."""
+        with suppress(Empty):
+            self.inbox.wait(monotonic() + seconds)
+        self.__exit__()
+
     def allows_batches(self) -> bool:
         return bool(self.peer.version) and REVISIONS[self.peer.version].batches
 
     def is_for_reader(self, method: str) -> bool:
         row = METHODS.get(method)  # an unknown method is refused at once
-        return row.on_reader if row else method not in self._server._methods
+        return row.on_reader if row else method not in self.registry.methods
 
     def handle(self, request: IncomingRequest) -> Any:
         """Take the request's four steps; return its result, or raise its error."""
         params: Json = require_type(request.params, dict, "params")
         peer = peer_of(self.peer, request)
         peer.validate(request)
-        ctx = self._server._contexts[0](self._server, request, peer)
+        ctx = self.contexts[0](self, request, peer)
         try:
-            result = self._server._dispatch(ctx, request.method, params)
+            result = self._dispatch(ctx, request.method, params)
         except McpError as error:
             raise peer.translate(error) from None
         except QuestionFailed as failure:
-            raise failure.error from None  # `ask` has chosen its code
+            raise failure.error from None  # answers_to has chosen its code
         except InputRequired as required:
             result = required.result
         if result is NO_RESPONSE_YET:
             return result
+        if request.method == "initialize" and isinstance(peer, SessionPeer):
+            self.registry.forget(self.peer)  # it is told nothing more
+            self.peer = peer
         return peer.finalize(request.method, result)
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
-        server, connection = self._server, self.connection
+        registry, connection = self.registry, self.connection
         if method == INITIALIZED:
-            with server._lock:
-                server._subscribers.add(self.peer)
-        is_ours = method in server._methods and method.startswith("notifications/")
+            with registry.lock:
+                registry.subscribers.add(self.peer)
+        is_ours = method in registry.methods and method.startswith("notifications/")
         if is_ours and not connection.backlog_full():
-            ctx = server._contexts[0](server, None, self.peer)
-            job = partial(server._call_custom, ctx, method, params)
+            ctx = self.contexts[0](self, None, self.peer)
+            job = partial(self._call_given, ctx, registry.methods[method], params)
             connection.call_back(job, size + REQUEST_COST)
 
     def end(self) -> None:
@@ -7176,24 +7220,20 @@ class ServerSession(Session):
             self.on_end()
             self.connection.outbox.wait_until_written(0.2)
         self.connection.close()
-        wait_until(self.connection.pool.is_idle, 0.3)  # for `finally` in handlers
-        self._server._forget(self.peer)
+        self.connection.pool.wait_until_idle(0.3)  # for `finally` in handlers
+        self.registry.forget(self.peer)
 
     def on_close(self) -> None:
         self.inbox.finish(lambda: None)  # for `run` to end
 
     def on_end(self) -> None:
         """End each `subscriptions/listen` request with a result."""
-        with self._server._lock:
-            streams = [peer for peer in self._server._subscribers
-                       if isinstance(peer, RequestPeer)
-                       and peer.connection is self.connection]
-        for stream in streams:
-            stream.end_stream()
-            self._server._forget(stream)
+        for stream in self.registry.streams_of(self.connection):
+            stream.end()
+            self.registry.forget(stream)
 
     def error_text(self, error: BaseException) -> str:
-        return "Internal error" if self._server._mask_errors else error_text(error)
+        return "Internal error" if self.options.mask_errors else error_text(error)
 
     def closed_error(self) -> ConnectionClosed:
         return ConnectionClosed("The client has hung up")
@@ -7203,12 +7243,247 @@ class ServerSession(Session):
         return McpError(CONTENT_TOO_LARGE, f"A message has over {limit}: "
                         "Server(max_message_bytes=…)")
 
+    def _dispatch(self, ctx: Context, method: str, params: Json,
+                  depth: int = 0) -> Json:
+        """Call the handler of a request, through the middleware from `depth` on."""
+        request = ctx._request
+        assert request
+        middleware = self.registry.middleware
+        if depth < len(middleware) and not request.on_reader:
+            layer = middleware[depth]
+            call_next = partial(self._dispatch, depth=depth + 1)
+            call = partial(layer, ctx, request.method, params, call_next)
+            result = self.run_handler(ctx, call)
+            if not isinstance(result, dict):
+                raise TypeError(f"middleware {name_of(layer)} returned no result")
+            return result
+        handler = METHOD_HANDLERS.get(request.method)  # not what a middleware says
+        if handler:
+            return handler(self, ctx, params)
+        signature = self.registry.methods[request.method]
+        value = to_json_data(self._call_given(ctx, signature, params))
+        return value if type(value) is dict else wire_fields(result=value)
+
+    # -- calling the functions of users
+
+    def _call_given(self, ctx: Context, signature: Signature, given: Json) -> Any:
+        """Call one with what it takes of that which is given; `params` takes all."""
+        names = [*signature.hint_schema["properties"]]
+        if names == ["params"]:
+            given = {"params": given}
+        arguments = {name: given[name] for name in names
+                     if given.get(name) is not None}
+        return self.call(ctx, signature, arguments)
+
+    def call(self, ctx: BaseContext[Any], signature: Signature, arguments: Json,
+             tool: bool = False) -> Any:
+        """Call one with the arguments of a request.
+
+        strict_input is for tools: prompts, templates and completions only get strings.
+
+        Raises:
+            McpError, ToolError: the arguments are invalid.
+        """
+        if ctx._is_async is not signature.is_async:
+            ctx = ctx._sibling()
+        try:
+            kwargs = signature.bind(arguments, tool and self.options.strict_input, ctx)
+        except ValidationError as error:
+            raise ctx._peer.bad_arguments(error, tool) from None
+        return self.run_handler(ctx, partial(signature.fn, **kwargs), signature.on_loop)
+
+    def run_handler(self, ctx: BaseContext[Any], call: Callable[[], Any],
+                    on_loop: bool = False) -> Any:
+        """Run one where it must run; wait if it is `async def`.
+
+        on_loop: calling it only makes a coroutine.
+        """
+        if on_loop or self._run_on_host is None:
+            value = call()
+        else:
+            value = self._run_on_host(call, ctx._request)
+        if hasattr(value, "__await__"):
+            value = self.runtime.run(value, ctx._request)
+        return value
+
+    def completions(self, ctx: Context, key: tuple[str, str], ref: Json,
+                    argument: Json, context: Json) -> Any:
+        """What the function for this argument returns; None if there is none."""
+        completer = self.registry.completers.get(key)
+        if completer is None:
+            return None
+        given = {"value": argument["value"], "context": context}
+        return self._call_given(ctx, completer, given)
+
+
+# -- the method handlers
+
+
+@handles("initialize", "server/discover")
+def handle_initialize(session: ServerSession, ctx: Context, params: Json) -> Json:
+    return ctx._peer.describe(params)
+
+
+@handles("ping")
+def handle_ping(session: ServerSession, ctx: Context, params: Json) -> Json:
+    return {}
+
+
+@handles("subscriptions/listen")
+def handle_listen(session: ServerSession, ctx: Context, params: Json) -> Any:
+    request, peer, connection = ctx._request, ctx._peer, session.connection
+    assert request and isinstance(peer, RequestPeer)
+    if request.batch:  # the other responses would wait for its end
+        raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
+    wanted = require_type(params.get("notifications"), dict, "notifications")
+    granted = {}
+    for key, signature in [*session.registry.grants.items()]:
+        if wanted.get(key) is not None:
+            granted[key] = granted_by(session, ctx, signature, wanted[key])
+    stream = ListenStream(peer, request)
+    acknowledgement = encode(stream.grant(wanted, granted))
+    with session.registry.lock, connection.lock:
+        connection.incoming.check_room(besides=request.cost)
+        request.charge(REQUEST_COST * len(stream.subscriptions))  # it stays
+        connection.outbox.put(acknowledgement)  # before any change is reported
+        session.registry.subscribers.add(stream)
+    request.on_cancel(partial(session.registry.forget, stream))
+    connection.outbox.flush(may_block=False)
+    return NO_RESPONSE_YET
+
+
+def granted_by(session: ServerSession, ctx: Context, signature: Signature,
+               wanted: Any) -> Any:
+    """What a function of the user's grants of a key; on the reader."""
+    try:
+        kwargs = signature.bind({"wanted": wanted}, False, ctx)
+    except ValidationError as error:
+        raise ctx._peer.bad_arguments(error, False) from None
+    return signature.fn(**kwargs)
+
+
+@handles("logging/setLevel")
+def handle_set_level(session: ServerSession, ctx: Context, params: Json) -> Json:
+    ctx._peer.level = require_one_of("level", params.get("level"), LEVELS)
+    return {}
+
+
+@handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+def handle_list(session: ServerSession, ctx: Context, params: Json) -> Json:
+    """A page of a list (server/utilities/pagination).
+
+    A cursor is the key of the last entry of a page, so that other entries can be
+    added and removed between two pages.
+    """
+    assert ctx._request
+    list_key = METHODS[ctx._request.method].list_key
+    with session.registry.lock:
+        entries = dict(session.registry.lists[list_key])
+    keys = [*entries]
+    cursor = params.get("cursor")
+    start = 0
+    if cursor is not None:
+        if cursor not in keys:
+            raise invalid_params("Invalid cursor", "cursor",
+                                 "not of this list, or no longer")
+        start = keys.index(cursor) + 1
+    end = start + session.options.page_size
+    page = [dict(entries[key].descriptor) for key in keys[start:end]]
+    result: Json = {list_key: page}
+    if end < len(keys):
+        result["nextCursor"] = keys[end - 1]
+    return result
+
+
+@handles("tools/call")
+def handle_tools_call(session: ServerSession, ctx: Context, params: Json) -> Json:
+    tool: ToolEntry
+    tool, arguments = entry_named(session, "tools", params)
+    try:
+        value = session.call(ctx, tool.signature, arguments, tool=True)
+        return tool.result(value)
+    except (McpError, Unwind):
+        raise
+    except ToolError as error:
+        return ToolResult(str(error), is_error=True)
+    except BaseException as error:  # sys.exit() in a tool must not end the server
+        ctx.check_cancelled()  # an error after the cancellation follows from it
+        if not session.connection.follows_from_end(error):
+            log_exception(f"mcp_min: tool {tool.key} failed")
+        text = tool.failure(session.error_text(error))
+        return ToolResult(text, is_error=True)
+
+
+@handles("prompts/get")
+def handle_prompts_get(session: ServerSession, ctx: Context, params: Json) -> Json:
+    prompt: PromptEntry
+    prompt, arguments = entry_named(session, "prompts", params)
+    value = session.call(ctx, prompt.signature, arguments)
+    return prompt.result(value)
+
+
+def entry_named(session: ServerSession, list_key: str, params: Json,
+                ) -> tuple[Any, Json]:
+    """The entry that is named, and the arguments; McpError if there is none."""
+    name = require_type(params.get("name"), str, "name")
+    entry = session.registry.lists[list_key].get(name)
+    if entry is None:
+        kind = list_key[:-1]
+        raise invalid_params(f"Unknown {kind}: {name!r:.100}", "name",
+                             f"there is no such {kind}", name=name)
+    return entry, member(params, "arguments", dict)
+
+
+@handles("resources/read")
+def handle_resources_read(session: ServerSession, ctx: Context, params: Json) -> Json:
+    uri = require_type(params.get("uri"), str, "uri")
+    entry, arguments = session.registry.resource_at(uri)
+    value = session.call(ctx, entry.signature, arguments)
+    return {"contents": entry.contents(value, uri)}
+
+
+@handles("resources/subscribe", "resources/unsubscribe")
+def handle_subscribe(session: ServerSession, ctx: Context, params: Json) -> Json:
+    uri = require_type(params.get("uri"), str, "uri")
+    key, cost = (UPDATED, uri), len(uri) + REQUEST_COST
+    assert ctx._request and isinstance(ctx._peer, SessionPeer)
+    subscriptions, connection = ctx._peer.subscriptions, session.connection
+    wanted = ctx._request.method == "resources/subscribe"
+    with session.registry.lock, connection.lock:
+        if wanted and key not in subscriptions:
+            connection.incoming.check_room(besides=ctx._request.cost)
+            connection.incoming.held.charge(cost)
+            subscriptions.add(key)
+        elif not wanted and key in subscriptions:
+            connection.incoming.held.release(cost)
+            subscriptions.remove(key)
+    return {}
+
+
+@handles("completion/complete")
+def handle_complete(session: ServerSession, ctx: Context, params: Json) -> Json:
+    ref = member(params, "ref", dict)
+    argument = member(params, "argument", dict)
+    field = COMPLETABLE[require_one_of("ref.type", ref.get("type"), COMPLETABLE)]
+    key = require_type(ref.get(field), str, f"ref.{field}")
+    name = require_type(argument.get("name"), str, "argument.name")
+    require_type(argument.get("value"), str, "argument.value")
+    context = member(member(params, "context", dict), "arguments", dict)
+    found = session.completions(ctx, (key, name), ref, argument, context)
+    lists = session.registry.lists
+    known = {**lists["prompts"], **lists["resourceTemplates"]}
+    if found is None and key not in known:
+        raise invalid_params(f"Unknown prompt or template: {key:.200}",
+                             f"ref.{field}", "there is no such prompt or template")
+    return completion_of(found)
+
 
 # == Part III: a client ================================================================
 # `Client`: how a server is started and ended, and the same methods from the other side.
 # It needs part I, and does not know part II: `Client(server)` joins the two with pipes.
 
 import atexit
+from functools import wraps
 
 # -- 13. Processes ---------------------------------------------------------------------
 # A server process is started without a shell and in a small environment, as the leader
@@ -7245,8 +7520,11 @@ def resolve_command(target: Any, env: dict[str, str] | None, cwd: str | None,
     """The argv, the extra environment and the directory of a program to start."""
     if isinstance(target, dict):
         refuse_address(target.get("url"))
+        given = env or {}
         extra = {key: str(value) for key, value in (target.get("env") or {}).items()}
-        return entry_argv(target), {**extra, **(env or {})}, cwd or target.get("cwd")
+        argv, extra, cwd = fill_in(
+            [entry_argv(target), extra, cwd or target.get("cwd")], given)
+        return argv, {**extra, **given}, cwd
     refuse_address(target)
     if isinstance(target, (str, os.PathLike)):
         return file_argv(os.fspath(target)), env, cwd
@@ -7264,20 +7542,47 @@ def refuse_address(target: object) -> None:
                          'start a proxy, such as ["mcp-proxy", URL]')
 
 
+ONE_ENTRY = "(a target is one entry of it: load_config(PATH)[NAME])"
+
+
 def entry_argv(entry: Json) -> list[str]:
     """The argv of an entry of a host's configuration."""
     if type(entry.get("command")) is not str:
-        raise ValueError(f"an entry needs a command; it has {[*entry]}")
+        raise ValueError(f"an entry needs a command; it has {[*entry]} {ONE_ENTRY}")
     args = entry.get("args") or ()
     if isinstance(args, str):
         raise TypeError(f"the args of an entry are a list: {args.split()}")
     return [entry["command"], *map(str, args)]  # configurations also hold numbers
 
 
+# What a host replaces in an entry: ${NAME}, ${env:NAME}, ${NAME:-default}.
+HOST_VARIABLE = re.compile(r"\$\{(?:\w+:(?!-))?([^:}]+)[^}]*\}")
+
+
+def fill_in(part: Any, given: dict[str, str]) -> Any:
+    """A part of an entry with what is given for its host's variables; or ValueError."""
+    def value_of(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in given:
+            raise ValueError(f"only a host knows {found[0]} of this entry: pass "
+                             f"env={{{name!r}: …}}, or --env {name}=…")
+        return given[name]
+
+    if isinstance(part, list):
+        return [fill_in(item, given) for item in part]
+    if isinstance(part, dict):
+        return {key: fill_in(item, given) for key, item in part.items()}
+    if isinstance(part, str):
+        return HOST_VARIABLE.sub(value_of, part)
+    return part
+
+
 def file_argv(path: str) -> list[str]:
     """The argv of a program, or of a file of Python."""
     if " " in path and not os.path.exists(path):
         raise ValueError(f"a command is a list: {path.split()}")
+    if path.endswith(".json"):
+        raise ValueError(f"{path} is a configuration {ONE_ENTRY}")
     if not path.endswith(".py"):
         return [path]
     if getattr(sys, "frozen", False):  # as PyInstaller does it
@@ -7313,12 +7618,21 @@ def start_process(argv: list[str], env: dict[str, str], cwd: str | None,
             argv, bufsize, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, cwd=cwd,
             start_new_session=True, creationflags=flags)
     except OSError as error:
-        text = (f"cannot start {argv[0]!r}: {error.strerror} "
-                f"(PATH={env.get('PATH', os.defpath)}; cwd={cwd or os.getcwd()})")
-        raise type(error)(error.errno, text, error.filename) from None
+        program, reason = os.fsdecode(argv[0]), error.strerror
+        if cwd and error.filename == cwd:
+            reason = f"{reason}: {cwd}"
+        elif os.path.dirname(program):  # it was not looked up
+            program = os.path.join(cwd or os.getcwd(), program)
+        elif isinstance(error, FileNotFoundError):
+            path = env.get("PATH", os.defpath)
+            if len(path) > 200:
+                path = path[:199] + "…"
+            reason = f"not found in PATH={path}"
+        text = f"cannot start {program!r}: {reason}"
+        raise type(error)(error.errno, text) from None
 
 
-IMPORT_HINTS = {  # what a server's stderr may say: what to do
+IMPORT_HINTS = {  # text in a server's stderr: advice
     "No module named 'mcp_min'":
         "put mcp_min.py beside the server, or start it with: mcp_min.py run FILE.py",
     "attempted relative import":
@@ -7420,7 +7734,7 @@ class Process(StreamPair):
         self._stderr_read = threading.Event()  # set when all of it was read
         self._ended = threading.Event()  # set when the process has ended
         self._last_wait = 0.0           # when await_end gives up
-        self._lock = threading.RLock()  # a leaf; guards the next
+        self._lock = threading.RLock()  # guards the next
         self._held: bytes | None = b""  # what waits for `release`; None after that
         start_thread("mcp stderr reader", self._read_stderr)
 
@@ -7544,12 +7858,13 @@ def pipe_streams() -> tuple[ByteStream, ByteStream]:
 
 
 class Calling(threading.local):
-    """What the calling thread works for: the future of a task of AsyncClient, or None.
+    """What the calling thread works for; when that ends, so does what it waits for.
 
-    When that is cancelled, so is what the thread waits for.
+    future: of a task of AsyncClient, or None.  question: of the server, or None.
     """
 
     future: Any = None
+    question: IncomingRequest | None = None
 
     def cancels(self, request: OutgoingRequest) -> None:
         if self.future:
@@ -7578,22 +7893,23 @@ class HostedServer(StreamPair):
         self._closed = False
         self._jobs: deque[Job] = deque()
         self._running = threading.RLock()  # held by the thread that runs a job
-        self._session = server._new_session(
-            their_reader, their_writer, own_input=True, traced=False)
-        if not self._session.threaded:
-            self._session.run_handler = self._run_soon
-            self.run_jobs = self._run_jobs
         try:
-            self._session.__enter__()  # raises what the lifespan raises
+            self._session = server._begin_hosted(
+                their_reader, their_writer, self._run_soon)
         except BaseException:
             for stream in (reader, writer, their_reader, their_writer):
                 stream.close()
             raise
+        if not self._session.threaded:
+            self.run_jobs = self._run_jobs
 
     def watch(self, connection: Connection) -> None:
         self._connection = connection
 
     def _run_soon(self, job: Job) -> None:
+        if self._closed:
+            self._session.inbox.call(job)  # `close` waits there, and runs it
+            return
         self._jobs.append(job)
         with self._connection.lock:
             waiting = self._connection.outgoing.all()
@@ -7617,11 +7933,10 @@ class HostedServer(StreamPair):
             return
         self._closed = True
         self._close_writer()
-        with suppress(Empty):
-            self._session.inbox.wait(monotonic() + 2)
+        while self._jobs:
+            self._session.inbox.call(self._jobs.popleft())
         with self._their_writer:
-            self._session.__exit__()
-        self._jobs.clear()
+            self._session.finish(2)
         connection.peer_gone.wait(2)
 
 
@@ -7660,6 +7975,35 @@ def seconds_until(deadline: float) -> float:
     return max(0.001, round(deadline - monotonic(), 3))
 
 
+class Settings:
+    """What the sessions of a client know of its options; a Client changes some.
+
+    level: of log messages, or None.  handlers: by the keys of ANSWER_FUNCTIONS.
+    declared: our capabilities.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.mode: str = options["mode"]
+        self.timeout, self.max_timeout = options["timeout"], options["max_timeout"]
+        self.max_message_bytes: int = options["max_message_bytes"]
+        self.info: Json = options["client_info"] or {
+            "name": "mcp_min", "version": __version__}
+        self.level: str | None = options["log_level"]
+        self.log_handler: Any = options["log_handler"]
+        self.message_handler: Any = options["message_handler"]
+        self.progress_handler: Any = options["progress_handler"]
+        self.handlers: Json = {}
+        self.declared: Json = options["capabilities"] or {}
+
+    def add_handlers(self, **handlers: Any) -> None:
+        """Declare what those that are not None can answer."""
+        self.handlers = {**self.handlers, **wire_fields(**handlers)}
+        for key in self.handlers:
+            for name, details in CLIENT_CAPABILITIES[key].items():
+                more = {**details, **self.declared.get(name, {})}
+                self.declared = {**self.declared, name: more}
+
+
 class ClientSession(Session):
     """A client's end of a connection, and the server process if there is one.
 
@@ -7667,168 +8011,62 @@ class ClientSession(Session):
     the Client gets a new ClientSession.
     """
 
-    def __init__(self, client: Client, process: StreamPair) -> None:
-        self.client, self.process = client, process
+    def __init__(self, settings: Settings, process: StreamPair,
+                 uris: Iterable[str] = ()) -> None:
+        """uris: the subscriptions of the session before this one."""
+        self.settings, self.process = settings, process
         self.connection = Connection(
             self, process.reader, process.writer, is_server=False, own_input=True,
             pool=ThreadPool("mcp questions", MAX_QUESTIONS),
-            max_message_bytes=client._max_message_bytes)
+            max_message_bytes=settings.max_message_bytes)
         self.version = ""
         self.stateless = False
         self.capabilities: Json | None = None  # None: the server did not say
+        self.server_info: Json = {}
+        self.instructions: str | None = None
         self.stray_lines: deque[Line] = deque(maxlen=20)  # that were not messages
         self._submitted = Submitted(self.connection)
-        # Questions in a session that our user is answering; and when the last was.
+        # Questions that our user is answering, and when the last one was answered.
         self._asking: set[IncomingRequest] = set()
         self._answered_at = 0.0
-        # The subscriptions/listen request whose notifications are passed on.
-        self._stream: OutgoingRequest | None = None
-        self._granted: list[object] = []       # the URIs that it is for
-        self._subscribing = threading.Lock()   # held while a stream is replaced
-        self._closed = False              # close() was called
+        self.subscriptions = Subscriptions(self, uris)
+        self.is_closed = False            # close() was called
         self._ending = threading.Lock()   # held while the process is being ended
         self._pid = os.getpid()
         if isinstance(process, Process):
             atexit.register(self.close)
         process.watch(self.connection)
 
-    # -- agreeing on a revision
-
     def begin(self, mode: str, deadline: float) -> None:
-        """Agree on a revision by the deadline, then set the log level and subscribe.
-
-        See basic/transports/stdio, "Backward Compatibility".  What the probe,
-        `server/discover`, leads to:
-
-            a list of versions         the newest of them that is ours
-            the error -32022           the newest that it names; asked again in that one
-            one of MODERN_CODES        the error, unless it names handshake revisions
-            another error, silence     the handshake; if that is refused, what came late
-            the server has ended       Client._begin may start it again, to shake hands
-        """
-        if mode in ("legacy", *LEGACY_VERSIONS):
-            self.process.release(keep_earlier=True)
-            self._shake_hands(mode, deadline)
-        else:
-            self._probe(mode, deadline)
-            # If the probe was in vain, drop what the server wrote to stderr: mostly
-            # tracebacks about the unknown method `server/discover`.
-            self.process.release(keep_earlier=self.stateless)
-        self.connection.responds = not self.stateless
+        """Agree on a revision by the deadline, then set the log level and subscribe."""
+        version, result = Negotiation(self, mode, deadline).agree()
+        self._adopt(version, result)
         if not self.stateless:
             self.notify(INITIALIZED)
-            level = self.client._level
+            level = self.settings.level
             if level and self.offers("logging/setLevel"):
-                self._send("logging/setLevel", {"level": level}, deadline).wait()
-        elif not self.client._subscribed:
-            self._listen([])  # for the changes of lists
-        for uri in [*self.client._subscribed]:  # on the connection before this one
-            try:
-                if not self.stateless:
-                    self._send("resources/subscribe", {"uri": uri}, deadline).wait()
-                elif uri not in self._granted:  # with one before it
-                    self.follow("subscribe", uri, seconds_until(deadline))
-            except (McpError, RequestTimeout) as error:
-                self.client._subscribed.pop(uri, None)
-                warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
-
-    def _send(self, method: str, params: Json | None, deadline: float,
-              ) -> OutgoingRequest:
-        request = OutgoingRequest(
-            self.connection, method, timeout=seconds_until(deadline),
-            last_deadline=deadline + 0.1)  # whatever is asked meanwhile
-        request.send(params)
-        return request
-
-    def _discover(self, version: str, deadline: float) -> OutgoingRequest:
-        return self._send("server/discover", self.with_meta(None, version), deadline)
-
-    def _probe(self, mode: str, deadline: float) -> None:
-        version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
-        probe = self._discover(version, deadline)
-        if mode != "auto":
-            try:
-                return self._adopt_discovered(probe.wait, deadline)
-            except McpError as error:
-                text = f"The server does not speak {version}: {error}"
-                raise McpError(
-                    error.code, f'{text}; try mode="auto"', error.data) from None
-        # At most half of the time, so that some is left for the handshake.
-        seconds = min(PROBE_SECONDS, seconds_until(deadline) / 2)
-        wait = partial(probe.inbox.wait, monotonic() + seconds)
-        try:
-            return self._adopt_discovered(wait, deadline)
-        except Empty:
-            pass
-        except McpError as error:
-            named = versions_named(error)
-            if error.code in MODERN_CODES and not any(
-                    date in named for date in LEGACY_VERSIONS):
-                raise
-        self._fall_back(probe, deadline)
-
-    def _fall_back(self, probe: OutgoingRequest, deadline: float) -> None:
-        """Shake hands; but a server that is slow to start may yet be stateless."""
-        try:
-            self._shake_hands("auto", deadline)
-        except McpError as error:
-            with suppress(Empty, McpError):  # the probe's response has come late
-                wait = partial(probe.inbox.wait, monotonic())
-                return self._adopt_discovered(wait, deadline)
-            self._adopt_named(error, deadline)
-        finally:
-            probe.withdraw()
-
-    def _adopt_discovered(self, wait: Callable[[], Json], deadline: float) -> None:
-        """Adopt a revision that the response to a probe names, or raise McpError."""
-        try:
-            result = check_complete(wait())
-        except McpError as error:
-            return self._adopt_named(error, deadline)
-        supported = result.get("supportedVersions")
-        if type(supported) is not list:
-            raise invalid_response("no list of supportedVersions")
-        self._adopt(newest_shared(supported), result)
-
-    def _adopt_named(self, error: McpError, deadline: float) -> None:
-        """Adopt a revision that an error names; raise the error if it does not.
-
-        What the server is, and offers, is asked again in that revision.
-        """
-        if error.code != UNSUPPORTED_VERSION:
-            raise error
-        version = newest_shared(versions_named(error))
-        result = {}
-        with suppress(McpError):  # it does not say: then each method is tried
-            result = self._discover(version, deadline).wait()
-        self._adopt(version, result)
-
-    def _shake_hands(self, mode: str, deadline: float) -> None:
-        capabilities = dict(self.client._declared)
-        if "roots" in capabilities:
-            capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
-        result = self._send("initialize", {
-            "protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
-            "capabilities": capabilities, "clientInfo": self.client._info,
-        }, deadline).wait()
-        version = result.get("protocolVersion")
-        if version not in LEGACY_VERSIONS:
-            raise no_common_version([version])
-        self._adopt(version, result)
+                self.ask("logging/setLevel", {"level": level}, deadline).wait()
+        self.subscriptions.renew(deadline)
 
     def _adopt(self, version: str, result: Json) -> None:
         self.version = version
         self.stateless = version in MODERN_VERSIONS
+        self.connection.responds = not self.stateless
         info = result.get("serverInfo")
         if self.stateless:
             info = as_object(result.get("_meta")).get(META_SERVER)
         if "capabilities" in result:
             self.capabilities = as_object(result["capabilities"])
-        client = self.client
-        client.server_info = as_object(info)
-        client.server_capabilities = self.capabilities or {}
-        client.instructions = result.get("instructions")
-        client.protocol_version = version
+        self.server_info = as_object(info)
+        self.instructions = result.get("instructions")
+
+    def ask(self, method: str, params: Json | None, deadline: float) -> OutgoingRequest:
+        """Send a request while connecting."""
+        request = OutgoingRequest(
+            self.connection, method, timeout=seconds_until(deadline),
+            last_deadline=deadline + 0.1)  # whatever is asked meanwhile
+        request.send(params)
+        return request
 
     # -- what the revisions differ in
 
@@ -7839,135 +8077,16 @@ class ClientSession(Session):
         """
         if not (version or self.stateless):
             return params
-        params, client = params or {}, self.client
-        meta = {META_VERSION: version or self.version, META_CLIENT: client._info,
-                META_CAPABILITIES: client._declared}
-        if client._level or client._log_handler:
-            meta[META_LOG_LEVEL] = client._level or "info"  # as in the handshake ones
+        params, settings = params or {}, self.settings
+        meta = {META_VERSION: version or self.version, META_CLIENT: settings.info,
+                META_CAPABILITIES: settings.declared}
+        if settings.level or settings.log_handler:
+            meta[META_LOG_LEVEL] = settings.level or "info"  # as in the handshake ones
         return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
 
     def set_level(self, level: str, timeout: float | None) -> None:
         if not self.stateless:  # there `with_meta` sends it
             self.request("logging/setLevel", {"level": level}, timeout)
-
-    def follow(self, verb: str, uri: str, timeout: float | None) -> None:
-        """Subscribe or unsubscribe (verb); McpError if the server refuses."""
-        with self._subscribing:
-            wanted = dict(self.client._subscribed)
-            if verb == "subscribe":
-                wanted[uri] = None
-            elif uri in wanted:
-                del wanted[uri]
-            else:
-                return
-            if self.stateless:
-                self._replace_stream([*wanted], timeout)
-                if uri in wanted and uri not in self._granted:
-                    raise McpError(METHOD_NOT_FOUND,
-                                   f"The server takes no subscription to {uri}")
-            else:
-                self.request(f"resources/{verb}", {"uri": uri}, timeout)
-            self.client._subscribed = wanted
-
-    def _replace_stream(self, uris: list[str], timeout: float | None) -> None:
-        """Open a stream for all of this; if that fails, the one before goes on."""
-        before = self._stream
-        stream = self._listen(uris, timeout)
-        if stream is None:
-            return
-        calling.cancels(stream)
-        try:
-            granted = stream.wait().get(UPDATES_WANTED)
-        except BaseException:
-            if before and not self._stream:  # it has ended meanwhile
-                self._tell_end(self._wanted([*self.client._subscribed]))
-            raise
-        self._granted = granted if type(granted) is list else []
-
-    # -- subscriptions
-
-    def _listen(self, uris: list[str], timeout: float | None = None,
-                ) -> OutgoingRequest | None:
-        """Ask for a stream of all that is wanted, which will replace the one before."""
-        wanted = self._wanted(uris)
-        if not wanted:
-            if self._stream:
-                self._stream.is_kept = False
-                self._stream.cancel()
-            return None
-        if timeout is None:
-            timeout = self.client._timeout
-        stream = OutgoingRequest(self.connection, LISTEN, timeout=timeout)
-        stream.inbox.on_arrival = partial(self._look_for_end, stream, wanted)
-        stream.send(self.with_meta({"notifications": wanted}))
-        return stream
-
-    def _wanted(self, uris: list[str]) -> Json:
-        """What the client wants to hear of, as a filter of subscriptions/listen."""
-        wanted: Json = {}
-        if self.client._message_handler:
-            for capability, (_, key) in CHANGES.items():
-                if declares(self.capabilities, f"{capability}.listChanged"):
-                    wanted[key] = True
-        if uris:
-            wanted[UPDATES_WANTED] = uris
-        return wanted
-
-    def _find_stream(self, stream_id: object) -> OutgoingRequest | None:
-        """An open stream: one of ours, or a request that the user has submitted."""
-        with self.connection.lock:
-            request = self.connection.outgoing.find(stream_id)
-        return request if request and request.method == LISTEN else None
-
-    def _is_current(self, meta: Json) -> bool:
-        """False for a notification of a stream that has ended, or was never opened.
-
-        Of two streams, while one replaces the other, only one counts, so that no
-        notification is doubled or lost.
-        """
-        if not self.stateless or META_SUBSCRIPTION not in meta:
-            return True
-        stream = self._find_stream(meta[META_SUBSCRIPTION])
-        if stream is None:
-            return False
-        return stream is self._stream or isinstance(stream, Call)
-
-    def _acknowledge(self, stream: OutgoingRequest, granted: Json) -> None:
-        """Pass on the notifications of this stream from now on, and of no other."""
-        with self.connection.lock:
-            before = self._stream
-            if before is stream or not self.connection.outgoing.has(stream):
-                return
-            self._stream = stream
-            stream.is_kept = True  # who has asked for it cannot give it up now
-        if before:
-            before.is_kept = False
-            before.cancel()
-        stream.inbox.finish(lambda: granted)
-
-    def _look_for_end(self, stream: OutgoingRequest, wanted: Json) -> None:
-        """Something has come for a stream: its end, if it has left the table."""
-        with self.connection.lock:
-            if self._stream is not stream or self.connection.outgoing.has(stream):
-                return
-            self._stream = None
-        # If the lock is held, a new stream is replacing this one.
-        if not self._subscribing.locked():
-            self._tell_end(wanted)
-
-    def on_end(self) -> None:
-        if self.version and not self.stateless:
-            self._tell_end(self._wanted([*self.client._subscribed]))
-
-    def _tell_end(self, wanted: Json) -> None:
-        """Notify the user that subscriptions have ended, unless by close()."""
-        if self._closed or not wanted:
-            return
-        if not self.is_dead():  # if it is, auto_restart subscribes again
-            for uri in wanted.get(UPDATES_WANTED, ()):
-                self.client._subscribed.pop(uri, None)
-        self._call_handlers(CANCELLED, {
-            "notifications": wanted, "reason": "The server has ended this"}, 0)
 
     # -- calls
 
@@ -7997,7 +8116,7 @@ class ClientSession(Session):
 
         def run() -> None:
             outcome = Outcome.of(lambda: read(call.result()))
-            call.withdraw("cancelled")  # if it was cancelled while it was sent again
+            call.give_up("cancelled")  # if it was cancelled while it was sent again
             if future.set_running_or_notify_cancel():
                 outcome.deliver(future)
 
@@ -8030,14 +8149,19 @@ class ClientSession(Session):
         if request.method == "ping":
             return {}
         params = require_type(request.params, dict, "params")
+        if request.method in ("initialize", "server/discover"):
+            # If it is our own, so will be this error, as the response to it.
+            raise McpError(METHOD_NOT_FOUND, "the server sends back what it gets")
         if not self.version or request.method not in CLIENT_REQUESTS:
             raise method_not_found(request.method)  # also while it connects
         if request.method != "roots/list":  # no user has to answer that one
             self._asking.add(request)
             request.on_cancel(partial(self._answered, request))
+        calling.question = request
         try:
             return self.answer(request.method, params)
         finally:
+            calling.question = None
             self._answered(request)
 
     def _answered(self, request: IncomingRequest) -> None:
@@ -8056,7 +8180,7 @@ class ClientSession(Session):
         key, field = capability, "tools"
         if capability == "elicitation":
             key, field = params.get("mode") or "form", "mode"
-        declared, handlers = self.client._declared, self.client._handlers
+        declared, handlers = self.settings.declared, self.settings.handlers
         if undeclared(method, params, declared, self.version):
             if declares(declared, capability):
                 raise invalid_params(
@@ -8091,32 +8215,30 @@ class ClientSession(Session):
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         meta = as_object(params.get("_meta"))
         if method == CANCELLED:  # basic/patterns/cancellation: only of a stream
-            stream = self._find_stream(params.get("requestId"))
-            if stream and stream.withdraw():
-                stream.respond({"jsonrpc": "2.0", "result": {}}, size)
+            self.subscriptions.cancelled(params.get("requestId"), size)
+        elif method == ACKNOWLEDGED and self.subscriptions.acknowledged(meta, params):
             return
-        if method == ACKNOWLEDGED:
-            stream = self._find_stream(meta.get(META_SUBSCRIPTION))
-            if stream and not isinstance(stream, Call):
-                self._acknowledge(stream, as_object(params.get("notifications")))
-                return
-        if self._is_current(meta) and not self.connection.backlog_full():
-            self._call_handlers(method, params, size + REQUEST_COST)
+        elif self.subscriptions.are_for(meta) and not self.connection.backlog_full():
+            self.call_handlers(method, params, size + REQUEST_COST)
 
-    def _call_handlers(self, method: str, params: Json, size: int) -> None:
-        client, connection = self.client, self.connection
-        if client._log_handler and method == LOG_MESSAGE:
+    def call_handlers(self, method: str, params: Json, size: int) -> None:
+        settings, connection = self.settings, self.connection
+        if settings.log_handler and method == LOG_MESSAGE:
             logged = Fields.of(params)
-            connection.call_back(partial(client._log_handler, logged), size)
-        if client._message_handler:
+            connection.call_back(partial(settings.log_handler, logged), size)
+        if settings.message_handler:
             message = {"method": method, "params": params}
-            connection.call_back(partial(client._message_handler, message), size)
+            connection.call_back(partial(settings.message_handler, message), size)
 
     # -- its end
 
+    def on_end(self) -> None:
+        if self.version and not self.stateless:
+            self.subscriptions.tell_end()
+
     def connect_error(self, error: RequestTimeout) -> RequestTimeout:
         """A timeout while connecting, with its reason as far as is known."""
-        client, seconds = self.client, f"{self.client._timeout:g} s"
+        seconds = f"{self.settings.timeout:g} s"
         if self.connection.peer_spoke:
             return RequestTimeout(f"connecting took over {seconds}: {error}")
         text = f"The server is running, but has not answered within {seconds}"
@@ -8124,7 +8246,7 @@ class ClientSession(Session):
             text = "The server writes to stdout, but no messages: is it an MCP server?"
         elif self.process.runs_python:
             text += ": is something slow before server.run()?"
-        if client._mode in ("modern", *MODERN_VERSIONS):
+        if self.settings.mode in ("modern", *MODERN_VERSIONS):
             text += f'; or it does not speak {MODERN_VERSIONS[-1]}: try mode="auto"'
         return self.timeout_error(text)
 
@@ -8134,12 +8256,12 @@ class ClientSession(Session):
     def oversized_error(self, request: OutgoingRequest | None) -> McpError:
         what = f"The response to {request.label}" if request else "A message"
         size = self.connection.max_message_bytes / (1 << 20)
-        return local_error(CONTENT_TOO_LARGE, f"{what} has over {size:g} MiB: "
-                           "Client(max_message_bytes=…)")
+        return McpError(CONTENT_TOO_LARGE, f"{what} has over {size:g} MiB: "
+                        "Client(max_message_bytes=…)")
 
     def closed_error(self) -> ConnectionClosed:
         process = self.process
-        if self.client._closed:
+        if self.is_closed:
             text = "The client is closed"
         else:
             process.await_end()
@@ -8159,7 +8281,7 @@ class ClientSession(Session):
     def _other_output(self, stderr: str) -> str:
         """What the server wrote besides messages, which often shows the reason."""
         lines = ["stderr: " + line for line in stderr.splitlines()[-20:]]
-        for line in self.stray_lines:
+        for line in [*self.stray_lines]:  # the reader may add one
             lines.append("stdout: " + line.decode("utf-8", "replace"))
         return escape_control("".join(f"\n  {line}" for line in lines))
 
@@ -8172,13 +8294,308 @@ class ClientSession(Session):
         atexit.unregister(self.close)
         if self._pid != os.getpid():
             return  # a forked child must not end the process
-        self._closed = True
+        self.is_closed = True
         try:
             self.connection.close()
             self.connection.callbacks.drain(1.0)  # the last log messages
         finally:
             with self._ending:  # a second call waits for the first
                 self.process.close(self.connection)
+
+
+class Negotiation:
+    """How a client finds the revision that it and a server speak, by a deadline.
+
+    See basic/transports/stdio, "Backward Compatibility".  What the probe,
+    `server/discover`, leads to:
+
+        a list of versions         the newest of them that is ours
+        the error -32022           the newest that it names; asked again in that one
+        one of MODERN_CODES        the error, unless it names handshake revisions
+        another error, silence     the handshake; if that is refused, what came late
+        the server has ended       Client._begin may start it again, to shake hands
+
+    What a server says of itself is the result of the last request.
+    """
+
+    def __init__(self, session: ClientSession, mode: str, deadline: float) -> None:
+        self._session, self._mode, self._deadline = session, mode, deadline
+
+    def agree(self) -> tuple[str, Json]:
+        """Return the revision, and what the server says of itself."""
+        process = self._session.process
+        if self._mode in ("legacy", *LEGACY_VERSIONS):
+            process.release(keep_earlier=True)
+            return self._shake_hands()
+        agreed = self._probe()
+        # If the probe was in vain, drop what the server wrote to stderr: mostly
+        # tracebacks about the unknown method `server/discover`.
+        process.release(keep_earlier=agreed[0] in MODERN_VERSIONS)
+        return agreed
+
+    def _discover(self, version: str) -> OutgoingRequest:
+        params = self._session.with_meta(None, version)
+        return self._session.ask("server/discover", params, self._deadline)
+
+    def _probe(self) -> tuple[str, Json]:
+        if self._mode != "auto":
+            return self._probe_only()
+        probe = self._discover(MODERN_VERSIONS[-1])
+        # At most half of the time, so that some is left for the handshake.
+        seconds = min(PROBE_SECONDS, seconds_until(self._deadline) / 2)
+        wait = partial(probe.inbox.wait, monotonic() + seconds)
+        try:
+            return self._discovered(wait)
+        except Empty:
+            pass
+        except McpError as error:
+            named = versions_named(error)
+            if error.code in MODERN_CODES and not any(
+                    date in named for date in LEGACY_VERSIONS):
+                raise
+        return self._fall_back(probe)
+
+    def _probe_only(self) -> tuple[str, Json]:
+        """Without the handshake: the user has asked for a stateless revision."""
+        version = self._mode if self._mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
+        try:
+            return self._discovered(self._discover(version).wait)
+        except McpError as error:
+            text = f"The server does not speak {version}: {error}"
+            error.message = f'{text}; try mode="auto"'
+            raise
+
+    def _fall_back(self, probe: OutgoingRequest) -> tuple[str, Json]:
+        """Shake hands; but a server that is slow to start may yet be stateless."""
+        try:
+            return self._shake_hands()
+        except McpError as error:
+            with suppress(Empty, McpError):  # the probe's response has come late
+                return self._discovered(partial(probe.inbox.wait, monotonic()))
+            return self._named(error)
+        finally:
+            probe.withdraw()
+
+    def _discovered(self, wait: Callable[[], Json]) -> tuple[str, Json]:
+        """A revision that the response to a probe names, or raise McpError."""
+        try:
+            result = check_complete(wait())
+        except McpError as error:
+            return self._named(error)
+        supported = result.get("supportedVersions")
+        if type(supported) is not list:
+            raise invalid_response("no list of supportedVersions")
+        return newest_shared(supported), result
+
+    def _named(self, error: McpError) -> tuple[str, Json]:
+        """A revision that an error names; raise the error if it does not.
+
+        What the server is, and offers, is asked again in that revision.
+        """
+        if error.code != UNSUPPORTED_VERSION:
+            raise error
+        version = newest_shared(versions_named(error))
+        with suppress(McpError):
+            return version, self._discover(version).wait()
+        return version, {}  # it does not say: then each method is tried
+
+    def _shake_hands(self) -> tuple[str, Json]:
+        settings, mode = self._session.settings, self._mode
+        capabilities = dict(settings.declared)
+        if "roots" in capabilities:
+            capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
+        params = {"protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY,
+                  "capabilities": capabilities, "clientInfo": settings.info}
+        result = self._session.ask("initialize", params, self._deadline).wait()
+        version = result.get("protocolVersion")
+        if version not in LEGACY_VERSIONS:
+            raise no_common_version([version])
+        return version, result
+
+
+class Stream(OutgoingRequest):
+    """A `subscriptions/listen` request of a client's own.
+
+    is_open: it was acknowledged.  Who has asked for it cannot give it up then; it stays
+    until `end`, or until the server ends it.  Connection.lock guards that.
+    """
+
+    is_open = False
+
+    def withdraw(self) -> bool:
+        with self.connection.lock:
+            return not self.is_open and super().withdraw()
+
+    def end(self) -> None:
+        with self.connection.lock:
+            self.is_open = False
+        super().cancel()
+
+    def cancel(self) -> None:
+        """End the wait for the acknowledgement, unless it has come."""
+        if self.give_up("cancelled"):
+            self.inbox.finish(raise_cancelled)
+
+
+class Subscriptions:
+    """What a client has subscribed to on a connection.
+
+    In the handshake revisions each URI is a request.  In the stateless one a stream
+    carries all; when that is to change, another replaces it.  uris: all of them, in
+    order; the next connection renews them.
+    """
+
+    def __init__(self, session: ClientSession, uris: Iterable[str]) -> None:
+        self._session, self._connection = session, session.connection
+        self._changing = threading.Lock()  # held while uris or the stream are replaced
+        self.uris = dict.fromkeys(uris)
+        # The stream whose notifications are passed on, and what it is for.
+        self._stream: Stream | None = None
+        self._granted: list[object] = []
+
+    def change(self, action: str, uri: str, timeout: float | None) -> None:
+        """action: "subscribe" or "unsubscribe".  McpError: the server refuses."""
+        with self._changing:
+            wanted = dict(self.uris)
+            if action == "subscribe":
+                wanted[uri] = None
+            elif uri in wanted:
+                del wanted[uri]
+            else:
+                return
+            if self._session.stateless:
+                self._replace_stream([*wanted], timeout)
+                if uri in wanted and uri not in self._granted:
+                    raise McpError(METHOD_NOT_FOUND,
+                                   f"The server takes no subscription to {uri}")
+            else:
+                self._session.request(f"resources/{action}", {"uri": uri}, timeout)
+            self.uris = wanted
+
+    def renew(self, deadline: float) -> None:
+        """Subscribe to what the connection before this one had; and to changes."""
+        session = self._session
+        if session.stateless and not self.uris:
+            self._listen([])  # for the changes of lists
+        for uri in [*self.uris]:
+            try:
+                if not session.stateless:
+                    session.ask("resources/subscribe", {"uri": uri}, deadline).wait()
+                elif uri not in self._granted:  # with one before it
+                    self.change("subscribe", uri, seconds_until(deadline))
+            except (McpError, RequestTimeout) as error:
+                self.uris.pop(uri, None)
+                warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
+
+    def _replace_stream(self, uris: list[str], timeout: float | None) -> None:
+        """Open a stream for all of this; if that fails, the one before goes on."""
+        before = self._stream
+        stream = self._listen(uris, timeout)
+        if stream is None:
+            return
+        calling.cancels(stream)
+        try:
+            granted = stream.wait().get(UPDATES_WANTED)
+        except BaseException:
+            if before and not self._stream:  # it has ended meanwhile
+                self.tell_end()
+            raise
+        self._granted = granted if type(granted) is list else []
+
+    def _listen(self, uris: list[str], timeout: float | None = None) -> Stream | None:
+        """Ask for a stream of all that is wanted, which will replace the one before."""
+        wanted = self._filter(uris)
+        if not wanted:
+            if self._stream:
+                self._stream.end()
+            return None
+        if timeout is None:
+            timeout = self._session.settings.timeout
+        stream = Stream(self._connection, LISTEN, timeout=timeout)
+        stream.inbox.on_arrival = partial(self._look_for_end, stream)
+        stream.send(self._session.with_meta({"notifications": wanted}))
+        return stream
+
+    def _filter(self, uris: Iterable[str]) -> Json:
+        """What the client wants to hear of, as a filter of subscriptions/listen."""
+        wanted: Json = {}
+        if self._session.settings.message_handler:
+            for capability, (_, key) in CHANGES.items():
+                if declares(self._session.capabilities, f"{capability}.listChanged"):
+                    wanted[key] = True
+        if uris:
+            wanted[UPDATES_WANTED] = [*uris]
+        return wanted
+
+    def _find(self, stream_id: object) -> OutgoingRequest | None:
+        """An open stream: one of ours, or a request that the user has submitted."""
+        with self._connection.lock:
+            request: OutgoingRequest | None = self._connection.outgoing.find(stream_id)
+        return request if request and request.method == LISTEN else None
+
+    def are_for(self, meta: Json) -> bool:
+        """False for a notification of a stream that has ended, or was never opened.
+
+        Of two streams, while one replaces the other, only one counts, so that no
+        notification is doubled or lost.
+        """
+        if not self._session.stateless or META_SUBSCRIPTION not in meta:
+            return True
+        stream = self._find(meta[META_SUBSCRIPTION])
+        if isinstance(stream, Stream):
+            return stream is self._stream
+        return stream is not None
+
+    def acknowledged(self, meta: Json, params: Json) -> bool:
+        """Pass on the notifications of this stream from now on, and of no other.
+
+        False: it is a request of the user's.
+        """
+        stream = self._find(meta.get(META_SUBSCRIPTION))
+        if not isinstance(stream, Stream):
+            return False
+        with self._connection.lock:
+            before = self._stream
+            if before is stream or not self._connection.outgoing.has(stream):
+                return True
+            self._stream = stream
+            stream.is_open = True
+        if before:
+            before.end()
+        granted = as_object(params.get("notifications"))
+        stream.inbox.finish(lambda: granted)
+        return True
+
+    def cancelled(self, stream_id: object, size: int) -> None:
+        """The server has ended a stream."""
+        stream = self._find(stream_id)
+        if stream is None:
+            return
+        if isinstance(stream, Stream):
+            with self._connection.lock:
+                stream.is_open = False
+        if stream.withdraw():
+            stream.respond({"jsonrpc": "2.0", "result": {}}, size)
+
+    def _look_for_end(self, stream: Stream) -> None:
+        """Something has come for a stream: its end, if it has left the table."""
+        with self._connection.lock:
+            if self._stream is not stream or self._connection.outgoing.has(stream):
+                return
+            self._stream = None
+        # If the lock is held, a new stream is replacing this one.
+        if not self._changing.locked():
+            self.tell_end()
+
+    def tell_end(self) -> None:
+        """Notify the user that all subscriptions have ended, unless by close()."""
+        session, wanted = self._session, self._filter(self.uris)
+        if session.is_closed or not wanted:
+            return
+        if not session.is_dead():  # if it is, auto_restart subscribes again
+            self.uris.clear()
+        session.call_handlers(CANCELLED, {
+            "notifications": wanted, "reason": "The server has ended this"}, 0)
 
 
 class Call(OutgoingRequest):
@@ -8192,18 +8609,19 @@ class Call(OutgoingRequest):
     def __init__(self, session: ClientSession, method: str, params: Json | None,
                  timeout: float | None = None, max_timeout: float | None = None,
                  progress_handler: Handler | None = None) -> None:
-        client = session.client
+        settings = session.settings
         require_sync(progress_handler)
         self._session, self._params = session, params or {}
+        self._parked: Pending | None = None  # while its user is asked
         name = self._params.get("name") or self._params.get("uri")
         label = f"{method} {name}" if name else method
         if timeout is None:
-            timeout = client._timeout
+            timeout = settings.timeout
         if max_timeout is None:
-            max_timeout = client._max_timeout
+            max_timeout = settings.max_timeout
         super().__init__(
             session.connection, method, label,
-            progress_handler or client._progress_handler, timeout,
+            progress_handler or settings.progress_handler, timeout,
             monotonic() + max_timeout)
 
     def begin(self, **more: object) -> None:
@@ -8221,7 +8639,7 @@ class Call(OutgoingRequest):
             self.begin()
             return self.result()
         except BaseException:  # also Ctrl-C just after it was sent
-            self.withdraw("cancelled")  # does nothing if it has an outcome
+            self.give_up("cancelled")  # does nothing if it has an outcome
             raise
 
     def result(self) -> Json:
@@ -8237,7 +8655,7 @@ class Call(OutgoingRequest):
             if not session.stateless:
                 return result
             if result.get("resultType") != "input_required":
-                if not session.client._declared.get("extensions"):
+                if not session.settings.declared.get("extensions"):
                     check_complete(result)
                 return result
             rounds += 1
@@ -8260,28 +8678,46 @@ class Call(OutgoingRequest):
         if paused > self.timeout:
             raise self._session.timeout_error(
                 f"{self.method}: input required, but none asked for")
-        self.park()
-        with suppress(Empty):
+        parked = Pending(self.connection, self.inbox)
+        parked.enter()
+        try:
             self.inbox.wait(min(monotonic() + seconds, self.last_deadline))
-        self.withdraw()
+        except Empty:
+            return paused
+        finally:
+            parked.withdraw()
         return paused
 
-    def _ask_user(self, questions: Json) -> Json:
-        """Let the user's handlers answer, on a thread of the pool."""
-        self.park()
-        self.connection.pool.submit(partial(self._answer, questions))
-        self.patient = True
-        try:
-            return self.wait()  # type: ignore[no-any-return]
-        finally:
-            self.patient = False
+    def cancel(self) -> None:
+        if self._parked:
+            self._parked.withdraw()  # now: its user must not be asked any more
+        super().cancel()
 
-    def _answer(self, questions: Json) -> None:
+    def _ask_user(self, questions: Json) -> Json:
+        """Let the user's handlers answer, on a thread of the pool.
+
+        Meanwhile only max_timeout counts.
+        """
+        self._parked = parked = Pending(self.connection, self.inbox)
+        parked.enter()
+        try:
+            self.connection.pool.submit(
+                partial(self._answer, parked, questions, calling.future))
+            return self.inbox.wait(self.last_deadline)  # type: ignore[no-any-return]
+        except Empty:
+            raise self.timeout_error() from None
+        finally:
+            parked.withdraw()
+
+    def _answer(self, parked: Pending, questions: Json, future: Any) -> None:
+        """future: of the task of AsyncClient that the call is for, or None."""
         with self.connection.lock:
-            if not self.connection.outgoing.has(self):
+            if not self.connection.outgoing.has(parked):
                 return  # it has ended while others were asked
+        calling.future = future
         outcome = Outcome.of(partial(self._answers, questions))
-        if self.withdraw():
+        calling.future = None
+        if parked.withdraw():
             self.inbox.finish(outcome)
 
     def _answers(self, questions: Json) -> Json:
@@ -8298,16 +8734,15 @@ class Submitted:
     """
 
     def __init__(self, connection: Connection) -> None:
-        self._lock = connection.lock     # guards the next
-        self._waiting: dict[Call, Job] = {}
+        self._lock, self._clock = connection.lock, connection.clock
+        self._waiting: dict[Call, Job] = {}  # the lock guards these
         self._pool = ThreadPool("mcp calls", MAX_CALLS)
-        self._deadlines = Deadlines(self._lock, self._go_on)
 
     def add(self, call: Call, run: Job) -> None:
         """run: the loop of a call that was sent."""
         with self._lock:
             self._waiting[call] = run
-            self._deadlines.add(call, call.deadline())
+            self._clock.call_at(call.deadline(), call, partial(self._go_on, call))
         call.inbox.on_arrival = partial(self._go_on, call)
         if not call.inbox.is_empty():
             self._go_on(call)  # it came before
@@ -8316,7 +8751,7 @@ class Submitted:
         """Something has come, or the time may be up: the loop finds out."""
         with self._lock:
             run = self._waiting.pop(call, None)
-            self._deadlines.remove(call)
+            self._clock.remove(call)
         if run is None:
             return
         try:
@@ -8384,6 +8819,36 @@ def no_common_version(supported: object) -> McpError:
         "supported": supported, "requested": known})
 
 
+def named_options(method: F) -> F:
+    """The method; a keyword that it does not take is an error that names the nearest.
+
+    The keywords are looked at when the call has failed, so no other call pays for it.
+    """
+    @wraps(method)
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return method(*args, **options)
+        except TypeError:
+            from inspect import signature
+
+            _, *known = signature(method).parameters
+            unknown = options.keys() - {*known}
+            if not unknown:
+                raise
+        raise unknown_option(method.__name__, unknown, known)
+
+    return call  # type: ignore[return-value]
+
+
+def with_named_options(cls: type[T]) -> type[T]:
+    """A class, with `named_options` for each of its public methods."""
+    for name, method in [*vars(cls).items()]:
+        if callable(method) and not name.startswith("_"):
+            setattr(cls, name, named_options(method))
+    return cls
+
+
+@with_named_options
 class Client:
     """A client of a server process, of two streams, or of a Server in this process.
 
@@ -8435,11 +8900,6 @@ class Client:
     In an asyncio program use AsyncClient.
     """
 
-    server_info: Json = {}               # noqa: RUF012 - its name and version
-    server_capabilities: Json = {}       # noqa: RUF012 - those that it declared
-    instructions: str | None = None      # how to use it
-    protocol_version: str | None = None  # the revision agreed on
-
     def __init__(self, target: Any, *, env: dict[str, str] | None = None,
                  inherit_env: bool = False, cwd: str | None = None,
                  timeout: float | None = 60.0, max_timeout: float | None = 3600.0,
@@ -8466,25 +8926,21 @@ class Client:
             max_timeout = INFINITE
         if roots is not None:
             roots = [root_of(root) for root in roots]
-        self._target, self._mode = target, mode
+        self._target = target
         self._env, self._inherit_env, self._cwd = env, inherit_env, cwd
         self._stderr = stderr
-        self._timeout, self._max_timeout = timeout, max_timeout
-        self._info = client_info or {"name": "mcp_min", "version": __version__}
-        self._handlers: Json = {}  # by the keys of ANSWER_FUNCTIONS
-        self._declared = capabilities or {}  # our capabilities
-        self._add_handlers(form=elicitation_handler, url=url_handler,
-                           sampling=sampling_handler, roots=roots)
-        self._log_handler, self._level = log_handler, log_level
-        self._message_handler = message_handler
-        self._progress_handler = progress_handler
-        self._max_message_bytes = max_message_bytes
+        self._settings = Settings(
+            mode=mode, timeout=timeout, max_timeout=max_timeout, log_level=log_level,
+            client_info=client_info, capabilities=capabilities, log_handler=log_handler,
+            message_handler=message_handler, progress_handler=progress_handler,
+            max_message_bytes=max_message_bytes)
+        self._settings.add_handlers(form=elicitation_handler, url=url_handler,
+                                    sampling=sampling_handler, roots=roots)
         self._auto_restart = auto_restart
 
         self._lock = threading.RLock()    # held while connecting
         self._session: ClientSession | None = None
         self._closed = False
-        self._subscribed: dict[str, None] = {}  # URIs, in order
         self._outputs: dict[str, OutputSchema] = {}   # of the tools listed last
 
     # -- connecting
@@ -8506,8 +8962,9 @@ class Client:
     def connect(self) -> Client:
         """Start the server and agree on a revision; does nothing if it is connected.
 
-        Blocks for at most `timeout`; on failure `close` may add 5 s.  See
-        basic/lifecycle, basic/versioning.
+        Blocks for at most `timeout`; on failure `close` may add 5 s, and the lifespan
+        of a Server in this process takes as long as it takes.  See basic/lifecycle,
+        basic/versioning.
 
         Raises:
             OSError: the command cannot be started.
@@ -8524,7 +8981,7 @@ class Client:
         start_thread("mcp client", lambda: None)  # fails if none can be started
         if self._session:  # processes and pipes of it may be left
             self._session.close()
-        self._begin(self._mode, monotonic() + self._timeout)
+        self._begin(self._settings.mode, monotonic() + self._settings.timeout)
 
     def close(self) -> None:
         """Close the connection and end the server's process; running calls fail.
@@ -8541,6 +8998,26 @@ class Client:
         return not (session is None or self._closed or session.is_dead())
 
     @property
+    def server_info(self) -> Json:
+        """The server's name and version."""
+        return self._session.server_info if self._session else {}
+
+    @property
+    def server_capabilities(self) -> Json:
+        """The capabilities that the server has declared."""
+        return (self._session and self._session.capabilities) or {}
+
+    @property
+    def instructions(self) -> str | None:
+        """How to use the server, or None."""
+        return self._session.instructions if self._session else None
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The revision agreed on, or None."""
+        return (self._session and self._session.version) or None
+
+    @property
     def stderr_tail(self) -> str:
         """The last 8 KB the server wrote to stderr."""
         return self._session.process.stderr_tail if self._session else ""
@@ -8551,7 +9028,8 @@ class Client:
         return self._session.process.exit_code if self._session else None
 
     def _begin(self, mode: str, deadline: float) -> None:
-        self._session = session = ClientSession(self, self._start())
+        uris = self._session.subscriptions.uris if self._session else ()
+        self._session = session = ClientSession(self._settings, self._start(), uris)
         try:
             session.connection.start()
             if self._closed:  # by another thread, before it could see this session
@@ -8601,8 +9079,8 @@ class Client:
             raise ConnectionClosed(
                 "The client is not connected; use `with`, or connect()")
         if method and not session.offers(method):
-            raise local_error(METHOD_NOT_FOUND, f"The server does not offer {method}",
-                              {"method": method})
+            raise McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
+                           {"method": method})
         return session
 
     # -- any request
@@ -8614,7 +9092,7 @@ class Client:
 
         max_timeout: seconds in any case; by default the client's.
         progress_handler(progress, total, message): instead of the client's; called on
-        this thread, before this returns.
+        this thread, before this returns: what it takes is not interrupted.
         """
         return Call(self._live(), method, params, timeout, max_timeout,
                     progress_handler).run()
@@ -8708,25 +9186,39 @@ class Client:
 
                 text = f"tool {name}: the result does not fit its output schema: "
                 warnings.warn(escape_control(text + problems), RuntimeWarning,
-                              stacklevel=3)
+                              stacklevel=4)
         return result
 
     # -- lists
+
+    def _page(self, method: str, cursor: str | None, timeout: float | None,
+              max_timeout: float | None = None) -> tuple[Json, int]:
+        """A page of a list, and its size in bytes."""
+        call = Call(self._live(method), method, wire_fields(cursor=cursor), timeout,
+                    max_timeout)
+        page, key = check_complete(call.run()), METHODS[method].list_key
+        page[key] = [*map(Entry.of, list_of_objects(page, key))]
+        return page, call.size
+
+    def _list_or_page(self, method: str, cursor: Any, timeout: float | None) -> Any:
+        if cursor is ...:
+            return self._list(method, timeout)
+        page, _ = self._page(method, cursor, timeout)
+        return page
 
     def _list(self, method: str, timeout: float | None) -> list[Entry]:
         """All entries of a list, from all its pages, within `max_timeout`.
 
         If a cursor has become invalid, begin again once (server/utilities/caching).
         """
-        last_deadline = monotonic() + self._max_timeout
+        last_deadline = monotonic() + self._settings.max_timeout
         entries: list[Entry] = []
         cursors: set[str] = set()
-        cursor, size, restarted = None, 0, False
+        cursor, total, restarted = None, 0, False
         while True:
-            call = Call(self._live(method), method, wire_fields(cursor=cursor), timeout,
-                        last_deadline - monotonic())
+            seconds = last_deadline - monotonic()
             try:
-                page = check_complete(call.run())
+                page, size = self._page(method, cursor, timeout, seconds)
             except McpError as error:
                 if error.code != INVALID_PARAMS or cursor is None or restarted:
                     raise
@@ -8734,42 +9226,72 @@ class Client:
                 cursors.clear()
                 cursor, restarted = None, True
                 continue
-            entries += map(Entry.of, list_of_objects(page, METHODS[method].list_key))
-            size += call.size
+            entries += page[METHODS[method].list_key]
+            total += size
             cursor = page.get("nextCursor")
             if cursor is None:  # "" is a cursor too
                 return entries
             count = len(entries) + len(cursors)  # the pages may be empty
             if type(cursor) is not str or cursor in cursors or (
-                    size > MAX_LIST_BYTES or count > MAX_ENTRIES):
+                    total > MAX_LIST_BYTES or count > MAX_ENTRIES):
                 raise invalid_response(f"the pages of {method} do not end "
                                        f"(after {len(entries):,} entries)")
             cursors.add(cursor)
 
-    def list_tools(self, *, timeout: float | None = None) -> list[Entry]:
-        """The descriptors of all tools, from all pages (server/tools).
+    @overload
+    def list_tools(self, *, timeout: float | None = ...) -> list[Entry]: ...
+    @overload
+    def list_tools(self, *, cursor: str | None,
+                   timeout: float | None = ...) -> Json: ...
+    def list_tools(self, *, cursor: Any = ..., timeout: float | None = None) -> Any:
+        """All tools, from all pages; or one page of them (server/tools).
 
-        They are dicts whose fields are attributes too.  From then on the results of
+        Tools are dicts whose fields are attributes too.  From then on the results of
         tools are validated; a RuntimeWarning says which do not match their output
         schema.
+
+        cursor: of a page, None for the first.  The page is returned as it came, a dict
+        with `tools` and, unless it is the last, `nextCursor`: the cursor of the next.
         """
-        tools = self._list("tools/list", timeout)
-        self._outputs = {
+        listed = tools = self._list_or_page("tools/list", cursor, timeout)
+        if cursor is not ...:
+            tools = listed["tools"]
+        outputs = {
             str(tool.get("name")): OutputSchema(tool["outputSchema"], foreign=True)
             for tool in tools if type(tool.get("outputSchema")) is dict}
-        return tools
+        if cursor not in (None, ...):  # it adds to the pages before it
+            outputs = {**self._outputs, **outputs}
+        self._outputs = outputs
+        return listed
 
-    def list_resources(self, *, timeout: float | None = None) -> list[Entry]:
-        """The descriptors of all resources (server/resources)."""
-        return self._list("resources/list", timeout)
+    @overload
+    def list_resources(self, *, timeout: float | None = ...) -> list[Entry]: ...
+    @overload
+    def list_resources(self, *, cursor: str | None,
+                       timeout: float | None = ...) -> Json: ...
+    def list_resources(self, *, cursor: Any = ..., timeout: float | None = None) -> Any:
+        """All resources, or a page: see `list_tools` (server/resources)."""
+        return self._list_or_page("resources/list", cursor, timeout)
 
-    def list_resource_templates(self, *, timeout: float | None = None) -> list[Entry]:
-        """The descriptors of all resource templates (server/resources)."""
-        return self._list("resources/templates/list", timeout)
+    @overload
+    def list_resource_templates(self, *, timeout: float | None = ...,
+                                ) -> list[Entry]: ...
+    @overload
+    def list_resource_templates(self, *, cursor: str | None,
+                                timeout: float | None = ...) -> Json: ...
+    def list_resource_templates(self, *, cursor: Any = ...,
+                                timeout: float | None = None) -> Any:
+        """All templates, or a page: see `list_tools` (server/resources)."""
+        return self._list_or_page("resources/templates/list", cursor, timeout)
 
-    def list_prompts(self, *, timeout: float | None = None) -> list[Entry]:
-        """The descriptors of all prompts (server/prompts)."""
-        return self._list("prompts/list", timeout)
+    @overload
+    def list_prompts(self, *, timeout: float | None = ...) -> list[Entry]: ...
+    @overload
+    def list_prompts(self, *, cursor: str | None,
+                     timeout: float | None = ...) -> Json: ...
+    def list_prompts(self, *, cursor: Any = ..., timeout: float | None = None) -> Any:
+        """All prompts, or a page: see `list_tools` (server/prompts)."""
+        return self._list_or_page("prompts/list", cursor, timeout)
 
     # -- resources, prompts, completion
 
@@ -8786,11 +9308,12 @@ class Client:
         notification `notifications/cancelled` that says so (server/resources,
         "Subscriptions").
         """
-        self._live("resources/subscribe").follow("subscribe", uri, timeout)
+        session = self._live("resources/subscribe")
+        session.subscriptions.change("subscribe", uri, timeout)
 
     def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """End a subscription; does nothing if there is none."""
-        self._live().follow("unsubscribe", uri, timeout)
+        self._live().subscriptions.change("unsubscribe", uri, timeout)
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
                    timeout: float | None = None) -> PromptResult:
@@ -8829,9 +9352,9 @@ class Client:
         Raises:
             McpError: there is no such level (server/utilities/logging).
         """
-        require_one_of(LEVELS, level, "level")
+        require_one_of("level", level, LEVELS)
         self._live("logging/setLevel").set_level(level, timeout)
-        self._level = level
+        self._settings.level = level
 
     def set_roots(self, roots: list[Any]) -> None:
         """Set the directories that the server may use, and notify it (client/roots).
@@ -8840,37 +9363,26 @@ class Client:
         In the handshake revisions a server asks for them only if the client was made
         with `roots=`, be it an empty list.
         """
-        declared = "roots" in self._handlers
-        self._add_handlers(roots=[root_of(root) for root in roots])
+        declared = "roots" in self._settings.handlers
+        self._settings.add_handlers(roots=[root_of(root) for root in roots])
         session = self._session  # in the stateless revision each request asks anew
         if declared and session and session.version in LEGACY_VERSIONS:
             session.connection.send(notification(ROOTS_CHANGED))
-
-    def _add_handlers(self, **handlers: Any) -> None:
-        self._handlers = {**self._handlers, **wire_fields(**handlers)}
-        for key in self._handlers:
-            for name, details in CLIENT_CAPABILITIES[key].items():
-                self._declared = {
-                    **self._declared, name: {**details, **self._declared.get(name, {})}}
 
 
 def verb(method: Callable[Concatenate[Client, P], T],
          ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
     """A coroutine with the arguments of a method of Client, which runs on a thread."""
     async def run(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if not self._is_on_its_loop():
+            raise RuntimeError("an AsyncClient belongs to the event loop that "
+                               "connected it: in another one call connect() first")
         options = self._wrapped(kwargs)
         return await self._run(partial(method, self._client, *args, **options))
 
     run.__name__ = method.__name__
     run.__doc__ = f"See Client.{run.__name__}."
     return run
-
-
-def cancel_request(future: Any) -> None:
-    """Cancel what a thread waits for, if the future of its task is cancelled."""
-    request = getattr(future, "waits_for", None)
-    if request and future.cancelled():
-        request.cancel()
 
 
 def of_client(name: str) -> Any:
@@ -8886,10 +9398,13 @@ class AsyncClient:
 
     It takes what Client takes, and has its verbs as coroutines, with the same
     arguments, results and errors; each runs on a thread of a pool, and is cancelled
-    with its task.  Several may run at once (asyncio.gather, create_task).  The handlers
-    that it is given may be `async def`: they run on the event loop that connects.
+    with its task.  Several may run at once (asyncio.gather, create_task).  It belongs
+    to the event loop that connects it.  The handlers that it is given may be `async
+    def`: they run on that loop, each as a task that is cancelled when the server takes
+    its question back, when the call ends that it is for, or by `close`.
 
     Raises:
+        RuntimeError: it is used on another event loop than the one that connected it.
         TypeError: a handler is `async def`, and the target is a Server in this process
             with threaded=False, whose handlers would wait for themselves.
     """
@@ -8900,6 +9415,11 @@ class AsyncClient:
         if target is None:
             target = transport
         self._loop: AbstractEventLoop | None = None
+        # Handler tasks not yet cancelled, each with the future of its call; and all of
+        # them.  Only the loop's thread changes these.
+        self._owners: dict[Task[Any], Any] = {}
+        self._tasks: set[Task[Any]] = set()
+        self._takes_calls = False  # of handlers: from connect() to close()
         self._unthreaded = getattr(target, "threaded", True) is False
         self._client = Client(target, **self._wrapped(options))
         self._threads = ThreadPool("mcp async", MAX_CALLS)
@@ -8941,6 +9461,7 @@ class AsyncClient:
         import asyncio
 
         self._loop = asyncio.get_running_loop()
+        self._takes_calls = True
         given_up = threading.Event()
 
         def connect() -> None:
@@ -8961,7 +9482,25 @@ class AsyncClient:
         """See Client.close."""
         import asyncio
 
-        await asyncio.shield(asyncio.ensure_future(self._run(self._client.close)))
+        closing = self._close(asyncio.current_task())
+        await asyncio.shield(asyncio.ensure_future(closing))
+
+    async def _close(self, caller: Task[Any] | None) -> None:
+        import asyncio
+
+        await self._run(self._client.close)
+        self._takes_calls = False
+        here = asyncio.get_running_loop()  # the caller may be a handler
+        tasks = {task for task in self._tasks - {caller} if task.get_loop() is here}
+        if tasks:
+            for task in tasks:
+                self._cancel(task)
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+
+    def _is_on_its_loop(self) -> bool:
+        import asyncio
+
+        return self._loop in (None, asyncio.get_running_loop())
 
     request, ping, notify = verb(Client.request), verb(Client.ping), verb(Client.notify)
     answer = verb(Client.answer)
@@ -8991,7 +9530,7 @@ class AsyncClient:
         from concurrent.futures import Future
 
         future: Future[T] = Future()
-        future.add_done_callback(cancel_request)
+        future.add_done_callback(self._ended)
 
         def job() -> None:
             calling.future = future
@@ -9003,12 +9542,52 @@ class AsyncClient:
         self._threads.submit(job)
         return await asyncio.wrap_future(future)  # to cancel this cancels the future
 
+    def _ended(self, future: Any) -> None:
+        """Cancel what goes on for the future of a task that has ended."""
+        request = getattr(future, "waits_for", None)
+        if request and future.cancelled():
+            request.cancel()
+        for task, owner in self._owners.copy().items():
+            if owner is future:
+                from_any_thread(task.get_loop(), partial(self._cancel, task))()
+
     def _call_handler(self, handler: Handler, *args: object) -> Any:
-        """Call an `async def` handler on the event loop, and wait for it."""
-        import asyncio
+        """Run an `async def` handler on the event loop, and wait for it.
+
+        If it is cancelled, it has no answer: None.
+        """
+        from asyncio import CancelledError
 
         assert self._loop
-        return asyncio.run_coroutine_threadsafe(handler(*args), self._loop).result()
+        loop, make = self._loop, partial(handler, *args)
+        began = partial(self._began, calling.future, calling.question)
+        try:
+            return wait_for_loop(loop, run_on_loop(loop, make, began))
+        except CancelledError:
+            return None
+        except RuntimeError:
+            if loop.is_closed():
+                return None
+            raise
+
+    def _began(self, future: Any, question: IncomingRequest | None,
+               task: Task[Any]) -> None:
+        cancel = partial(self._cancel, task)
+        self._owners[task] = future
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._owners.pop(task, None))
+        if question:
+            question.on_cancel(from_any_thread(task.get_loop(), cancel))
+        if not self._takes_calls or (future and future.done()):
+            cancel()
+
+    def _cancel(self, task: Task[Any]) -> None:
+        """Cancel a handler's task, once: it may be awaiting something in `finally`."""
+        if task in self._owners:
+            del self._owners[task]
+            with suppress(RuntimeError):  # its loop is closed
+                task.cancel()
 
 
 def without_context(name: str, handler: Handler, call: Handler) -> Handler:
@@ -9118,11 +9697,18 @@ def root_of(root: Any) -> Json:
 def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
     """The entries of a host's mcp.json, {"mcpServers": {name: entry}}, by name.
 
-    Some hosts spell the key "servers".  Client takes each entry as a target and runs
-    its command, so load only files that you trust; ValueError if it has no such key.
+    Some hosts spell the key "servers", and allow comments and a comma after the last
+    item.  Client takes each entry as a target and runs its command, so load only files
+    that you trust; ValueError if it has no such key.  Variables of the host, such as
+    `${input:KEY}`, are an error when an entry is used, unless Client's `env` has KEY.
     """
+    def text_or_lines(found: re.Match[str]) -> str:
+        return found[1] or "\n" * found[0].count("\n")
+
     with open(path, encoding="utf-8-sig") as file:  # some editors write a BOM
         text = file.read()
+    for extra in r"//.*|/\*(?s:.*?)\*/", r",(?=\s*[]}])":  # but not within a text
+        text = re.sub(rf'("(?:\\.|[^"\\])*")|{extra}', text_or_lines, text)
     try:
         hosts = as_object(json.loads(text))
     except json.JSONDecodeError as error:
@@ -9309,8 +9895,32 @@ def taken(options: Json, names: Iterable[str]) -> Json:
 # Tools, prompts and resources
 
 
+class FamiliarReader(HintReader):
+    """Reads hints as pydantic does: `bytes` are the UTF-8 of a text."""
+
+    def _class(self, cls: Any, args: Any) -> Schema:
+        if cls is bytes:
+            return Schema({"type": "string", "format": "binary"}, str.encode)
+        return super()._class(cls, args)
+
+    def object(self, parts: Iterable[Part], make: Any = None) -> Schema:
+        return super().object(map(with_text_default, parts), make)
+
+
+def with_text_default(part: Part) -> Part:
+    name, hint, default = part
+    if isinstance(default, bytes):
+        try:
+            return name, hint, default.decode()
+        except UnicodeDecodeError:
+            return name, hint, UNSTATED
+    return part
+
+
 class FamiliarEntry(Registration):
     """A registration with FastMCP's options; it can be made of a function."""
+
+    reader = FamiliarReader
 
     @classmethod
     def with_options(cls, *args: Any, tags: Iterable[str] | None = None,
@@ -9340,9 +9950,10 @@ class FamiliarEntry(Registration):
 
 
 class Tool(FamiliarEntry, ToolEntry):
-    """A tool, whose result has a block for each item of a list."""
+    """A tool: text is structured, too, and a list has a block for each item."""
 
     option_names = f"{ToolEntry.option_names} structured_output exclude_args"
+    output_schema_of = staticmethod(partial(output_schema_of, bare=["array"]))
 
     def __init__(self, fn: Any, options: Json) -> None:
         options = dict(options)
@@ -9538,7 +10149,7 @@ class Familiar:
         return DONE
 
     def _changed(self: Any, capability: str) -> Any:
-        self.server._list_changed(capability)
+        self._session.registry.list_changed(capability)
         return DONE
 
     send_tool_list_changed = partialmethod(_changed, "tools")
@@ -9578,6 +10189,24 @@ else:
 
 CONTEXT_TYPES.append(FamiliarContext)
 
+class FamiliarSession(ServerSession):
+    """A session of FastMCP: a handler's context is the current one while it runs."""
+
+    contexts = SyncFamiliarContext, FamiliarContext
+
+    def run_handler(self, ctx: Any, call: Handler, on_loop: bool = False) -> Any:
+        return super().run_handler(ctx, partial(call_with_context, ctx, call), on_loop)
+
+    def completions(self, ctx: Context, key: tuple[str, str], ref: Json,
+                    argument: Json, context: Json) -> Any:
+        complete = getattr(self.server, "_complete_any", None)
+        if key in self.registry.completers or not complete:
+            return super().completions(ctx, key, ref, argument, context)
+        others = Fields.of({"arguments": context})
+        call = partial(complete, Fields.of(ref), Fields.of(argument), others)
+        return self.run_handler(ctx, call, is_coroutine_function(complete)) or ()
+
+
 RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size",
            "strict_input_validation": "strict_input"}  # options of FastMCP: of Server
 SETTINGS: Json = {
@@ -9592,7 +10221,6 @@ class FastMCP(Server):
     servers, transforms, providers) is an error.  `settings` keeps the unused options.
     """
 
-    _contexts = SyncFamiliarContext, FamiliarContext
     _complete_any: Any = None  # completes all arguments that have no function
     _first_level = "debug"  # the SDK filters nothing before a level was set
     get_context = staticmethod(get_context)
@@ -9613,7 +10241,7 @@ class FastMCP(Server):
         self.settings = AnyFields(**{**SETTINGS, **options})
         no_effect("FastMCP()", options)
         for capability in CHANGES:  # so that a list of none is empty, and no error
-            self._offer(capability)
+            self._registry.offer(capability)
         for tool in tools:
             self.add_tool(tool)
 
@@ -9627,23 +10255,11 @@ class FastMCP(Server):
         super().run(threaded=threaded)
 
     async def run_async(self, transport: str | None = "stdio", *,
-                        show_banner: object = None, **options: object) -> None:
-        """Serve as `run` does; `async def` handlers run on the caller's event loop.
-
-        Cancelling the task ends the server.
-        """
-        import asyncio
-
+                        threaded: bool | None = None, show_banner: object = None,
+                        **options: object) -> None:
+        """Serve over stdio; ValueError for any other transport."""
         check_transport(transport, options)
-        with stop_at_signals(), stdio_server() as (reader, writer):
-            session = self._new_session(reader, writer, own_input=True, threaded=True,
-                                        loop=asyncio.get_running_loop())
-            ended = asyncio.ensure_future(asyncio.to_thread(session.run))
-            try:
-                await asyncio.shield(ended)
-            finally:  # also when this task is cancelled
-                session.end()
-                await ended
+        await super().run_async(threaded=threaded)
 
     run_stdio_async = run_async
     http_app = sse_app = streamable_http_app = staticmethod(Inert)
@@ -9665,7 +10281,7 @@ class FastMCP(Server):
         if not isinstance(entry, Registration):
             entry = kind.with_options(*args, **options)
         if enabled:
-            self._add(entry)
+            self._registry.add(entry)
         return args[-1]
 
     def add_tool(self, fn: Any, name: Any = None, **options: Any) -> Any:
@@ -9684,37 +10300,27 @@ class FastMCP(Server):
         return self._complete_others
 
     def _complete_others(self, fn: F) -> F:
-        with self._lock:
-            self._offer("completions")
+        with self._registry.lock:
+            self._registry.offer("completions")
         self._complete_any = fn
         return fn
 
-    def _completions(self, ctx: Context, key: tuple[str, str], ref: Json,
-                     argument: Json, context: Json) -> Any:
-        if key in self._completers or not self._complete_any:
-            return super()._completions(ctx, key, ref, argument, context)
-        others = Fields.of({"arguments": context})
-        call = partial(self._complete_any, Fields.of(ref), Fields.of(argument), others)
-        on_loop = is_coroutine_function(self._complete_any)
-        return self._call_user(ctx, call, on_loop) or ()
-
-    # -- calling
-
-    def _call_user(self, ctx: Any, call: Handler, on_loop: bool = False) -> Any:
-        return super()._call_user(ctx, partial(call_with_context, ctx, call), on_loop)
+    def _session_class(self) -> type[ServerSession]:
+        return FamiliarSession
 
     # -- looking at it
 
     # What tests of programs for the SDK look into.
-    _tool_manager = property(lambda self: SimpleNamespace(_tools=self._lists["tools"]))
+    _tool_manager = property(
+        lambda self: SimpleNamespace(_tools=self._registry.lists["tools"]))
     _prompt_manager = property(
-        lambda self: SimpleNamespace(_prompts=self._lists["prompts"]))
+        lambda self: SimpleNamespace(_prompts=self._registry.lists["prompts"]))
     _resource_manager = property(lambda self: SimpleNamespace(
-        _resources=self._lists["resources"],
-        _templates=self._lists["resourceTemplates"]))
+        _resources=self._registry.lists["resources"],
+        _templates=self._registry.lists["resourceTemplates"]))
 
     def _listing(self, list_key: str, **_: object) -> Listing:
-        entries = [*self._lists[list_key].values()]  # another thread may add one
+        entries = [*self._registry.lists[list_key].values()]  # others may add one
         return Listing(entry.listed() for entry in entries)
 
     list_tools = partialmethod(_listing, "tools")
@@ -9972,7 +10578,6 @@ class Console:
 
     def __init__(self, answers: list[str]) -> None:
         self._answers = answers  # they are used before the user is asked
-        self._fields: Json = {}  # of the form
         self._bar = ""  # the line of progress at the terminal
         self._began = 0.0  # when progress first came
         self._step = -1  # of the progress that was shown last
@@ -10015,21 +10620,31 @@ class Console:
             cli_show("progress", line)
 
     def answer_form(self, message: str, schema: Any, _: object = None) -> Any:
-        """Ask for the fields of a form one by one; None if the user declines."""
+        """Ask for the fields of a form one by one; None if the user declines.
+
+        Once there are answers, a field that may be left out is not asked for.
+        """
         self.show("the server asks", message)
         form = as_object(schema)
-        fields = self._fields = as_object(form.get("properties"))
+        fields = as_object(form.get("properties"))
         required, content = as_list(form.get("required")), {}
+        has_answers = bool(self._answers)
         try:
             if not fields:
-                cli_show("the server asks", "yes or no")
-                return self._next_line("yes or no") == "yes"
-            if self._answers and self._answers[0].startswith("{"):
+                text = self._take("", fields)
+                return (text or cli_input("yes or no")) == "yes"
+            if has_answers and self._answers[0].startswith("{"):
                 content = json.loads(self._answers.pop(0))
-                require_fit(content, schema)
+                problems = Validator(schema, foreign=True).problems(content)
+                if problems:
+                    raise wrong_answer("; ".join(problems))
                 return content
             for name, field in fields.items():
-                value = self._ask_field(name, as_object(field), name in required)
+                can_skip = name not in required or "default" in as_object(field)
+                text = self._take(name, fields)
+                if text is None and has_answers and can_skip:
+                    text = ""
+                value = self._ask_field(name, as_object(field), can_skip, text)
                 if value is not MISSING:
                     content[name] = value
         except EOFError:
@@ -10040,54 +10655,96 @@ class Console:
     def answer_url(self, message: str, url: str, _: object) -> Any:
         return self.answer_form(f"{message}\nopen {url}", {})
 
-    def _ask_field(self, name: str, field: Json, is_required: bool) -> Any:
-        """Ask until the answer fits; MISSING if the field is left out."""
-        cli_show("the server asks", cli_field(name, field, is_required))
-        while True:
-            is_typed = not self._answers
-            text = self._next_line(name)
-            if not text and (not is_required or "default" in field):
-                return field.get("default", MISSING)
-            value = MISSING
-            if text:
-                value = cli_value(text, field, ",")
-            try:
-                require_fit(value, field, f"{name}: ")
-                return value
-            except McpError as error:
-                if not is_typed:
-                    raise
-                cli_show("again", error.message)
-
-    def _next_line(self, name: str) -> str:
-        """An answer NAME=VALUE, or the next, or what the user types; EOFError: none."""
+    def _take(self, name: str, fields: Json) -> str | None:
+        """The answer NAME=VALUE, or the next without a name; McpError: no such name."""
         for answer in self._answers:
             key, equals, value = answer.partition("=")
-            if not equals or key not in self._fields:
+            if not equals:
                 value = answer
             elif key != name:
                 continue  # it is for another field
             self._answers.remove(answer)
             return value
-        if self._answers:
-            return ""  # this field is left out
-        cli_print("a value, or Ctrl-D to decline: ", sys.stderr, end="")
-        with cli_stdin() as console:
-            line: bytes = console.readline()
-        if not line:
-            raise EOFError
-        return line.decode("utf-8", "replace").strip()
+        for answer in self._answers:
+            key, _, _ = answer.partition("=")
+            if key not in fields:
+                known = join_first(fields, str)
+                raise wrong_answer(f"{answer}: no such field; there are: {known}")
+        return None
+
+    def _ask_field(self, name: str, field: Json, can_skip: bool, text: str | None,
+                   ) -> Any:
+        """The value of a text, or of what the user types; MISSING: it is left out."""
+        cli_show("the server asks", cli_field(name, field, not can_skip))
+        is_typed = text is None
+        while True:
+            if is_typed:
+                text = cli_input(cli_expected(field, can_skip))
+            if not text and can_skip:
+                return field.get("default", MISSING)
+            value = cli_value(text or "", field, ",")
+            problem = cli_problem(text or "", value, field)
+            if not problem:
+                return value
+            error = wrong_answer(f"{name}: {problem}")
+            if not is_typed:
+                raise error
+            cli_show("again", error.message)
 
 
-def require_fit(value: object, schema: Json, label: str = "") -> None:
-    """Raise McpError if an answer does not match its schema."""
-    problem = "a value is required"
-    if value is not MISSING:
-        problems = Validator(schema, foreign=True).problems(value)
-        problem = "; ".join(problems)
-    if problem:
-        text = f"the answer does not fit: {label}{problem}"
-        raise invalid_params(text, "answer", problem)
+def wrong_answer(problem: str) -> McpError:
+    text = f"the answer does not fit: {problem}"
+    return invalid_params(text, "answer", problem)
+
+
+def cli_input(expected: str) -> str:
+    """What the user types; EOFError: nothing."""
+    cli_print(f"{expected}, or Ctrl-D to decline: ", sys.stderr, end="")
+    with cli_stdin() as console:
+        line: bytes = console.readline()
+    if not line:
+        raise EOFError
+    return line.decode("utf-8", "replace").strip()
+
+
+# Of a type, or a format, what its text looks like, and how the user is told so.
+FORM_TEXTS = {
+    "boolean": ("true|false", "true or false"),
+    "date": (r"\d{4}-\d\d-\d\d", "a date, such as 2026-11-23"),
+    "date-time": (r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d.*",
+                  "a date and a time, such as 2026-11-23T14:30:00Z"),
+    "email": (r"[^@\s]+@[^@\s]+", "an e-mail address"),
+    "uri": (r"[A-Za-z][A-Za-z0-9+.-]*:\S+", "a URI, such as https://example.org")}
+
+
+def form_text(field: Json) -> tuple[str, str]:
+    kind = field.get("format") or field.get("type")
+    return FORM_TEXTS.get(str(kind), ("(?s:.*)", "a value"))
+
+
+def cli_expected(field: Json, can_skip: bool) -> str:
+    """What to type for a field."""
+    _, expected = form_text(field)
+    if "default" in field:
+        return f"{expected}, Enter for {show(field['default'])}"
+    return f"{expected}, Enter to leave it out" if can_skip else expected
+
+
+def cli_problem(text: str, value: object, field: Json) -> str:
+    """What is wrong with the text of an answer, and with its value; "" if nothing."""
+    if not text:
+        return "a value is required"
+    pattern, expected = form_text(field)
+    try:
+        if not re.fullmatch(pattern, text):
+            raise ValueError
+        if expected.startswith("a date"):
+            from datetime import datetime
+
+            parse_format(datetime, text)  # is there such a day?
+    except ValueError:
+        return f"expected {expected}, got {show(text)}"
+    return "; ".join(Validator(field, foreign=True).problems(value))
 
 
 def cli_value(text: str, schema: Json, separator: str = "\0") -> Any:
@@ -10140,10 +10797,12 @@ def cli_save(result: Json, text: str, path: str) -> None:
     cli_print(f"{path}: {len(content):,} bytes", sys.stderr)
 
 
-def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts) -> int:
+def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts,
+              nothing: str = "no content") -> int:
     """Send a request to a server and show its result; Ctrl-C cancels it.
 
-    request(client, *words): the result.  texts(result): the lines to be shown.
+    request(client, *words): the result.  texts(result): the lines to be shown, or if
+    there are none `nothing`, with the words.
     """
     console = Console(args.answer)
     target, variables = cli_target(args.server), cli_variables(args.env)
@@ -10152,7 +10811,8 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts) -> 
         try:
             result = request(client, *args.words)
         except RequestTimeout:
-            if client._live().process.runs_python:  # it may tell where its handler is
+            if any(word.endswith(".py") for word in args.server):
+                # It may tell where its handler is.
                 wait_until(lambda: "still at" in client.stderr_tail, STUCK_SECONDS + 1)
             raise
         finally:
@@ -10164,7 +10824,7 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts) -> 
     if args.output:
         cli_save(result, text, args.output)
     elif not text:
-        cli_print("(no content)", sys.stderr)
+        cli_print(f"({nothing.format(*args.words)})", sys.stderr)
     elif failed and not args.json:
         cli_show("the tool failed", text)
     elif sys.stdout.isatty():  # there the text could be mistaken for ours
@@ -10197,8 +10857,12 @@ def cli_offered(client: Client) -> Json:
 
 def cli_entries(client: Client, method: str) -> list[Any]:
     """All entries of a list; if it is malformed, those of its first page."""
+    lists: Json = {
+        "tools/list": client.list_tools, "prompts/list": client.list_prompts,
+        "resources/list": client.list_resources,
+        "resources/templates/list": client.list_resource_templates}
     try:
-        return client._list(method, None)
+        return lists[method]()  # type: ignore[no-any-return]
     except McpError as error:  # one bad entry or list must not hide the others
         cli_show("note", f"{method}: {error}")
         if error.local:  # else the server would only say the same again
@@ -10274,6 +10938,8 @@ def cli_read(client: Client, uri: str) -> Json:
 
 
 def cli_complete(client: Client, ref: str, argument: str, text: str = "") -> Json:
+    if not text:
+        argument, _, text = argument.partition("=")
     return client.complete(ref, argument, text)
 
 
@@ -10501,9 +11167,9 @@ def cli_refuse(line: bytes, problem: str) -> None:
     with suppress(McpError):  # it is not a message
         message = decode(line.rstrip(), MAX_DEPTH)
         if classify(message) == "request":
-            error = McpError(INTERNAL_ERROR, problem).to_json()
-            response = {"jsonrpc": "2.0", "id": message["id"], "error": error}
-            cli_print(encode(response).decode(), end="")
+            error = McpError(INTERNAL_ERROR, problem)
+            response = encode(error_response(message["id"], error))
+            cli_print(response.decode(), end="")
 
 
 # -- the arguments
@@ -10522,8 +11188,9 @@ COMMANDS: Json = {
              "read a resource"),
     "prompt": (partial(cli_query, cli_prompt), "NAME [KEY=VALUE...] -- SERVER", 1, 1000,
                COMMON, "get a prompt"),
-    "complete": (partial(cli_query, cli_complete, texts=operator.itemgetter("values")),
-                 "PROMPT|TEMPLATE ARGUMENT [TEXT] -- SERVER", 2, 3, COMMON,
+    "complete": (partial(cli_query, cli_complete, texts=operator.itemgetter("values"),
+                         nothing="no values for {1} of {0}"),
+                 "PROMPT|TEMPLATE ARGUMENT[=TEXT] -- SERVER", 2, 3, COMMON,
                  "complete an argument"),
     "run": (cli_run, "FILE.py", 1, 1, "unthreaded",
             "serve a file's Server or its functions"),
@@ -10538,9 +11205,10 @@ OPTIONS: Json = {
     "json": {"action": "store_true", "help": "print the raw result"},
     "output": {"metavar": "FILE", "help": "save the data, or the text, of the result"},
     "answer": {**MANY, "metavar": "VALUE",
-               "help": "answer a question, or a field of it; may be repeated"},
+               "help": "an answer for the next field of a question; FIELD=VALUE is for "
+                       "that field, also if VALUE has a =, JSON for all; repeatable"},
     "env": {**MANY, "metavar": "KEY[=VALUE]",
-            "help": "set a variable of the server, or copy it"},
+            "help": "set a variable of the server or its entry, or copy it"},
     "inherit-env": {"action": "store_true", "help": "copy all variables"},
     "timeout": {"type": float, "default": 60.0, "help": "seconds to wait (60)"},
     "mode": {"choices": MODES, "default": "auto", "metavar": "REVISION",
@@ -10593,6 +11261,8 @@ def cli_parse(argv: list[str]) -> Namespace:
     for word in words:
         if word.startswith("-"):
             parser.error(f"unrecognized: {word} (options of a server come after `--`)")
+        if not verb:
+            parser.error(f"unknown command {word!r}{did_you_mean(word, COMMANDS)}")
         if " -- " in usage and is_server_file(word):
             parser.error(f"{word} is a server: {verb} {usage[:-6]}{word}")
     if usage == "SERVER":
@@ -10671,6 +11341,19 @@ if __name__ == "__main__":
 
 # -- Changes ---------------------------------------------------------------------------
 #
+# 5.0.0  (not yet)   A turn number says who reads; states have one owner each.  New:
+#                    Server.run_async, pages (list_tools(cursor=...)), comments and
+#                    variables in an mcp.json.
+#   From 4.0, for your program:
+#   - Server.run() in a thread that runs an event loop is a RuntimeError.
+#   - An McpError is `local` unless the peer has sent it; its message must be a str.
+#   - A resource that does not exist: `data` is exactly {"uri": ...}.
+#   - A message is limited by what it takes in memory: two million numbers by default.
+#   - A second `initialize` leaves what is in flight as it was agreed.
+#   - An AsyncClient belongs to the event loop that connected it, and its `async def`
+#     handlers end with their question, their call and the client.
+#   - FastMCP: a tool that is `-> str` has structured content; `bytes` are UTF-8.
+#   - `--answer NAME=VALUE` with a name that no field has is an error.
 # 4.0.0  2026-11-23  Four parts, each alone: `vendor` writes a copy with what you need.
 #                    New: AsyncClient, AsyncContext, Field, Error, McpError.local,
 #                    max_timeout= of a call, Client(max_message_bytes=...),

@@ -9,6 +9,7 @@ requires that the next message is the response to it.
   part of it, or reads a private field, says so: "Looks inside."
 * ``@clause(page, quote)`` names the sentence of the specification that a test proves;
   with ``MCP_SPEC=docs/specification`` one test checks that the page contains it.
+* ``MCP_MIN_LOCKS=1`` checks the order in which locks are taken, in all tests.
 * ``MCP_MIN_FUZZ=SECONDS`` makes the fuzz test longer, ``MCP_MIN_SEED=N`` repeats it.
 """
 # ruff: noqa: I001, UP006, UP007, UP017, UP031, UP035, UP045, PYI061
@@ -181,6 +182,104 @@ def raised(job, *args, **kwargs):
     except Exception as error:  # noqa: BLE001
         return error
     return None
+
+
+def lock_order():
+    """The locks that the docstring lists, outermost first; those of a row are equal."""
+    table = r"(?m)^Locks of .*\n(?:.+\n)*\n((?:    .*\n)+)"
+    tables = re.findall(table, mcp_min.__doc__)
+    rows = re.findall(r"(?m)^    ((?:\w+(?:\.\w+)?(?:, )?)+)  ", "".join(tables))
+    return {name: rank for rank, row in enumerate(rows) for name in row.split(", ")}
+
+
+class OrderedLock:
+    """A lock of mcp_min that notes when it is taken while a later one is held."""
+
+    wrong: ClassVar = []  # (what was held, what was taken)
+    held = threading.local()
+
+    def __init__(self, lock, name, rank):
+        self._lock, self.name, self.rank = lock, name, rank
+        self.release_save = getattr(lock, "_release_save", lock.release)
+
+    def note(self):
+        held = vars(self.held).setdefault("locks", [])
+        for other in held:
+            if other is not self and other.rank >= self.rank:
+                self.wrong.append((other.name, self.name))
+        held.append(self)
+
+    def acquire(self, blocking=True, timeout=-1):
+        taken = self._lock.acquire(blocking, timeout)
+        if taken and blocking:
+            self.note()
+        elif taken:  # who does not wait cannot cause a deadlock
+            vars(self.held).setdefault("locks", []).append(self)
+        return taken
+
+    def release(self):
+        locks = vars(self.held).get("locks", [])
+        if self in locks:  # else another thread has taken it
+            locks.reverse()
+            locks.remove(self)
+            locks.reverse()
+        self._lock.release()
+
+    def __enter__(self):
+        return self.acquire()
+
+    def __exit__(self, *exc):
+        self.release()
+
+    def __getattr__(self, name):
+        return getattr(self._lock, name)
+
+    def _is_owned(self):  # for threading.Condition
+        return self in vars(self.held).get("locks", [])
+
+    def _release_save(self):
+        locks = self.held.locks
+        self.held.locks = [lock for lock in locks if lock is not self]
+        return self.release_save(), locks
+
+    def _acquire_restore(self, saved):
+        state, self.held.locks = saved
+        getattr(self._lock, "_acquire_restore", lambda _: self._lock.acquire())(state)
+
+
+class OrderedThreading:
+    """In the place of `threading` in mcp_min: its locks are OrderedLocks."""
+
+    def __init__(self):
+        self.order = lock_order()
+        self.made = set()
+
+    def __getattr__(self, name):
+        return getattr(threading, name)
+
+    def wrap(self, lock):
+        frame = sys._getframe(2)
+        line = linecache.getline(mcp_min.__file__, frame.f_lineno)
+        attribute = re.search(r"self\.(\w+) = threading", line)
+        if not attribute:
+            return lock
+        owner = next(cls for cls in type(frame.f_locals["self"]).__mro__
+                     if "__init__" in vars(cls)
+                     and cls.__init__.__code__ is frame.f_code)
+        name = f"{owner.__name__}.{attribute[1]}"
+        self.made.add(name)
+        return OrderedLock(lock, name, self.order[name])
+
+    def Lock(self):
+        return self.wrap(threading.Lock())
+
+    def RLock(self):
+        return self.wrap(threading.RLock())
+
+
+# With MCP_MIN_LOCKS=1 the whole suite looks at the order of locks.
+if os.environ.get("MCP_MIN_LOCKS"):
+    mcp_min.threading = OrderedThreading()
 
 
 def quiet():
@@ -776,16 +875,18 @@ class Test4Threads(unittest.TestCase):
         pool, seen = mcp_min.ThreadPool("patient", 1), []
 
         def run_here():
+            wait_until(pool.try_enter, "the job has ended")
             pool.submit(lambda: (seen.append("job"), waited.set()))
             time.sleep(0.0005)
             seen.append("here")
+            pool.leave()
 
         with mock.patch.object(mcp_min, "IDLE_SECONDS", 2 * PATIENCE):
             for _ in range(50):
                 ran, waited = gate("the job"), gate("the job that waits")
                 pool.submit(ran.set)
                 ran.wait()
-                wait_until(lambda: pool.try_run_here(run_here), "the job has ended")
+                run_here()
                 waited.wait()
         self.assertEqual(seen, ["here", "job"] * 50)
 
@@ -805,7 +906,9 @@ class Test4Threads(unittest.TestCase):
 
             def visit():
                 for _ in range(300):
-                    pool.try_run_here(lambda: time.sleep(0))  # a job may come
+                    if pool.try_enter():
+                        time.sleep(0)  # a job may come
+                        pool.leave()
 
             submits = [functools.partial(submit, thread) for thread in range(4)]
             self.assertEqual(together(*submits, visit), [None] * 5)
@@ -819,6 +922,33 @@ class Test4Threads(unittest.TestCase):
                     mcp_min, "IDLE_SECONDS", 0.0005), switch_threads_often(), (
                     threads_start_if(lambda name: rng.random() >= 0.3)):
                 check(mcp_min.ThreadPool("unlucky", limit))
+
+    def test_a_clock_calls_what_is_due_and_ends_when_it_is_closed(self):
+        """Also after one that raises, for one that is due earlier than those before,
+        and again after its thread has ended; but nothing that was removed."""
+        def check(clock, lock):
+            called, done, now = set(), gate("the last"), time.monotonic()
+            with lock:
+                clock.call_at(now + 0.1, "last", done.set)
+                clock.call_at(now + 0.02, "second", lambda: called.add(2))
+                clock.call_at(now, "bad", lambda: 1 / 0)
+                clock.call_at(now, "first", lambda: called.add(1))
+                clock.call_at(now, "removed", lambda: called.add(0))
+                clock.remove("removed")
+                clock.remove("unknown")
+            done.wait()
+            with lock:
+                clock.close()
+            wait_until(lambda: "mcp clock" not in [
+                thread.name for thread in threading.enumerate()])
+            self.assertEqual(called, {1, 2})
+
+        lock = threading.RLock()
+        clock = mcp_min.Clock(lock)
+        with quiet() as stderr:
+            for _ in range(3):
+                check(clock, lock)
+        self.assertEqual(stderr.getvalue().count("what was due has failed"), 3)
 
     @staticmethod
     def all_kinds(**options):
@@ -1495,9 +1625,9 @@ class Test7Connection(unittest.TestCase):
     # -- the reading thread, deadlines -------------------------------------------------
 
     def test_a_handler_that_waits_hands_the_reading_over_at_once(self):
-        """Fails (the fence gets no result) if the standby only looks now and then."""
+        """Fails (the fence gets no result) if only the clock hands it over."""
         server = lab()
-        with mock.patch.object(mcp_min, "LOOK_SECONDS", 60):
+        with mock.patch.object(mcp_min, "HAND_OVER_SECONDS", 60):
             play(server, """
                 > 1 tools/call {"name": "wait", "arguments": {"late": true}}
                 ! began
@@ -1508,9 +1638,9 @@ class Test7Connection(unittest.TestCase):
                 """, era="legacy", pause=lambda: time.sleep(0.05), **server.steps)
 
     @UNIX
-    def test_the_standby_sleeps_until_it_is_needed(self):
-        """Fails if it looks again and again for a reader that is kept; or if a request
-        (the fence gets no result), or the end of the connection, does not wake it."""
+    def test_the_clock_sleeps_until_it_is_needed(self):
+        """Fails if it looks again and again though no call begins; or if a call (the
+        fence gets no result) does not wake it."""
         import resource
 
         def switches():
@@ -2191,6 +2321,32 @@ class Test8Stdio(unittest.TestCase):
         os.close(stderr)
         os.close(unread)
 
+    def test_a_stderr_that_raises_anything_ends_no_connection(self):
+        """As what Qt, IDA and Blender put in its place.  Fails (the second call times
+        out) if whoever reports does not survive it."""
+        class Deleted:
+            def write(self, text):
+                raise RuntimeError("the C++ object was deleted")
+
+            fileno = flush = write
+
+        def fail():
+            raise ValueError("a bug")
+
+        with contextlib.redirect_stderr(Deleted()), Client(server_of(fail)) as client:
+            for _ in range(3):
+                result = client.call_tool("fail", raise_on_error=False)
+                self.assertIn("a bug", result.text)
+        with process(program("""
+                sys.stderr = type("Deleted", (), {"write": lambda *_: 1 / 0})()
+                server.tool(lambda: 1 / 0, name="fail")
+                """), "-S") as server:
+            play(server, """
+                > 1 modern acme/none    < 1 -32601
+                > 2 modern tools/call {"name": "fail"}    < 2 {"isError": true}
+                > 3 modern tools/call {"name": "fail"}    < 3 {"isError": true}
+                """.replace("    <", "\n<"))
+
     # -- descriptors, interpreters, locales --------------------------------------------
 
     @UNIX
@@ -2463,6 +2619,41 @@ class Test9Handshake(unittest.TestCase):
             < null -32600
             """, **server.steps)
 
+    def test_a_second_initialize_leaves_what_is_in_flight_as_it_was_agreed(self):
+        """Fails (the first call has a link, which its revision has not) if both share
+        what was agreed.  A bad one changes nothing; changes are told after the next
+        `initialized`."""
+        server, go, ids = Server("s"), gate("go"), itertools.count()
+
+        @server.prompt
+        def first(): ...
+
+        @server.tool
+        def link(wait: bool = False):
+            if wait:
+                go.wait()
+            return ResourceLink("x://y", "why")
+
+        play(server, """
+            > handshake 2024-11-05
+            > 1 tools/call {"name": "link", "arguments": {"wait": true}}
+            > 2 initialize 2025-06-18
+            < 2 {"protocolVersion": "2025-06-18"}
+            > {"id": 3, "method": "initialize"}
+            < 3 -32602
+            > 4 tools/call {"name": "link"}
+            < 4 {"content": [{"type": "resource_link"}]}
+            ! go
+            < 1 {"content": [{"type": "text", "text": "why: x://y"}]}
+            ! add
+            < fence
+            > notifications/initialized
+            < fence
+            ! add
+            < notifications/prompts/list_changed
+            """, go=go.set, add=lambda: server.add_prompt(
+                lambda: "", name="p%d" % next(ids)))
+
     @clause("2025-11-25/basic/lifecycle",
             "The initialization phase **MUST** be the first interaction")
     def test_before_a_valid_initialize_only_a_ping_gets_a_result(self):
@@ -2728,8 +2919,8 @@ class Test9Stateless(unittest.TestCase):
             < notifications/subscriptions/acknowledged {}
             < 2 {"resultType": "complete"}
             """, era="modern", change=lambda: server.remove_tool("echo"),
-            forgotten=lambda: self.assertFalse(server._subscribers))
-        self.assertFalse(server._subscribers)
+            forgotten=lambda: self.assertFalse(server._registry.subscribers))
+        self.assertFalse(server._registry.subscribers)
 
     def test_no_notification_comes_before_the_acknowledgement(self):
         """Nor after a cancellation.  Fails in some runs if a stream is registered well
@@ -2826,7 +3017,7 @@ class Test9Stateless(unittest.TestCase):
                  another=lambda: server.notify_resource_updated("zoo://another"),
                  add=lambda: server.add_tool(lambda: None, name="late"))
             play(other, "< notifications/tools/list_changed")
-        self.assertFalse(server._subscribers)
+        self.assertFalse(server._registry.subscribers)
 
     # -- log messages ------------------------------------------------------------------
 
@@ -3827,6 +4018,32 @@ class Test11AsyncHandlers(unittest.TestCase):
             < 1 {"content": [{"text": "...no response or progress within 0.05 s..."}]}
             """, era="legacy")
 
+    def test_a_task_that_is_cancelled_before_its_first_step_ends_its_call(self):
+        """Fails (no response, and a worker is lost) if only the task's body can tell
+        that it has ended; or (a warning) if the coroutine is not closed."""
+        began = gate("the sweep")
+
+        async def sweep() -> int:
+            began.set()
+            while not (tasks := asyncio.all_tasks() - {asyncio.current_task()}):
+                await asyncio.sleep(0)
+            return len([task.cancel() for task in tasks])
+
+        async def work() -> str:
+            return "done"
+
+        with quiet() as stderr, wire(server_of(sweep, work, max_workers=2)) as client:
+            play(client, '> handshake\n> 1 tools/call {"name": "sweep"}')
+            began.wait()
+            play(client, """
+                > 2 tools/call {"name": "work"}
+                <* 1 {"structuredContent": {"result": 1}}
+                <* 2 {"content": [{"text": "CancelledError"}], "isError": true}
+                > 3 tools/call {"name": "work"}
+                < 3 {"content": [{"text": "done"}]}
+                """)
+        self.assertNotIn("never awaited", stderr.getvalue())
+
     def test_a_loop_that_a_handler_stops_or_leaves_goes_on(self):
         """Fails (later calls get no result) if it ends."""
         async def stop():
@@ -4208,6 +4425,79 @@ class Test11Lifespan(unittest.TestCase):
             with self.subTest(lifespan.__name__), mock.patch.object(
                     mcp_min, "LIFESPAN_SECONDS", seconds), quiet():
                 self.assertRaises(error, server.serve, io.BytesIO(), io.BytesIO())
+
+
+class Test11RunAsync(unittest.TestCase):
+    """A server within a program whose main thread runs an event loop."""
+
+    def test_run_would_stop_the_loop_and_names_what_to_await(self):
+        async def main(server):
+            server.run()
+
+        for make in Server, getattr(mcp_min, "FastMCP", Server):  # a copy may lack it
+            with self.assertRaisesRegex(RuntimeError, r"`await server\.run_async\(\)`"):
+                asyncio.run(main(make("s")))
+
+    def test_its_coroutines_share_the_loop_of_the_program(self):
+        """And with threaded=False `def` handlers its thread."""
+        for threaded in True, False:
+            with self.subTest(threaded), process(LIFESPAN_SERVER + textwrap.dedent(f"""
+                @server.tool
+                def on_main_thread() -> bool:
+                    return threading.current_thread() is threading.main_thread()
+                async def main():
+                    loop = asyncio.get_running_loop()
+                    @server.tool
+                    async def shared() -> bool:
+                        return loop is asyncio.get_running_loop()
+                    await server.run_async(threaded={threaded})
+                    print("after", file=sys.stderr)
+                asyncio.run(main())
+                """), "-I") as server:
+                play(server, """
+                    > handshake
+                    > 1 tools/call {"name": "same"}
+                    < 1 {"structuredContent": {"result": true}}
+                    > 2 tools/call {"name": "shared"}
+                    < 2 {"structuredContent": {"result": true}}
+                    > 3 tools/call {"name": "on_main_thread"}
+                    < 3 {"structuredContent": {"result": "$on_main"}}
+                    """, on_main=not threaded)
+                server.hang_up()
+                self.assertEqual(server.exit(), 0)
+                self.assertEqual(server.stderr.split(), ["enter", "leave", "after"])
+
+    def test_no_handler_is_waited_for_by_its_own_loop(self):
+        """Fails (nothing answers any more) if a function on the loop's thread may wait
+        for a coroutine of that loop."""
+        with process(LIFESPAN_SERVER + textwrap.dedent("""
+            @server.resource("a://b")
+            async def later() -> str: return "x"
+            @server.tool
+            def read(ctx: Context): return ctx.read_resource("a://b")
+            asyncio.run(server.run_async(threaded=False))
+            """), "-I") as server:
+            play(server, """
+                > handshake
+                > 1 tools/call {"name": "read"}
+                < 1 {"isError": true, "content": [{"text": "...threaded=False..."}]}
+                > 2 resources/read {"uri": "a://b"}
+                < 2 {"contents": [{"text": "x"}]}
+                """)
+
+    @UNIX
+    def test_a_signal_ends_it_also_while_a_coroutine_runs(self):
+        """Fails (it goes on) if the signal is taken for the coroutine's exception."""
+        with process(LIFESPAN_SERVER + textwrap.dedent("""
+            @server.tool
+            async def leave():
+                os.kill(os.getpid(), 15)
+                await asyncio.sleep(60)
+            asyncio.run(server.run_async())
+            """), "-I") as server:
+            play(server, "> handshake")
+            server.send(raw('1 tools/call {"name": "leave"}'))
+            self.assertEqual(server.exit(), 143)
 
 
 SIZE = {"type": "object", "required": ["size"],
@@ -4955,6 +5245,11 @@ class Test12Lists(unittest.TestCase):
             return ["Review this " + language, Message("assistant", Text(code)),
                     {"role": "assistant", "content": "hi"}, Text("bye")]
 
+        with wire(server) as client:  # some clients look for exactly this
+            if era == "legacy":
+                play(client, "> handshake")
+            error = client.ask('1 resources/read {"uri": "r://nothing"}', era)["error"]
+            self.assertEqual(error["data"], {"uri": "r://nothing"})
         play(server, """
             > 1 resources/read {"uri": "r://text"}
             < 1 {"contents": [{"uri": "r://text", "mimeType": "text/markdown",
@@ -5012,6 +5307,8 @@ class Test12Lists(unittest.TestCase):
                  functools.wraps(later)(lambda *rest: later(*rest))),
                 ("scheme", server.add_resource, "no address", str),
                 ("code must be an int", McpError, "oops", "no"),
+                ("message must be a str", McpError, -32000, {"a": 1}),
+                ("two choices have the same text", mcp_min.Form, [1, "1"], LATEST),
                 ('a role is "user" or', Message, None, "hi"),
                 ("16 bytes", lambda: Server("s", state_secret=b"swordfish")),
                 ("labels.* input_schema, output_schema",
@@ -5024,7 +5321,8 @@ class Test12Lists(unittest.TestCase):
                 ('needs "type": "object"', lambda: server.tool(raw, input_schema={})),
                 ("hosts take", lambda: server.tool(raw, name="no spaces")),
                 ("needs a URI", server.resource, raw),
-                ("the parameters differ", server.resource("menu://{week}"), raw),
+                (r'placeholders \("w", "y"\) .* parameters \("text", "mod.*\) differ',
+                 server.resource("menu://{y}/{w}"), raw),
                 ("a name of your own", server.method, "tools/list"),
                 ("page_size .* 1 or more", lambda: Server("s", page_size=0)),
                 ("drain_seconds 0 or more", lambda: Server("s", drain_seconds=-1)),
@@ -5041,6 +5339,9 @@ class Test12Lists(unittest.TestCase):
                    lambda root=root: Client(server, roots=[root]))
                   for root in ("http://x/", {"uri": "ftp://y"}, {})],
                 ("needs a command", connect, {"cwd": "x"}),
+                ("mcp.json is .* load_config", connect, "mcp.json"),
+                *[(f"it has .'{key}'. .* load_config", connect, {key: {"x": {}}})
+                  for key in ("mcpServers", "servers")],
                 ("proxy", connect, "https://x.org"),
                 ("is not stdio", connect, {"url": "https://x.org"}),
                 ("two binary streams", connect, (threading, threading)),
@@ -5115,18 +5416,27 @@ class Test12Limits(unittest.TestCase):
                               ({"type": ["string", "z" * 9000][:1]}, 1)):
             self.assertLess(len(validate(value, schema)[0]), mcp_min.MAX_TEXT + 100)
 
-    def test_values_of_a_message_are_counted(self):
-        """But not what looks like them within text."""
+    def test_the_memory_of_a_message_is_limited(self):
+        """By its marks: brackets, commas, colons, quotes; not by those within text."""
         with wire(zoo(max_message_bytes=32_000)) as client:
             play(client, "> handshake")
-            for value, count, expected in (
-                    (b"[]", 490, "< 1 {}"), (b"[]", 510, '< 1 -32700 "over 1,000"'),
-                    (b"1", 980, "< 1 {}"), (b"1", 1010, '< 1 -32700 "over 1,000"')):
-                client.send(nested_line(b"1", b"[],", b"", 1).replace(
-                    b"[],0", b"[" + b",".join([value] * count) + b"]") + b"\n")
-                play(client, expected)
-            client.send(echo_line(2, b"[{,," * 3000) + b"\n")
+            for value, count in ((b"[]", 1300), (b"1", 3900), (b'""', 1950),
+                                 (b'{"":1}', 780)):
+                for wanted, expected in ((count, "< 1 {}"),
+                                         (count * 1.05, '< 1 -32700 "in memory"')):
+                    client.send(nested_line(b"1", b"[],", b"", 1).replace(
+                        b"[],0", b"[" + b",".join([value] * int(wanted)) + b"]")
+                        + b"\n")
+                    play(client, expected)
+            client.send(echo_line(2, b"[{,," * 6000) + b"\n")
             play(client, "< 2 {}")
+
+    def test_a_million_numbers_pass_in_both_directions(self):
+        server, numbers = Server("s"), [[0.125 * n for n in range(1000)]] * 1000
+        server.tool(lambda rows: {"rows": rows}, name="echo")
+        with Client(server) as client:
+            result = client.call_tool("echo", {"rows": numbers})
+            self.assertEqual(result.structured_content, {"rows": numbers})
 
     def test_results_of_our_own_are_not_counted(self):
         """500,000 numbers; NaN and infinity are null, which is no number."""
@@ -5808,12 +6118,17 @@ class Test13Process(FakeServers, unittest.TestCase):
                             mode="legacy", **options) as client:
                     self.assertEqual(client.request("fake/cwd")["cwd"],
                                      os.path.realpath(options.get("cwd", ".")))
-            for command, options, expected in (
-                    (tool.name, {}, FileNotFoundError), (none, {}, FileNotFoundError),
-                    (flat, {}, PermissionError), (folder, {}, PermissionError),
-                    (sys.executable, {"cwd": none}, OSError)):
-                with self.subTest(command), self.assertRaisesRegex(
-                        expected, os.path.basename(command)):
+            long = {"env": {"PATH": "/a:" * 900}}
+            for command, options, expected, reason in (
+                    (tool.name, long, FileNotFoundError, "not found in PATH=/a.{197}…"),
+                    (none, {}, FileNotFoundError, "No such file or directory"),
+                    ("./none", {"cwd": folder}, FileNotFoundError, "No such file .*"),
+                    (flat, {}, PermissionError, "Permission denied"),
+                    (folder, {}, PermissionError, "Permission denied"),
+                    (sys.executable, {"cwd": none}, OSError, f".*: {none}")):
+                name = os.path.basename(command)
+                named = f"^[^:]* cannot start '.*{name}': {reason}$"
+                with self.subTest(command), self.assertRaisesRegex(expected, named):
                     Client([command], **options).connect()
 
     def test_stderr_goes_to_a_stream_a_function_or_nowhere(self):
@@ -6046,6 +6361,79 @@ class Test14Client(unittest.TestCase):
             call = session.client.submit_tool("unlucky")
             self.assertIsInstance(call.exception(PATIENCE), ToolError)
 
+    @both_eras
+    def test_a_list_comes_whole_or_page_by_page(self, era):
+        """A page is the result as it was sent; None is the cursor of the first."""
+        server = Server("s", page_size=2)
+        for n in range(5):
+            server.add_tool(lambda: None, name=f"t{n}")
+            server.add_prompt(lambda: "", name=f"p{n}")
+            server.add_resource(f"r://{n}", lambda: "")
+            server.add_resource(f"r{n}://{{x}}", lambda x: x)
+        with Client(server, mode=era) as client:
+            face = AsyncClient(server, mode=era)
+
+            async def listed(name, cursor):
+                async with face:
+                    return await getattr(face, name)(cursor=cursor, timeout=PATIENCE)
+
+            for name, key in (("list_tools", "tools"), ("list_prompts", "prompts"),
+                              ("list_resources", "resources"),
+                              ("list_resource_templates", "resourceTemplates")):
+                cursor, pages = None, []
+                while not pages or cursor is not None:
+                    page = getattr(client, name)(cursor=cursor)
+                    self.assertEqual(page, asyncio.run(listed(name, cursor)))
+                    cursor = page.get("nextCursor")
+                    pages.append([entry.name for entry in page[key]])
+                self.assertEqual([*map(len, pages)], [2, 2, 1])
+                self.assertEqual([*itertools.chain(*pages)],
+                                 names(getattr(client, name)()))
+            with self.assertRaisesRegex(McpError, "cursor"):
+                client.list_tools(cursor="")
+
+    def test_a_misspelt_keyword_is_an_error_that_names_the_nearest(self):
+        """Of every method, of its coroutine as well; what it raises itself stays."""
+        other = AsyncClient(["x"])
+        for name, method in vars(Client).items():
+            if name[0] == "_" or not callable(method):
+                continue
+            with self.subTest(name):
+                known = [*inspect.signature(method).parameters][1:]
+                named = f"^{name}: unknown: bogus; known are: {', '.join(known)}$"
+                with self.assertRaisesRegex(TypeError, named):
+                    getattr(self.client, name)(bogus=1)
+            if hasattr(other, name) and known:
+                with self.assertRaisesRegex(TypeError, named):
+                    asyncio.run(getattr(other, name)(bogus=1))
+        for word in "on_progress", "progress", "progress_callback":
+            with self.assertRaisesRegex(TypeError, "did you mean progress_handler"):
+                self.client.call_tool("f", {}, **{word: print})
+        with self.assertRaisesRegex(TypeError, "missing 1 .* 'name'$"):
+            self.client.call_tool()
+
+    def test_a_callback_that_closes_another_client_waits_for_its_last_messages(self):
+        """Fails (0 of 20) if a thread of the one is taken for the other's."""
+        def talk(ctx: Context) -> None:
+            for n in range(20):
+                ctx.info(n)
+
+        def late(params):
+            wait_until(lambda: not other.is_connected())
+            time.sleep(0.002)
+            late_logs.append(params["data"])
+
+        def close(params):
+            other.close()
+            seen.put(late_logs.copy())
+
+        late_logs, seen = [], queue.Queue()
+        with Client(server_of(talk), log_handler=late) as other:
+            other.call_tool("talk")
+            with Client(server_of(talk), log_handler=close) as client:
+                client.call_tool("talk")
+                self.assertEqual(seen.get(timeout=PATIENCE), [*range(20)])
+
     def test_callbacks_run_in_order_on_one_thread_and_may_call_the_client(self):
         """Those of progress on the thread that waits for the result, before it comes;
         also where they report progress, to the handler of the client, or close it."""
@@ -6254,6 +6642,11 @@ class Test14AsyncClient(unittest.TestCase):
             ctx.report_progress(1)
             return (await ctx.elicit("Well?", str)).data
 
+        @self.server.tool
+        def talk(ctx: Context) -> None:
+            for _ in range(3):
+                ctx.info("x")
+
     def test_its_verbs_are_those_of_client_as_coroutines(self):
         """With the same arguments and results; handlers may be `async def`."""
         names = {name for name in vars(Client) if name[0] != "_"}
@@ -6375,6 +6768,103 @@ class Test14AsyncClient(unittest.TestCase):
         with Client(self.server) as client:
             self.assertRaisesRegex(TypeError, "step is `async def`", client.call_tool,
                                    "ask", progress_handler=step)
+
+    @both_eras
+    def test_an_async_handler_is_cancelled_with_the_call_or_the_question(self, era):
+        """Fails (it goes on, and its thread waits) if nobody tells its task."""
+        async def endless(*args):
+            try:
+                begun.set()
+                await asyncio.Event().wait()
+            finally:
+                ended.append(args)
+
+        async def main():
+            nonlocal begun
+            for name, handler in (("elicitation", "elicitation_handler"),
+                                  ("progress", "progress_handler")):
+                begun = asyncio.Event()
+                async with AsyncClient(self.server, mode=era, **{handler: endless},
+                                       **other[name]) as client:
+                    task = asyncio.ensure_future(client.call_tool("ask"))
+                    await begun.wait()
+                    task.cancel()
+                    while not ended:
+                        await asyncio.sleep(0.001)
+                    self.assertEqual(len(ended.pop()), 3)
+
+        begun, ended = None, []
+        other = {"elicitation": {}, "progress": {
+            "elicitation_handler": lambda *args: "yes"}}
+        asyncio.run(asyncio.wait_for(main(), PATIENCE))
+
+    @both_eras
+    def test_of_its_async_handlers_nothing_goes_on_after_close(self, era):
+        """Nor does a message come that waits for another.  Fails (some go on, or begin)
+        if close() only ends the connection."""
+        async def endless(*args):
+            begun.append(args)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.append(args)
+
+        async def main():
+            client = AsyncClient(self.server, mode=era, elicitation_handler=endless,
+                                 log_handler=endless)
+            async with client:
+                await client.call_tool("talk")
+                asking = asyncio.ensure_future(client.call_tool("ask"))
+                while len(begun) < 2:
+                    await asyncio.sleep(0.001)
+            self.assertIsInstance((await asyncio.gather(
+                asking, return_exceptions=True))[0], ConnectionClosed)
+            self.assertEqual((len(begun), len(ended)), (2, 2))
+            while "mcp callbacks" in {thread.name for thread in threading.enumerate()}:
+                self.assertEqual(len(begun), 2)
+                await asyncio.sleep(0.01)
+
+        begun, ended = [], []
+        with quiet() as stderr:
+            asyncio.run(asyncio.wait_for(main(), PATIENCE))
+        self.assertEqual(stderr.getvalue(), "")
+
+    @both_eras
+    def test_the_end_of_its_event_loop_ends_its_handlers_and_another_needs_connect(
+            self, era):
+        """Fails (tracebacks, a warning, or a thread that waits for ever) if a handler's
+        cancellation is an error, or a closed loop is not noticed."""
+        async def endless(*args):
+            begun.set()
+            await asyncio.Event().wait()
+
+        async def first():
+            nonlocal begun
+            begun = asyncio.Event()
+            await client.connect()
+            asking.append(asyncio.ensure_future(client.call_tool("ask")))
+            await begun.wait()
+
+        async def second():
+            with self.assertRaisesRegex(RuntimeError, "loop that connected.*connect()"):
+                await client.ping()
+            await client.connect()
+            await client.ping()
+            await client.close()
+            self.assertFalse(client.is_connected())
+
+        begun, asking = None, []
+        client = AsyncClient(self.server, mode=era, elicitation_handler=endless,
+                             message_handler=endless)
+        with quiet() as stderr, warnings.catch_warnings():
+            warnings.simplefilter("always")
+            asyncio.run(first())
+            self.server.add_tool(lambda: era, name=era)  # a message, if legacy
+            asyncio.run(second())
+        self.assertTrue(asking[0].cancelled())
+        # (asyncio itself may tell of a task that began while it ended the loop.)
+        self.assertNotRegex(stderr.getvalue(), "Traceback|never awaited")
 
     def test_a_task_that_enters_while_another_leaves_finds_it_open(self):
         """Fails (it is closed) if an entry counts only when it is connected; or if one
@@ -6588,11 +7078,12 @@ class Test14Faults(FakeServers, unittest.TestCase):
         client = self.fake(
             call=f"say({start!r} % id + '[' * 300 + ']' * 300 + '}}}}')",
             read=f"say({start!r} % id + '\"' + 'x' * (16 << 20) + '\"}}}}')")
-        self.assertEqual(raised(client.call_tool, "f").code, -32700)
+        error = raised(client.call_tool, "f")
+        self.assertEqual((error.code, error.local), (-32700, True))
         error = raised(client.read_resource, "x://y")
-        self.assertEqual((error.code, error.message), (
-            -32801, ("The response to resources/read x://y has over 16 MiB: "
-                     "Client(max_message_bytes=…)")))
+        self.assertEqual((error.code, error.local, error.message), (
+            -32801, True, ("The response to resources/read x://y has over 16 MiB: "
+                           "Client(max_message_bytes=…)")))
         self.fence(client)
         server, size = Server("s", max_message_bytes=3 << 20), 2 << 20
         server.tool(lambda size: "x" * int(size), name="big")
@@ -6603,10 +7094,32 @@ class Test14Faults(FakeServers, unittest.TestCase):
             self.assertEqual(client.call_tool("length", {"text": "x" * size}).text,
                              str(size))
             error = raised(client.call_tool, "length", {"text": "x" * 2 * size})
-            self.assertEqual((error.code, error.message), (
-                -32801, "A message has over 3 MiB: Server(max_message_bytes=…)"))
+            self.assertEqual((error.code, error.local, error.message), (
+                -32801, False, "A message has over 3 MiB: Server(max_message_bytes=…)"))
         with Client(server, max_message_bytes=3 << 20) as client:
             self.assertEqual(len(client.call_tool("big", {"size": size}).text), size)
+
+    def test_an_answer_that_is_too_long_or_too_deep_fails_its_question(self):
+        """Fails (the handler waits until its timeout) if only a client looks for whom
+        such a line is; and the client is sent no error under the question's id."""
+        deep = functools.reduce(lambda inner, _: {"a": inner}, range(40), {})
+        for content, options in (("x" * 5000, {"max_message_bytes": 4000}),
+                                 (deep, {"max_depth": 30})):
+            server, failed = Server("s", **options), queue.Queue()
+
+            @server.tool
+            def ask(ctx: Context, failed=failed):
+                try:
+                    ctx.sample("?", timeout=2 * PATIENCE)
+                except McpError as error:
+                    failed.put(error.local)
+
+            answer = {"role": "assistant", "model": "m", "content": {
+                "type": "text", "text": "", "_meta": {"content": content}}}
+            with Client(server, mode=LATEST,
+                        sampling_handler=lambda *_, answer=answer: answer) as client:
+                client.call_tool("ask")
+            self.assertIs(failed.get(timeout=PATIENCE), True)
 
     def test_results_of_other_implementations(self):
         client = self.fake(call="result(**params['arguments']['result'])")
@@ -6706,6 +7219,26 @@ class Test14Faults(FakeServers, unittest.TestCase):
         self.assertEqual(client.complete("p", "a", "v")["values"], ["x"])
         self.assertEqual(client.list_tools(), [])
 
+    def test_an_error_that_the_server_did_not_send_is_local(self):
+        """Also one with the code of a response, or of our own handler."""
+        def ask(ctx: Context):
+            ctx.elicit("?")
+
+        options = {"mode": MODERN, "elicitation_handler": lambda *_: 1 / 0}
+        with quiet(), Client(server_of(ask), **options) as client:
+            for call, arguments, code in (
+                    (client.call_tool, ["ask"], -32603),
+                    (client.answer, ["roots/list"], -32601),
+                    (client.set_logging_level, ["loud"], -32602)):
+                error = self.fails(McpError, call, *arguments)
+                self.assertEqual((error.code, error.local), (code, True), call)
+            self.assertFalse(self.fails(McpError, client.call_tool, "none").local)
+        for rule, is_local in (("modern('2099-01-01')", True),
+                               ("error(-32021, 'you need roots')", False)):
+            for mode in "auto", "modern":
+                client = Client(fake(discover=rule), mode=mode, stderr=None)
+                self.assertIs(self.fails(McpError, client.connect).local, is_local)
+
     def test_every_request_has_a_timeout_and_a_progress_token_of_its_own(self):
         client = self.fake(
             list="", call="", read="", get="", complete="", unsubscribe="", ping="",
@@ -6776,6 +7309,18 @@ class Test14Faults(FakeServers, unittest.TestCase):
                        timeout=1)
         # After pauses of 0.01, 0.02, 0.03 and 0.04 s, all take 0.05 s: 22 in a second.
         self.assertIn(len(self.methods(client)[7:]), range(2, 24))
+
+    def test_a_call_cancelled_in_a_pause_leaves_nothing_behind(self):
+        """Fails if what it waits with stays in the table.  Looks inside."""
+        client = self.fake(**MODERN_FAKE)
+        outgoing = client._session.connection.outgoing
+        with mock.patch.object(mcp_min, "EMPTY_ROUND_SECONDS", PATIENCE):
+            call = client.submit_tool("f", {"rounds": [INPUT % ',"requestState":"s"']})
+            wait_until(lambda: "call" in self.methods(client))
+            wait_until(lambda: [type(one) for one in outgoing.all()] == [
+                mcp_min.Pending])
+            self.assertTrue(call.cancel())
+            wait_until(lambda: not outgoing)
 
     def test_a_call_cancelled_between_two_rounds_is_not_sent_again(self):
         """The second call, which pauses as long, comes to its second round later."""
@@ -6867,8 +7412,29 @@ class Test14Faults(FakeServers, unittest.TestCase):
         client.list_tools()
         slow = "a" * 40 + "!"
         for structured in {}, {"structuredContent": {slow: slow}}:
-            with self.assertWarnsRegex(RuntimeWarning, "tool f: .* output schema"):
+            with self.assertWarnsRegex(
+                    RuntimeWarning, "tool f: .* output schema") as caught:
                 self.assertEqual(client.call_tool("f", structured).text, "done")
+            self.assertEqual(os.path.basename(caught.filename),
+                             os.path.basename(__file__))
+
+    def test_pages_of_tools_add_to_the_output_schemas_and_the_first_begins_anew(self):
+        tool = {"name": "a", "inputSchema": {"type": "object"},
+                "outputSchema": {"type": "object", "required": ["x"]}}
+        first = {"tools": [tool], "nextCursor": "2"}
+        client = self.fake(call="result(content=[], structuredContent={})", list=(
+            f"result(**([{first}, {{'tools': [{ {**tool, 'name': 'b'} }]}}]"
+            "['cursor' in params]))"))
+
+        def warned(name):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                client.call_tool(name)
+            return len(caught)
+
+        for cursor, expected in ((None, [1, 0]), ("2", [1, 1]), (None, [1, 0])):
+            client.list_tools(cursor=cursor)
+            self.assertEqual([*map(warned, "ab")], expected)
 
     # -- timeouts
 
@@ -6970,6 +7536,26 @@ class Test14Faults(FakeServers, unittest.TestCase):
             client.request("fake/say")
             self.assertEqual([receive()["params"]["uri"] for _ in uris], uris)
             client.unsubscribe("note://open")
+
+    def test_a_subscription_is_either_cancelled_or_acknowledged(self):
+        """Fails (it is Cancelled, though updates come) if both happen to one.  Looks
+        inside, for a cancellation right after the acknowledgement."""
+        client = self.fake(discover="modern()", listen="acknowledge()")
+        client.subscribe("note://x")
+        sent, send = [], mcp_min.Stream.send
+        before = client._session.subscriptions._stream
+
+        def keep(request, *args, **options):
+            sent.append(request)
+            return send(request, *args, **options)
+
+        with mock.patch.object(mcp_min.Stream, "send", keep), (
+                mock.patch.object(before, "end", lambda: sent[0].cancel())):
+            client.subscribe("note://y")
+        self.assertIs(client._session.subscriptions._stream, sent[0])
+        client.unsubscribe("note://x")
+        self.assertEqual(self.filters(client)[-1], {
+            "resourceSubscriptions": ["note://y"]})
 
     def check_end(self, receive, **wanted):
         """The next message is the end of these subscriptions."""
@@ -7158,7 +7744,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
         server, got = zoo(), queue.Queue()
         with Client(server, mode=MODERN, message_handler=got.put) as client:
             client.subscribe("zoo://sign")
-            client._session._stream.cancel()
+            client._session.subscriptions._stream.cancel()
             server.notify_resource_updated("zoo://sign")
             self.assertEqual(got.get(timeout=PATIENCE)["params"]["uri"], "zoo://sign")
 
@@ -7270,6 +7856,13 @@ class Test14Probe(unittest.TestCase):
             for first in range(0, len(others), 9):
                 run_together(self, connect, others[first:first + 9])
         run_together(self, connect, slow_to_end)
+
+    def test_a_program_that_sends_back_what_it_gets_is_no_server(self):
+        echo = "import sys; sys.stdout.writelines(iter(sys.stdin.readline, ''))"
+        for mode in "auto", "legacy", "modern":
+            with self.subTest(mode), self.assertRaisesRegex(
+                    McpError, "the server sends back what it gets"):
+                Client([sys.executable, "-uc", echo], mode=mode).connect()
 
     def test_a_pinned_mode_does_not_negotiate(self):
         with mock.patch.object(mcp_min, "PROBE_SECONDS", 0.02):
@@ -7447,6 +8040,35 @@ class Test15FamiliarNames(unittest.TestCase):
             app.router.routes.append(auth.get_well_known_routes(mcp_path="/mcp"))
             with self.assertRaisesRegex(NotImplementedError, "HTTP"):
                 app({}, None, None)
+
+    def test_text_is_structured_and_bytes_are_the_utf_8_of_a_text(self):
+        """As pydantic has it; what a Server makes of them is tested above."""
+        server = mcp_min.FastMCP("s")
+
+        @server.tool
+        def double(data: bytes, more: List[bytes] = [], end: bytes = b"!",  # noqa: B006
+                   odd: bytes = b"\xff") -> str:
+            return (data * 2 + b"".join(more) + end).decode()
+
+        server.tool(lambda: "x", name="untyped")
+        server.tool(double, name="plain", structured_output=False)
+        with Client(server) as client:
+            tool, untyped, plain = client.list_tools()
+            self.assertEqual(tool.output_schema, {
+                "type": "object", "properties": {"result": {"type": "string"}},
+                "required": ["result"], "x-fastmcp-wrap-result": True})
+            text = {"type": "string", "format": "binary"}
+            self.assertEqual(tool.input_schema["properties"], {
+                "data": text, "more": {"type": "array", "items": text, "default": []},
+                "end": {**text, "default": "!"}, "odd": text})
+            self.assertNotIn("outputSchema", {**untyped, **plain})
+            given = {"data": "aGk=é", "more": ["b"]}
+            result = client.call_tool("double", given)
+            self.assertEqual((result.data, result.text, result.structured_content),
+                             ("aGk=é" * 2 + "b!",) * 2 + ({"result": result.text},))
+            for name in "untyped", "plain":
+                result = client.call_tool(name, given if name == "plain" else {})
+                self.assertIsNone(result.structured_content)
 
     def test_options_of_the_decorators(self):
         server = mcp_min.FastMCP("s")
@@ -8170,9 +8792,17 @@ class Test16CommandLine(unittest.TestCase):
                 ("call link", "(resource_link x://y)"),
                 ("read x://y", "(application/octet-stream, 2 bytes: --output FILE)"),
                 ("complete review language p", "perl\npython"),
+                ("complete review language=p", "perl\npython"),
                 ("complete review language", "perl\npython\nc")):
             with self.subTest(command):
                 self.assertEqual(cli(*command.split(), *server), (shown + "\n", "", 0))
+
+    def test_an_argument_that_has_no_values_is_named(self):
+        server = self.serving("tools.py", self.TOOLS)
+        for words in ("language=x", "language x", "lang=p", "lang"):
+            argument = re.split("[ =]", words)[0]
+            self.fails(fr"\(no values for {argument}.* of review\)\n", 0,
+                       "complete", "review", *words.split(), *server)
 
     def test_a_result_can_be_saved(self):
         server, path = self.serving("tools.py", self.TOOLS), self.folder + "/saved"
@@ -8221,6 +8851,39 @@ class Test16CommandLine(unittest.TestCase):
                  self.file("bad.json", '{"mcpServers":\n}')),
                 ('has no "mcpServers"', "list", self.file("list.json", "[1]"))):
             self.fails(text, 2, *args)
+
+    def test_a_configuration_may_have_comments_and_variables_of_its_host(self):
+        """As VS Code writes it.  A text is kept, whatever looks like a comment in it;
+        a variable has to be given, if its entry is used."""
+        config = self.file("mcp.json", """
+            {   // servers /////////////////////////////
+                "servers": {
+                    /* this one,
+                       and "that", */
+                    "fake": {"command": "${python}", // it
+                             "args": ["-c", "${config:code:-pass}", /* , */ ],
+                             "env": {"A": "x//y /* z */ ,]\\"//", "B": "${env:B}",},
+                             "cwd": "${workspaceFolder}"},
+                    "next": {"command": "-",},
+                },
+            }""")
+        entries = load_config(config)
+        self.assertEqual(entries["fake"]["env"]["A"], 'x//y /* z */ ,]"//')
+        self.assertEqual(entries["next"], {"command": "-"})
+        given = {"python": sys.executable, "B": "b", "workspaceFolder": self.folder,
+                 "code": "import json, sys; sys.argv[1:] = [json.dumps("
+                         "{'cwd': 'result(cwd=os.getcwd())'})]\n" + FAKE}
+        with Client(entries["fake"], env=given, mode="legacy") as client:
+            self.assertEqual(client.request("fake/env")["env"]["B"], "b")
+            self.assertEqual(client.request("fake/cwd")["cwd"], self.folder)
+        options = [word for name in ("python", "code", "B")
+                   for word in ("--env", f"{name}=x")]
+        self.fails("knows ..workspaceFolder. .* --env workspaceFolder=", 2, "list",
+                   *options, config, "fake")
+        self.fails("mcp.json, line 3: ", 2, "list",
+                   self.file("mcp.json", "{ // one\n/* two\n*/ 5"))
+        with self.assertRaisesRegex(ValueError, r"knows \$\{config:code:-pass\}"):
+            Client(entries["fake"], env={"python": "python3"}).connect()
 
     def test_progress_in_a_pipe_is_a_line_for_each_tenth(self):
         server = self.serving("tools.py", self.TOOLS)
@@ -8382,6 +9045,7 @@ class Test16CommandLine(unittest.TestCase):
 
     ASKS = """
         from dataclasses import dataclass
+        from datetime import date, datetime
         from typing import Annotated, List, Literal, Optional
         from mcp_min import Context
 
@@ -8402,11 +9066,26 @@ class Test16CommandLine(unittest.TestCase):
         def book(ctx: Context) -> str:
             guest = ctx.elicit("Who?", Guest).data
             return f"{guest} {ctx.elicit('When?', ['noon', 'night']).data}"
+
+        @dataclass
+        class Trip:
+            day: date
+            begin: datetime
+            to: Annotated[str, {"format": "email"}]
+            site: Annotated[str, {"format": "uri"}]
+            sure: bool = False
+            note: Optional[str] = None
+
+        def trip(ctx: Context) -> str:
+            trip = ctx.elicit("Where?", Trip).data
+            return trip and f"{trip.day} {trip.begin.hour} {trip.site} {trip.sure}"
         """
 
     def test_questions_are_answered_by_the_option_answer(self):
         server = self.serving("ask.py", self.ASKS)
         guest = "Guest(name='Ann', tags=['a', 'b'], seats=%s, sits=%s) %s"
+        trip = ["day=2026-02-28", "begin=2026-02-28T09:30:00.5Z", "to=a@b",
+                "site=x:?a=b"]
         for tool, answers, text in (
                 ("order", ["lemon"], "lemon"),
                 ("order", ['{"value": "lemon"}'], "lemon"),
@@ -8418,6 +9097,18 @@ class Test16CommandLine(unittest.TestCase):
                 ("book", ["seats=3", "tags=a,b", "name=Ann", "", "noon"],
                  guest % (3, None, "noon")),
                 ("wipe", ["yes", "no"], "accept decline"),
+                ("trip", trip, "2026-02-28 9 x:?a=b False"),
+                ("trip", [*trip, "true"], "2026-02-28 9 x:?a=b True"),
+                ("trip", ["dya=1", *trip[1:]],
+                 "dya=1: no such field; there are: day, "),
+                ("trip", [*trip, "srue=true"], "srue=true: no such field"),
+                ("trip", ["2026-02-30"], 'such as 2026-11-23, got "2026-02-30"'),
+                ("trip", [trip[0], "2026-02-28"], "begin: expected a date and a time"),
+                ("trip", [*trip[:2], "a"], "to: expected an e-mail address, got"),
+                ("trip", [*trip[:3], "a"], "site: expected a URI, such as"),
+                ("trip", [*trip, "yes"], 'sure: expected true or false, got "yes"'),
+                ("order", ["a=b"], "a=b: no such field; there are: value"),
+                ("wipe", ["a=b"], "a=b: no such field; there are: none"),
                 ("order", ["tea"], 'value: expected one of "lemon", "syrup"'),
                 ("order", ["{}"], "value: missing"),
                 ("order", [""], "value: a value is"),
@@ -8447,6 +9138,15 @@ class Test16CommandLine(unittest.TestCase):
                 ("seats?: integer = 2", "\n"), ("sits?: boolean", "\n"),
                 ('value: string {"enum": ["noon", "night"]}', "night\n")),
              "Guest(name='Ann', tags=['a'], seats=2, sits=None) night"),
+            ("formats", "trip", (
+                ("a date, such as 2026-11-23, or", "soon\n"),
+                ("day: expected a date", "2026-02-28\n"),
+                ("such as 2026-11-23T14:30:00Z", "2026-02-28T09:30:00Z\n"),
+                ("an e-mail address", "a@b\n"), ("a URI, such", "x:y\n"),
+                ("true or false, Enter for false, or", "yes\n"),
+                ("again: the answer does not fit: sure: expected true or false", "\n"),
+                ("a value, Enter to leave it out, or", "\n")),
+             "2026-02-28 9 x:y False"),
             ("lemon", "order", [('string {"enum": ["lemon"', "lemon\n")], "lemon"),
             ("Ctrl-D", "order", [("What?", "\4")], "None"),
             ("yes", "wipe", (("yes or no", "yes\n"), ("open https://x.io", "yes\n")),
@@ -8610,6 +9310,8 @@ class Test16CommandLine(unittest.TestCase):
             self.assertRegex(proxy.stderr.read(), b"exit code is -15\n$")
 
     def test_wrong_usage_is_one_line_and_status_2(self):
+        self.fails(r"error: unknown command 'lsit' \(did you mean list\?\)\n$", 2,
+                   "lsit", "x")
         for args in (["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
                      ["call", "count", "to=1", "--frob", "--", "x"], ["run", "no.py"],
                      ["list", "--mode", "1999-01-01", "x"], ["trace"], ["connect"],
@@ -9150,6 +9852,110 @@ server.run()
 # Races
 # ======================================================================================
 
+class TestOwnNotifications(unittest.TestCase):
+    """Notifications of the user's own at the end of a connection."""
+
+    def test_all_that_came_before_the_end_are_handled_within_the_lifespan(self):
+        """On every kind of thread.  Fails if the end of the input overtakes them."""
+        line = b'{"jsonrpc":"2.0","method":"notifications/x","params":{"n":%d}}\n'
+        lines = b"".join(line % n for n in range(5))
+        for kind in "def", "async def", "threaded=False":
+            seen = []
+
+            @contextlib.contextmanager
+            def lifespan(server, seen=seen):
+                yield
+                seen.append("left")
+
+            server = Server("s", lifespan=lifespan, threaded=kind != "threaded=False")
+
+            def note(n: int, seen=seen):
+                time.sleep(0.01)
+                seen.append(n)
+
+            async def note_async(n: int, seen=seen):
+                await asyncio.sleep(0.01)
+                seen.append(n)
+
+            handler = note_async if kind == "async def" else note
+            server.method("notifications/x")(handler)
+            with self.subTest(kind):
+                server.serve(io.BytesIO(lines), io.BytesIO())
+                self.assertEqual(seen, [0, 1, 2, 3, 4, "left"])
+
+    def test_one_that_comes_as_the_client_closes_is_handled_too(self):
+        """Where its thread is that of the client.  Fails (it waits for ever) if what
+        came last is dropped."""
+        server, seen = Server("s", threaded=False), []
+        server.method("notifications/x")(lambda: seen.append(1))
+        server.tool(lambda: "x", name="f")
+        for _ in range(3):
+            with Client(server) as client:
+                client.call_tool("f")
+                client.notify("notifications/x")
+        self.assertEqual(seen, [1, 1, 1])
+        wait_until(lambda: "mcp callbacks" not in [
+            thread.name for thread in threading.enumerate()])
+
+
+class TestLocks(unittest.TestCase):
+    """The order in which the docstring lists the locks."""
+
+    def test_every_lock_is_listed_and_taken_in_that_order(self):
+        """While both ends use everything, in both eras.  Fails if the table lacks one,
+        or if one is taken while a later one is held.  Looks inside."""
+        locks = OrderedThreading()
+        made = re.findall(r"(?m)^ +self\.(\w+) = threading\.R?Lock\(\)",
+                          pathlib.Path(mcp_min.__file__).read_text(encoding="utf-8"))
+        listed = [name.partition(".")[2] for name in locks.order if "." in name]
+        self.assertEqual(sorted(made), sorted(listed))
+        before = len(OrderedLock.wrong)
+        with mock.patch.object(mcp_min, "threading", locks):
+            for mode in LATEST, MODERN:
+                with self.subTest(mode):
+                    use_locks(mode)
+        self.assertEqual(OrderedLock.wrong[before:], [])
+        self.assertLessEqual(locks.made, {*locks.order})
+        self.assertGreater(len(locks.made), 8)
+
+
+def use_locks(mode):
+    """A session in which every kind of lock is taken while others are held."""
+    server, changes = Server("s"), queue.Queue()
+    server.resource("note://{name}")(lambda name: name)
+
+    @server.tool
+    async def ask(ctx: AsyncContext) -> str:
+        return (await ctx.elicit("?", str)).data
+
+    @server.tool
+    def report(ctx: Context) -> str:
+        for _ in ctx.track(range(3)):
+            ctx.info("x")
+        server.notify_resource_updated("note://a")
+        return "done"
+
+    def wait(ctx: Context):
+        ctx.wait(PATIENCE)
+
+    server.tool(wait)
+    for threaded in True, False:
+        server.threaded = threaded
+        with Client(server, mode=mode, elicitation_handler=lambda *_: "yes",
+                    log_handler=str, message_handler=changes.put,
+                    progress_handler=lambda *_: None) as client:
+            client.subscribe("note://a")
+            assert client.call_tool("ask").text == "yes"
+            assert client.call_tool("report").text == "done"
+            server.add_tool(lambda: "", name=f"more{threaded}")
+            if threaded:
+                raised(client.call_tool, "wait", timeout=0.05)
+                calls = [client.submit_tool("wait") for _ in range(2)]
+                calls[0].cancel()
+                client.unsubscribe("note://a")
+            changes.get(timeout=PATIENCE)
+
+
 class TestRaces(unittest.TestCase):
     """Each docstring names the mistake in mcp_min that makes the test fail."""
 
@@ -9583,7 +10389,6 @@ INVALID_PARAMS = """ a request, and the field that the error names; L, M: in one
     prompts/get {"name": "greet", "arguments": {"name": 7}}            name
     prompts/get {"name": "greet", "arguments": {"name": "", "b": "c"}} b
     resources/read {}                                                  uri
-  M resources/read {"uri": "zoo://sigh"}                               uri
     tools/list {"cursor": 7}                                           cursor
     completion/complete {}                                             ref.type
     completion/complete {"ref": 7}                                     ref
@@ -10612,6 +11417,10 @@ class TestReadme(unittest.TestCase):
         path.write_text(json.dumps({"mcpServers": {"a": entry, "b": entry}}))
         self.assertEqual(several.tools_of(path), ["a.forecast", "b.forecast"])
 
+    def test_the_server_within_an_asyncio_program_serves_a_host(self):
+        with Client([sys.executable, str(self.folder / "ticker.py")]) as client:
+            wait_until(lambda: client.call_tool("ticks").data > 0)
+
     def test_the_add_on_serves_a_host_on_the_main_thread_of_its_application(self):
         addon = run_block(self.programs["addon.py"])
         entries, file = {}, self.folder / "mcp.json"
@@ -10690,7 +11499,7 @@ PUBLIC_MEMBERS = {
     "Server": "instructions tool resource prompt completion method subscription "
               "middleware notify_subscribers add_tool remove_tool add_resource "
               "remove_resource add_prompt remove_prompt notify_resource_updated run "
-              "serve listen",
+              "run_async serve listen",
     "Context": CONTEXT_MEMBERS, "AsyncContext": CONTEXT_MEMBERS,
     "Client": "server_info server_capabilities instructions protocol_version connect "
               "close is_connected stderr_tail exit_code request submit notify answer "
@@ -10995,8 +11804,8 @@ class TestOtherProcesses(unittest.TestCase):
             call = client.submit_tool("f", timeout=0.5)
             wait_until(lambda: len(broken) >= mcp_min.MAX_LOOP_FAILURES)
             call.exception(PATIENCE)
-            wait_until(lambda: client.call_tool(
-                "f", raise_on_error=False).text == "done")
+            # The broken one may still get a call before it is closed.
+            wait_until(lambda: raised(client.call_tool, "f", timeout=0.5) is None)
 
 
 class TestTypes(unittest.TestCase):
@@ -11057,6 +11866,8 @@ class TestTypes(unittest.TestCase):
         with Client(["x"], max_message_bytes=1) as client:
             result: ToolResult = client.call_tool("f", {"a": 1}, max_timeout=9)
             name: str = client.list_tools()[0].name
+            page: dict[str, Any] = client.list_tools(cursor=None)
+            print(client.list_tools(cursor="x").name)    # error
             client.call_tool("f", tiemout=5)       # error
 
         async def main() -> None:
@@ -11064,6 +11875,7 @@ class TestTypes(unittest.TestCase):
                 result = await client.call_tool("f", {"a": 1}, timeout=5)
                 text: str = result.text
                 prompts = await client.list_prompts(timeout=3)
+                page: dict[str, Any] = await client.list_prompts(cursor="x")
                 print(text, prompts[0].name)
                 client.call_tool("f").text         # error
                 await client.call_tool("f", tiemout=5)    # error
@@ -11192,7 +12004,7 @@ class TestVendor(unittest.TestCase):
         self.assertEqual(source.count(place), 1)
         commented = source.replace(place, "\n\n\n# Read by part IV, too.\n" + place)
         for parts in ["I", "II"], ["I", "III"]:
-            self.assertIn("class LeaderFollowers", mcp_min.vendored(commented, parts))
+            self.assertIn("class Reading", mcp_min.vendored(commented, parts))
         out, _, _ = cli("vendor", str(self.folder / "said"), "--client")
         self.assertRegex(out, "left out: Part II: .*\nleft out: Part IV: ")
 
@@ -11249,6 +12061,8 @@ def run_in_child(tests, numbers, failfast):
         result = unittest.TestResult()
         result.failfast = failfast
         run_next(tests, numbers, result)
+        if OrderedLock.wrong:
+            result.failures.append(("the order of locks", str({*OrderedLock.wrong})))
         with open(writer, "w", encoding="utf-8") as report:
             json.dump([result.testsRun, *(
                 [[str(test), text] for test, text in outcomes] for outcomes in (

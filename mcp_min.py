@@ -3537,28 +3537,29 @@ class Connection:
             if len(line) > self.max_message_bytes:
                 raise Oversized(CONTENT_TOO_LARGE, "")
             message = decode(line, self._max_depth, self._max_memory)
+            size = len(line)
+            if size > REQUEST_COST:
+                size += memory_of(line)
             if type(message) is list:
-                self._route_batch(message, line)
+                self._route_batch(message, line, size)
             else:
-                self._route(message, line)
+                self._route(message, line, size)
         except McpError as error:
             self._refuse_line(error, line)
         except BaseException:
             self.close()  # a response may be lost, and its caller must not wait for it
             log_exception("mcp_min: internal error")
 
-    def _route_batch(self, messages: list[Any], line: Line) -> None:
+    def _route_batch(self, messages: list[Any], line: Line, size: int) -> None:
         if not (self.session.allows_batches() and 0 < len(messages) <= MAX_BATCH):
             raise McpError(INVALID_REQUEST, "Invalid request: a batch is not allowed "
                            f"now, is empty, or has over {MAX_BATCH} messages")
         batch = Batch(self, len(messages))
         for message in messages:
-            self._route(message, line, batch)
+            self._route(message, line, size, batch)
 
-    def _route(self, message: Any, line: Line, batch: Batch | None = None) -> None:
-        size = len(line)
-        if size > REQUEST_COST:
-            size += memory_of(line)
+    def _route(self, message: Any, line: Line, size: int,
+               batch: Batch | None = None) -> None:
         try:
             kind = classify(message)
             self.peer_spoke = True
@@ -10511,21 +10512,22 @@ def cli_demo(_: object) -> None:
 
 def cli_session(revision: str) -> str:
     """The trace of a session with progress, or one with a call that is given up."""
-    from contextlib import redirect_stderr
-    from io import StringIO
+    from tempfile import TemporaryDirectory
 
-    os.environ["MCP_MIN_TRACE"] = "stderr"
-    with redirect_stderr(StringIO()) as trace, Client(
-            demo_server(), mode=revision,
-            elicitation_handler=lambda *_: "lemon") as client:
-        if revision == LEGACY:
-            client.list_tools()
-            client.call_tool("bake", {"loaves": 2})
-        client.call_tool("order", {"dish": "toast"})
-        if revision == MODERN:
-            with suppress(RequestTimeout):  # it is cancelled
-                client.call_tool("bake", {"loaves": 99}, max_timeout=0.15)
-    return trace.getvalue()
+    with TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace")
+        os.environ["MCP_MIN_TRACE"] = path
+        with Client(demo_server(), mode=revision,
+                    elicitation_handler=lambda *_: "lemon") as client:
+            if revision == LEGACY:
+                client.list_tools()
+                client.call_tool("bake", {"loaves": 2})
+            client.call_tool("order", {"dish": "toast"})
+            if revision == MODERN:
+                with suppress(RequestTimeout):  # it is cancelled
+                    client.call_tool("bake", {"loaves": 99}, max_timeout=0.15)
+        with open(path, encoding="utf-8") as trace:
+            return trace.read()
 
 
 def cli_explain(traced: str) -> None:

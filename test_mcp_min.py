@@ -5451,8 +5451,13 @@ class Test12Limits(unittest.TestCase):
             self.assertIn("expected number, got null", odd.text)
 
     def test_the_responses_to_a_batch_are_limited(self):
-        server = Server("s")
-        server.tool(lambda: "x" * 9000, name="big")
+        server, all_run = Server("s"), threading.Barrier(4)
+
+        @server.tool
+        def big():
+            all_run.wait(TIMEOUT)  # or the fourth is refused for what the third returned
+            return "x" * 9000
+
         with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 20_000), (
                 wire(server)) as client:
             play(client, "> handshake 2025-03-26")

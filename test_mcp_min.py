@@ -5455,7 +5455,7 @@ class Test12Limits(unittest.TestCase):
 
         @server.tool
         def big():
-            all_run.wait(TIMEOUT)  # or the fourth is refused for what the third returned
+            all_run.wait(PATIENCE)  # or the fourth is refused for what the third returned
             return "x" * 9000
 
         with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 20_000), (

@@ -2905,7 +2905,7 @@ class IncomingRequest:
     cancelled = False
     cancel_reason: str | None = None
     thread: int | None = None
-    where = "and is still at"
+    where = ""
     _hooks: tuple[Job, ...] = ()
     _progress = float("-inf")
     _ended = False
@@ -2923,6 +2923,15 @@ class IncomingRequest:
             self.token = valid_id(params["_meta"].get("progressToken"))
         self.on_reader = on_reader
         self.cost = size + REQUEST_COST
+
+    def begin(self, where: str = "and is still at") -> bool:
+        """The calling thread runs its handler; False: it was cancelled before.
+
+        where: how `report_stuck` says it.
+        """
+        with self.connection.lock:
+            self.thread, self.where = threading.get_ident(), where
+            return not self.cancelled
 
     def report_stuck(self) -> None:
         """Tell where its handler is, which goes on after its cancellation."""
@@ -3328,10 +3337,11 @@ class Reading:
                 request.refuse(McpError(INTERNAL_ERROR, str(error)))
 
     def begin(self, request: IncomingRequest) -> None:
-        """The reader begins to run a handler.  The caller holds Connection.lock."""
-        self._current = request
-        self._connection.clock.call_at(
-            monotonic() + HAND_OVER_SECONDS, self, partial(self.hand_over, request))
+        """The reader begins to run a handler."""
+        due = monotonic() + HAND_OVER_SECONDS
+        with self._connection.lock:
+            self._current = request
+            self._connection.clock.call_at(due, self, partial(self.hand_over, request))
 
     def end(self, request: IncomingRequest) -> None:
         """A handler has ended.  The caller holds Connection.lock."""
@@ -3678,12 +3688,10 @@ class Connection:
         """
         result = None
         try:
-            with self.lock:
-                if request.cancelled:
-                    return
-                request.thread = threading.get_ident()
-                if reading:
-                    reading.begin(request)
+            if not request.begin():
+                return
+            if reading:
+                reading.begin(request)
             result = self.session.handle(request)
             if result is not NO_RESPONSE_YET:
                 request.respond(result)
@@ -5242,34 +5250,57 @@ __all__ += ["Context", "AsyncContext"]
 SentT = TypeVar("SentT")  # what a context returns for what it has sent
 
 
+class Handling:
+    """A request, or a notification, while its handlers run: what their contexts share.
+
+    request: None for a notification.  steps: the results of `once`; the peer keeps them
+    where the handler runs again.
+    """
+
+    def __init__(self, session: ServerSession, peer: SessionPeer | RequestPeer,
+                 request: IncomingRequest | None = None) -> None:
+        self.session, self.peer, self.request = session, peer, request
+        self.steps: Json = {}
+        if peer.steps is not None:
+            self.steps = peer.steps
+        self._asked: set[str] = set()         # keys of questions
+        self._contexts: dict[bool, Any] = {}  # by is_async
+
+    def context(self, is_async: bool) -> Any:
+        """The context of its handlers that are `async def`, or that are not."""
+        if is_async not in self._contexts:
+            self._contexts[is_async] = self.session.contexts[is_async](self)
+        return self._contexts[is_async]
+
+    def check_cancelled(self) -> None:
+        if self.request and self.request.cancelled:
+            raise Cancelled()
+
+    def key_of(self, question: Question[Any], key: str | None) -> str:
+        """The key of a new question, by default its method and a number."""
+        self.check_cancelled()
+        if self.request is None:
+            raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
+        with self.session.registry.lock:  # several threads may ask at once
+            key = key or f"{question.method}-{len(self._asked) + 1}"
+            if key in self._asked:
+                raise ValueError(f"asked before in this request: {key}")
+            self._asked.add(key)
+        return key
+
+
 class BaseContext(Generic[SentT]):
-    """What both contexts have: what never blocks, and the state of the questions."""
+    """What both contexts have: what never blocks."""
 
     _is_async = False
     _may_block = True  # a sender may block in a full pipe
     _ask: Any  # ask several questions, and wait, each context in its way
     _ask_one: Any
 
-    def __init__(self, session: ServerSession, request: IncomingRequest | None,
-                 peer: SessionPeer | RequestPeer) -> None:
-        self.server = session.server
-        self._session = session
-        self._request = request  # None: it is a notification
-        self._peer = peer
-        self._asked: set[str] = set()  # keys of questions
-        self._steps: Json = {}         # results of `once`
-        if peer.steps is not None:
-            self._steps = peer.steps   # the peer keeps them for the next run
-
-    def _sibling(self) -> Any:
-        """The other kind of context, of the same request."""
-        make, make_async = self._session.contexts
-        if not self._is_async:
-            make = make_async
-        other = make(self._session, self._request, self._peer)
-        other._asked = self._asked
-        other._steps = self._steps
-        return other
+    def __init__(self, handling: Handling) -> None:
+        self.server = handling.session.server
+        self._handling, self._session = handling, handling.session
+        self._request, self._peer = handling.request, handling.peer
 
     @property
     def request_id(self) -> int | str | None:
@@ -5317,8 +5348,7 @@ class BaseContext(Generic[SentT]):
 
     def check_cancelled(self) -> None:
         """Raise Cancelled if the request was cancelled, or the client is gone."""
-        if self._request and self._request.cancelled:
-            raise Cancelled()
+        self._handling.check_cancelled()
 
     # -- reports and messages
 
@@ -5386,19 +5416,6 @@ class BaseContext(Generic[SentT]):
         elif isinstance(self._peer, SessionPeer):
             self._peer.notify(method, params or {})
         return self._sent()
-
-    # -- asking
-
-    def _new_key(self, key: str | None, method: str) -> str:
-        self.check_cancelled()
-        if self._request is None:
-            raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
-        with self._session.registry.lock:  # several threads may ask at once
-            key = key or f"{method}-{len(self._asked) + 1}"
-            if key in self._asked:
-                raise ValueError(f"asked before in this request: {key}")
-            self._asked.add(key)
-        return key
 
 
 class Context(BaseContext[None]):
@@ -5541,7 +5558,7 @@ class Context(BaseContext[None]):
             params = request.get("params") or {}
             questions[key] = question_of(method, params, self._peer.version)
         for key, question in questions.items():
-            self._new_key(key, question.method)
+            self._handling.key_of(question, key)
         answers: dict[str, Json] = self._ask(questions, timeout)
         return answers
 
@@ -5570,7 +5587,7 @@ class Context(BaseContext[None]):
 
     def _ask_one(self, question: Question[T], key: str | None,
                  timeout: float | None) -> T:
-        key = self._new_key(key, question.method)
+        key = self._handling.key_of(question, key)
         answer: T = self._ask({key: question}, timeout)[key]
         return answer
 
@@ -5582,14 +5599,15 @@ class Context(BaseContext[None]):
         result has no JSON form, and so cannot be kept.
         """
         self.check_cancelled()
-        if key not in self._steps:
-            self._steps[key] = to_json_data(run(), strict=True)
-        return self._steps[key]
+        steps = self._handling.steps
+        if key not in steps:
+            steps[key] = to_json_data(run(), strict=True)
+        return steps[key]
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read a resource of this server; McpError if there is none with this URI."""
         entry, arguments = self._session.registry.resource_at(uri)
-        value = self._session.call(self, entry.signature, arguments)
+        value = self._session.call(self._handling, entry.signature, arguments)
         return entry.contents(value, uri)
 
 
@@ -5656,25 +5674,26 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     async def _ask_one(self, question: Question[T], key: str | None,
                        timeout: float | None) -> T:
-        key = self._new_key(key, question.method)
+        key = self._handling.key_of(question, key)
         answer: T = (await self._ask({key: question}, timeout))[key]
         return answer
 
     async def once(self, key: str, run: Callable[[], Any]) -> Any:
         """See Context.once; `run` may be `async def` too."""
         self.check_cancelled()
-        if key not in self._steps:
+        steps = self._handling.steps
+        if key not in steps:
             value = run()
             if hasattr(value, "__await__"):
                 value = await value
-            self._steps[key] = to_json_data(value, strict=True)
-        return self._steps[key]
+            steps[key] = to_json_data(value, strict=True)
+        return steps[key]
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """See Context.read_resource; on a thread, because a resource may block."""
         entry, arguments = self._session.registry.resource_at(uri)
         value = await on_thread(
-            partial(self._session.call, self, entry.signature, arguments))
+            partial(self._session.call, self._handling, entry.signature, arguments))
         return entry.contents(value, uri)
 
 
@@ -5986,8 +6005,7 @@ class AsyncRuntime:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: drop(awaitable))
         if request:
-            request.thread = threading.get_ident()
-            request.where = "and goes on; the event loop is still at"
+            request.begin("and goes on; the event loop is still at")
             request.on_cancel(from_any_thread(task.get_loop(), task.cancel))
 
     def _running_loop(self) -> AbstractEventLoop:  # the caller holds _starting
@@ -6129,7 +6147,7 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
         if not claimed.acquire(blocking=False):
             return  # it was cancelled, or a timer calls this once more
         if request:
-            request.thread = threading.get_ident()
+            request.begin()
         pid = os.getpid()
         was_active = getattr(host_thread, "active", False)
         host_thread.active = True
@@ -6386,7 +6404,7 @@ class ResourceEntry(Registration):
 
 
 CONTEXT_TYPES: list[Any] = [Context, AsyncContext]
-METHOD_HANDLERS: dict[str, Callable[[ServerSession, Context, Json], Json]] = {}
+METHOD_HANDLERS: dict[str, Callable[[Handling, Json], Json]] = {}
 
 
 def handles(*methods: str) -> Callable[[F], F]:
@@ -7118,12 +7136,12 @@ class ServerSession(Session):
     cancelled (close), and `run` wakes up (on_close); it waits a moment for what they do
     in `finally` (end); the last session leaves the lifespan, and ends the event loop.
 
-    peer: the client of requests in a handshake revision.  contexts: the classes for
-    `def` and `async def`.  run_soon: takes the handlers of a server in the client's
+    peer: the client of requests in a handshake revision.  contexts: the classes, by
+    whether a handler is `async def`.  run_soon: takes the handlers of a server in the client's
     process that has threaded=False.
     """
 
-    contexts: tuple[Any, Any] = (Context, AsyncContext)
+    contexts: dict[bool, Any] = {False: Context, True: AsyncContext}
 
     def __init__(self, server: Server, registry: Registry, options: Any,
                  runtime: AsyncRuntime, reader: ByteStream, writer: ByteStream, *,
@@ -7188,9 +7206,9 @@ class ServerSession(Session):
         params: Json = require_type(request.params, dict, "params")
         peer = peer_of(self.peer, request)
         peer.validate(request)
-        ctx = self.contexts[0](self, request, peer)
+        handling = Handling(self, peer, request)
         try:
-            result = self._dispatch(ctx, request.method, params)
+            result = self._dispatch(handling, 0, None, request.method, params)
         except McpError as error:
             raise peer.translate(error) from None
         except QuestionFailed as failure:
@@ -7211,8 +7229,8 @@ class ServerSession(Session):
                 registry.subscribers.add(self.peer)
         is_ours = method in registry.methods and method.startswith("notifications/")
         if is_ours and not connection.backlog_full():
-            ctx = self.contexts[0](self, None, self.peer)
-            job = partial(self._call_given, ctx, registry.methods[method], params)
+            handling = Handling(self, self.peer)
+            job = partial(self._call_given, handling, registry.methods[method], params)
             connection.call_back(job, size + REQUEST_COST)
 
     def end(self) -> None:
@@ -7244,39 +7262,42 @@ class ServerSession(Session):
         return McpError(CONTENT_TOO_LARGE, f"A message has over {limit}: "
                         "Server(max_message_bytes=…)")
 
-    def _dispatch(self, ctx: Context, method: str, params: Json,
-                  depth: int = 0) -> Json:
-        """Call the handler of a request, through the middleware from `depth` on."""
-        request = ctx._request
+    def _dispatch(self, handling: Handling, depth: int, ctx: Any, method: str,
+                  params: Json) -> Json:
+        """Call the handler of a request, through the middleware from `depth` on.
+
+        ctx and method are what a middleware passes on, and not looked at.
+        """
+        request = handling.request
         assert request
         middleware = self.registry.middleware
         if depth < len(middleware) and not request.on_reader:
             layer = middleware[depth]
-            call_next = partial(self._dispatch, depth=depth + 1)
-            call = partial(layer, ctx, request.method, params, call_next)
-            result = self.run_handler(ctx, call)
+            call = partial(layer, handling.context(is_async=False), request.method,
+                           params, partial(self._dispatch, handling, depth + 1))
+            result = self.run_handler(handling, call)
             if not isinstance(result, dict):
                 raise TypeError(f"middleware {name_of(layer)} returned no result")
             return result
-        handler = METHOD_HANDLERS.get(request.method)  # not what a middleware says
+        handler = METHOD_HANDLERS.get(request.method)
         if handler:
-            return handler(self, ctx, params)
+            return handler(handling, params)
         signature = self.registry.methods[request.method]
-        value = to_json_data(self._call_given(ctx, signature, params))
+        value = to_json_data(self._call_given(handling, signature, params))
         return value if type(value) is dict else wire_fields(result=value)
 
     # -- calling the functions of users
 
-    def _call_given(self, ctx: Context, signature: Signature, given: Json) -> Any:
+    def _call_given(self, handling: Handling, signature: Signature, given: Json) -> Any:
         """Call one with what it takes of that which is given; `params` takes all."""
         names = [*signature.hint_schema["properties"]]
         if names == ["params"]:
             given = {"params": given}
         arguments = {name: given[name] for name in names
                      if given.get(name) is not None}
-        return self.call(ctx, signature, arguments)
+        return self.call(handling, signature, arguments)
 
-    def call(self, ctx: BaseContext[Any], signature: Signature, arguments: Json,
+    def call(self, handling: Handling, signature: Signature, arguments: Json,
              tool: bool = False) -> Any:
         """Call one with the arguments of a request.
 
@@ -7285,15 +7306,17 @@ class ServerSession(Session):
         Raises:
             McpError, ToolError: the arguments are invalid.
         """
-        if ctx._is_async is not signature.is_async:
-            ctx = ctx._sibling()
+        ctx = None
+        if signature.context:
+            ctx = handling.context(signature.is_async)
         try:
             kwargs = signature.bind(arguments, tool and self.options.strict_input, ctx)
         except ValidationError as error:
-            raise ctx._peer.bad_arguments(error, tool) from None
-        return self.run_handler(ctx, partial(signature.fn, **kwargs), signature.on_loop)
+            raise handling.peer.bad_arguments(error, tool) from None
+        return self.run_handler(
+            handling, partial(signature.fn, **kwargs), signature.on_loop)
 
-    def run_handler(self, ctx: BaseContext[Any], call: Callable[[], Any],
+    def run_handler(self, handling: Handling, call: Callable[[], Any],
                     on_loop: bool = False) -> Any:
         """Run one where it must run; wait if it is `async def`.
 
@@ -7302,45 +7325,46 @@ class ServerSession(Session):
         if on_loop or self._run_on_host is None:
             value = call()
         else:
-            value = self._run_on_host(call, ctx._request)
+            value = self._run_on_host(call, handling.request)
         if hasattr(value, "__await__"):
-            value = self.runtime.run(value, ctx._request)
+            value = self.runtime.run(value, handling.request)
         return value
 
-    def completions(self, ctx: Context, key: tuple[str, str], ref: Json,
+    def completions(self, handling: Handling, key: tuple[str, str], ref: Json,
                     argument: Json, context: Json) -> Any:
         """What the function for this argument returns; None if there is none."""
         completer = self.registry.completers.get(key)
         if completer is None:
             return None
         given = {"value": argument["value"], "context": context}
-        return self._call_given(ctx, completer, given)
+        return self._call_given(handling, completer, given)
 
 
 # -- the method handlers
 
 
 @handles("initialize", "server/discover")
-def handle_initialize(session: ServerSession, ctx: Context, params: Json) -> Json:
-    return ctx._peer.describe(params)
+def handle_initialize(handling: Handling, params: Json) -> Json:
+    return handling.peer.describe(params)
 
 
 @handles("ping")
-def handle_ping(session: ServerSession, ctx: Context, params: Json) -> Json:
+def handle_ping(handling: Handling, params: Json) -> Json:
     return {}
 
 
 @handles("subscriptions/listen")
-def handle_listen(session: ServerSession, ctx: Context, params: Json) -> Any:
-    request, peer, connection = ctx._request, ctx._peer, session.connection
+def handle_listen(handling: Handling, params: Json) -> Any:
+    session, peer, request = handling.session, handling.peer, handling.request
     assert request and isinstance(peer, RequestPeer)
+    connection = session.connection
     if request.batch:  # the other responses would wait for its end
         raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
     wanted = require_type(params.get("notifications"), dict, "notifications")
     granted = {}
     for key, signature in [*session.registry.grants.items()]:
         if wanted.get(key) is not None:
-            granted[key] = granted_by(session, ctx, signature, wanted[key])
+            granted[key] = granted_by(handling, signature, wanted[key])
     stream = ListenStream(peer, request)
     acknowledgement = encode(stream.grant(wanted, granted))
     with session.registry.lock, connection.lock:
@@ -7353,33 +7377,34 @@ def handle_listen(session: ServerSession, ctx: Context, params: Json) -> Any:
     return NO_RESPONSE_YET
 
 
-def granted_by(session: ServerSession, ctx: Context, signature: Signature,
-               wanted: Any) -> Any:
+def granted_by(handling: Handling, signature: Signature, wanted: Any) -> Any:
     """What a function of the user's grants of a key; on the reader."""
+    ctx = handling.context(is_async=False)
     try:
         kwargs = signature.bind({"wanted": wanted}, False, ctx)
     except ValidationError as error:
-        raise ctx._peer.bad_arguments(error, False) from None
+        raise handling.peer.bad_arguments(error, False) from None
     return signature.fn(**kwargs)
 
 
 @handles("logging/setLevel")
-def handle_set_level(session: ServerSession, ctx: Context, params: Json) -> Json:
-    ctx._peer.level = require_one_of("level", params.get("level"), LEVELS)
+def handle_set_level(handling: Handling, params: Json) -> Json:
+    handling.peer.level = require_one_of("level", params.get("level"), LEVELS)
     return {}
 
 
 @handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-def handle_list(session: ServerSession, ctx: Context, params: Json) -> Json:
+def handle_list(handling: Handling, params: Json) -> Json:
     """A page of a list (server/utilities/pagination).
 
     A cursor is the key of the last entry of a page, so that other entries can be
     added and removed between two pages.
     """
-    assert ctx._request
-    list_key = METHODS[ctx._request.method].list_key
-    with session.registry.lock:
-        entries = dict(session.registry.lists[list_key])
+    assert handling.request
+    list_key = METHODS[handling.request.method].list_key
+    registry = handling.session.registry
+    with registry.lock:
+        entries = dict(registry.lists[list_key])
     keys = [*entries]
     cursor = params.get("cursor")
     start = 0
@@ -7388,7 +7413,7 @@ def handle_list(session: ServerSession, ctx: Context, params: Json) -> Json:
             raise invalid_params("Invalid cursor", "cursor",
                                  "not of this list, or no longer")
         start = keys.index(cursor) + 1
-    end = start + session.options.page_size
+    end = start + handling.session.options.page_size
     page = [dict(entries[key].descriptor) for key in keys[start:end]]
     result: Json = {list_key: page}
     if end < len(keys):
@@ -7397,18 +7422,19 @@ def handle_list(session: ServerSession, ctx: Context, params: Json) -> Json:
 
 
 @handles("tools/call")
-def handle_tools_call(session: ServerSession, ctx: Context, params: Json) -> Json:
+def handle_tools_call(handling: Handling, params: Json) -> Json:
     tool: ToolEntry
+    session = handling.session
     tool, arguments = entry_named(session, "tools", params)
     try:
-        value = session.call(ctx, tool.signature, arguments, tool=True)
+        value = session.call(handling, tool.signature, arguments, tool=True)
         return tool.result(value)
     except (McpError, Unwind):
         raise
     except ToolError as error:
         return ToolResult(str(error), is_error=True)
     except BaseException as error:  # sys.exit() in a tool must not end the server
-        ctx.check_cancelled()  # an error after the cancellation follows from it
+        handling.check_cancelled()  # an error after the cancellation follows from it
         if not session.connection.follows_from_end(error):
             log_exception(f"mcp_min: tool {tool.key} failed")
         text = tool.failure(session.error_text(error))
@@ -7416,10 +7442,10 @@ def handle_tools_call(session: ServerSession, ctx: Context, params: Json) -> Jso
 
 
 @handles("prompts/get")
-def handle_prompts_get(session: ServerSession, ctx: Context, params: Json) -> Json:
+def handle_prompts_get(handling: Handling, params: Json) -> Json:
     prompt: PromptEntry
-    prompt, arguments = entry_named(session, "prompts", params)
-    value = session.call(ctx, prompt.signature, arguments)
+    prompt, arguments = entry_named(handling.session, "prompts", params)
+    value = handling.session.call(handling, prompt.signature, arguments)
     return prompt.result(value)
 
 
@@ -7436,23 +7462,24 @@ def entry_named(session: ServerSession, list_key: str, params: Json,
 
 
 @handles("resources/read")
-def handle_resources_read(session: ServerSession, ctx: Context, params: Json) -> Json:
+def handle_resources_read(handling: Handling, params: Json) -> Json:
     uri = require_type(params.get("uri"), str, "uri")
-    entry, arguments = session.registry.resource_at(uri)
-    value = session.call(ctx, entry.signature, arguments)
+    entry, arguments = handling.session.registry.resource_at(uri)
+    value = handling.session.call(handling, entry.signature, arguments)
     return {"contents": entry.contents(value, uri)}
 
 
 @handles("resources/subscribe", "resources/unsubscribe")
-def handle_subscribe(session: ServerSession, ctx: Context, params: Json) -> Json:
+def handle_subscribe(handling: Handling, params: Json) -> Json:
     uri = require_type(params.get("uri"), str, "uri")
     key, cost = (UPDATED, uri), len(uri) + REQUEST_COST
-    assert ctx._request and isinstance(ctx._peer, SessionPeer)
-    subscriptions, connection = ctx._peer.subscriptions, session.connection
-    wanted = ctx._request.method == "resources/subscribe"
+    session, peer, request = handling.session, handling.peer, handling.request
+    assert request and isinstance(peer, SessionPeer)
+    subscriptions, connection = peer.subscriptions, session.connection
+    wanted = request.method == "resources/subscribe"
     with session.registry.lock, connection.lock:
         if wanted and key not in subscriptions:
-            connection.incoming.check_room(besides=ctx._request.cost)
+            connection.incoming.check_room(besides=request.cost)
             connection.incoming.held.charge(cost)
             subscriptions.add(key)
         elif not wanted and key in subscriptions:
@@ -7462,7 +7489,7 @@ def handle_subscribe(session: ServerSession, ctx: Context, params: Json) -> Json
 
 
 @handles("completion/complete")
-def handle_complete(session: ServerSession, ctx: Context, params: Json) -> Json:
+def handle_complete(handling: Handling, params: Json) -> Json:
     ref = member(params, "ref", dict)
     argument = member(params, "argument", dict)
     field = COMPLETABLE[require_one_of("ref.type", ref.get("type"), COMPLETABLE)]
@@ -7470,7 +7497,8 @@ def handle_complete(session: ServerSession, ctx: Context, params: Json) -> Json:
     name = require_type(argument.get("name"), str, "argument.name")
     require_type(argument.get("value"), str, "argument.value")
     context = member(member(params, "context", dict), "arguments", dict)
-    found = session.completions(ctx, (key, name), ref, argument, context)
+    session = handling.session
+    found = session.completions(handling, (key, name), ref, argument, context)
     lists = session.registry.lists
     known = {**lists["prompts"], **lists["resourceTemplates"]}
     if found is None and key not in known:
@@ -10193,19 +10221,21 @@ CONTEXT_TYPES.append(FamiliarContext)
 class FamiliarSession(ServerSession):
     """A session of FastMCP: a handler's context is the current one while it runs."""
 
-    contexts = SyncFamiliarContext, FamiliarContext
+    contexts = {False: SyncFamiliarContext, True: FamiliarContext}
 
-    def run_handler(self, ctx: Any, call: Handler, on_loop: bool = False) -> Any:
-        return super().run_handler(ctx, partial(call_with_context, ctx, call), on_loop)
+    def run_handler(self, handling: Handling, call: Handler,
+                    on_loop: bool = False) -> Any:
+        call = partial(call_with_context, handling.context(on_loop), call)
+        return super().run_handler(handling, call, on_loop)
 
-    def completions(self, ctx: Context, key: tuple[str, str], ref: Json,
+    def completions(self, handling: Handling, key: tuple[str, str], ref: Json,
                     argument: Json, context: Json) -> Any:
         complete = getattr(self.server, "_complete_any", None)
         if key in self.registry.completers or not complete:
-            return super().completions(ctx, key, ref, argument, context)
+            return super().completions(handling, key, ref, argument, context)
         others = Fields.of({"arguments": context})
         call = partial(complete, Fields.of(ref), Fields.of(argument), others)
-        return self.run_handler(ctx, call, is_coroutine_function(complete)) or ()
+        return self.run_handler(handling, call, is_coroutine_function(complete)) or ()
 
 
 RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size",

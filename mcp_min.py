@@ -27,8 +27,8 @@ A client (part III):
 
 To use it, read `help(Client)`.
 
-The command line (part IV) looks into any server; `python3 mcp_min.py demo` shows two
-sessions line by line, and `vendor FOLDER` writes a copy with the parts that you need.
+The command line (chapter: cli) looks into any server; `python3 mcp_min.py demo` shows
+two sessions line by line, and `vendor FOLDER` writes a copy with what you need.
 
 The path of a call, from part I on.  A client writes this line to a server's stdin:
 
@@ -159,9 +159,12 @@ The file is read from top to bottom; only annotations use names of a later secti
     13 Processes     starting and ending a server
     14 Client        its session, a call, the same methods from the other side
 
-    Part IV: extras, each of which may go
-    15 Familiar names  FastMCP's and the official SDK's spellings
-    16 Command line  the program in this file
+    Part IV: chapters, each of which may go
+    15 Inside an application  the thread of a host, a port for hosts
+    16 Trace         the lines that cross, on stderr or in a file
+    17 The server    part II and its chapters, put together
+    18 Familiar names  FastMCP's and the official SDK's spellings
+    19 Command line  the program in this file
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
 9 and 12; to debug a hang, 4 and 7.  Each section begins with its idea.
@@ -205,7 +208,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial, partialmethod, reduce
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 from unicodedata import category
 
 if TYPE_CHECKING:
@@ -229,6 +232,23 @@ ByteStream = Any  # a binary stream: read1() or read(); write(), flush()
 
 __version__ = "4.0.0"
 __all__: list[str] = []  # each section adds its own
+ABSENT: dict[str, str] = {}  # chapters that this copy does not have: what each adds
+LEFT_OUT = {name: chapter for chapter, names in ABSENT.items()
+            for name in names.split(", ")}
+
+
+def left_out(name: str) -> str:
+    """What to say of something that this copy does not have; "" if it has it."""
+    if name not in LEFT_OUT:
+        return ""
+    return f"{name}: this copy of mcp_min was made without {LEFT_OUT[name]!r}"
+
+
+def __getattr__(name: str) -> Any:
+    if name in LEFT_OUT:
+        raise ImportError(left_out(name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 # == Part I: the protocol ==============================================================
 # What both ends share: the facts of the specification, JSON-RPC messages, validation,
@@ -608,8 +628,17 @@ def unknown_option(where: str, names: Iterable[str], known: Iterable[str]) -> Ty
     known = list(known)
     text = f"{where}: unknown: {', '.join(sorted(names))}"
     for name in names:
+        if name in LEFT_OUT:
+            return TypeError(f"{where}: {left_out(name)}")
         text += did_you_mean(name, known)
     return TypeError(f"{text}; known are: {', '.join(known)}")
+
+
+def refuse_unknown(where: str, unknown: Iterable[str],
+                   known: Iterable[str] = ()) -> None:
+    """Raise TypeError for options that do not exist."""
+    if unknown:
+        raise unknown_option(where, unknown, known)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -1337,73 +1366,6 @@ def open_own(path: str, flags: int) -> int:
         return fd
     os.close(fd)
     raise PermissionError(f"{path} is not a file of yours")
-
-
-REVERSE = {">": "<", "<": ">"}
-
-
-class Trace:
-    """Shows each line with its time: > goes to the server, < to the client.
-
-    The variable MCP_MIN_TRACE turns it on: "stderr", or the name of a file.  A response
-    is shown with the method of its request and the milliseconds since then.
-    """
-
-    def __init__(self, target: str, max_depth: int = MAX_DEPTH) -> None:
-        self._max_depth = max_depth
-        self._lock = threading.Lock()  # a leaf; guards the next
-        self._requests: dict[object, tuple[str, float]] = {}
-        self._file: ByteStream = None
-        if target == "stderr":
-            return
-        fd = open_own(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._file = open(fd, "ab", buffering=0)  # noqa: SIM115
-        if hasattr(os, "fchmod"):  # messages may hold secrets
-            os.fchmod(fd, 0o600)
-
-    def show(self, arrow: str, data: Line) -> None:
-        """Show the messages of some lines."""
-        for line in data.splitlines():
-            with self._lock:
-                note = self._response_note(arrow, line)
-            self.note(arrow, line, note)
-
-    def note(self, arrow: str, line: Line, note: str = "") -> None:
-        """Write a line with its time; note: what follows it."""
-        now = time.time()
-        clock = time.strftime("%H:%M:%S", time.localtime(now))
-        text = escape_control(line.decode("utf-8", "backslashreplace").rstrip())
-        text = f"{clock}.{int(now % 1 * 1000):03} {arrow} {text}{note}\n"
-        if self._file is None:
-            warn(text, patience=0.02)
-            return
-        # One unbuffered write, so that lines stay whole, and none is left.  A full disk
-        # must not stop the connection; and the file may be closed.
-        with suppress(OSError, ValueError):
-            self._file.write(text.encode("utf-8", "backslashreplace"))
-
-    def close(self) -> None:
-        if self._file:
-            self._file.close()
-
-    def _response_note(self, arrow: str, line: Line) -> str:
-        try:
-            message = decode(line, self._max_depth)
-            key = valid_id(message["id"])
-            if "method" in message:
-                # Bounded: a cancelled request never gets a response, and a hostile peer
-                # may send any number.
-                if len(self._requests) > 10000 or len(str(key)) > 1000:
-                    self._requests.clear()
-                self._requests[arrow, key] = message["method"], time.perf_counter()
-                return ""
-            method, start = self._requests.pop((REVERSE[arrow], key))
-        except McpError:
-            return "  # not a message"
-        except (KeyError, TypeError):
-            return ""
-        milliseconds = (time.perf_counter() - start) * 1000
-        return f"  # {ascii(method)[1:-1]} {milliseconds:.1f} ms"
 
 
 # -- the functions of users
@@ -2797,8 +2759,8 @@ class Outbox:
         return True
 
     def _write(self, data: bytes) -> None:
-        if data and self._connection.trace:
-            self._connection.trace.show(self._connection.arrow_out, data)
+        for tap in self._connection.taps:
+            tap.show(self._connection.arrow_out, data)
         rest: bytes | memoryview = data
         while rest:
             written = self._stream.write(rest)
@@ -3424,6 +3386,19 @@ class Session(Protocol):
         """The error for a line that is too long; request: of ours, that it answers."""
 
 
+class Tap(Protocol):
+    """Looks at all lines of a connection; raises nothing."""
+
+    def show(self, arrow: str, data: Line) -> None:
+        """Some lines pass; arrow: ">" to the server, "<" to the client."""
+
+    def close(self) -> None:
+        """The connection has been closed."""
+
+
+TAPS: list[Callable[[Connection], Tap | None]] = []  # a door: each makes a tap, or none
+
+
 def looks_like_http(line: Line, is_cut: bool) -> bool:
     """True for the first line of an HTTP request.  is_cut: its end is missing."""
     if is_cut and re.match(rb"[A-Z]+ \S*$", line):
@@ -3455,8 +3430,8 @@ class Connection:
                  max_message_bytes: int = 16 << 20, max_depth: int = MAX_DEPTH) -> None:
         self.session, self.pool, self._is_server = session, pool, is_server
         self._arrow_in = ">" if is_server else "<"
-        self.arrow_out = REVERSE[self._arrow_in]
-        self._max_depth = max_depth
+        self.arrow_out = "<" if is_server else ">"
+        self.max_depth = max_depth
         self._max_memory = max_message_bytes * MAX_GROWTH
         if not can_hang_up(reader):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
@@ -3465,7 +3440,7 @@ class Connection:
         self._lines = split_lines(read_chunks(reader), max_message_bytes)
         self.own_input = reader if own_input else None
         self.callbacks = ThreadPool("mcp callbacks", 1)
-        self.trace: Trace | None = None
+        self.taps: list[Tap] = []
         self.ids = itertools.count(1)    # for our requests
 
         self.pid = os.getpid()
@@ -3481,18 +3456,12 @@ class Connection:
         self.peer_spoke = False          # a message of the peer has come
         self.peer_gone = threading.Event()  # our input has ended
 
-    def start(self, traced: bool = True) -> None:
-        """Begin to read on another thread.
-
-        Raises:
-            OSError: the file of MCP_MIN_TRACE cannot be opened.
-            RuntimeError: no thread can be started.
-        """
-        target = os.environ.get("MCP_MIN_TRACE")
+    def start(self, tapped: bool = True) -> None:
+        """Begin to read on another thread; RuntimeError: none can be started."""
         try:
-            if target and traced:
-                self.trace = Trace(target, self._max_depth)
-        finally:  # also without a trace, because close() waits for the end of input
+            if tapped:
+                self.taps = [tap for make in TAPS if (tap := make(self))]
+        finally:  # also if one raises, because close() waits for the end of input
             try:
                 self.reading.start()
             except RuntimeError:
@@ -3539,14 +3508,14 @@ class Connection:
 
     def receive(self, line: Line) -> None:
         """Act on a line; raises nothing."""
-        if self.trace:
-            self.trace.show(self._arrow_in, line)
+        for tap in self.taps:
+            tap.show(self._arrow_in, line)
         try:
             if not line or line.isspace() or self.closed:
                 return
             if len(line) > self.max_message_bytes:
                 raise Oversized(CONTENT_TOO_LARGE, "")
-            message = decode(line, self._max_depth, self._max_memory)
+            message = decode(line, self.max_depth, self._max_memory)
             size = len(line)
             if size > REQUEST_COST:
                 size += memory_of(line)
@@ -3755,8 +3724,8 @@ class Connection:
             for request in requests:
                 request.cancel()
             self._begin_to_end()
-            if self.trace:
-                self.trace.close()
+            for tap in self.taps:
+                tap.close()
         finally:
             self.session.on_close()
 
@@ -5257,7 +5226,7 @@ class Handling:
     where the handler runs again.
     """
 
-    def __init__(self, session: ServerSession, peer: SessionPeer | RequestPeer,
+    def __init__(self, session: BaseServerSession, peer: SessionPeer | RequestPeer,
                  request: IncomingRequest | None = None) -> None:
         self.session, self.peer, self.request = session, peer, request
         self.steps: Json = {}
@@ -5946,7 +5915,7 @@ class AsyncRuntime:
     (`run_async`).  An `async` lifespan runs on the loop, too.
     """
 
-    def __init__(self, server: Server, lifespan: Handler | None) -> None:
+    def __init__(self, server: BaseServer, lifespan: Handler | None) -> None:
         self._server, self._lifespan = server, lifespan
         self.context: Any = {}            # the value that the lifespan yielded
         # Guards the next two; held while a lifespan is entered or left.
@@ -6132,53 +6101,10 @@ def find_unwind(error: BaseException) -> BaseException | None:
     return None
 
 
-host_thread = threading.local()  # active: a host's, which runs a handler now
-
-
-def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
-                       request: IncomingRequest | None) -> Any:
-    """Let the host run a handler on a thread of its choice, and wait for it."""
-    if getattr(host_thread, "active", False):
-        return run()  # it is there
-    inbox = Inbox()
-    claimed = threading.Lock()  # by the job, or by a cancellation that came before it
-
-    def job() -> None:
-        if not claimed.acquire(blocking=False):
-            return  # it was cancelled, or a timer calls this once more
-        if request:
-            request.begin()
-        pid = os.getpid()
-        was_active = getattr(host_thread, "active", False)
-        host_thread.active = True
-        outcome = Outcome.of(run)
-        host_thread.active = was_active  # it is a job within a job of the host
-        if os.getpid() != pid:
-            os._exit(0)  # a child that the handler has forked, without the others
-        stop = isinstance(outcome.error, (KeyboardInterrupt, Stopped))
-        if stop and request:
-            request.connection.close()  # before the worker can answer
-        inbox.finish(outcome)
-        if stop:
-            outcome()  # it is meant for this thread, not for the handler
-
-    def cancel() -> None:
-        if claimed.acquire(blocking=False):
-            inbox.finish(raise_cancelled)
-
-    if request:
-        request.on_cancel(cancel)
-        request.connection.reading.hand_over(request)
-    run_handler(job)
-    return inbox.wait()
-
-
 # -- 12. Server ------------------------------------------------------------------------
 # The registries and the method handlers.  ServerSession.handle takes each request
 # through the four steps of the module docstring.  The method handlers are the same for
 # all revisions: what differs is in the peer, and METHODS says which have the method.
-
-__all__ += ["Server"]
 
 def write_json(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False)
@@ -6529,125 +6455,233 @@ class Registry:
 
 
 # What a session needs to know of Server's options.
-Options = namedtuple("Options", "run_handler max_workers page_size mask_errors "
+Options = namedtuple("Options", "max_workers page_size mask_errors "
                                 "strict_input limits")
 
 
-class Server:
-    """A server: register functions with the decorators, then call `run()`.
+class BaseServerSession(Session):
+    """A server's end of a connection; a context manager that begins and ends it.
 
-        server = Server("weather", version="1.2.0")
+    How a server ends when its client hangs up: the reader sees the end of the input
+    (drain_and_close); handlers may finish for drain_seconds; those that go on are
+    cancelled (close), and `run` wakes up (on_close); it waits a moment for what they do
+    in `finally` (end); the last session leaves the lifespan, and ends the event loop.
 
-        @server.tool
-        def forecast(city: str, days: int = 3) -> str:
-            "Forecast for a city."
-            return f"{city}: sun for {days} days"
-
-        if __name__ == "__main__":
-            server.run()
-
-    Handlers are `def`, on several threads, or `async def`, all on one event loop.
-    Every method may be called from any thread, even while serving.  The options:
-
-    name, version, title, description, website_url, icons: sent to the client.
-    instructions: how a model should use the server.
-    threaded: False runs all `def` handlers on the serving thread, one after the other,
-    as sqlite3, COM or Qt need it; `run` and `serve` can override this.
-    page_size: entries on a page of any list.
-    cache_ttl: seconds that a client may cache lists and resources.
-    cache_scope: "private" or "public".
-    capabilities: merged into those that are declared; False takes away one of them, as
-    in {"logging": False}, or a part of one, as in {"tools": {"listChanged": False}}.
-    state_secret: bytes, the same in all processes that continue each other's requests.
-    max_workers: handlers of a connection that run at once; more wait.
-    max_message_bytes, max_depth: limits of a line: 16 MiB, nested 200 deep.
-    drain_seconds: time for running handlers when the client hangs up.
-    mask_errors: send "Internal error" instead of the texts of exceptions.
-    strict_input: do not convert arguments, such as "5" for an int.
-    run_handler(job): must call job() on the right thread, now or later, so that every
-    handler runs there (Blender, Tk).
-    lifespan: called with the server, returns a context manager, async or not.  That is
-    entered before the first connection is served and left after the last; handlers get
-    its value as `ctx.lifespan_context`.
-
-    A tool returns text (str), a content block such as Image, data (a dict, a dataclass,
-    a number, ...: JSON text and structured content), None, a ToolResult, or a list of
-    blocks.  A return annotation other than str, a block, None, Any or a bare list
-    becomes the outputSchema.
-
-    A lifespan that all handlers share:
-
-        @contextlib.asynccontextmanager       # or contextlib.contextmanager
-        async def shelf(server):
-            async with open_database() as database:
-                yield database
-
-        server = Server("shop", lifespan=shelf)
-
-        @server.tool
-        async def stock(item: str, ctx: Context) -> int:
-            return await ctx.lifespan_context.count(item)
-
-    What a client can make a server keep or do is limited; rates are not:
-
-        a message                    16 MiB, nested 200 deep; 80 MiB in memory, where a
-                                     bracket, a comma or a colon counts as 40 bytes, a
-                                     quote as 20: two million numbers
-        requests in flight           1,000, or 16 MiB of them in memory and one more,
-                                     each of a batch as all of it, until its handler
-                                     ends
-        ids and progress tokens      65,536 characters
-        messages of a batch          100, and 16 MiB of responses
-        notifications that wait      16 MiB; more are dropped
-        output that nobody reads     64 MiB; then the connection is closed
-        validation of arguments      500,000 steps: about a second
-        text that a pattern is tried on    20,000 characters
-        what a problem says          2,000 characters; 20 problems are listed
-        URIs that match templates    1,000 characters
-        values of a completion       100; `total` and `hasMore` tell of the others
-        a question to the client     an hour, whatever progress it reports
-        `listen`: who has not sent the secret    64 connections, for 5 seconds
-
-    No `$ref` is fetched.  A `pattern` in a schema of your own can take exponential
-    time, because Python's `re` cannot be stopped.
-
-    The revisions 2024-11-05, 2025-03-26, 2025-06-18 and 2025-11-25 begin with a
-    handshake, 2026-07-28 is stateless.  All have tools, resources, prompts, completion,
-    progress, cancellation, logging, sampling and roots.  They differ in:
-
-        initialize, ping, logging/setLevel, resources/subscribe    until 2025-11-25
-        server/discover, subscriptions/listen                      since 2026-07-28
-        batches                                                    until 2025-03-26
-        structured output, resource links, forms (elicitation)     since 2025-06-18
-        URLs (elicitation)                                         since 2025-11-25
+    peer: the client of requests in a handshake revision.  contexts: the classes, by
+    whether a handler is `async def`.  run_soon(job): has a job done on the thread that
+    serves.  threaded: False if all handlers run there.
     """
 
-    _first_level = "info"  # of log messages, until logging/setLevel
+    contexts: ClassVar[dict[bool, Any]] = {False: Context, True: AsyncContext}
+    threaded = True
 
-    def __init__(self, name: str = "mcp", version: str | None = None, *,
-                 title: str | None = None, description: str | None = None,
-                 website_url: str | None = None, icons: list[Json] | None = None,
-                 instructions: str | None = None, threaded: bool = True,
-                 capabilities: Json | None = None,
-                 page_size: int = 1000, cache_ttl: float = 0.0,
-                 cache_scope: str = "private",
-                 state_secret: bytes | None = None, max_workers: int = 64,
-                 max_message_bytes: int = 16 << 20, max_depth: int = MAX_DEPTH,
-                 drain_seconds: float = 1.5, mask_errors: bool = False,
-                 strict_input: bool = False,
-                 run_handler: Callable[[Callable[[], None]], object] | None = None,
-                 lifespan: Handler | None = None, **unknown: NoReturn) -> None:
-        if unknown:
-            raise unknown_option("Server", unknown, options_of(Server.__init__))
+    def __init__(self, server: BaseServer, registry: Registry, options: Options,
+                 runtime: AsyncRuntime, reader: ByteStream, writer: ByteStream, *,
+                 own_input: bool = False, tapped: bool = True,
+                 max_workers: int | None = None, on_reader: bool = True,
+                 run_soon: Handler | None = None,
+                 loop: AbstractEventLoop | None = None) -> None:
+        self.server, self.registry = server, registry
+        self.options, self.runtime = options, runtime
+        self._loop = loop
+        self._tapped = tapped
+        self.inbox = Inbox()  # of the thread that serves
+        self.run_soon = run_soon or self.inbox.call
+        self.connection = Connection(
+            self, reader, writer, is_server=True, own_input=own_input,
+            pool=ThreadPool("mcp worker", max_workers or options.max_workers),
+            runs_handlers=on_reader, **options.limits)
+        self.peer = SessionPeer(registry.declared, self.connection)
+
+    def run(self) -> None:
+        """Serve until the client hangs up, and do what `run_soon` asks for."""
+        with self:
+            self.inbox.wait()
+
+    def __enter__(self) -> BaseServerSession:  # noqa: PYI034 - no Self before 3.11
+        self.runtime.enter(self._loop)
+        with ExitStack() as exits:
+            exits.callback(self.runtime.leave)
+            exits.callback(self.end)
+            self.connection.start(self._tapped)
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._exits.close()
+
+    def finish(self, seconds: float) -> None:
+        """Let it end by itself for that long, then end it."""
+        with suppress(Empty):
+            self.inbox.wait(monotonic() + seconds)
+        self.__exit__()
+
+    def allows_batches(self) -> bool:
+        return bool(self.peer.version) and REVISIONS[self.peer.version].batches
+
+    def is_for_reader(self, method: str) -> bool:
+        row = METHODS.get(method)  # an unknown method is refused at once
+        return row.on_reader if row else method not in self.registry.methods
+
+    def handle(self, request: IncomingRequest) -> Any:
+        """Take the request's four steps; return its result, or raise its error."""
+        params: Json = require_type(request.params, dict, "params")
+        peer = peer_of(self.peer, request)
+        peer.validate(request)
+        handling = Handling(self, peer, request)
+        try:
+            result = self._dispatch(handling, 0, None, request.method, params)
+        except McpError as error:
+            raise peer.translate(error) from None
+        except QuestionFailed as failure:
+            raise failure.error from None  # answers_to has chosen its code
+        except InputRequired as required:
+            result = required.result
+        if result is NO_RESPONSE_YET:
+            return result
+        if request.method == "initialize" and isinstance(peer, SessionPeer):
+            self.registry.forget(self.peer)  # it is told nothing more
+            self.peer = peer
+        return peer.finalize(request.method, result)
+
+    def handle_notification(self, method: str, params: Json, size: int) -> None:
+        registry, connection = self.registry, self.connection
+        if method == INITIALIZED:
+            with registry.lock:
+                registry.subscribers.add(self.peer)
+        is_ours = method in registry.methods and method.startswith("notifications/")
+        if is_ours and not connection.backlog_full():
+            handling = Handling(self, self.peer)
+            job = partial(self._call_given, handling, registry.methods[method], params)
+            connection.call_back(job, size + REQUEST_COST)
+
+    def end(self) -> None:
+        """Close; end the streams first if the client is still there, as at SIGTERM."""
+        if not self.connection.closed:
+            self.on_end()
+            self.connection.outbox.wait_until_written(0.2)
+        self.connection.close()
+        self.connection.pool.wait_until_idle(0.3)  # for `finally` in handlers
+        self.registry.forget(self.peer)
+
+    def on_close(self) -> None:
+        self.inbox.finish(lambda: None)  # for `run` to end
+
+    def on_end(self) -> None:
+        """End each `subscriptions/listen` request with a result."""
+        for stream in self.registry.streams_of(self.connection):
+            stream.end()
+            self.registry.forget(stream)
+
+    def error_text(self, error: BaseException) -> str:
+        return "Internal error" if self.options.mask_errors else error_text(error)
+
+    def closed_error(self) -> ConnectionClosed:
+        return ConnectionClosed("The client has hung up")
+
+    def oversized_error(self, request: OutgoingRequest | None) -> McpError:
+        limit = f"{self.connection.max_message_bytes / (1 << 20):g} MiB"
+        return McpError(CONTENT_TOO_LARGE, f"A message has over {limit}: "
+                        "Server(max_message_bytes=…)")
+
+    def _dispatch(self, handling: Handling, depth: int, ctx: Any, method: str,
+                  params: Json) -> Json:
+        """Call the handler of a request, through the middleware from `depth` on.
+
+        ctx and method are what a middleware passes on, and not looked at.
+        """
+        request = handling.request
+        assert request
+        middleware = self.registry.middleware
+        if depth < len(middleware) and not request.on_reader:
+            layer = middleware[depth]
+            call = partial(layer, handling.context(is_async=False), request.method,
+                           params, partial(self._dispatch, handling, depth + 1))
+            result = self.run_handler(handling, call)
+            if not isinstance(result, dict):
+                raise TypeError(f"middleware {name_of(layer)} returned no result")
+            return result
+        handler = METHOD_HANDLERS.get(request.method)
+        if handler:
+            return handler(handling, params)
+        signature = self.registry.methods[request.method]
+        value = to_json_data(self._call_given(handling, signature, params))
+        return value if type(value) is dict else wire_fields(result=value)
+
+    # -- calling the functions of users
+
+    def _call_given(self, handling: Handling, signature: Signature, given: Json) -> Any:
+        """Call one with what it takes of that which is given; `params` takes all."""
+        names = [*signature.hint_schema["properties"]]
+        if names == ["params"]:
+            given = {"params": given}
+        arguments = {name: given[name] for name in names
+                     if given.get(name) is not None}
+        return self.call(handling, signature, arguments)
+
+    def call(self, handling: Handling, signature: Signature, arguments: Json,
+             tool: bool = False) -> Any:
+        """Call one with the arguments of a request.
+
+        strict_input is for tools: prompts, templates and completions only get strings.
+
+        Raises:
+            McpError, ToolError: the arguments are invalid.
+        """
+        ctx = None
+        if signature.context:
+            ctx = handling.context(signature.is_async)
+        try:
+            kwargs = signature.bind(arguments, tool and self.options.strict_input, ctx)
+        except ValidationError as error:
+            raise handling.peer.bad_arguments(error, tool) from None
+        return self.run_handler(
+            handling, partial(signature.fn, **kwargs), signature.on_loop)
+
+    def run_handler(self, handling: Handling, call: Callable[[], Any],
+                    on_loop: bool = False) -> Any:
+        """Run one where it must run; wait if it is `async def`.
+
+        on_loop: calling it only makes a coroutine.
+        """
+        value = call()
+        if hasattr(value, "__await__"):
+            value = self.runtime.run(value, handling.request)
+        return value
+
+    def completions(self, handling: Handling, key: tuple[str, str], ref: Json,
+                    argument: Json, context: Json) -> Any:
+        """What the function for this argument returns; None if there is none."""
+        completer = self.registry.completers.get(key)
+        if completer is None:
+            return None
+        given = {"value": argument["value"], "context": context}
+        return self._call_given(handling, completer, given)
+
+
+class BaseServer:
+    """What every Server has; see there, also for the options."""
+
+    _first_level = "info"  # of log messages, until logging/setLevel
+    _tapped = True         # its connections can be
+    _session_class: Any = BaseServerSession
+
+    def __init__(self, *, name: str, version: str | None, title: str | None,
+                 description: str | None, website_url: str | None,
+                 icons: list[Json] | None, instructions: str | None,
+                 capabilities: Json | None, page_size: int, cache_ttl: float,
+                 cache_scope: str, state_secret: bytes | None, max_workers: int,
+                 max_message_bytes: int, max_depth: int, drain_seconds: float,
+                 mask_errors: bool, strict_input: bool,
+                 lifespan: Handler | None) -> None:
         check_options(page_size, max_workers, cache_ttl, drain_seconds, cache_scope,
                       state_secret)
         self.name, self.version = name, version or "0"
-        self.threaded = threaded
         info = wire_fields(name=name, version=self.version, title=title,
                            description=description, icons=to_json_data(icons),
                            website_url=website_url)
         self._options = Options(
-            run_handler, max_workers, page_size, mask_errors, strict_input,
+            max_workers, page_size, mask_errors, strict_input,
             {"max_message_bytes": max_message_bytes, "max_depth": max_depth,
              "drain_seconds": drain_seconds})
         self._runtime = AsyncRuntime(self, lifespan)
@@ -6657,6 +6691,11 @@ class Server:
             first_level=self._first_level,
             state_secret=state_secret or os.urandom(32))
         self._registry = Registry(declared, capabilities or {})
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> NoReturn:
+            default = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(left_out(name) or default)
 
     # -- registering
 
@@ -6895,22 +6934,11 @@ class Server:
 
     # -- serving
 
-    def run(self, *, threaded: bool | None = None) -> None:
-        """Serve over stdin and stdout; blocks until the client hangs up.
-
-        While it serves, what the process prints goes to stderr.  threaded: overrides
-        the server's option.  Ctrl-C raises SystemExit(130), SIGTERM SystemExit(143)
-        (basic/transports).
-
-        Raises:
-            RuntimeError: a server in this process already has stdin and stdout; no
-                thread can be started; or an event loop runs on the calling thread,
-                which would stand still: see `run_async`.
-        """
+    def _run(self, **how: Any) -> None:
         if is_on_event_loop():
             raise RuntimeError("an event loop runs on this thread, and run() would "
                                "stop it: `await server.run_async()`")
-        with self._stdio_session(threaded=threaded) as session:
+        with self._stdio_session(**how) as session:
             session.run()
 
     async def run_async(self, *, threaded: bool | None = None) -> None:
@@ -6929,7 +6957,8 @@ class Server:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        with self._stdio_session(threaded=threaded, loop=loop) as session:
+        how = {"loop": loop, "run_soon": loop.call_soon_threadsafe}
+        with self._stdio_session(threaded=threaded, **how) as session:
             ended = asyncio.ensure_future(asyncio.to_thread(session.run))
             try:
                 while not ended.done():
@@ -6939,62 +6968,29 @@ class Server:
                 await ended
 
     @contextmanager
-    def _stdio_session(self, **options: Any) -> Iterator[ServerSession]:
+    def _stdio_session(self, **how: Any) -> Iterator[Any]:
         if os.isatty(0):
             warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
                  "it, with the whole mcp_min.py: python3 mcp_min.py list FILE.py\n")
         with stop_at_signals(), stdio_server() as (reader, writer):
-            yield self._new_session(reader, writer, own_input=True, **options)
+            yield self._new_session(reader, writer, own_input=True, **how)
 
-    def serve(self, reader: ByteStream, writer: ByteStream, *,
-              threaded: bool | None = None) -> None:
-        """Serve over any pair of binary streams: of a socket, a pipe, a file.
+    def _serve(self, reader: ByteStream, writer: ByteStream, **how: Any) -> None:
+        self._new_session(reader, writer, **how).run()
 
-        Blocks until the client hangs up, or until all requests in a file are answered.
-        Several connections can be served at once, each from its own thread.  threaded:
-        overrides the server's option; if False, all `def` handlers run on the calling
-        thread, while others read, answer pings and so on.  For HTTP put a proxy, such
-        as mcp-proxy, in front of a server that runs over stdio.
-
-        Raises:
-            RuntimeError: no thread can be started.
-        """
-        self._new_session(reader, writer, threaded=threaded).run()
-
-    def listen(self, path: str) -> Listener:
-        """Let hosts reach this server inside a running application; returns soon.
-
-            listener = server.listen("~/.studio/mcp")    # in the application
-            listener.close()                             # when it ends
-
-        A host starts `python3 mcp_min.py connect ~/.studio/mcp` (of the whole file, if
-        this is a copy without its command line).  The server listens on
-        a port of 127.0.0.1 that the system chooses.  The port and a random secret are
-        written to `path`, a file that only this user may read; its folder is made, just
-        as private, if it does not exist.  A client that does not send the secret first
-        is not served.  Each connection has a thread of its own; for handlers that
-        belong on one of the application's threads see `run_handler`.  The Listener's
-        close() stops listening, ends the connections and removes the file.
-
-        Raises:
-            OSError: a server already listens at `path`.
-        """
-        return Listener(self, path)
-
-    def _new_session(self, reader: ByteStream, writer: ByteStream,
-                     **more: Any) -> ServerSession:
-        return self._session_class()(
-            self, self._registry, self._options, self._runtime, reader, writer, **more)
-
-    def _session_class(self) -> type[ServerSession]:
-        return ServerSession
+    def _new_session(self, reader: ByteStream, writer: ByteStream, **how: Any) -> Any:
+        """A session; how: see BaseServerSession, and those that extend it."""
+        return self._session_class(
+            self, self._registry, self._options, self._runtime, reader, writer,
+            **{"tapped": self._tapped, **how})
 
     def _begin_hosted(self, reader: ByteStream, writer: ByteStream,
-                      run_soon: Handler) -> ServerSession:
-        """Serve a client in this process; with threaded=False by run_soon(job)."""
+                      run_soon: Handler) -> Any:
+        """Serve a client in this process; run_soon: see BaseServerSession."""
         session = self._new_session(
-            reader, writer, own_input=True, traced=False, run_soon=run_soon)
+            reader, writer, own_input=True, tapped=False, run_soon=run_soon)
         return session.__enter__()  # raises what the lifespan raises
+
 
 COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
 
@@ -7012,332 +7008,6 @@ def completion_of(found: Any) -> Json:
     return {"completion": {
         "total": len(texts), "hasMore": len(texts) > MAX_COMPLETIONS, **completion,
         "values": texts[:MAX_COMPLETIONS]}}
-
-
-LISTEN_SECONDS = 5.0  # for each end of a Listener's connection to send its secret
-MAX_STRANGERS = 64    # connections that have not sent it yet; more are closed
-
-
-def reach_listener(path: str) -> socket.socket | None:
-    """A socket to the server that listens at a path; None if nobody listens.
-
-    Each side sends a secret (see Server.listen): the port of a listener that has died
-    may be another program's now.
-    """
-    import socket
-
-    sock = socket.socket()
-    try:
-        fd = open_own(os.path.expanduser(path), os.O_RDONLY)
-        with open(fd, "rb") as file:
-            port, ours, theirs = file.read(1000).split()
-        sock.connect(("127.0.0.1", int(port)))
-        sock.sendall(ours)
-        if sends_secret(sock, theirs):
-            return sock
-    except (OSError, OverflowError, ValueError):
-        pass  # there is no such file, or it is a stale one
-    sock.close()
-    return None
-
-
-def sends_secret(sock: socket.socket, secret: bytes) -> bool:
-    """True if the peer of a new connection sends this secret in time."""
-    import socket
-    from hmac import compare_digest
-
-    with suppress(OSError):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.settimeout(LISTEN_SECONDS)
-        received = sock.recv(len(secret))  # all of it, because it came in one packet
-        sock.settimeout(None)
-        return compare_digest(received, secret)
-    return False
-
-
-class Listener:
-    """Serves the connections of the command `connect`; made by `Server.listen`."""
-
-    _closed = False
-
-    def __init__(self, server: Server, path: str) -> None:
-        import socketserver
-
-        self.path = os.path.abspath(os.path.expanduser(path))
-        self._server = server
-        self._secret, self._reply = (os.urandom(32).hex().encode() for _ in range(2))
-        self._sockets: set[socket.socket] = set()    # of the open connections
-        self._strangers: set[socket.socket] = set()  # that have not sent the secret yet
-        os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
-        live = reach_listener(self.path)
-        if live:
-            live.close()
-            raise FileExistsError(f"a server already listens at {self.path}")
-        serve: Any = self._serve
-        tcp: Any = socketserver.ThreadingTCPServer(("127.0.0.1", 0), serve)
-        tcp.daemon_threads = True
-        tcp.socket.listen(MAX_STRANGERS)  # socketserver lets five wait
-        with ExitStack() as exits:
-            exits.callback(tcp.server_close)
-            start_thread("mcp listener", partial(tcp.serve_forever, 0.1))
-            exits.callback(tcp.shutdown)
-            self._write_file(tcp.server_address[1])
-            self._exits = exits.pop_all()
-
-    def _write_file(self, port: int) -> None:
-        import tempfile
-
-        folder = os.path.dirname(self.path)
-        fd, temporary = tempfile.mkstemp(dir=folder)  # with mode 0600
-        with open(fd, "wb") as file:
-            file.write(b"%d %s %s" % (port, self._secret, self._reply))
-        try:
-            os.replace(temporary, self.path)  # in one step: nobody reads a part of it
-        except OSError:
-            os.unlink(temporary)
-            raise
-
-    def close(self) -> None:
-        """Stop listening, end the connections, and remove the file."""
-        import socket
-
-        self._closed = True
-        self._exits.close()
-        with suppress(OSError):  # it is gone
-            with open(self.path, "rb") as file:
-                is_ours = self._secret in file.read(1000)
-            if is_ours:
-                os.unlink(self.path)
-        for sock in self._sockets.copy():
-            with suppress(OSError):  # it has hung up
-                sock.shutdown(socket.SHUT_RDWR)
-
-    def _serve(self, sock: socket.socket, *_: object) -> None:
-        self._sockets.add(sock)
-        self._strangers.add(sock)
-        try:
-            has_room = len(self._strangers) <= MAX_STRANGERS
-            is_ours = has_room and sends_secret(sock, self._secret)
-            self._strangers.discard(sock)
-            if is_ours and not self._closed:
-                with suppress(OSError):  # it has hung up
-                    sock.sendall(self._reply)
-                with sock.makefile("rwb", buffering=0) as stream:
-                    self._server.serve(stream, stream)
-        finally:
-            self._sockets.discard(sock)
-
-
-class ServerSession(Session):
-    """A server's end of a connection; a context manager that begins and ends it.
-
-    How a server ends when its client hangs up: the reader sees the end of the input
-    (drain_and_close); handlers may finish for drain_seconds; those that go on are
-    cancelled (close), and `run` wakes up (on_close); it waits a moment for what they do
-    in `finally` (end); the last session leaves the lifespan, and ends the event loop.
-
-    peer: the client of requests in a handshake revision.  contexts: the classes, by
-    whether a handler is `async def`.  run_soon: takes the handlers of a server in the client's
-    process that has threaded=False.
-    """
-
-    contexts: dict[bool, Any] = {False: Context, True: AsyncContext}
-
-    def __init__(self, server: Server, registry: Registry, options: Any,
-                 runtime: AsyncRuntime, reader: ByteStream, writer: ByteStream, *,
-                 own_input: bool = False, threaded: bool | None = None,
-                 loop: AbstractEventLoop | None = None, traced: bool = True,
-                 run_soon: Handler | None = None) -> None:
-        self.server, self.registry = server, registry
-        self.options, self.runtime = options, runtime
-        self._loop = loop
-        self._traced = traced
-        self.inbox = Inbox()  # of the thread that serves
-        workers, run_handler = options.max_workers, options.run_handler
-        if threaded is None:
-            threaded = server.threaded
-        self.threaded = threaded or run_handler is not None
-        if not self.threaded:
-            run_handler = run_soon or self.inbox.call
-            if loop:
-                run_handler = loop.call_soon_threadsafe
-            workers = 1  # so that handlers run in the order of their requests
-        self._run_on_host: Handler | None = None  # None: they run where they are called
-        if run_handler:
-            self._run_on_host = partial(run_on_host_thread, run_handler)
-        self.connection = Connection(
-            self, reader, writer, is_server=True, own_input=own_input,
-            pool=ThreadPool("mcp worker", workers),
-            runs_handlers=run_handler is None, **options.limits)
-        self.peer = SessionPeer(registry.declared, self.connection)
-
-    def run(self) -> None:
-        """Serve until the client hangs up; with threaded=False run the handlers."""
-        with self:
-            self.inbox.wait()
-
-    def __enter__(self) -> ServerSession:  # noqa: PYI034 - no Self before 3.11
-        self.runtime.enter(self._loop)
-        with ExitStack() as exits:
-            exits.callback(self.runtime.leave)
-            exits.callback(self.end)
-            self.connection.start(self._traced)
-            self._exits = exits.pop_all()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._exits.close()
-
-    def finish(self, seconds: float) -> None:
-        """Let it end by itself for that long, then end it."""
-        with suppress(Empty):
-            self.inbox.wait(monotonic() + seconds)
-        self.__exit__()
-
-    def allows_batches(self) -> bool:
-        return bool(self.peer.version) and REVISIONS[self.peer.version].batches
-
-    def is_for_reader(self, method: str) -> bool:
-        row = METHODS.get(method)  # an unknown method is refused at once
-        return row.on_reader if row else method not in self.registry.methods
-
-    def handle(self, request: IncomingRequest) -> Any:
-        """Take the request's four steps; return its result, or raise its error."""
-        params: Json = require_type(request.params, dict, "params")
-        peer = peer_of(self.peer, request)
-        peer.validate(request)
-        handling = Handling(self, peer, request)
-        try:
-            result = self._dispatch(handling, 0, None, request.method, params)
-        except McpError as error:
-            raise peer.translate(error) from None
-        except QuestionFailed as failure:
-            raise failure.error from None  # answers_to has chosen its code
-        except InputRequired as required:
-            result = required.result
-        if result is NO_RESPONSE_YET:
-            return result
-        if request.method == "initialize" and isinstance(peer, SessionPeer):
-            self.registry.forget(self.peer)  # it is told nothing more
-            self.peer = peer
-        return peer.finalize(request.method, result)
-
-    def handle_notification(self, method: str, params: Json, size: int) -> None:
-        registry, connection = self.registry, self.connection
-        if method == INITIALIZED:
-            with registry.lock:
-                registry.subscribers.add(self.peer)
-        is_ours = method in registry.methods and method.startswith("notifications/")
-        if is_ours and not connection.backlog_full():
-            handling = Handling(self, self.peer)
-            job = partial(self._call_given, handling, registry.methods[method], params)
-            connection.call_back(job, size + REQUEST_COST)
-
-    def end(self) -> None:
-        """Close; end the streams first if the client is still there, as at SIGTERM."""
-        if not self.connection.closed:
-            self.on_end()
-            self.connection.outbox.wait_until_written(0.2)
-        self.connection.close()
-        self.connection.pool.wait_until_idle(0.3)  # for `finally` in handlers
-        self.registry.forget(self.peer)
-
-    def on_close(self) -> None:
-        self.inbox.finish(lambda: None)  # for `run` to end
-
-    def on_end(self) -> None:
-        """End each `subscriptions/listen` request with a result."""
-        for stream in self.registry.streams_of(self.connection):
-            stream.end()
-            self.registry.forget(stream)
-
-    def error_text(self, error: BaseException) -> str:
-        return "Internal error" if self.options.mask_errors else error_text(error)
-
-    def closed_error(self) -> ConnectionClosed:
-        return ConnectionClosed("The client has hung up")
-
-    def oversized_error(self, request: OutgoingRequest | None) -> McpError:
-        limit = f"{self.connection.max_message_bytes / (1 << 20):g} MiB"
-        return McpError(CONTENT_TOO_LARGE, f"A message has over {limit}: "
-                        "Server(max_message_bytes=…)")
-
-    def _dispatch(self, handling: Handling, depth: int, ctx: Any, method: str,
-                  params: Json) -> Json:
-        """Call the handler of a request, through the middleware from `depth` on.
-
-        ctx and method are what a middleware passes on, and not looked at.
-        """
-        request = handling.request
-        assert request
-        middleware = self.registry.middleware
-        if depth < len(middleware) and not request.on_reader:
-            layer = middleware[depth]
-            call = partial(layer, handling.context(is_async=False), request.method,
-                           params, partial(self._dispatch, handling, depth + 1))
-            result = self.run_handler(handling, call)
-            if not isinstance(result, dict):
-                raise TypeError(f"middleware {name_of(layer)} returned no result")
-            return result
-        handler = METHOD_HANDLERS.get(request.method)
-        if handler:
-            return handler(handling, params)
-        signature = self.registry.methods[request.method]
-        value = to_json_data(self._call_given(handling, signature, params))
-        return value if type(value) is dict else wire_fields(result=value)
-
-    # -- calling the functions of users
-
-    def _call_given(self, handling: Handling, signature: Signature, given: Json) -> Any:
-        """Call one with what it takes of that which is given; `params` takes all."""
-        names = [*signature.hint_schema["properties"]]
-        if names == ["params"]:
-            given = {"params": given}
-        arguments = {name: given[name] for name in names
-                     if given.get(name) is not None}
-        return self.call(handling, signature, arguments)
-
-    def call(self, handling: Handling, signature: Signature, arguments: Json,
-             tool: bool = False) -> Any:
-        """Call one with the arguments of a request.
-
-        strict_input is for tools: prompts, templates and completions only get strings.
-
-        Raises:
-            McpError, ToolError: the arguments are invalid.
-        """
-        ctx = None
-        if signature.context:
-            ctx = handling.context(signature.is_async)
-        try:
-            kwargs = signature.bind(arguments, tool and self.options.strict_input, ctx)
-        except ValidationError as error:
-            raise handling.peer.bad_arguments(error, tool) from None
-        return self.run_handler(
-            handling, partial(signature.fn, **kwargs), signature.on_loop)
-
-    def run_handler(self, handling: Handling, call: Callable[[], Any],
-                    on_loop: bool = False) -> Any:
-        """Run one where it must run; wait if it is `async def`.
-
-        on_loop: calling it only makes a coroutine.
-        """
-        if on_loop or self._run_on_host is None:
-            value = call()
-        else:
-            value = self._run_on_host(call, handling.request)
-        if hasattr(value, "__await__"):
-            value = self.runtime.run(value, handling.request)
-        return value
-
-    def completions(self, handling: Handling, key: tuple[str, str], ref: Json,
-                    argument: Json, context: Json) -> Any:
-        """What the function for this argument returns; None if there is none."""
-        completer = self.registry.completers.get(key)
-        if completer is None:
-            return None
-        given = {"value": argument["value"], "context": context}
-        return self._call_given(handling, completer, given)
 
 
 # -- the method handlers
@@ -7449,7 +7119,7 @@ def handle_prompts_get(handling: Handling, params: Json) -> Json:
     return prompt.result(value)
 
 
-def entry_named(session: ServerSession, list_key: str, params: Json,
+def entry_named(session: BaseServerSession, list_key: str, params: Json,
                 ) -> tuple[Any, Json]:
     """The entry that is named, and the arguments; McpError if there is none."""
     name = require_type(params.get("name"), str, "name")
@@ -9748,15 +9418,502 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
     raise ValueError(f'{path} has no "mcpServers"')
 
 
-# == Part IV: extras ===================================================================
-# Two sections that nothing above depends on, so that each may be deleted: the names of
-# FastMCP and the official SDK, for programs that were written for these, and the
-# command line.  They need parts I to III.
+# == Part IV: chapters =================================================================
+# What may be left out of a copy; nothing above names it.  Each section says to which
+# chapter it belongs, what that adds, and by which doors it comes in.
 
-# -- 15. Familiar names ----------------------------------------------------------------
+# -- 15. Inside an application ---------------------------------------------------------
+# Chapter: inside, of a server.
+# Adds: threaded, run_handler, listen
+# Doors: the classes of a server and of its session.
+#
+# A server inside a program that has threads of its own: Blender, IDA, a GUI.  What is
+# bound to one thread (COM, Qt, a sqlite3 connection) is only touched there, and hosts
+# reach the server by a port of the loopback interface.
+#
+#   run_handler    A thread of the host's choice: it is handed a function without
+#                  arguments, and a worker waits until it has run.
+#   threaded=False  The same, where the host is the thread that called `serve` or `run`;
+#                  with Client(server) the one that waits for a result.  One handler
+#                  runs after the other, in the order of the requests.
+
+__all__ += ["Listener"]
+
+host_thread = threading.local()  # active: a host's, which runs a handler now
+
+
+def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
+                       request: IncomingRequest | None) -> Any:
+    """Let the host run a handler on a thread of its choice, and wait for it."""
+    if getattr(host_thread, "active", False):
+        return run()  # it is there
+    inbox = Inbox()
+    claimed = threading.Lock()  # by the job, or by a cancellation that came before it
+
+    def job() -> None:
+        if not claimed.acquire(blocking=False):
+            return  # it was cancelled, or a timer calls this once more
+        if request:
+            request.begin()
+        pid = os.getpid()
+        was_active = getattr(host_thread, "active", False)
+        host_thread.active = True
+        outcome = Outcome.of(run)
+        host_thread.active = was_active  # it is a job within a job of the host
+        if os.getpid() != pid:
+            os._exit(0)  # a child that the handler has forked, without the others
+        stop = isinstance(outcome.error, (KeyboardInterrupt, Stopped))
+        if stop and request:
+            request.connection.close()  # before the worker can answer
+        inbox.finish(outcome)
+        if stop:
+            outcome()  # it is meant for this thread, not for the handler
+
+    def cancel() -> None:
+        if claimed.acquire(blocking=False):
+            inbox.finish(raise_cancelled)
+
+    if request:
+        request.on_cancel(cancel)
+        request.connection.reading.hand_over(request)
+    run_handler(job)
+    return inbox.wait()
+
+
+class HostedSession(BaseServerSession):
+    """Runs `def` handlers where a host wants them."""
+
+    def __init__(self, *args: Any, threaded: bool, run_handler: Handler | None,
+                 **how: Any) -> None:
+        self.threaded = threaded or run_handler is not None
+        if not self.threaded:
+            how["max_workers"] = 1  # so that handlers run in the order of their requests
+        on_reader = self.threaded and run_handler is None
+        super().__init__(*args, on_reader=on_reader, **how)
+        self._host: Handler | None = run_handler  # None: they run where they are called
+        if not self.threaded:
+            self._host = self.run_soon
+
+    def run_handler(self, handling: Handling, call: Callable[[], Any],
+                    on_loop: bool = False) -> Any:
+        if self._host and not on_loop:
+            call = partial(run_on_host_thread, self._host, call, handling.request)
+        return super().run_handler(handling, call, on_loop)
+
+
+class InsideServer(BaseServer):
+    """What a server has that runs inside of an application."""
+
+    def __init__(self, *, threaded: bool, run_handler: Handler | None,
+                 **options: Any) -> None:
+        super().__init__(**options)
+        self.threaded = threaded
+        self._run_handler = run_handler
+
+    def listen(self, path: str) -> Listener:
+        """Let hosts reach this server inside a running application; returns soon.
+
+            listener = server.listen("~/.studio/mcp")    # in the application
+            listener.close()                             # when it ends
+
+        A host starts `python3 mcp_min.py connect ~/.studio/mcp` (of the whole file, if
+        this is a copy without its command line).  The server listens on
+        a port of 127.0.0.1 that the system chooses.  The port and a random secret are
+        written to `path`, a file that only this user may read; its folder is made, just
+        as private, if it does not exist.  A client that does not send the secret first
+        is not served.  Each connection has a thread of its own; for handlers that
+        belong on one of the application's threads see `run_handler`.  The Listener's
+        close() stops listening, ends the connections and removes the file.
+
+        Raises:
+            OSError: a server already listens at `path`.
+        """
+        return Listener(self._serve, path)
+
+    def _new_session(self, reader: ByteStream, writer: ByteStream, *,
+                     threaded: bool | None = None, **how: Any) -> Any:
+        if threaded is None:
+            threaded = self.threaded
+        return super()._new_session(
+            reader, writer, threaded=threaded, run_handler=self._run_handler, **how)
+
+
+LISTEN_SECONDS = 5.0  # for each end of a Listener's connection to send its secret
+MAX_STRANGERS = 64    # connections that have not sent it yet; more are closed
+
+
+def reach_listener(path: str) -> socket.socket | None:
+    """A socket to the server that listens at a path; None if nobody listens.
+
+    Each side sends a secret (see Server.listen): the port of a listener that has died
+    may be another program's now.
+    """
+    import socket
+
+    sock = socket.socket()
+    try:
+        fd = open_own(os.path.expanduser(path), os.O_RDONLY)
+        with open(fd, "rb") as file:
+            port, ours, theirs = file.read(1000).split()
+        sock.connect(("127.0.0.1", int(port)))
+        sock.sendall(ours)
+        if sends_secret(sock, theirs):
+            return sock
+    except (OSError, OverflowError, ValueError):
+        pass  # there is no such file, or it is a stale one
+    sock.close()
+    return None
+
+
+def sends_secret(sock: socket.socket, secret: bytes) -> bool:
+    """True if the peer of a new connection sends this secret in time."""
+    import socket
+    from hmac import compare_digest
+
+    with suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(LISTEN_SECONDS)
+        received = sock.recv(len(secret))  # all of it, because it came in one packet
+        sock.settimeout(None)
+        return compare_digest(received, secret)
+    return False
+
+
+class Listener:
+    """Serves the connections of the command `connect`; made by `Server.listen`."""
+
+    _closed = False
+
+    def __init__(self, serve: Handler, path: str) -> None:
+        import socketserver
+
+        self.path = os.path.abspath(os.path.expanduser(path))
+        self._serve = serve
+        self._secret, self._reply = (os.urandom(32).hex().encode() for _ in range(2))
+        self._sockets: set[socket.socket] = set()    # of the open connections
+        self._strangers: set[socket.socket] = set()  # that have not sent the secret yet
+        os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
+        live = reach_listener(self.path)
+        if live:
+            live.close()
+            raise FileExistsError(f"a server already listens at {self.path}")
+        admit: Any = self._admit
+        tcp: Any = socketserver.ThreadingTCPServer(("127.0.0.1", 0), admit)
+        tcp.daemon_threads = True
+        tcp.socket.listen(MAX_STRANGERS)  # socketserver lets five wait
+        with ExitStack() as exits:
+            exits.callback(tcp.server_close)
+            start_thread("mcp listener", partial(tcp.serve_forever, 0.1))
+            exits.callback(tcp.shutdown)
+            self._write_file(tcp.server_address[1])
+            self._exits = exits.pop_all()
+
+    def _write_file(self, port: int) -> None:
+        import tempfile
+
+        folder = os.path.dirname(self.path)
+        fd, temporary = tempfile.mkstemp(dir=folder)  # with mode 0600
+        with open(fd, "wb") as file:
+            file.write(b"%d %s %s" % (port, self._secret, self._reply))
+        try:
+            os.replace(temporary, self.path)  # in one step: nobody reads a part of it
+        except OSError:
+            os.unlink(temporary)
+            raise
+
+    def close(self) -> None:
+        """Stop listening, end the connections, and remove the file."""
+        import socket
+
+        self._closed = True
+        self._exits.close()
+        with suppress(OSError):  # it is gone
+            with open(self.path, "rb") as file:
+                is_ours = self._secret in file.read(1000)
+            if is_ours:
+                os.unlink(self.path)
+        for sock in self._sockets.copy():
+            with suppress(OSError):  # it has hung up
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def _admit(self, sock: socket.socket, *_: object) -> None:
+        self._sockets.add(sock)
+        self._strangers.add(sock)
+        try:
+            has_room = len(self._strangers) <= MAX_STRANGERS
+            is_ours = has_room and sends_secret(sock, self._secret)
+            self._strangers.discard(sock)
+            if is_ours and not self._closed:
+                with suppress(OSError):  # it has hung up
+                    sock.sendall(self._reply)
+                with sock.makefile("rwb", buffering=0) as stream:
+                    self._serve(stream, stream)
+        finally:
+            self._sockets.discard(sock)
+
+# -- 16. Trace -------------------------------------------------------------------------
+# Chapter: trace, of both.
+# Adds: trace, MCP_MIN_TRACE
+# Doors: taps.
+#
+# The lines that cross, with their times, on stderr or in a file.
+
+REVERSE = {">": "<", "<": ">"}
+
+
+class Trace:
+    """Shows each line with its time: > goes to the server, < to the client.
+
+    The variable MCP_MIN_TRACE turns it on: "stderr", or the name of a file.  A response
+    is shown with the method of its request and the milliseconds since then.
+    """
+
+    def __init__(self, target: str, max_depth: int = MAX_DEPTH) -> None:
+        self._max_depth = max_depth
+        self._lock = threading.Lock()  # a leaf; guards the next
+        self._requests: dict[object, tuple[str, float]] = {}
+        self._file: ByteStream = None
+        if target == "stderr":
+            return
+        fd = open_own(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._file = open(fd, "ab", buffering=0)  # noqa: SIM115
+        if hasattr(os, "fchmod"):  # messages may hold secrets
+            os.fchmod(fd, 0o600)
+
+    def show(self, arrow: str, data: Line) -> None:
+        """Show the messages of some lines."""
+        for line in data.splitlines():
+            with self._lock:
+                note = self._response_note(arrow, line)
+            self.note(arrow, line, note)
+
+    def note(self, arrow: str, line: Line, note: str = "") -> None:
+        """Write a line with its time; note: what follows it."""
+        now = time.time()
+        clock = time.strftime("%H:%M:%S", time.localtime(now))
+        text = escape_control(line.decode("utf-8", "backslashreplace").rstrip())
+        text = f"{clock}.{int(now % 1 * 1000):03} {arrow} {text}{note}\n"
+        if self._file is None:
+            warn(text, patience=0.02)
+            return
+        # One unbuffered write, so that lines stay whole, and none is left.  A full disk
+        # must not stop the connection; and the file may be closed.
+        with suppress(OSError, ValueError):
+            self._file.write(text.encode("utf-8", "backslashreplace"))
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
+
+    def _response_note(self, arrow: str, line: Line) -> str:
+        try:
+            message = decode(line, self._max_depth)
+            key = valid_id(message["id"])
+            if "method" in message:
+                # Bounded: a cancelled request never gets a response, and a hostile peer
+                # may send any number.
+                if len(self._requests) > 10000 or len(str(key)) > 1000:
+                    self._requests.clear()
+                self._requests[arrow, key] = message["method"], time.perf_counter()
+                return ""
+            method, start = self._requests.pop((REVERSE[arrow], key))
+        except McpError:
+            return "  # not a message"
+        except (KeyError, TypeError):
+            return ""
+        milliseconds = (time.perf_counter() - start) * 1000
+        return f"  # {ascii(method)[1:-1]} {milliseconds:.1f} ms"
+
+
+def trace_of(connection: Connection) -> Trace | None:
+    """The trace that MCP_MIN_TRACE asks for; OSError: its file cannot be opened."""
+    target = os.environ.get("MCP_MIN_TRACE")
+    return Trace(target, connection.max_depth) if target else None
+
+
+TAPS.append(trace_of)
+
+# -- 17. The server --------------------------------------------------------------------
+# Of part II.
+#
+# A server with its chapters.  A line that ends with the name of a chapter goes with it.
+
+__all__ += ["Server"]
+
+
+class ServerSession(
+        HostedSession,  # inside
+        BaseServerSession):
+    """A server's end of a connection, with all that this copy has."""
+
+
+class Server(
+        InsideServer,  # inside
+        BaseServer):
+    """A server: register functions with the decorators, then call `run()`.
+
+        server = Server("weather", version="1.2.0")
+
+        @server.tool
+        def forecast(city: str, days: int = 3) -> str:
+            "Forecast for a city."
+            return f"{city}: sun for {days} days"
+
+        if __name__ == "__main__":
+            server.run()
+
+    Handlers are `def`, on several threads, or `async def`, all on one event loop.
+    Every method may be called from any thread, even while serving.  The options:
+
+    name, version, title, description, website_url, icons: sent to the client.
+    instructions: how a model should use the server.
+    page_size: entries on a page of any list.
+    cache_ttl: seconds that a client may cache lists and resources.
+    cache_scope: "private" or "public".
+    capabilities: merged into those that are declared; False takes away one of them, as
+    in {"logging": False}, or a part of one, as in {"tools": {"listChanged": False}}.
+    state_secret: bytes, the same in all processes that continue each other's requests.
+    max_workers: handlers of a connection that run at once; more wait.
+    max_message_bytes, max_depth: limits of a line: 16 MiB, nested 200 deep.
+    drain_seconds: time for running handlers when the client hangs up.
+    mask_errors: send "Internal error" instead of the texts of exceptions.
+    strict_input: do not convert arguments, such as "5" for an int.
+    lifespan: called with the server, returns a context manager, async or not.  That is
+    entered before the first connection is served and left after the last; handlers get
+    its value as `ctx.lifespan_context`.
+
+    threaded: False runs all `def` handlers on the serving thread, one after the other,
+    as sqlite3, COM or Qt need it; `run` and `serve` can override this.
+    run_handler(job): must call job() on the right thread, now or later, so that every
+    handler runs there (Blender, Tk).  (chapter: inside)
+
+    trace: False: MCP_MIN_TRACE shows nothing of this server.  (chapter: trace)
+
+    A tool returns text (str), a content block such as Image, data (a dict, a dataclass,
+    a number, ...: JSON text and structured content), None, a ToolResult, or a list of
+    blocks.  A return annotation other than str, a block, None, Any or a bare list
+    becomes the outputSchema.
+
+    A lifespan that all handlers share:
+
+        @contextlib.asynccontextmanager       # or contextlib.contextmanager
+        async def shelf(server):
+            async with open_database() as database:
+                yield database
+
+        server = Server("shop", lifespan=shelf)
+
+        @server.tool
+        async def stock(item: str, ctx: Context) -> int:
+            return await ctx.lifespan_context.count(item)
+
+    What a client can make a server keep or do is limited; rates are not:
+
+        a message                    16 MiB, nested 200 deep; 80 MiB in memory, where a
+                                     bracket, a comma or a colon counts as 40 bytes, a
+                                     quote as 20: two million numbers
+        requests in flight           1,000, or 16 MiB of them in memory and one more,
+                                     each of a batch as all of it, until its handler
+                                     ends
+        ids and progress tokens      65,536 characters
+        messages of a batch          100, and 16 MiB of responses
+        notifications that wait      16 MiB; more are dropped
+        output that nobody reads     64 MiB; then the connection is closed
+        validation of arguments      500,000 steps: about a second
+        text that a pattern is tried on    20,000 characters
+        what a problem says          2,000 characters; 20 problems are listed
+        URIs that match templates    1,000 characters
+        values of a completion       100; `total` and `hasMore` tell of the others
+        a question to the client     an hour, whatever progress it reports
+        `listen`: who has not sent the secret    64 connections, for 5 seconds
+
+    No `$ref` is fetched.  A `pattern` in a schema of your own can take exponential
+    time, because Python's `re` cannot be stopped.
+
+    The revisions 2024-11-05, 2025-03-26, 2025-06-18 and 2025-11-25 begin with a
+    handshake, 2026-07-28 is stateless.  All have tools, resources, prompts, completion,
+    progress, cancellation, logging, sampling and roots.  They differ in:
+
+        initialize, ping, logging/setLevel, resources/subscribe    until 2025-11-25
+        server/discover, subscriptions/listen                      since 2026-07-28
+        batches                                                    until 2025-03-26
+        structured output, resource links, forms (elicitation)     since 2025-06-18
+        URLs (elicitation)                                         since 2025-11-25
+    """
+
+    _session_class = ServerSession
+
+    def __init__(self, name: str = "mcp", version: str | None = None, *,
+                 title: str | None = None, description: str | None = None,
+                 website_url: str | None = None, icons: list[Json] | None = None,
+                 instructions: str | None = None,
+                 threaded: bool = True,  # inside
+                 capabilities: Json | None = None,
+                 page_size: int = 1000, cache_ttl: float = 0.0,
+                 cache_scope: str = "private",
+                 state_secret: bytes | None = None, max_workers: int = 64,
+                 max_message_bytes: int = 16 << 20, max_depth: int = MAX_DEPTH,
+                 drain_seconds: float = 1.5, mask_errors: bool = False,
+                 strict_input: bool = False,
+                 run_handler: Callable[[Job], object] | None = None,  # inside
+                 trace: bool | None = None,  # trace
+                 lifespan: Handler | None = None, **unknown: NoReturn) -> None:
+        given = {**locals()}
+        known = ["name", "version", *options_of(Server.__init__)]
+        refuse_unknown("Server", unknown, known)
+        self._tapped = given.pop("trace") is not False  # trace
+        super().__init__(**{option: given[option] for option in known
+                            if option in given})
+
+    def run(self,
+            *, threaded: bool | None = None,  # inside
+            **unknown: NoReturn) -> None:
+        """Serve over stdin and stdout; blocks until the client hangs up.
+
+        While it serves, what the process prints goes to stderr.  Ctrl-C raises
+        SystemExit(130), SIGTERM SystemExit(143) (basic/transports).
+
+        threaded: overrides the server's option.  (chapter: inside)
+
+        Raises:
+            RuntimeError: a server in this process already has stdin and stdout; no
+                thread can be started; or an event loop runs on the calling thread,
+                which would stand still: see `run_async`.
+        """
+        refuse_unknown("run", unknown)
+        self._run(
+            threaded=threaded,  # inside
+        )
+
+    def serve(self, reader: ByteStream, writer: ByteStream,
+              *, threaded: bool | None = None,  # inside
+              **unknown: NoReturn) -> None:
+        """Serve over any pair of binary streams: of a socket, a pipe, a file.
+
+        Blocks until the client hangs up, or until all requests in a file are answered.
+        Several connections can be served at once, each from its own thread.  For HTTP
+        put a proxy, such as mcp-proxy, in front of a server that runs over stdio.
+
+        threaded: overrides the server's option; if False, all `def` handlers run on the
+        calling thread, while others read, answer pings and so on.  (chapter: inside)
+
+        Raises:
+            RuntimeError: no thread can be started.
+        """
+        refuse_unknown("serve", unknown)
+        self._serve(
+            reader, writer,
+            threaded=threaded,  # inside
+        )
+
+
+# -- 18. Familiar names ----------------------------------------------------------------
+# Chapter: names, of both.
+# Adds: FastMCP
+#
 # The names of FastMCP and of the official SDK (1.x).  Most stdio servers written for
-# either run when they import this file instead.  Nothing above uses this section:
-# delete it if you port nothing.  Where the two differ, we follow the SDK.
+# either run when they import this file instead.  Where the two differ, we follow the
+# SDK.  It needs all that is above.
 
 
 class AnyFields(Fields):
@@ -10221,7 +10378,7 @@ CONTEXT_TYPES.append(FamiliarContext)
 class FamiliarSession(ServerSession):
     """A session of FastMCP: a handler's context is the current one while it runs."""
 
-    contexts = {False: SyncFamiliarContext, True: FamiliarContext}
+    contexts: ClassVar = {False: SyncFamiliarContext, True: FamiliarContext}
 
     def run_handler(self, handling: Handling, call: Handler,
                     on_loop: bool = False) -> Any:
@@ -10252,6 +10409,7 @@ class FastMCP(Server):
     servers, transforms, providers) is an error.  `settings` keeps the unused options.
     """
 
+    _session_class = FamiliarSession
     _complete_any: Any = None  # completes all arguments that have no function
     _first_level = "debug"  # the SDK filters nothing before a level was set
     get_context = staticmethod(get_context)
@@ -10336,8 +10494,6 @@ class FastMCP(Server):
         self._complete_any = fn
         return fn
 
-    def _session_class(self) -> type[ServerSession]:
-        return FamiliarSession
 
     # -- looking at it
 
@@ -10476,7 +10632,10 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 16. Command line ------------------------------------------------------------------
+# -- 19. Command line ------------------------------------------------------------------
+# Chapter: cli, of both.
+# Adds: main
+#
 # Shows the protocol at work, and looks into any server.  Results go to stdout, all else
 # to stderr.  What a server sends is escaped, and indented or labelled, so that it can
 # neither control the terminal nor be mistaken for a message of this program.
@@ -11055,13 +11214,10 @@ def cli_server(module: ModuleType) -> Any:
 
 
 def cli_vendor(args: Namespace) -> None:
-    """Write a copy of this file that has only the parts that somebody needs."""
+    """Write a copy of this file that has only what somebody needs."""
     from hashlib import sha256
 
     [folder] = args.words
-    parts = args.parts or []
-    if len(parts) > 1:
-        raise ValueError("--server, --client and --lean (both) exclude each other")
     path = os.path.join(folder, "mcp_min.py")
     if os.path.realpath(path) == os.path.realpath(__file__):
         raise ValueError(f"{path} is the file to copy from")
@@ -11071,40 +11227,145 @@ def cli_vendor(args: Namespace) -> None:
                 raise ValueError(f"{path} is not a copy of mcp_min")
     name = __spec__.name if __spec__ else __name__  # `python -m`, also from a zip
     source = __loader__.get_source(name)  # type: ignore[name-defined]
-    copy = source
-    if parts:
-        copy = vendored(source, parts[0].split())
+    pieces = pieces_of(source)
+    ends, chapters = vendor_choice(args, {piece.chapter for piece in pieces})
+    copy = vendored(source, ends, chapters)
     os.makedirs(folder, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(copy)
     lines = copy.count("\n")
     digest = sha256(copy.encode()).hexdigest()
     cli_print(f"{path}: {lines:,} lines to review\nsha256: {digest}")
-    for banner in re.findall("(?m)^# == .* =+$", source):
-        if banner not in copy:
-            cli_print(f"left out: {banner.strip('# =')}")
+    for piece in pieces:
+        if piece.title not in copy:
+            lines = piece.text.count("\n")
+            cli_print(f"left out: {piece.label}: {piece.title} ({lines} lines)")
 
 
-def vendored(source: str, parts: list[str]) -> str:
-    """A copy of the source with these parts, and without the command line.
+EXTRAS = {"names", "cli"}  # chapters that need all others
 
-    In the docstring a paragraph that names a part in its first line is about that part,
-    as are those after it, until one names another.
+
+def vendor_choice(args: Namespace, known: set[str]) -> tuple[list[str], set[str]]:
+    """The ends of a copy, of "server" and "client", and its chapters."""
+    chosen = args.ends or []
+    if len(chosen) > 1:
+        raise ValueError("--server, --client and --lean (both) exclude each other")
+    if args.with_ and not args.core:
+        raise ValueError("--with adds chapters to a --core")
+    known.discard("")
+    chapters = {*known}
+    if chosen:
+        chapters -= EXTRAS
+    if args.core:
+        chapters = set()
+    given = ",".join(args.with_).split(",") if args.with_ else []
+    without = ",".join(args.without).split(",") if args.without else []
+    for name in given + without:
+        if name not in known:
+            raise ValueError(f"no chapter {name!r}: there are "
+                             f"{', '.join(sorted(known))}")
+    chapters |= {*given}
+    chapters -= {*without}
+    ends = [end for end in ("server", "client") if chosen in ([], ["lean"], [end])]
+    if len(ends) < 2 or known - EXTRAS - chapters:
+        chapters -= EXTRAS
+    return ends, chapters
+
+
+class Piece(namedtuple("Piece", "title text chapter ends")):
+    """What a copy has as a whole or not, from its banner, which has the title, on.
+
+    chapter: "" for a core.  ends: "server", "client" or both.
     """
-    head, *pieces = re.split(r"(?m)^(?=# == Part |# -- Changes )", source)
-    part, kept = "I", []
+
+    @property
+    def label(self) -> str:
+        return f"chapter {self.chapter}" if self.chapter else "core of a " + self.ends[0]
+
+    def is_in(self, ends: list[str], chapters: set[str]) -> bool:
+        wanted = not self.chapter or self.chapter in chapters
+        return wanted and not {*self.ends}.isdisjoint(ends)
+
+    def row(self) -> str:
+        """Its row in ABSENT: what it adds for users."""
+        from textwrap import wrap
+
+        [adds] = re.findall("(?m)^# Adds: (.*)", self.text) or [""]
+        exported = re.findall(r"(?ms)^__all__ \+= \[(.*?)\]", self.text)
+        names = [*adds.split(", "), *re.findall('"(.*?)"', " ".join(exported))]
+        lines = wrap(", ".join(dict.fromkeys(filter(None, names))), 76,
+                     drop_whitespace=False)
+        if not lines:
+            return ""
+        text = "\n".join(f'        "{line}"' for line in lines)
+        return f'    "{self.chapter or self.ends[0]}": (\n{text}),\n'
+
+
+PART_ENDS = {"I": ["server", "client"], "II": ["server"], "III": ["client"],
+             "IV": ["server", "client"]}
+
+
+def pieces_of(source: str) -> list[Piece]:
+    """The source behind its head: the parts, and the sections of the chapters."""
+    pieces = []
+    for text in re.split(r"(?m)^(?=# == Part |# -- \d+\. |# -- Changes )", source)[1:]:
+        title = text.partition("\n")[0].strip("# =-")
+        part = re.match("Part (I+V?):", title)
+        if part:
+            ends = PART_ENDS[part[1]]
+        end = re.search("(?m)^# Of part (I+)[.]$", text)
+        found = re.search(r"(?m)^# Chapter: (\w+), of (?:a )?(\w+)\.$", text)
+        chapter = found[1] if found else ""
+        own = PART_ENDS[end[1]] if end else ends
+        if found and found[2] != "both":
+            own = [found[2]]
+        if part or end or chapter or title == "Changes":
+            pieces.append(Piece(title, text, chapter, own))
+        else:
+            pieces[-1] = pieces[-1]._replace(text=pieces[-1].text + text)
+    return pieces
+
+
+def vendored(source: str, ends: list[str], chapters: set[str]) -> str:
+    """A copy of the source with these ends and chapters.
+
+    In the head a paragraph that names a part in its first line is about that part, as
+    are those after it, until one names another.
+    """
+    pieces = pieces_of(source)
+    kept = [piece for piece in pieces if piece.is_in(ends, chapters)]
+    if kept == pieces:
+        return source
+    absent = {piece.chapter for piece in pieces} - chapters
+    head = source[:source.index("# == Part I: ")]
+    table = "".join(piece.row() for piece in pieces if piece not in kept)
+    head = head.replace("ABSENT: dict[str, str] = {}",
+                        f"ABSENT: dict[str, str] = {{\n{table}}}")
+    paragraphs = []
+    about = PART_ENDS["I"]
     for paragraph in head.split("\n\n"):
         named = re.match(r".*\b[Pp]art (I+V?)\b", paragraph)
         if named:
-            part = named[1]
-        if part in parts:
-            kept.append(paragraph)
-    kept[0] = re.sub(",.*", f"; a copy with parts {' and '.join(parts)}.", kept[0])
-    *pieces, changes = pieces
-    code = [piece for piece in pieces if piece.split()[3].rstrip(":") in parts]
-    refusal = ('if __name__ == "__main__":\n    sys.exit("this copy of mcp_min has no '
-               'command line: see the whole file")\n\n\n')
-    return "\n\n".join(kept) + "".join(code) + refusal + changes
+            about = PART_ENDS[named[1]]
+        if not {*about}.isdisjoint(ends):
+            paragraphs.append(paragraph)
+    has = ", ".join(sorted(chapters)) or "none"
+    paragraphs[0] = re.sub(
+        ",.*", f"; a copy.\n\nIt has the core of a {' and a '.join(ends)}; of the "
+        f"chapters: {has}.", paragraphs[0])
+    numbers = {piece.title for piece in pieces if piece not in kept}
+    text = "\n\n".join(paragraphs)
+    for title in numbers:
+        number, _, name = title.partition(". ")
+        text = re.sub(rf"(?m)^    {number} +{re.escape(name)} .*\n", "", text)
+    text += "".join(piece.text for piece in kept[:-1])
+    for chapter in absent - {""}:
+        text = re.sub(rf"(?m)^.*  # {chapter}\n", "", text)
+        text = re.sub(rf"(?m)(?:^.+\n)+(?<=\(chapter: {chapter}\)\n)\n", "", text)
+    if "cli" in absent:
+        text += ('if __name__ == "__main__":\n    sys.exit("this copy of mcp_min has no '
+                 'command line: see the whole file")\n\n\n')
+    return text + kept[-1].text
 
 
 # -- between a host and a server: trace, connect
@@ -11226,12 +11487,12 @@ COMMANDS: Json = {
                  "complete an argument"),
     "run": (cli_run, "FILE.py", 1, 1, "unthreaded",
             "serve a file's Server or its functions"),
-    "vendor": (cli_vendor, "FOLDER", 1, 1, "server client lean",
+    "vendor": (cli_vendor, "FOLDER", 1, 1, "server client lean core with without",
                "copy what a project needs"),
     "trace": (cli_trace, "SERVER", 0, 0, "to env", "relay a server, log its lines"),
     "connect": (cli_connect, "PATH", 1, 1, "",
                 "relay to a server inside an application")}
-PART: Json = {"action": "append_const", "dest": "parts"}
+END: Json = {"action": "append_const", "dest": "ends"}
 MANY: Json = {"action": "append", "default": []}
 OPTIONS: Json = {
     "json": {"action": "store_true", "help": "print the raw result"},
@@ -11246,10 +11507,14 @@ OPTIONS: Json = {
     "mode": {"choices": MODES, "default": "auto", "metavar": "REVISION",
              "help": ", ".join(MODES)},
     "unthreaded": {"action": "store_true", "help": "run all handlers on one thread"},
-    "server": {**PART, "const": "I II", "help": "the copy has only a server"},
-    "client": {**PART, "const": "I III", "help": "the copy has only a client"},
-    "lean": {**PART, "const": "I II III",
+    "server": {**END, "const": "server", "help": "the copy has only a server"},
+    "client": {**END, "const": "client", "help": "the copy has only a client"},
+    "lean": {**END, "const": "lean",
              "help": "both, but no command line, nor familiar names"},
+    "core": {"action": "store_true", "help": "no chapters but those of --with"},
+    "with": {**MANY, "dest": "with_", "metavar": "CHAPTER,...",
+             "help": "chapters that a --core has besides"},
+    "without": {**MANY, "metavar": "CHAPTER,...", "help": "chapters to leave out"},
     "to": {"default": "stderr", "metavar": "FILE", "help": "where the trace goes"},
     "version": {"action": "version", "version": f"mcp_min {__version__}"}}
 

@@ -75,9 +75,8 @@ sys.path.insert(0, HERE)
 
 import mcp_min
 
-if mcp_min.__doc__ and "; a copy with parts" in mcp_min.__doc__:
-    for name in "Client", "AsyncClient", "load_config", "Process":  # what a half lacks
-        vars(mcp_min).setdefault(name, None)
+for name in filter(str.isidentifier, mcp_min.LEFT_OUT):  # of a copy
+    vars(mcp_min).setdefault(name, None)
 
 from mcp_min import (
     AsyncClient, AsyncContext, Cancelled, Client, ConnectionClosed, Context, Elicited,
@@ -107,6 +106,14 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job of a shell 
 
 CLAUSES = []  # (page, quote) of every @clause
 WITH_GIL = getattr(sys, "_is_gil_enabled", bool)() or sys.version_info < (3, 13)
+
+
+def needs(*chapters):
+    """For tests of what a copy may not have."""
+    absent = [name for name in chapters if name in mcp_min.ABSENT]
+    return unittest.skipIf(absent, "this copy is without " + ", ".join(absent))
+
+
 UNIX = unittest.skipIf(
     os.name == "nt", "Unix only: signals, file modes, line ends, the size of a pipe")
 
@@ -7924,7 +7931,7 @@ assert ctx.request_context.lifespan_context is ctx.lifespan_context
     return """)
 
 
-class Test15FamiliarNames(unittest.TestCase):
+class TestFamiliarNames(unittest.TestCase):
     """Programs for FastMCP and the SDK run when only their imports are changed."""
 
     def test_names_can_be_imported_that_say_something_only_when_they_are_called(self):
@@ -8644,7 +8651,7 @@ SAID = """ part of a sentence of the demo, and what the line below it holds
 """
 
 
-class Test16CommandLine(unittest.TestCase):
+class TestCommandLine(unittest.TestCase):
     """Results go to stdout, other text to stderr.  The exit status is 0 for success, 1
     for a failure, 2 for wrong usage."""
 
@@ -9331,7 +9338,8 @@ class Test16CommandLine(unittest.TestCase):
                               "answer env inherit-env json mode output timeout")
         for command, options in {
                 "demo": "", "serve": "", **query, "run": "unthreaded", "connect": "",
-                "trace": "env to", "vendor": "client lean server"}.items():
+                "trace": "env to",
+                "vendor": "client core lean server with without"}.items():
             with self.subTest(command):
                 out, err, status = cli(command, "-h")
                 self.assertEqual((err, status), ("", 0))
@@ -9368,7 +9376,7 @@ class Test16CommandLine(unittest.TestCase):
         gone(pid)
 
 
-class Test16Connect(unittest.TestCase):
+class TestConnect(unittest.TestCase):
     """`Server.listen`, and the command `connect` that reaches it."""
 
     def setUp(self):
@@ -11584,7 +11592,7 @@ class TestHouse(unittest.TestCase):
         defined = collections.defaultdict(list)
         for name, line in self.defined(self.tree.body):
             defined[name].append(place(line))
-        self.assertEqual(defined["Server"] + defined["Client"], [(2, 12), (3, 14)])
+        self.assertEqual(defined["Server"] + defined["Client"], [(4, 17), (3, 14)])
         self.assertEqual([(node.id, node.lineno) for node in self.nodes
                           if isinstance(node, ast.Name) and node.id in defined
                           and not any(allowed(node, *known)
@@ -11953,13 +11961,13 @@ class TestVendor(unittest.TestCase):
 
     def test_a_copy_says_what_it_has_and_names_nothing_else(self):
         for folder, parts, missing in (
-                ("server", "I and II", {"Client", "FastMCP", "main"}),
-                ("client", "I and III", {"Server", "FastMCP", "main"}),
-                ("lean", "I and II and III", {"FastMCP", "main"})):
+                ("server", "a server", {"Client", "FastMCP", "main"}),
+                ("client", "a client", {"Server", "FastMCP", "main"}),
+                ("lean", "a server and a client", {"FastMCP", "main"})):
             with self.subTest(folder):
                 source = (self.folder / folder / "mcp_min.py").read_text("utf-8")
                 doc = ast.get_docstring(ast.parse(source))
-                self.assertIn(f"a copy with parts {parts}.\n", doc)
+                self.assertIn(f"It has the core of {parts};", doc)
                 self.assertEqual(missing & {*re.findall(r"\w+", doc)} - {"main"}, set())
                 self.assertEqual(names_without_code(source), set())
                 exported = self.run_in(folder, "from mcp_min import *; print(dir())")
@@ -11997,8 +12005,12 @@ class TestVendor(unittest.TestCase):
             self.assertEqual((status, path.read_bytes()),
                              (0, pathlib.Path(FILE).read_bytes()))
             self.assertIn(hashlib.sha256(path.read_bytes()).hexdigest(), out)
-        _, err, status = cli("vendor", HERE, "--server", "--client")
-        self.assertIn("exclude each other", err)
+            _, err, status = cli("vendor", folder, "--server", "--client")
+            self.assertIn("exclude each other", err)
+            _, err, status = cli("vendor", folder, "--without", "x")
+            self.assertIn("no chapter 'x': there are cli, inside, names", err)
+            _, err, status = cli("vendor", folder, "--with", "inside")
+            self.assertIn("--with adds chapters to a --core", err)
         _, err, status = cli("vendor", HERE, "--server")
         self.assertEqual(status, 2)
         self.assertIn("is the file to copy from", err)
@@ -12008,10 +12020,11 @@ class TestVendor(unittest.TestCase):
         place = "\n\n\nclass Node("
         self.assertEqual(source.count(place), 1)
         commented = source.replace(place, "\n\n\n# Read by part IV, too.\n" + place)
-        for parts in ["I", "II"], ["I", "III"]:
-            self.assertIn("class Reading", mcp_min.vendored(commented, parts))
+        for end in "server", "client":
+            self.assertIn("class Reading", mcp_min.vendored(commented, [end], set()))
         out, _, _ = cli("vendor", str(self.folder / "said"), "--client")
-        self.assertRegex(out, "left out: Part II: .*\nleft out: Part IV: ")
+        self.assertRegex(out, r"left out: core of a server: Part II: a server \(\d+ lines"
+                              r"\)\nleft out: chapter inside: ")
 
 
 # ======================================================================================

@@ -113,8 +113,8 @@ Locks of a client (part III).  Who holds one takes none that stands before it:
 
 Locks of a server (part II), which come after those of a client:
 
-    AsyncRuntime._entering    a lifespan is being entered or left
-    AsyncRuntime._starting    its event loop
+    Lifespan._entering        a lifespan is being entered or left
+    AsyncRuntime._starting    its event loop  [asyncio]
     Registry.lock             what is registered, and who is notified
 
 Locks of a connection (part I), which come last.  Who holds Connection.lock never waits
@@ -160,11 +160,14 @@ The file is read from top to bottom; only annotations use names of a later secti
     14 Client        its session, a call, the same methods from the other side
 
     Part IV: chapters, each of which may go
-    15 Inside an application  the thread of a host, a port for hosts
-    16 Trace         the lines that cross, on stderr or in a file
-    17 The server    part II and its chapters, put together
-    18 Familiar names  FastMCP's and the official SDK's spellings
-    19 Command line  the program in this file
+    15 Coroutines    how a thread and an event loop wait for each other
+    16 Coroutines of a server  `async def` handlers, AsyncContext, run_async
+    17 Coroutines of a client  AsyncClient
+    18 Inside an application  the thread of a host, a port for hosts
+    19 Trace         the lines that cross, on stderr or in a file
+    20 The server    part II and its chapters, put together
+    21 Familiar names  FastMCP's and the official SDK's spellings
+    22 Command line  the program in this file
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
 9 and 12; to debug a hang, 4 and 7.  Each section begins with its idea.
@@ -1158,50 +1161,6 @@ class Outcome(Generic[T]):
 
 def raise_cancelled() -> NoReturn:
     raise Cancelled()
-
-
-def from_any_thread(loop: AbstractEventLoop, act: Job) -> Job:
-    """A function for any thread, which lets the loop call `act` unless it is closed."""
-    def tell() -> None:
-        with suppress(RuntimeError):  # it is closed
-            loop.call_soon_threadsafe(act)
-
-    return tell
-
-
-CANCEL_SECONDS = 1.0  # for tasks to end when they are cancelled
-
-
-def run_on_loop(loop: AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]],
-                began: Callable[[Task[T]], object]) -> Inbox:
-    """Make a task of the coroutine make(); return the inbox that gets its outcome.
-
-    It gets that also if the task is cancelled before its first step.  began(task) is
-    called on the loop's thread, and keeps the task, to which the loop has only a weak
-    reference.  RuntimeError: the loop is closed.
-    """
-    inbox = Inbox()
-
-    def begin() -> None:
-        task = loop.create_task(make())
-        task.add_done_callback(lambda _: inbox.finish(task.result))
-        began(task)
-
-    loop.call_soon_threadsafe(begin)
-    return inbox
-
-
-def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
-                  until: float = INFINITE) -> Any:
-    """Wait for what run_on_loop has begun; RuntimeError: the loop has closed before."""
-    while True:
-        try:
-            return inbox.wait(min(until, monotonic() + STEP_SECONDS))
-        except Empty:
-            if monotonic() >= until:
-                raise
-            if loop.is_closed() and inbox.is_empty():
-                raise RuntimeError("the event loop has ended") from None
 
 
 # -- streams
@@ -4965,6 +4924,8 @@ class Signature:
         self._reader = reader()
         self._fields: dict[str, Any] = {}  # parameters whose default a Field has
         name = getattr(self.function, "__qualname__", fn)
+        if self.is_async and "async def" in LEFT_OUT:
+            raise TypeError(f"{name}(): {left_out('async def')}")
         if is_async(fn, CO_ASYNC_GENERATOR):
             raise TypeError(f"{name}() is an async generator: return a list instead")
         try:
@@ -5197,24 +5158,9 @@ def is_safe(text: str) -> bool:
 
 
 # -- 11. Handlers ----------------------------------------------------------------------
-# What a handler can do (Context), how it asks its client (Question, Form), and where it
-# runs.
-#
-#   threaded       The default: the reader itself if nothing else runs (see Reading),
-#                  else a thread of the pool, which makes a call take 1.1 to 1.28 times
-#                  as long.
-#   run_handler    A thread of the host's choice (Blender, IDA, Tk): it is handed a
-#                  function without arguments, and a worker waits until it has run.
-#   threaded=False  The same, where the host is the thread that called `serve` or `run`;
-#                  with Client(server) the one that waits for a result.  For what is
-#                  bound to one thread: a sqlite3 connection, COM, Qt.  One handler runs
-#                  after the other, in the order of the requests.
-#   async def      One event loop for all, on a thread of its own, so that a connection
-#                  pool made in one call serves the next.  A worker waits for each
-#                  coroutine; so `def` and `async def` take one path, and `max_workers`
-#                  bounds both.
+# What a handler can do (Context), and how it asks its client (Question, Form).
 
-__all__ += ["Context", "AsyncContext"]
+__all__ += ["Context"]
 
 SentT = TypeVar("SentT")  # what a context returns for what it has sent
 
@@ -5301,7 +5247,7 @@ class BaseContext(Generic[SentT]):
     @property
     def lifespan_context(self) -> Any:
         """The value that the server's `lifespan` yielded."""
-        return self._session.runtime.context
+        return self._session.lifespan.context
 
     # -- cancellation
 
@@ -5426,8 +5372,6 @@ class Context(BaseContext[None]):
 
     The client gets the texts of exceptions, not tracebacks; with `mask_errors`, only
     those of ToolError and McpError, and the problems of arguments.
-
-    An `async def` handler gets an AsyncContext.
     """
 
     def __class_getitem__(cls, item: object) -> type[Context]:
@@ -5580,148 +5524,6 @@ class Context(BaseContext[None]):
         return entry.contents(value, uri)
 
 
-def awaited(method: Callable[Concatenate[Context, P], T],
-            ) -> Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, T]]:
-    """The same method for an AsyncContext.
-
-    It is the very same function, which returns what `_ask` does: there a coroutine.
-    Only type checkers see a difference.
-    """
-    return method  # type: ignore[return-value]
-
-
-class AsyncContext(BaseContext["Awaitable[None]"]):
-    """The context of an `async def` handler.
-
-        @server.tool
-        async def copy(paths: list[str], ctx: AsyncContext) -> str:
-            for path in ctx.track(paths):
-                await ctx.info(f"copying {path}")
-            answer = await ctx.elicit("Delete the originals?", bool)
-
-    It has what Context has; wait, once, read_resource and the methods that ask are
-    `async def`, and hold up nobody else.  Reports and messages act at once; to await
-    them waits for room where the client reads slowly.  When the client cancels the
-    request, the handler's task is cancelled; a task that is cancelled while it asks
-    withdraws its question.  A handler may annotate either; type checkers find a missing
-    `await` with this one.
-    """
-
-    _is_async = True
-    _may_block = False  # on the loop's thread
-
-    def __class_getitem__(cls, item: object) -> type[AsyncContext]:
-        return cls
-
-    def _sent(self) -> Awaitable[None]:
-        outbox = self._peer.connection.outbox
-        return Sent(outbox) if outbox.bytes > HIGH_WATER_BYTES else DONE
-
-    async def wait(self, seconds: float) -> None:
-        """Sleep; the task is cancelled as soon as the request is."""
-        import asyncio
-
-        await asyncio.sleep(seconds)
-        self.check_cancelled()
-
-    elicit, elicit_url = awaited(Context.elicit), awaited(Context.elicit_url)
-    sample, list_roots = awaited(Context.sample), awaited(Context.list_roots)
-    ask, ping = awaited(Context.ask), awaited(Context.ping)
-
-    async def _ask(self, questions: dict[str, Question[Any]],
-                   timeout: float | None) -> Json:
-        peer, request = self._peer, self._request
-        assert request
-        if isinstance(peer, RequestPeer):
-            return peer.answers_to(request, questions)
-        answers = {}
-        seconds = INFINITE if timeout is None else timeout
-        with peer.asked(request, questions, seconds, may_block=False) as sent:
-            for key, asked in sent.items():
-                answers[key] = questions[key].read(key, await wait_async(asked))
-        return answers
-
-    async def _ask_one(self, question: Question[T], key: str | None,
-                       timeout: float | None) -> T:
-        key = self._handling.key_of(question, key)
-        answer: T = (await self._ask({key: question}, timeout))[key]
-        return answer
-
-    async def once(self, key: str, run: Callable[[], Any]) -> Any:
-        """See Context.once; `run` may be `async def` too."""
-        self.check_cancelled()
-        steps = self._handling.steps
-        if key not in steps:
-            value = run()
-            if hasattr(value, "__await__"):
-                value = await value
-            steps[key] = to_json_data(value, strict=True)
-        return steps[key]
-
-    async def read_resource(self, uri: str) -> list[ResourceContents]:
-        """See Context.read_resource; on a thread, because a resource may block."""
-        entry, arguments = self._session.registry.resource_at(uri)
-        value = await on_thread(
-            partial(self._session.call, self._handling, entry.signature, arguments))
-        return entry.contents(value, uri)
-
-
-async def on_thread(run: Callable[[], T]) -> T:
-    """Call a function that may block, on a thread of its own."""
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def deliver(outcome: Outcome[T]) -> None:
-        if not future.done():
-            outcome.deliver(future)
-
-    def job() -> None:
-        outcome = Outcome.of(run)
-        from_any_thread(loop, partial(deliver, outcome))()
-
-    start_thread("mcp awaited", job)
-    return await future
-
-
-class Sent(abc.Coroutine):  # type: ignore[type-arg]
-    """The result of an action already carried out; awaiting it is optional.
-
-    If the outbox is crowded, awaiting it waits for room.
-    """
-
-    result: Any = None
-
-    def __init__(self, crowded: Outbox | None = None) -> None:
-        self._crowded = crowded
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        if self._crowded:
-            yield from room_in(self._crowded).__await__()
-        return self.result
-
-    def send(self, value: object) -> NoReturn:
-        raise StopIteration(self.result)
-
-    def throw(self, error: Any, *_: object) -> NoReturn:
-        raise error
-
-    def close(self) -> None:
-        """There is nothing to end."""
-
-
-DONE = Sent()
-
-
-async def room_in(outbox: Outbox) -> None:
-    """Wait until the outbox is no longer crowded, or the connection is closed."""
-    import asyncio
-
-    while outbox.bytes > HIGH_WATER_BYTES:
-        await asyncio.sleep(0.005)
-
-
 def message_of(value: object) -> Json:
     """A message of a prompt or of sampling; a str or a block becomes a user message."""
     if is_text(value) or isinstance(value, Block):
@@ -5762,26 +5564,6 @@ class Question(Generic[T]):
 ROOTS_QUESTION: Question[list[Json]] = Question(
     "roots/list", {}, lambda answer: list(answer["roots"]))
 PING: Question[None] = Question("ping", {}, lambda answer: None)
-
-
-async def wait_async(asked: OutgoingRequest) -> Any:
-    """Wait for the outcome of a request, as its `wait` does; no thread waits."""
-    import asyncio
-
-    arrived = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    asked.inbox.on_arrival = from_any_thread(loop, arrived.set)
-    while True:
-        arrived.clear()
-        with suppress(Empty):
-            return asked.inbox.wait(monotonic())
-        seconds = asked.deadline() - monotonic()
-        if seconds <= 0 and asked.give_up("timed out"):
-            raise asked.timeout_error()
-        # If it could not be withdrawn, the outcome is on its way.
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(
-                arrived.wait(), seconds if seconds > 0 else STEP_SECONDS)
 
 
 def question_of(method: str, params: Json, version: str) -> Question[Json]:
@@ -5896,50 +5678,26 @@ def form_schema(requested: Any) -> Any:
         name: form_field(field) for name, field in properties.items()}})
 
 
-def is_on_event_loop() -> bool:
-    """True if an event loop of asyncio runs on the calling thread."""
-    events = sys.modules.get("asyncio.events")  # not imported for this
-    running_loop = getattr(events, "_get_running_loop", None)
-    return running_loop is not None and running_loop() is not None
+class Lifespan:
+    """A server's lifespan: the first connection enters it, the last one leaves it.
 
-
-LIFESPAN_SECONDS = 5.0  # to leave a lifespan
-MAX_LOOP_FAILURES = 100  # after which an event loop is given up
-
-
-class AsyncRuntime:
-    """The event loop of a server's `async def` handlers, and its lifespan.
-
-    The first connection enters the lifespan; the last leaves it and ends the loop.  The
-    loop runs on a thread of its own from the first coroutine on; or it is the caller's
-    (`run_async`).  An `async` lifespan runs on the loop, too.
+    context: the value that it yielded.
     """
 
-    def __init__(self, server: BaseServer, lifespan: Handler | None) -> None:
-        self._server, self._lifespan = server, lifespan
-        self.context: Any = {}            # the value that the lifespan yielded
-        # Guards the next two; held while a lifespan is entered or left.
+    def __init__(self, server: BaseServer, make: Handler | None) -> None:
+        self._server, self._make = server, make
+        self.context: Any = {}
+        # Guards the rest; held while the lifespan is entered or left.
         self._entering = threading.Lock()
         self._connections = 0
-        self._exits = ExitStack()         # what the last connection has to do
-        self._tasks: set[object] = set()  # for the loop, which keeps weak references
-        # Guards the rest while there is a connection; held while the loop starts.
-        self._starting = threading.Lock()
-        self._is_open = False             # from the first connection to the last
-        self._loop: AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None  # of the loop, if it is ours
+        self._exits = ExitStack()  # what the last connection has to do
 
-    def enter(self, loop: AbstractEventLoop | None = None) -> None:
-        """A connection begins.  loop: the caller's, to be used instead of ours."""
+    def enter(self) -> None:
+        """A connection begins."""
         with self._entering:
             if not self._connections:
-                self._loop = loop
-                self._is_open = True
                 with ExitStack() as exits:
-                    exits.callback(self._end_loop)
-                    if self._lifespan:
-                        manager = self._lifespan(self._server)
-                        self.context = self._enter_lifespan(manager, exits)
+                    self._begin(exits)
                     self._exits = exits.pop_all()
             self._connections += 1
 
@@ -5950,155 +5708,15 @@ class AsyncRuntime:
             if not self._connections:
                 self._exits.close()
 
-    def run(self, awaitable: Any, request: IncomingRequest | None = None,
-            until: float = INFINITE) -> Any:
-        """Run a coroutine on the loop, and return its result; queue.Empty: too late."""
-        try:
-            with self._starting:  # so that it comes before the loop is stopped
-                loop = self._running_loop()
-                began = partial(self._began, awaitable, request)
-                inbox = run_on_loop(loop, partial(outcome_of, awaitable), began)
-            outcome = wait_for_loop(loop, inbox, until)
-        except (ConnectionClosed, RuntimeError):
-            drop(awaitable)
-            raise
-        except Stopped:
-            if request:
-                request.connection.close()  # it is no outcome to be answered with
-            raise
-        return outcome()
+    def _begin(self, exits: ExitStack) -> None:
+        if self._make:
+            self.context = self._entered(self._make(self._server), exits)
 
-    def _began(self, awaitable: Any, request: IncomingRequest | None,
-               task: Task[Any]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: drop(awaitable))
-        if request:
-            request.begin("and goes on; the event loop is still at")
-            request.on_cancel(from_any_thread(task.get_loop(), task.cancel))
-
-    def _running_loop(self) -> AbstractEventLoop:  # the caller holds _starting
-        import asyncio
-
-        if not self._is_open:  # a handler has outlived its client
-            raise ConnectionClosed("The server has ended")
-        if self._loop and self._loop is asyncio._get_running_loop():
-            raise RuntimeError("an `async def` handler would be waited for by its own "
-                               "event loop: call run_async without threaded=False")
-        if self._loop is None or self._loop.is_closed():
-            loop = self._loop = asyncio.new_event_loop()
-            try:
-                self._thread = start_thread("mcp event loop", partial(self._run, loop))
-            except RuntimeError:
-                self._loop = None
-                loop.close()
-                raise
-        return self._loop
-
-    def _run(self, loop: AbstractEventLoop) -> None:
-        failures = 0
-        # A handler may have stopped the loop: then it goes on.
-        while self._loop is loop and failures < MAX_LOOP_FAILURES:
-            try:
-                loop.run_forever()
-            except BaseException:  # such as the exit() of a task that a handler started
-                failures += 1
-                log_exception("mcp_min: a task of the event loop failed")
-        try:
-            loop.run_until_complete(cancel_tasks())
-        except BaseException:
-            log_exception("mcp_min: the event loop failed")
-        finally:
-            loop.close()
-
-    def _end_loop(self) -> None:
-        with self._starting:
-            self._is_open = False
-            loop, self._loop = self._loop, None
-            thread, self._thread = self._thread, None
-        if loop and thread:
-            from_any_thread(loop, loop.stop)()
-            thread.join(2 * CANCEL_SECONDS)
-
-    def _enter_lifespan(self, manager: Any, exits: ExitStack) -> Any:
-        if not hasattr(manager, "__aenter__"):
-            return exits.enter_context(manager)
-        context, leave = self.run(enter_in_task(manager))
-        exits.callback(self._leave_lifespan, leave)
-        return context
-
-    def _leave_lifespan(self, leave: Handler) -> None:
-        try:
-            self.run(leave(), until=monotonic() + LIFESPAN_SECONDS + 1)
-        except Empty:
-            warn("mcp_min: the lifespan is not left: a handler blocks the event loop\n")
-
-
-async def outcome_of(awaitable: Any) -> Outcome[Any]:
-    """Await what a handler has returned; a SystemExit of a task would end the loop."""
-    pid = os.getpid()
-    try:
-        outcome = Outcome(await awaitable)
-    except Stopped:  # by a signal, which is meant for the thread of the loop
-        raise
-    except BaseException as error:
-        outcome = Outcome(None, find_unwind(error) or error)
-    if os.getpid() != pid:
-        os._exit(0)  # a child that the handler has forked, without the others
-    return outcome
-
-
-def drop(awaitable: object) -> None:
-    """Close a coroutine that has ended, or has not begun and will not."""
-    if isinstance(awaitable, abc.Coroutine):
-        awaitable.close()
-
-
-async def enter_in_task(manager: Any) -> tuple[Any, Handler]:
-    """Enter an async context manager; return its value, and how to leave it.
-
-    Both happen in one task, because a task group inside insists on that.
-    """
-    import asyncio
-
-    entered, leaving = asyncio.get_running_loop().create_future(), asyncio.Event()
-
-    async def live() -> None:
-        async with manager as context:
-            entered.set_result(context)
-            await leaving.wait()
-
-    async def leave() -> None:
-        leaving.set()
-        await asyncio.wait_for(task, LIFESPAN_SECONDS)
-
-    task = asyncio.ensure_future(live())
-    await asyncio.wait({task, entered}, return_when=asyncio.FIRST_COMPLETED)
-    if not entered.done():
-        await task  # raises its error
-    return entered.result(), leave
-
-
-async def cancel_tasks() -> None:
-    import asyncio
-
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
-    await asyncio.get_running_loop().shutdown_asyncgens()
-
-
-def find_unwind(error: BaseException) -> BaseException | None:
-    """The Unwind inside an exception group, as a task group raises one; or None."""
-    if isinstance(error, Unwind):
-        return error
-    for inner in getattr(error, "exceptions", None) or ():
-        unwind = find_unwind(inner)
-        if unwind:
-            return unwind
-    return None
+    def _entered(self, manager: Any, exits: ExitStack) -> Any:
+        if not hasattr(manager, "__enter__"):
+            raise TypeError(left_out("async lifespan") or "lifespan returns no context "
+                            f"manager, but {type(manager).__name__}")
+        return exits.enter_context(manager)
 
 
 # -- 12. Server ------------------------------------------------------------------------
@@ -6329,7 +5947,7 @@ class ResourceEntry(Registration):
         return ResourceContents(to_text(value), uri=uri, **fields)
 
 
-CONTEXT_TYPES: list[Any] = [Context, AsyncContext]
+CONTEXT_TYPES: list[Any] = [Context]  # of which handlers take one by annotation
 METHOD_HANDLERS: dict[str, Callable[[Handling, Json], Json]] = {}
 
 
@@ -6472,18 +6090,16 @@ class BaseServerSession(Session):
     serves.  threaded: False if all handlers run there.
     """
 
-    contexts: ClassVar[dict[bool, Any]] = {False: Context, True: AsyncContext}
+    contexts: ClassVar[dict[bool, Any]] = {False: Context}
     threaded = True
 
     def __init__(self, server: BaseServer, registry: Registry, options: Options,
-                 runtime: AsyncRuntime, reader: ByteStream, writer: ByteStream, *,
+                 lifespan: Lifespan, reader: ByteStream, writer: ByteStream, *,
                  own_input: bool = False, tapped: bool = True,
                  max_workers: int | None = None, on_reader: bool = True,
-                 run_soon: Handler | None = None,
-                 loop: AbstractEventLoop | None = None) -> None:
+                 run_soon: Handler | None = None) -> None:
         self.server, self.registry = server, registry
-        self.options, self.runtime = options, runtime
-        self._loop = loop
+        self.options, self.lifespan = options, lifespan
         self._tapped = tapped
         self.inbox = Inbox()  # of the thread that serves
         self.run_soon = run_soon or self.inbox.call
@@ -6499,9 +6115,9 @@ class BaseServerSession(Session):
             self.inbox.wait()
 
     def __enter__(self) -> BaseServerSession:  # noqa: PYI034 - no Self before 3.11
-        self.runtime.enter(self._loop)
+        self.lifespan.enter()
         with ExitStack() as exits:
-            exits.callback(self.runtime.leave)
+            exits.callback(self.lifespan.leave)
             exits.callback(self.end)
             self.connection.start(self._tapped)
             self._exits = exits.pop_all()
@@ -6640,14 +6256,17 @@ class BaseServerSession(Session):
 
     def run_handler(self, handling: Handling, call: Callable[[], Any],
                     on_loop: bool = False) -> Any:
-        """Run one where it must run; wait if it is `async def`.
+        """Run one, and wait for what it returns.
 
         on_loop: calling it only makes a coroutine.
         """
         value = call()
         if hasattr(value, "__await__"):
-            value = self.runtime.run(value, handling.request)
+            value = self.await_value(value, handling)
         return value
+
+    def await_value(self, value: Any, handling: Handling) -> Any:
+        raise TypeError(left_out("async def"))
 
     def completions(self, handling: Handling, key: tuple[str, str], ref: Json,
                     argument: Json, context: Json) -> Any:
@@ -6665,6 +6284,7 @@ class BaseServer:
     _first_level = "info"  # of log messages, until logging/setLevel
     _tapped = True         # its connections can be
     _session_class: Any = BaseServerSession
+    _lifespan_class: Any = Lifespan
 
     def __init__(self, *, name: str, version: str | None, title: str | None,
                  description: str | None, website_url: str | None,
@@ -6684,7 +6304,7 @@ class BaseServer:
             max_workers, page_size, mask_errors, strict_input,
             {"max_message_bytes": max_message_bytes, "max_depth": max_depth,
              "drain_seconds": drain_seconds})
-        self._runtime = AsyncRuntime(self, lifespan)
+        self._lifespan = self._lifespan_class(self, lifespan)
         declared = Declared(
             info, instructions or None, capabilities={}, methods=dict(METHODS),
             cache_hints={"ttlMs": int(cache_ttl * 1000), "cacheScope": cache_scope},
@@ -6935,37 +6555,8 @@ class BaseServer:
     # -- serving
 
     def _run(self, **how: Any) -> None:
-        if is_on_event_loop():
-            raise RuntimeError("an event loop runs on this thread, and run() would "
-                               "stop it: `await server.run_async()`")
         with self._stdio_session(**how) as session:
             session.run()
-
-    async def run_async(self, *, threaded: bool | None = None) -> None:
-        """Serve over stdin and stdout as `run` does, within an asyncio program.
-
-            async def main():
-                await asyncio.gather(server.run_async(), other_work())
-
-        `async def` handlers run on the caller's event loop.  `def` handlers run on
-        threads; with threaded=False on the loop's, which stands still meanwhile.
-        Cancelling the task ends the server.
-
-        Raises:
-            RuntimeError: see `run`.
-        """
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        how = {"loop": loop, "run_soon": loop.call_soon_threadsafe}
-        with self._stdio_session(threaded=threaded, **how) as session:
-            ended = asyncio.ensure_future(asyncio.to_thread(session.run))
-            try:
-                while not ended.done():
-                    await asyncio.wait({ended}, timeout=STEP_SECONDS)
-            finally:  # also when this task is cancelled
-                session.end()
-                await ended
 
     @contextmanager
     def _stdio_session(self, **how: Any) -> Iterator[Any]:
@@ -6981,7 +6572,7 @@ class BaseServer:
     def _new_session(self, reader: ByteStream, writer: ByteStream, **how: Any) -> Any:
         """A session; how: see BaseServerSession, and those that extend it."""
         return self._session_class(
-            self, self._registry, self._options, self._runtime, reader, writer,
+            self, self._registry, self._options, self._lifespan, reader, writer,
             **{"tapped": self._tapped, **how})
 
     def _begin_hosted(self, reader: ByteStream, writer: ByteStream,
@@ -7644,7 +7235,7 @@ class HostedServer(StreamPair):
 # what the revisions differ in: `with_meta`, `set_level`, `follow`.  A Call is one call
 # on it: a loop in the thread that waits.  A Client holds the current session.
 
-__all__ += ["Client", "AsyncClient", "load_config"]
+__all__ += ["Client", "load_config"]
 
 MODES = ("auto", "legacy", "modern", *REVISIONS)  # how it may begin
 PROBE_SECONDS = 5.0     # how long to wait for an answer to `server/discover`
@@ -9069,6 +8660,612 @@ class Client:
             session.connection.send(notification(ROOTS_CHANGED))
 
 
+def without_context(name: str, handler: Handler, call: Handler) -> Handler:
+    """A handler that also may have FastMCP's parameters, with a context as the last.
+
+    call: how to call it.  There is no context, and the type of a form is dict.
+    """
+    from inspect import signature
+
+    count = 0
+    with suppress(TypeError, ValueError):  # some built-ins have no signature
+        count = len(signature(handler).parameters)
+    if name == "elicitation_handler" and count == 4:
+        return lambda message, _, params: call(message, dict, received(params), None)
+    if name == "sampling_handler" and count == 3:
+        return lambda messages, params: call(received(messages), received(params), None)
+    return call
+
+
+def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
+    params: Json = {"name": name, "arguments": arguments or {}}
+    return {**params, "_meta": meta} if meta else params
+
+
+def answer_form(handler: Handler, params: Json) -> Json:
+    """The answer to elicitation/create, made of what an elicitation_handler returns."""
+    schema = params.get("requestedSchema")
+    names = [*as_object(as_object(schema).get("properties"))]
+    answer = handler(params.get("message", ""), schema, params)
+    if answer is None or (answer is False and not names):
+        answer = Elicited("decline")
+    elif answer is True and not names:  # the form asks for consent only
+        answer = Elicited("accept")
+    elif type(answer) is dict and "action" in {*answer} - {*names}:  # as it is sent
+        answer = Elicited(answer["action"], answer.get("content"))
+    elif not isinstance(answer, Elicited):
+        answer = Elicited("accept", answer)
+    if answer.action != "accept" or schema is None:
+        return {"action": answer.action}
+    content = {} if answer.content is None else answer.content
+    if type(content) is not dict and len(names) == 1:  # the form asks for one value
+        content = {names[0]: content}
+    problems = "; ".join(Validator(schema, foreign=True).problems(content))
+    if problems:
+        raise ValueError(f"The answer does not fit the form: {problems}")
+    return {"action": answer.action, "content": content}
+
+
+def answer_url(handler: Handler, params: Json) -> Json:
+    answer = handler(params.get("message", ""), params.get("url", ""), params)
+    if answer is True:
+        answer = Elicited("accept")
+    elif type(answer) is dict and "action" in answer:  # as it is sent
+        answer = Elicited(answer["action"])
+    elif not isinstance(answer, Elicited):
+        answer = Elicited("decline")
+    return {"action": answer.action}
+
+
+def answer_sampling(handler: Handler, params: Json) -> Json:
+    messages = member(params, "messages", list)
+    try:
+        check_tool_results(messages)
+    except ValueError as error:
+        raise invalid_params(str(error), "messages", str(error)) from None
+    answer = handler(messages, params)
+    if answer is None:
+        raise McpError(USER_REJECTED, "User rejected sampling request")
+    if isinstance(answer, dict):
+        return answer
+    return {"role": "assistant", "content": Text(str(answer)),
+            "model": "unknown", "stopReason": "endTurn"}
+
+
+# Each is called with the user's handler, or the roots, and the params.
+ANSWER_FUNCTIONS: dict[str, Callable[[Any, Json], Json]] = {
+    "form":     answer_form,
+    "url":      answer_url,
+    "sampling": answer_sampling,
+    "roots":    lambda roots, params: {"roots": roots},
+}
+
+
+def list_of_objects(result: Json, key: str) -> list[Json]:
+    """The list of objects under a key of a result; McpError if there is none."""
+    objects = result.get(key)
+    if type(objects) is not list or any(type(item) is not dict for item in objects):
+        raise invalid_response(f'"{key}" is not a list of objects')
+    return objects
+
+
+def root_of(root: Any) -> Json:
+    """A root as it is sent; ValueError if it is no file URI (client/roots: "MUST")."""
+    if not isinstance(root, dict):
+        from pathlib import Path
+
+        uri = os.fspath(root)
+        if "://" not in uri and not uri.startswith("file:"):
+            uri = Path(uri).absolute().as_uri()
+        root = {"uri": uri}
+    uri = str(root.get("uri"))
+    if not uri.startswith("file://"):
+        raise ValueError(f"a root is a path or a file URI, not {uri!r:.100}")
+    return {**root, "uri": uri}
+
+
+def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
+    """The entries of a host's mcp.json, {"mcpServers": {name: entry}}, by name.
+
+    Some hosts spell the key "servers", and allow comments and a comma after the last
+    item.  Client takes each entry as a target and runs its command, so load only files
+    that you trust; ValueError if it has no such key.  Variables of the host, such as
+    `${input:KEY}`, are an error when an entry is used, unless Client's `env` has KEY.
+    """
+    def text_or_lines(found: re.Match[str]) -> str:
+        return found[1] or "\n" * found[0].count("\n")
+
+    with open(path, encoding="utf-8-sig") as file:  # some editors write a BOM
+        text = file.read()
+    for extra in r"//.*|/\*(?s:.*?)\*/", r",(?=\s*[]}])":  # but not within a text
+        text = re.sub(rf'("(?:\\.|[^"\\])*")|{extra}', text_or_lines, text)
+    try:
+        hosts = as_object(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
+    for key in ("mcpServers", "servers"):
+        if type(hosts.get(key)) is dict:
+            return hosts[key]  # type: ignore[no-any-return]
+    raise ValueError(f'{path} has no "mcpServers"')
+
+
+# == Part IV: chapters =================================================================
+# What may be left out of a copy; nothing above names it.  Each section says to which
+# chapter it belongs, what that adds, and by which doors it comes in.
+
+# -- 15. Coroutines --------------------------------------------------------------------
+# Chapter: asyncio, of both.
+#
+# How a thread and an event loop wait for each other.
+
+def from_any_thread(loop: AbstractEventLoop, act: Job) -> Job:
+    """A function for any thread, which lets the loop call `act` unless it is closed."""
+    def tell() -> None:
+        with suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(act)
+
+    return tell
+
+
+CANCEL_SECONDS = 1.0  # for tasks to end when they are cancelled
+
+
+def run_on_loop(loop: AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]],
+                began: Callable[[Task[T]], object]) -> Inbox:
+    """Make a task of the coroutine make(); return the inbox that gets its outcome.
+
+    It gets that also if the task is cancelled before its first step.  began(task) is
+    called on the loop's thread, and keeps the task, to which the loop has only a weak
+    reference.  RuntimeError: the loop is closed.
+    """
+    inbox = Inbox()
+
+    def begin() -> None:
+        task = loop.create_task(make())
+        task.add_done_callback(lambda _: inbox.finish(task.result))
+        began(task)
+
+    loop.call_soon_threadsafe(begin)
+    return inbox
+
+
+def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
+                  until: float = INFINITE) -> Any:
+    """Wait for what run_on_loop has begun; RuntimeError: the loop has closed before."""
+    while True:
+        try:
+            return inbox.wait(min(until, monotonic() + STEP_SECONDS))
+        except Empty:
+            if monotonic() >= until:
+                raise
+            if loop.is_closed() and inbox.is_empty():
+                raise RuntimeError("the event loop has ended") from None
+
+
+# -- 16. Coroutines of a server --------------------------------------------------------
+# Chapter: asyncio, of a server.
+# Adds: async def, async lifespan, run_async
+# Doors: the classes of a server and of its session; CONTEXT_TYPES.
+#
+# All `async def` handlers share one event loop, on a thread of its own, so that a
+# connection pool made in one call serves the next.  A worker waits for each coroutine;
+# so `def` and `async def` take one path, and `max_workers` bounds both.
+
+__all__ += ["AsyncContext"]
+
+
+def awaited(method: Callable[Concatenate[Context, P], T],
+            ) -> Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, T]]:
+    """The same method for an AsyncContext.
+
+    It is the very same function, which returns what `_ask` does: there a coroutine.
+    Only type checkers see a difference.
+    """
+    return method  # type: ignore[return-value]
+
+
+class AsyncContext(BaseContext["Awaitable[None]"]):
+    """The context of an `async def` handler.
+
+        @server.tool
+        async def copy(paths: list[str], ctx: AsyncContext) -> str:
+            for path in ctx.track(paths):
+                await ctx.info(f"copying {path}")
+            answer = await ctx.elicit("Delete the originals?", bool)
+
+    It has what Context has; wait, once, read_resource and the methods that ask are
+    `async def`, and hold up nobody else.  Reports and messages act at once; to await
+    them waits for room where the client reads slowly.  When the client cancels the
+    request, the handler's task is cancelled; a task that is cancelled while it asks
+    withdraws its question.  A handler may annotate either; type checkers find a missing
+    `await` with this one.
+    """
+
+    _is_async = True
+    _may_block = False  # on the loop's thread
+
+    def __class_getitem__(cls, item: object) -> type[AsyncContext]:
+        return cls
+
+    def _sent(self) -> Awaitable[None]:
+        outbox = self._peer.connection.outbox
+        return Sent(outbox) if outbox.bytes > HIGH_WATER_BYTES else DONE
+
+    async def wait(self, seconds: float) -> None:
+        """Sleep; the task is cancelled as soon as the request is."""
+        import asyncio
+
+        await asyncio.sleep(seconds)
+        self.check_cancelled()
+
+    elicit, elicit_url = awaited(Context.elicit), awaited(Context.elicit_url)
+    sample, list_roots = awaited(Context.sample), awaited(Context.list_roots)
+    ask, ping = awaited(Context.ask), awaited(Context.ping)
+
+    async def _ask(self, questions: dict[str, Question[Any]],
+                   timeout: float | None) -> Json:
+        peer, request = self._peer, self._request
+        assert request
+        if isinstance(peer, RequestPeer):
+            return peer.answers_to(request, questions)
+        answers = {}
+        seconds = INFINITE if timeout is None else timeout
+        with peer.asked(request, questions, seconds, may_block=False) as sent:
+            for key, asked in sent.items():
+                answers[key] = questions[key].read(key, await wait_async(asked))
+        return answers
+
+    async def _ask_one(self, question: Question[T], key: str | None,
+                       timeout: float | None) -> T:
+        key = self._handling.key_of(question, key)
+        answer: T = (await self._ask({key: question}, timeout))[key]
+        return answer
+
+    async def once(self, key: str, run: Callable[[], Any]) -> Any:
+        """See Context.once; `run` may be `async def` too."""
+        self.check_cancelled()
+        steps = self._handling.steps
+        if key not in steps:
+            value = run()
+            if hasattr(value, "__await__"):
+                value = await value
+            steps[key] = to_json_data(value, strict=True)
+        return steps[key]
+
+    async def read_resource(self, uri: str) -> list[ResourceContents]:
+        """See Context.read_resource; on a thread, because a resource may block."""
+        entry, arguments = self._session.registry.resource_at(uri)
+        value = await on_thread(
+            partial(self._session.call, self._handling, entry.signature, arguments))
+        return entry.contents(value, uri)
+
+
+async def on_thread(run: Callable[[], T]) -> T:
+    """Call a function that may block, on a thread of its own."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def deliver(outcome: Outcome[T]) -> None:
+        if not future.done():
+            outcome.deliver(future)
+
+    def job() -> None:
+        outcome = Outcome.of(run)
+        from_any_thread(loop, partial(deliver, outcome))()
+
+    start_thread("mcp awaited", job)
+    return await future
+
+
+class Sent(abc.Coroutine):  # type: ignore[type-arg]
+    """The result of an action already carried out; awaiting it is optional.
+
+    If the outbox is crowded, awaiting it waits for room.
+    """
+
+    result: Any = None
+
+    def __init__(self, crowded: Outbox | None = None) -> None:
+        self._crowded = crowded
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self._crowded:
+            yield from room_in(self._crowded).__await__()
+        return self.result
+
+    def send(self, value: object) -> NoReturn:
+        raise StopIteration(self.result)
+
+    def throw(self, error: Any, *_: object) -> NoReturn:
+        raise error
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+DONE = Sent()
+
+
+async def room_in(outbox: Outbox) -> None:
+    """Wait until the outbox is no longer crowded, or the connection is closed."""
+    import asyncio
+
+    while outbox.bytes > HIGH_WATER_BYTES:
+        await asyncio.sleep(0.005)
+
+
+async def wait_async(asked: OutgoingRequest) -> Any:
+    """Wait for the outcome of a request, as its `wait` does; no thread waits."""
+    import asyncio
+
+    arrived = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    asked.inbox.on_arrival = from_any_thread(loop, arrived.set)
+    while True:
+        arrived.clear()
+        with suppress(Empty):
+            return asked.inbox.wait(monotonic())
+        seconds = asked.deadline() - monotonic()
+        if seconds <= 0 and asked.give_up("timed out"):
+            raise asked.timeout_error()
+        # If it could not be withdrawn, the outcome is on its way.
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(
+                arrived.wait(), seconds if seconds > 0 else STEP_SECONDS)
+
+
+CONTEXT_TYPES.append(AsyncContext)
+
+def is_on_event_loop() -> bool:
+    """True if an event loop of asyncio runs on the calling thread."""
+    events = sys.modules.get("asyncio.events")  # not imported for this
+    running_loop = getattr(events, "_get_running_loop", None)
+    return running_loop is not None and running_loop() is not None
+
+
+LIFESPAN_SECONDS = 5.0  # to leave a lifespan
+MAX_LOOP_FAILURES = 100  # after which an event loop is given up
+
+
+class AsyncRuntime(Lifespan):
+    """The event loop of a server's `async def` handlers, and its lifespan.
+
+    The last connection ends the loop.  It runs on a thread of its own from the first
+    coroutine on; or it is the caller's (`run_async`).  An `async` lifespan runs on the
+    loop, too.
+    """
+
+    def __init__(self, server: BaseServer, make: Handler | None) -> None:
+        super().__init__(server, make)
+        self.lent: AbstractEventLoop | None = None  # the caller's, to be used
+        self._tasks: set[object] = set()  # for the loop, which keeps weak references
+        # Guards the rest while there is a connection; held while the loop starts.
+        self._starting = threading.Lock()
+        self._is_open = False             # from the first connection to the last
+        self._loop: AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None  # of the loop, if it is ours
+
+    def _begin(self, exits: ExitStack) -> None:
+        self._loop, self._is_open = self.lent, True
+        exits.callback(self._end_loop)
+        super()._begin(exits)
+
+    def run(self, awaitable: Any, request: IncomingRequest | None = None,
+            until: float = INFINITE) -> Any:
+        """Run a coroutine on the loop, and return its result; queue.Empty: too late."""
+        try:
+            with self._starting:  # so that it comes before the loop is stopped
+                loop = self._running_loop()
+                began = partial(self._began, awaitable, request)
+                inbox = run_on_loop(loop, partial(outcome_of, awaitable), began)
+            outcome = wait_for_loop(loop, inbox, until)
+        except (ConnectionClosed, RuntimeError):
+            drop(awaitable)
+            raise
+        except Stopped:
+            if request:
+                request.connection.close()  # it is no outcome to be answered with
+            raise
+        return outcome()
+
+    def _began(self, awaitable: Any, request: IncomingRequest | None,
+               task: Task[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: drop(awaitable))
+        if request:
+            request.begin("and goes on; the event loop is still at")
+            request.on_cancel(from_any_thread(task.get_loop(), task.cancel))
+
+    def _running_loop(self) -> AbstractEventLoop:  # the caller holds _starting
+        import asyncio
+
+        if not self._is_open:  # a handler has outlived its client
+            raise ConnectionClosed("The server has ended")
+        if self._loop and self._loop is asyncio._get_running_loop():
+            raise RuntimeError("an `async def` handler would be waited for by its own "
+                               "event loop: call run_async without threaded=False")
+        if self._loop is None or self._loop.is_closed():
+            loop = self._loop = asyncio.new_event_loop()
+            try:
+                self._thread = start_thread("mcp event loop", partial(self._run, loop))
+            except RuntimeError:
+                self._loop = None
+                loop.close()
+                raise
+        return self._loop
+
+    def _run(self, loop: AbstractEventLoop) -> None:
+        failures = 0
+        # A handler may have stopped the loop: then it goes on.
+        while self._loop is loop and failures < MAX_LOOP_FAILURES:
+            try:
+                loop.run_forever()
+            except BaseException:  # such as the exit() of a task that a handler started
+                failures += 1
+                log_exception("mcp_min: a task of the event loop failed")
+        try:
+            loop.run_until_complete(cancel_tasks())
+        except BaseException:
+            log_exception("mcp_min: the event loop failed")
+        finally:
+            loop.close()
+
+    def _end_loop(self) -> None:
+        with self._starting:
+            self._is_open = False
+            loop, self._loop = self._loop, None
+            thread, self._thread = self._thread, None
+        if loop and thread:
+            from_any_thread(loop, loop.stop)()
+            thread.join(2 * CANCEL_SECONDS)
+
+    def _entered(self, manager: Any, exits: ExitStack) -> Any:
+        if not hasattr(manager, "__aenter__"):
+            return super()._entered(manager, exits)
+        context, leave = self.run(enter_in_task(manager))
+        exits.callback(self._leave_lifespan, leave)
+        return context
+
+    def _leave_lifespan(self, leave: Handler) -> None:
+        try:
+            self.run(leave(), until=monotonic() + LIFESPAN_SECONDS + 1)
+        except Empty:
+            warn("mcp_min: the lifespan is not left: a handler blocks the event loop\n")
+
+
+async def outcome_of(awaitable: Any) -> Outcome[Any]:
+    """Await what a handler has returned; a SystemExit of a task would end the loop."""
+    pid = os.getpid()
+    try:
+        outcome = Outcome(await awaitable)
+    except Stopped:  # by a signal, which is meant for the thread of the loop
+        raise
+    except BaseException as error:
+        outcome = Outcome(None, find_unwind(error) or error)
+    if os.getpid() != pid:
+        os._exit(0)  # a child that the handler has forked, without the others
+    return outcome
+
+
+def drop(awaitable: object) -> None:
+    """Close a coroutine that has ended, or has not begun and will not."""
+    if isinstance(awaitable, abc.Coroutine):
+        awaitable.close()
+
+
+async def enter_in_task(manager: Any) -> tuple[Any, Handler]:
+    """Enter an async context manager; return its value, and how to leave it.
+
+    Both happen in one task, because a task group inside insists on that.
+    """
+    import asyncio
+
+    entered, leaving = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+    async def live() -> None:
+        async with manager as context:
+            entered.set_result(context)
+            await leaving.wait()
+
+    async def leave() -> None:
+        leaving.set()
+        await asyncio.wait_for(task, LIFESPAN_SECONDS)
+
+    task = asyncio.ensure_future(live())
+    await asyncio.wait({task, entered}, return_when=asyncio.FIRST_COMPLETED)
+    if not entered.done():
+        await task  # raises its error
+    return entered.result(), leave
+
+
+async def cancel_tasks() -> None:
+    import asyncio
+
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+def find_unwind(error: BaseException) -> BaseException | None:
+    """The Unwind inside an exception group, as a task group raises one; or None."""
+    if isinstance(error, Unwind):
+        return error
+    for inner in getattr(error, "exceptions", None) or ():
+        unwind = find_unwind(inner)
+        if unwind:
+            return unwind
+    return None
+
+
+class AsyncSession(BaseServerSession):
+    """Waits for the coroutines of handlers."""
+
+    contexts: ClassVar[dict[bool, Any]] = {False: Context, True: AsyncContext}
+    lifespan: AsyncRuntime
+
+    def await_value(self, value: Any, handling: Handling) -> Any:
+        return self.lifespan.run(value, handling.request)
+
+
+class AsyncServer(BaseServer):
+    """What a server has for asyncio."""
+
+    _lifespan: AsyncRuntime
+    _lifespan_class = AsyncRuntime
+
+    def _run(self, **how: Any) -> None:
+        if is_on_event_loop():
+            raise RuntimeError("an event loop runs on this thread, and run() would "
+                               "stop it: `await server.run_async()`")
+        super()._run(**how)
+
+    async def run_async(self, *, threaded: bool | None = None) -> None:
+        """Serve over stdin and stdout as `run` does, within an asyncio program.
+
+            async def main():
+                await asyncio.gather(server.run_async(), other_work())
+
+        `async def` handlers run on the caller's event loop.  `def` handlers run on
+        threads; with threaded=False on the loop's, which stands still meanwhile.
+        Cancelling the task ends the server.
+
+        Raises:
+            RuntimeError: see `run`.
+        """
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        how: Json = {"run_soon": loop.call_soon_threadsafe}
+        if threaded is not None:
+            how["threaded"] = threaded
+        self._lifespan.lent = loop
+        try:
+            with self._stdio_session(**how) as session:
+                ended = asyncio.ensure_future(asyncio.to_thread(session.run))
+                try:
+                    while not ended.done():
+                        await asyncio.wait({ended}, timeout=STEP_SECONDS)
+                finally:  # also when this task is cancelled
+                    session.end()
+                    await ended
+        finally:
+            self._lifespan.lent = None
+
+
+# -- 17. Coroutines of a client --------------------------------------------------------
+# Chapter: asyncio, of a client.
+#
+# The methods of Client as coroutines, each of which runs on a thread: to connect blocks.
+
+__all__ += ["AsyncClient"]
+
+
 def verb(method: Callable[Concatenate[Client, P], T],
          ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
     """A coroutine with the arguments of a method of Client, which runs on a thread."""
@@ -9288,141 +9485,7 @@ class AsyncClient:
             with suppress(RuntimeError):  # its loop is closed
                 task.cancel()
 
-
-def without_context(name: str, handler: Handler, call: Handler) -> Handler:
-    """A handler that also may have FastMCP's parameters, with a context as the last.
-
-    call: how to call it.  There is no context, and the type of a form is dict.
-    """
-    from inspect import signature
-
-    count = 0
-    with suppress(TypeError, ValueError):  # some built-ins have no signature
-        count = len(signature(handler).parameters)
-    if name == "elicitation_handler" and count == 4:
-        return lambda message, _, params: call(message, dict, received(params), None)
-    if name == "sampling_handler" and count == 3:
-        return lambda messages, params: call(received(messages), received(params), None)
-    return call
-
-
-def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
-    params: Json = {"name": name, "arguments": arguments or {}}
-    return {**params, "_meta": meta} if meta else params
-
-
-def answer_form(handler: Handler, params: Json) -> Json:
-    """The answer to elicitation/create, made of what an elicitation_handler returns."""
-    schema = params.get("requestedSchema")
-    names = [*as_object(as_object(schema).get("properties"))]
-    answer = handler(params.get("message", ""), schema, params)
-    if answer is None or (answer is False and not names):
-        answer = Elicited("decline")
-    elif answer is True and not names:  # the form asks for consent only
-        answer = Elicited("accept")
-    elif type(answer) is dict and "action" in {*answer} - {*names}:  # as it is sent
-        answer = Elicited(answer["action"], answer.get("content"))
-    elif not isinstance(answer, Elicited):
-        answer = Elicited("accept", answer)
-    if answer.action != "accept" or schema is None:
-        return {"action": answer.action}
-    content = {} if answer.content is None else answer.content
-    if type(content) is not dict and len(names) == 1:  # the form asks for one value
-        content = {names[0]: content}
-    problems = "; ".join(Validator(schema, foreign=True).problems(content))
-    if problems:
-        raise ValueError(f"The answer does not fit the form: {problems}")
-    return {"action": answer.action, "content": content}
-
-
-def answer_url(handler: Handler, params: Json) -> Json:
-    answer = handler(params.get("message", ""), params.get("url", ""), params)
-    if answer is True:
-        answer = Elicited("accept")
-    elif type(answer) is dict and "action" in answer:  # as it is sent
-        answer = Elicited(answer["action"])
-    elif not isinstance(answer, Elicited):
-        answer = Elicited("decline")
-    return {"action": answer.action}
-
-
-def answer_sampling(handler: Handler, params: Json) -> Json:
-    messages = member(params, "messages", list)
-    try:
-        check_tool_results(messages)
-    except ValueError as error:
-        raise invalid_params(str(error), "messages", str(error)) from None
-    answer = handler(messages, params)
-    if answer is None:
-        raise McpError(USER_REJECTED, "User rejected sampling request")
-    if isinstance(answer, dict):
-        return answer
-    return {"role": "assistant", "content": Text(str(answer)),
-            "model": "unknown", "stopReason": "endTurn"}
-
-
-# Each is called with the user's handler, or the roots, and the params.
-ANSWER_FUNCTIONS: dict[str, Callable[[Any, Json], Json]] = {
-    "form":     answer_form,
-    "url":      answer_url,
-    "sampling": answer_sampling,
-    "roots":    lambda roots, params: {"roots": roots},
-}
-
-
-def list_of_objects(result: Json, key: str) -> list[Json]:
-    """The list of objects under a key of a result; McpError if there is none."""
-    objects = result.get(key)
-    if type(objects) is not list or any(type(item) is not dict for item in objects):
-        raise invalid_response(f'"{key}" is not a list of objects')
-    return objects
-
-
-def root_of(root: Any) -> Json:
-    """A root as it is sent; ValueError if it is no file URI (client/roots: "MUST")."""
-    if not isinstance(root, dict):
-        from pathlib import Path
-
-        uri = os.fspath(root)
-        if "://" not in uri and not uri.startswith("file:"):
-            uri = Path(uri).absolute().as_uri()
-        root = {"uri": uri}
-    uri = str(root.get("uri"))
-    if not uri.startswith("file://"):
-        raise ValueError(f"a root is a path or a file URI, not {uri!r:.100}")
-    return {**root, "uri": uri}
-
-
-def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
-    """The entries of a host's mcp.json, {"mcpServers": {name: entry}}, by name.
-
-    Some hosts spell the key "servers", and allow comments and a comma after the last
-    item.  Client takes each entry as a target and runs its command, so load only files
-    that you trust; ValueError if it has no such key.  Variables of the host, such as
-    `${input:KEY}`, are an error when an entry is used, unless Client's `env` has KEY.
-    """
-    def text_or_lines(found: re.Match[str]) -> str:
-        return found[1] or "\n" * found[0].count("\n")
-
-    with open(path, encoding="utf-8-sig") as file:  # some editors write a BOM
-        text = file.read()
-    for extra in r"//.*|/\*(?s:.*?)\*/", r",(?=\s*[]}])":  # but not within a text
-        text = re.sub(rf'("(?:\\.|[^"\\])*")|{extra}', text_or_lines, text)
-    try:
-        hosts = as_object(json.loads(text))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
-    for key in ("mcpServers", "servers"):
-        if type(hosts.get(key)) is dict:
-            return hosts[key]  # type: ignore[no-any-return]
-    raise ValueError(f'{path} has no "mcpServers"')
-
-
-# == Part IV: chapters =================================================================
-# What may be left out of a copy; nothing above names it.  Each section says to which
-# chapter it belongs, what that adds, and by which doors it comes in.
-
-# -- 15. Inside an application ---------------------------------------------------------
+# -- 18. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
 # Doors: the classes of a server and of its session.
@@ -9651,7 +9714,7 @@ class Listener:
         finally:
             self._sockets.discard(sock)
 
-# -- 16. Trace -------------------------------------------------------------------------
+# -- 19. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
 # Doors: taps.
@@ -9733,7 +9796,7 @@ def trace_of(connection: Connection) -> Trace | None:
 
 TAPS.append(trace_of)
 
-# -- 17. The server --------------------------------------------------------------------
+# -- 20. The server --------------------------------------------------------------------
 # Of part II.
 #
 # A server with its chapters.  A line that ends with the name of a chapter goes with it.
@@ -9742,12 +9805,14 @@ __all__ += ["Server"]
 
 
 class ServerSession(
+        AsyncSession,  # asyncio
         HostedSession,  # inside
         BaseServerSession):
     """A server's end of a connection, with all that this copy has."""
 
 
 class Server(
+        AsyncServer,  # asyncio
         InsideServer,  # inside
         BaseServer):
     """A server: register functions with the decorators, then call `run()`.
@@ -9907,7 +9972,7 @@ class Server(
         )
 
 
-# -- 18. Familiar names ----------------------------------------------------------------
+# -- 21. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
 # Adds: FastMCP
 #
@@ -10632,7 +10697,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 19. Command line ------------------------------------------------------------------
+# -- 22. Command line ------------------------------------------------------------------
 # Chapter: cli, of both.
 # Adds: main
 #
@@ -11280,7 +11345,9 @@ class Piece(namedtuple("Piece", "title text chapter ends")):
 
     @property
     def label(self) -> str:
-        return f"chapter {self.chapter}" if self.chapter else "core of a " + self.ends[0]
+        if self.chapter:
+            return f"chapter {self.chapter}"
+        return f"core of a {self.ends[0]}"
 
     def is_in(self, ends: list[str], chapters: set[str]) -> bool:
         wanted = not self.chapter or self.chapter in chapters
@@ -11360,12 +11427,12 @@ def vendored(source: str, ends: list[str], chapters: set[str]) -> str:
         text = re.sub(rf"(?m)^    {number} +{re.escape(name)} .*\n", "", text)
     text += "".join(piece.text for piece in kept[:-1])
     for chapter in absent - {""}:
-        text = re.sub(rf"(?m)^.*  # {chapter}\n", "", text)
+        text = re.sub(rf"(?m)^.*  (# {chapter}|\[{chapter}\])\n", "", text)
         text = re.sub(rf"(?m)(?:^.+\n)+(?<=\(chapter: {chapter}\)\n)\n", "", text)
     if "cli" in absent:
         text += ('if __name__ == "__main__":\n    sys.exit("this copy of mcp_min has no '
                  'command line: see the whole file")\n\n\n')
-    return text + kept[-1].text
+    return f"{text}{kept[-1].text}"
 
 
 # -- between a host and a server: trace, connect

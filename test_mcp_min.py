@@ -3966,7 +3966,7 @@ class Test11AsyncHandlers(unittest.TestCase):
         with Client(first) as client:
             client.call_tool("note")
         self.assertNotIn(loops[-1], loops[:-1])
-        self.assertRaises(ConnectionClosed, first._runtime.run, note())
+        self.assertRaises(ConnectionClosed, first._lifespan.run, note())
         self.assertNotIn("mcp event loop", {t.name for t in threading.enumerate()})
 
     def test_a_handler_gets_the_context_of_its_kind_whatever_it_annotates(self):
@@ -11592,7 +11592,7 @@ class TestHouse(unittest.TestCase):
         defined = collections.defaultdict(list)
         for name, line in self.defined(self.tree.body):
             defined[name].append(place(line))
-        self.assertEqual(defined["Server"] + defined["Client"], [(4, 17), (3, 14)])
+        self.assertEqual(defined["Server"] + defined["Client"], [(4, 20), (3, 14)])
         self.assertEqual([(node.id, node.lineno) for node in self.nodes
                           if isinstance(node, ast.Name) and node.id in defined
                           and not any(allowed(node, *known)
@@ -12008,7 +12008,7 @@ class TestVendor(unittest.TestCase):
             _, err, status = cli("vendor", folder, "--server", "--client")
             self.assertIn("exclude each other", err)
             _, err, status = cli("vendor", folder, "--without", "x")
-            self.assertIn("no chapter 'x': there are cli, inside, names", err)
+            self.assertIn("no chapter 'x': there are asyncio, cli, inside, names", err)
             _, err, status = cli("vendor", folder, "--with", "inside")
             self.assertIn("--with adds chapters to a --core", err)
         _, err, status = cli("vendor", HERE, "--server")
@@ -12024,7 +12024,7 @@ class TestVendor(unittest.TestCase):
             self.assertIn("class Reading", mcp_min.vendored(commented, [end], set()))
         out, _, _ = cli("vendor", str(self.folder / "said"), "--client")
         self.assertRegex(out, r"left out: core of a server: Part II: a server \(\d+ lines"
-                              r"\)\nleft out: chapter inside: ")
+                              r"\)\nleft out: chapter asyncio: ")
 
 
 # ======================================================================================

@@ -58,39 +58,39 @@ session, and `respond` takes the request out of the table and puts a line into t
 Outbox.  `Outbox.flush` writes it, on this thread, with whatever other threads have
 queued meanwhile.
 
-In a server (part II) the session is a ServerSession.  `Server.run` has duplicated
+In a server (part II) the session is a BaseServerSession.  `Server.run` has duplicated
 descriptors 0 and 1 for it and pointed the originals elsewhere (stdio_server), so that a
 stray print cannot corrupt the protocol.  Its `handle` is four steps, the same for every
 method and every revision.
 
-Which peer.  `peer_of` decides which revision's rules apply.  Up to 2025-11-25 a
-connection begins with a handshake, and its SessionPeer knows what was agreed.  From
-2026-07-28 on each request carries all of that in `_meta`, and gets a RequestPeer of its
-own.  (The specification calls the two legacy and modern, and so does `mode=`.)  They
-differ in what they validate, what they add to a result, how the user is asked, which
-log messages are wanted, and which code an error has.  Handlers have one interface.
+Which peer.  A connection begins with a handshake, after which its SessionPeer knows
+what was agreed: the revision, how the user is asked, which log messages are wanted.
+
+In the revision 2026-07-28 each request carries all of that in `_meta`, and gets a
+RequestPeer of its own.  (The specification calls the two kinds of revisions legacy and
+modern, and so does `mode=`.)  (chapter: stateless)
 
 Validate.  `peer.validate` looks the method up in METHODS: does this revision have it,
-and did this server declare the capability?  Dispatch.  `ServerSession._dispatch` passes
+and did this server declare the capability?  Dispatch.  `BaseServerSession._dispatch` passes
 the request through the middleware to the function under @handles("tools/call"),
 `handle_tools_call`.  It finds the ToolEntry in the Registry and calls `session.call`:
 `Signature.bind` applies the schema that HintReader made of the type hints: one walk
 constructs objects and collects every problem; if text holds JSON of the right type
-("5" for 5) it is replaced, and the walk is repeated.  `run_handler` calls the function
-where it has to run: here, on the host's thread, or on the event loop, while this thread
-waits.
+("5" for 5) it is replaced, and the walk is repeated.  `run_handler` calls the function.
 
     forecast(city="Oslo", days=5)  ->  "Oslo: sun for 5 days"
 
-A handler that asks its user comes to `Context._ask`.  After a handshake a request is
-sent (`asked`), and the handler waits.  In the stateless revision `answers_to` raises
-InputRequired, an Unwind: a BaseException that carries the result "input required".  The
-client calls again with the answers, and the handler runs from the top.
+A handler that asks its user comes to `Context._ask`: a request is sent (`asked`), and
+the handler waits.
+
+In the stateless revision `answers_to` raises Unwind, a BaseException, with the result
+"input required".  The client calls again with the answers, and the handler runs from
+the top.  (chapter: stateless)
 
 Finalize.  `ToolEntry.result` turns the return value into content, and `peer.finalize`
 adds what the revision requires.  What was raised instead becomes a result or an error
 in three places: a tool's own failure in `handle_tools_call`, because the model must
-read it; an Unwind in `ServerSession.handle`; all else in `serve_request`.
+read it; an Unwind in `BaseServerSession.handle`; all else in `serve_request`.
 
     {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":
     "Oslo: sun for 5 days"}],"isError":false}}
@@ -150,7 +150,7 @@ The file is read from top to bottom; only annotations use names of a later secti
 
     Part II: a server
     8  Stdio         who owns descriptors 0 and 1; signals
-    9  Revisions     what a server knows of its client, in a session and in a request
+    9  Peer          what a server knows of its client
     10 Signatures    hints -> JSON Schema, arguments, results, URI templates
     11 Handlers      what a handler can do, how it asks, where it runs
     12 Server        registries, pages, the method handlers, a server's session
@@ -160,14 +160,15 @@ The file is read from top to bottom; only annotations use names of a later secti
     14 Client        its session, a call, the same methods from the other side
 
     Part IV: chapters, each of which may go
-    15 Coroutines    how a thread and an event loop wait for each other
-    16 Coroutines of a server  `async def` handlers, AsyncContext, run_async
-    17 Coroutines of a client  AsyncClient
-    18 Inside an application  the thread of a host, a port for hosts
-    19 Trace         the lines that cross, on stderr or in a file
-    20 The server    part II and its chapters, put together
-    21 Familiar names  FastMCP's and the official SDK's spellings
-    22 Command line  the program in this file
+    15 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
+    16 Coroutines    how a thread and an event loop wait for each other
+    17 Coroutines of a server  `async def` handlers, AsyncContext, run_async
+    18 Coroutines of a client  AsyncClient
+    19 Inside an application  the thread of a host, a port for hosts
+    20 Trace         the lines that cross, on stderr or in a file
+    21 The server    part II and its chapters, put together
+    22 Familiar names  FastMCP's and the official SDK's spellings
+    23 Command line  the program in this file
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
 9 and 12; to debug a hang, 4 and 7.  Each section begins with its idea.
@@ -284,52 +285,49 @@ MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 
 # A request that a server answers.  capability: the server must have declared it; "a.b"
 # is capability a with a true field b.  list_key: the key of the list in its result, if
-# it is paged.  cacheable: its result carries caching hints.  asks: its handler may ask
-# the client in the stateless revision ("input required").  on_reader: the reader
-# handles the request itself, without middleware, before it reads the next line: either
-# the request changes how that line is read, or it takes no time.  since, until: the
-# first and the last revision that has it.
+# it is paged.  on_reader: the reader handles the request itself, without middleware,
+# before it reads the next line: either the request changes how that line is read, or it
+# takes no time.
 #
 # To add a revision, add a row to REVISIONS, after those of its kind.  To add a method,
-# add a row here with its `since`, a function under @handles (section 12) and a method
-# of Client (section 14), and name it in the table of Server's docstring.  If it needs a
-# new capability, the server must declare that: add it to CAPABILITIES if it has details
-# to declare, to CHANGES if it has a list that changes, and call Registry.offer where a
-# function is registered.  To add a question, add a row to CLIENT_CAPABILITIES and to
+# add a row here, a function under @handles (section 12) and a method of Client (section
+# 14), and name it in the table of Server's docstring.  If it needs a new capability,
+# the server must declare that: add it to CAPABILITIES if it has details to declare, to
+# CHANGES if it has a list that changes, and call Registry.offer where a function is
+# registered.  To add a question, add a row to CLIENT_CAPABILITIES and to
 # ANSWER_SCHEMAS, a method to Context (section 11) and a function to ANSWER_FUNCTIONS
 # (14).
-Method = namedtuple(
-    "Method", "capability list_key cacheable asks on_reader since until",
-    defaults=("", "", False, False, False, "", "9999"))  # "9999": none has dropped it
+Method = namedtuple("Method", "capability list_key on_reader", defaults=("", "", False))
 LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
 METHODS = {
     # Agrees on the revision, on which the meaning of the next line depends.
-    "initialize":            Method(on_reader=True, until=LEGACY),
+    "initialize":            Method(on_reader=True),
     # Must be answered while every thread is busy.
-    "ping":                  Method(on_reader=True, until=LEGACY),
-    # What the stateless revision has in place of a handshake; no client must call it.
-    "server/discover":       Method(on_reader=True, cacheable=True, since=MODERN),
+    "ping":                  Method(on_reader=True),
     # For the model.
-    "tools/list":            Method("tools", "tools", cacheable=True),
-    "tools/call":            Method("tools", asks=True),
+    "tools/list":            Method("tools", "tools"),
+    "tools/call":            Method("tools"),
     # For the host.
-    "resources/list":        Method("resources", "resources", cacheable=True),
-    "resources/templates/list": Method(
-        "resources", "resourceTemplates", cacheable=True),
-    "resources/read":        Method("resources", asks=True, cacheable=True),
-    # In the stateless revision a stream has the URIs instead.
-    "resources/subscribe": Method(
-        "resources.subscribe", on_reader=True, until=LEGACY),
-    "resources/unsubscribe": Method(
-        "resources.subscribe", on_reader=True, until=LEGACY),
+    "resources/list":        Method("resources", "resources"),
+    "resources/templates/list": Method("resources", "resourceTemplates"),
+    "resources/read":        Method("resources"),
+    "resources/subscribe":   Method("resources.subscribe", on_reader=True),
+    "resources/unsubscribe": Method("resources.subscribe", on_reader=True),
     # For the user.
-    "prompts/list":          Method("prompts", "prompts", cacheable=True),
-    "prompts/get":           Method("prompts", asks=True),
+    "prompts/list":          Method("prompts", "prompts"),
+    "prompts/get":           Method("prompts"),
     "completion/complete":   Method("completions"),
-    # In the stateless revision each request has its level instead.
-    "logging/setLevel":      Method("logging", on_reader=True, until=LEGACY),
+    "logging/setLevel":      Method("logging", on_reader=True),
+}
+# The stateless revision has these in place of a handshake, and of requests for what
+# lasts longer than one.
+LEGACY_METHODS = ("initialize", "ping", "resources/subscribe", "resources/unsubscribe",
+                  "logging/setLevel")
+MODERN_METHODS = {
+    **{name: row for name, row in METHODS.items() if name not in LEGACY_METHODS},
+    "server/discover":       Method(on_reader=True),
     # A stream: it is answered when it ends.  It does not wait for a thread.
-    "subscriptions/listen":  Method(on_reader=True, since=MODERN),
+    "subscriptions/listen":  Method(on_reader=True),
 }
 
 # CLIENT_CAPABILITIES: what a client declares for each handler that it has.
@@ -3799,54 +3797,27 @@ def stop_at_signals() -> Iterator[None]:
             signal.signal(number, before)
 
 
-# -- 9. Revisions ----------------------------------------------------------------------
-# What a server knows of its client.  In the handshake revisions it learns this once for
-# each connection, from `initialize`: a SessionPeer.  In the stateless revision every
-# request brings it along in `_meta`: a RequestPeer, which lives as long as the request.
-# Both answer the same questions, so that handlers have one interface:
-#
-#                     SessionPeer                       RequestPeer
-#   validate          needs `initialize` first          needs `_meta`; restores state
-#   describe          agrees on the session; result     result of `server/discover`
-#                     of `initialize`
-#   finalize          wraps structured content          resultType, serverInfo, caching
-#   translate         leaves errors as they are         knows other error codes
-#   questions         are requests; the handler waits   end the handler, which runs
-#                     for their responses               again with the answers
-#   steps             (of `once`) end with the handler  are kept in requestState
-#   subscriptions     are the session's                 are those of a ListenStream
+# -- 9. Peer ---------------------------------------------------------------------------
+# What a server knows of its client, which it learns from `initialize`: the revision on
+# which both agree, the client's capabilities, and which messages it wants.
 
-STATE_SECONDS = 900     # how long a requestState can be used
 MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports progress
 
-# What a server declares.  methods: METHODS and a row for each of its own.  capabilities
-# and methods grow while it serves.  cache_hints: of results that are cacheable.
-# first_level: of log messages, until logging/setLevel.
-Declared = namedtuple("Declared", "info instructions capabilities methods cache_hints "
-                                  "first_level state_secret")
+# What a server declares.  methods: the rows of its own.  capabilities and methods grow
+# while it serves.  first_level: of log messages, until logging/setLevel.
+Declared = namedtuple("Declared", "info instructions capabilities methods first_level")
 
 
 class Unwind(BaseException):
-    """Unwinds a handler that asks: in the stateless revision it cannot wait.
+    """Ends a handler from within one of its questions, with a result or an error.
 
-    ServerSession.handle catches it; find_unwind finds it in an exception group.
+    `except Exception` does not catch it.  BaseServerSession.handle does.
     """
 
-
-class InputRequired(Unwind):
-    """The client has to answer first.  result: what to send, with the questions."""
-
-    def __init__(self, result: Json) -> None:
-        super().__init__(result)
-        self.result = result
-
-
-class QuestionFailed(Unwind):
-    """The client cannot be asked, or its answer does not fit.  error: what to send."""
-
-    def __init__(self, error: McpError) -> None:
-        super().__init__(error)
-        self.error = error
+    def __init__(self, result: Json | None = None,
+                 error: McpError | None = None) -> None:
+        super().__init__(result, error)
+        self.result, self.error = result, error
 
 
 def first_problem(error: ValueError, field: str) -> Json:
@@ -3858,11 +3829,14 @@ def first_problem(error: ValueError, field: str) -> Json:
 class Peer:
     """What a server knows of its client; see Context for the public attributes.
 
-    steps: the results that `once` keeps for the handler's next run; None if it runs
-    only once.
+    methods: the rows of those that its revision has.  missing_code: of the error for a
+    capability that the client has not declared.  steps: the results that `once` keeps
+    for the handler's next run; None if it runs only once.
     """
 
-    stateless = False
+    methods = METHODS
+    missing_code = INVALID_REQUEST
+    names_urls = True  # a question with a URL has an id
     steps: Json | None = None
     version = ""  # the revision; "" until `initialize`
     level: str | None = None
@@ -3872,6 +3846,19 @@ class Peer:
         self.connection = connection
         self.client_info: Json = {}
         self.client_capabilities: Json = {}
+
+    def validate(self, request: IncomingRequest) -> None:
+        """Raise McpError if this request cannot be served."""
+        self.row(request.method)
+
+    def finalize(self, method: str, result: Json) -> Json:
+        """The result as it is sent in this revision."""
+        return result
+
+    def answers_to(self, request: IncomingRequest,
+                   questions: dict[str, Question[Any]]) -> Json | None:
+        """The answers, if the client need not be asked."""
+        return None
 
     def bad_arguments(self, error: ValueError, of_tool: bool) -> Exception:
         """The error for bad arguments; for those of a tool it may be a result.
@@ -3899,14 +3886,14 @@ class Peer:
         return [row for name, row in CHANGES.items()
                 if declares(capabilities, f"{name}.listChanged")]
 
-    def _row(self, method: str) -> Method:
+    def row(self, method: str) -> Method:
         """The row of a method.
 
         Raises:
             McpError: this revision, or this server, does not have the method.
         """
-        row: Method | None = self.declared.methods.get(method)
-        if row is None or not row.since <= self.version <= row.until:  # dates, as text
+        row = self.methods.get(method) or self.declared.methods.get(method)
+        if row is None:
             raise method_not_found(method)
         capabilities = self.declared.capabilities
         if row.capability and not declares(capabilities, row.capability):
@@ -3936,75 +3923,11 @@ class Peer:
         wanted = {*missing.get("elicitation", ())}
         if not wanted.issubset(modes):
             reason = f"revision {self.version} has no " + ", ".join(names)
-        code = MISSING_CAPABILITY if self.stateless else INVALID_REQUEST
         text = (f"The client cannot be asked: {reason}.  (A handler sees what it can "
                 "do in ctx.client_capabilities; a Client needs a handler, "
                 "elicitation_handler= or another.)")
-        raise McpError(code, text, {"requiredCapabilities": missing})
+        raise McpError(self.missing_code, text, {"requiredCapabilities": missing})
 
-
-# What a client is notified of, as (key, item): of a change of a list (method, None), of
-# a resource (method, URI), of the user's own (key of the filter, item).
-Subscription = tuple[str, Any]
-
-
-class SessionPeer(Peer):
-    """The client of a connection in the handshake revisions."""
-
-    def __init__(self, declared: Declared, connection: Connection) -> None:
-        super().__init__(declared, connection)
-        self.subscriptions: set[Subscription] = set()
-
-    def notify(self, method: str, params: Json) -> None:
-        """Send a notification that belongs to no request; does not block."""
-        self.connection.send(notification(method, params), may_block=False)
-
-    def afresh(self) -> SessionPeer:
-        """The client of the same connection, before `initialize`."""
-        peer = SessionPeer(self.declared, self.connection)
-        peer.subscriptions = self.subscriptions  # the connection is charged for them
-        return peer
-
-    def validate(self, request: IncomingRequest) -> None:
-        method = request.method
-        if method == "server/discover":  # a probe without the `_meta` that it needs
-            raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
-                                 "a client of earlier revisions sends `initialize`",
-                                 "_meta", "missing")
-        if not self.version and method not in ("initialize", "ping"):
-            raise McpError(INVALID_REQUEST, "Send `initialize` first")
-        if method == "initialize" and request.batch:  # basic/lifecycle: MUST NOT
-            raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
-        self._row(method)
-
-    def describe(self, params: Json) -> Json:
-        """Agree on the session, and return the result of `initialize`.
-
-        See basic/lifecycle, "Initialization".
-        """
-        version = require_type(params.get("protocolVersion"), str, "protocolVersion")
-        info = member(params, "clientInfo", dict)
-        self.client_capabilities = member(params, "capabilities", dict)
-        self.client_info = info
-        self.level = self.declared.first_level
-        # If we do not have the client's version we offer another, without an error.
-        self.version = version if version in LEGACY_VERSIONS else LEGACY
-        description = self._description()  # on which it may rely
-        for method, _ in self.changes():
-            self.subscriptions.add((method, None))
-        return {"protocolVersion": self.version, "serverInfo": self.declared.info,
-                **description}
-
-    def finalize(self, method: str, result: Json) -> Json:
-        if self.version < ALL_CONTENT_SINCE and method in METHODS:
-            result = in_older_content(result, self.version)
-        value = result.get("structuredContent")
-        # Before 2026 structured content had to be an object.
-        if value is None or type(value) is dict:
-            return result
-        result = {**result}
-        wrap_structure(result, value)
-        return result
 
     @contextmanager
     def asked(self, request: IncomingRequest, questions: dict[str, Question[Any]],
@@ -4035,6 +3958,75 @@ class SessionPeer(Peer):
                 request.forget(asked.cancel)
 
 
+# What a client is notified of, as (key, item): of a change of a list (method, None), of
+# a resource (method, URI), of the user's own (key of the filter, item).
+Subscription = tuple[str, Any]
+
+
+class Subscriber(Protocol):
+    """Who is notified of changes."""
+
+    subscriptions: set[Subscription]
+
+    def notify(self, method: str, params: Json) -> None:
+        """Send a notification; does not block."""
+
+
+class SessionPeer(Peer):
+    """The client of a connection in the handshake revisions."""
+
+    def __init__(self, declared: Declared, connection: Connection) -> None:
+        super().__init__(declared, connection)
+        self.subscriptions: set[Subscription] = set()
+
+    def notify(self, method: str, params: Json) -> None:
+        """Send a notification that belongs to no request; does not block."""
+        self.connection.send(notification(method, params), may_block=False)
+
+    def afresh(self) -> SessionPeer:
+        """The client of the same connection, before `initialize`."""
+        peer = SessionPeer(self.declared, self.connection)
+        peer.subscriptions = self.subscriptions  # the connection is charged for them
+        return peer
+
+    def validate(self, request: IncomingRequest) -> None:
+        method = request.method
+        if not self.version and method not in ("initialize", "ping"):
+            raise McpError(INVALID_REQUEST, "Send `initialize` first")
+        if method == "initialize" and request.batch:  # basic/lifecycle: MUST NOT
+            raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
+        super().validate(request)
+
+    def describe(self, params: Json) -> Json:
+        """Agree on the session, and return the result of `initialize`.
+
+        See basic/lifecycle, "Initialization".
+        """
+        version = require_type(params.get("protocolVersion"), str, "protocolVersion")
+        info = member(params, "clientInfo", dict)
+        self.client_capabilities = member(params, "capabilities", dict)
+        self.client_info = info
+        self.level = self.declared.first_level
+        # If we do not have the client's version we offer another, without an error.
+        self.version = version if version in LEGACY_VERSIONS else LEGACY
+        description = self._description()  # on which it may rely
+        for method, _ in self.changes():
+            self.subscriptions.add((method, None))
+        return {"protocolVersion": self.version, "serverInfo": self.declared.info,
+                **description}
+
+    def finalize(self, method: str, result: Json) -> Json:
+        if self.version < ALL_CONTENT_SINCE and method in METHODS:
+            result = in_older_content(result, self.version)
+        value = result.get("structuredContent")
+        # Before 2026 structured content had to be an object.
+        if value is None or type(value) is dict:
+            return result
+        result = {**result}
+        wrap_structure(result, value)
+        return result
+
+
 def wrap_structure(result: Json, value: object) -> None:
     """Put a value that is not an object into the result of a tool, in an object."""
     result["structuredContent"] = {"result": value}
@@ -4056,193 +4048,6 @@ def in_older_content(value: Any, version: str) -> Any:
     for key in {"content", "messages"} & value.keys():
         result[key] = in_older_content(value[key], version)
     return result
-
-
-class RequestPeer(Peer):
-    """The client of a request in the stateless revision."""
-
-    stateless = True
-    _binding = ""  # the request that its state is valid for
-
-    def __init__(self, declared: Declared, request: IncomingRequest) -> None:
-        super().__init__(declared, request.connection)
-        self._answers: Json = {}  # requestState holds these two
-        self.steps: Json = {}
-
-    def validate(self, request: IncomingRequest) -> None:
-        meta = request.params["_meta"]
-        self.version = require_type(meta.get(META_VERSION), str, META_VERSION)
-        if self.version not in MODERN_VERSIONS:
-            data = {"supported": MODERN_VERSIONS, "requested": self.version}
-            raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
-        self.client_capabilities = require_type(
-            meta.get(META_CAPABILITIES), dict, META_CAPABILITIES)
-        self.client_info = member(meta, META_CLIENT, dict)
-        self.level = meta.get(META_LOG_LEVEL)
-        if self.level is not None:
-            require_one_of(META_LOG_LEVEL, self.level, LEVELS)
-        if self._row(request.method).asks:
-            self._restore(request.method, request.params)
-
-    def _restore(self, method: str, params: Json) -> None:
-        """Continue from the state of the last round, with the answers of this one.
-
-        Unsolicited answers, which come without a state, are accepted too.
-        """
-        token = params.get("requestState")
-        self._answers = member(params, "inputResponses", dict)
-        if token is None and not self.client_capabilities:
-            return  # such a client cannot be asked, and so needs no state
-        # Now, because the handler may change its arguments.
-        bound = {**params}
-        for key in "_meta", "inputResponses", "requestState":
-            bound.pop(key, None)
-        whole = [self.declared.info["name"], method, bound]
-        self._binding = json.dumps(whole, sort_keys=True)
-        if token is not None:
-            state = self._verified(str(token))
-            self._answers = {**self._answers, **state["answers"]}
-            self.steps = state["steps"]
-
-    # State passes through the client signed, not encrypted (basic/patterns/mrtr,
-    # requirement 4): the client can read it, but neither make nor change it, nor use it
-    # for a request other than the one that it is bound to.
-
-    def _signed(self) -> str:
-        until = time.time() + STATE_SECONDS
-        state = {"answers": self._answers, "steps": self.steps, "until": until}
-        body = encode(state).hex()
-        return f"{body}.{self._digest(body)}"
-
-    def _verified(self, token: str) -> Json:
-        """The state; McpError if the token is not valid, or no longer."""
-        from hmac import compare_digest
-
-        body, _, digest = token.partition(".")
-        if token.isascii() and compare_digest(digest, self._digest(body)):
-            state: Json = json.loads(bytes.fromhex(body))
-            if state["until"] > time.time():
-                return state
-        raise invalid_params("requestState is not valid for this request",
-                             "requestState", "not valid here")
-
-    def _digest(self, body: str) -> str:
-        import hmac
-
-        secret = self.declared.state_secret
-        text = f"{body}.{self._binding}"
-        return hmac.new(secret, text.encode(), "sha256").hexdigest()
-
-    def describe(self, params: Json) -> Json:
-        """The result of `server/discover` (basic/discover)."""
-        return {"supportedVersions": MODERN_VERSIONS, **self._description()}
-
-    def finalize(self, method: str, result: Json) -> Json:
-        declared = self.declared
-        meta = {**as_object(result.get("_meta"))}
-        meta[META_SERVER] = declared.info
-        result = {"resultType": "complete", **result, "_meta": meta}
-        if declared.methods[method].cacheable and result["resultType"] == "complete":
-            result = {**declared.cache_hints, **result}
-        return result
-
-    def translate(self, error: McpError) -> McpError:
-        """The error as it is sent in this revision (basic, "Error Codes")."""
-        code = error.code
-        if code == RESOURCE_NOT_FOUND:
-            return McpError(INVALID_PARAMS, error.message, error.data)
-        if code in RESERVED_CODES and code not in MODERN_CODES:
-            return McpError(INTERNAL_ERROR, error.message, error.data)
-        return error
-
-    def answers_to(self, request: IncomingRequest,
-                   questions: dict[str, Question[Any]]) -> Json:
-        """The answers if all are here; else unwind.  See basic/patterns/mrtr.
-
-        Errors are raised as an Unwind too, so that the handler's `except Exception`
-        does not catch them.
-        """
-        answers: Json = {}
-        requests: Json = {}
-        try:
-            if not self.declared.methods[request.method].asks:  # a MUST NOT
-                text = f"{request.method} cannot ask the client"
-                raise McpError(INVALID_REQUEST, text)
-            self._check_declared(questions)
-            for key, question in questions.items():
-                if key in self._answers:
-                    answers[key] = question.read(key, self._answers[key])
-                else:
-                    requests[key] = {"method": question.method,
-                                     "params": question.params}
-        except McpError as error:
-            raise QuestionFailed(error) from None
-        if requests:
-            token = self._signed()
-            raise InputRequired({"resultType": "input_required",
-                                 "inputRequests": requests, "requestState": token})
-        return answers
-
-
-class ListenStream:
-    """A `subscriptions/listen` request, which stays open and costs no thread.
-
-    See basic/patterns/subscriptions.
-    """
-
-    def __init__(self, peer: RequestPeer, request: IncomingRequest) -> None:
-        self._peer, self.request = peer, request
-        self.connection = request.connection
-        self.subscriptions: set[Subscription] = set()
-
-    def grant(self, requested: Json, granted: Json) -> Json:
-        """Subscribe to those of the requested notifications that the server declares.
-
-        granted: the items of the keys that are the user's own.  Returns the
-        acknowledgement.
-        """
-        peer, agreed = self._peer, {**granted}
-        for key, items in granted.items():
-            self.subscriptions |= {(key, item) for item in items}
-        for method, key in peer.changes():
-            if member(requested, key, bool):
-                agreed[key] = True
-                self.subscriptions.add((method, None))
-        uris = member(requested, UPDATES_WANTED, list)
-        if uris and declares(peer.declared.capabilities, "resources.subscribe"):
-            agreed[UPDATES_WANTED] = uris
-            for uri in uris:
-                require_type(uri, str, UPDATES_WANTED)
-                self.subscriptions.add((UPDATED, uri))
-        return notification(ACKNOWLEDGED, self._marked({"notifications": agreed}))
-
-    def notify(self, method: str, params: Json) -> None:
-        self.request.notify(method, self._marked(params), may_block=False)
-
-    def end(self) -> None:
-        self.request.respond(self._peer.finalize(LISTEN, self._marked({})))
-
-    def _marked(self, params: Json) -> Json:
-        meta = {**as_object(params.get("_meta")), META_SUBSCRIPTION: self.request.id}
-        return {**params, "_meta": meta}
-
-
-def peer_of(session: SessionPeer, request: IncomingRequest,
-            ) -> SessionPeer | RequestPeer:
-    """A RequestPeer if the request's `_meta` names a revision, else the session's.
-
-    For `initialize` a new one: what is in flight goes on as the old one has agreed.
-    """
-    meta = request.params.get("_meta")
-    if meta is not None:
-        require_type(meta, dict, "_meta")
-        # Capabilities without a version, before any handshake: the error of the
-        # stateless revision names the missing key.
-        if META_VERSION in meta or (META_CAPABILITIES in meta and not session.version):
-            return RequestPeer(session.declared, request)
-    if request.method == "initialize":
-        return session.afresh()
-    return session
 
 
 # -- 10. Signatures --------------------------------------------------------------------
@@ -5172,7 +4977,7 @@ class Handling:
     where the handler runs again.
     """
 
-    def __init__(self, session: BaseServerSession, peer: SessionPeer | RequestPeer,
+    def __init__(self, session: BaseServerSession, peer: Peer,
                  request: IncomingRequest | None = None) -> None:
         self.session, self.peer, self.request = session, peer, request
         self.steps: Json = {}
@@ -5352,23 +5157,11 @@ class Context(BaseContext[None]):
     Methods that ask the client (elicit, elicit_url, sample, list_roots, ask) block
     until it has answered, or raise RequestTimeout after `timeout` seconds in which
     neither an answer nor progress came, and after an hour in any case.  McpError: the
-    client did not declare the capability, or its answer does not fit.  In the stateless
-    revision they end the handler instead, by an exception that `except Exception` does
-    not catch, and the handler runs again from the top when the answers have come;
-    `timeout` is without effect.  So put side effects before a question into `once`.  In
-    that revision only tools, prompts and resources can ask, and only on the handler's
-    own thread.  `key` names a question within its request; give one if the order of
-    your questions may change when the handler runs again.
+    client did not declare the capability, or its answer does not fit; see
+    `client_capabilities`.  `key` names a question within its request, by default its
+    method and a number.
 
-    Check `client_capabilities` before you ask: in the stateless revision no `except
-    Exception` notices that the client cannot be asked.  Where `run_handler` puts
-    handlers on a main loop, a question in a handshake revision blocks that loop.
-
-    In the stateless revision, answers so far and results of `once` travel through the
-    client.  They are signed for this request, so that the client cannot change them,
-    but it can read them: keep no secret there.  It may send the same state again for 15
-    minutes, so code after the last question must tolerate a second run.  Replicas of a
-    server share one `state_secret` of 32 random bytes; other servers must not have it.
+    Where handlers run on a host's main loop, a question blocks that loop.
 
     The client gets the texts of exceptions, not tracebacks; with `mask_errors`, only
     those of ToolError and McpError, and the problems of arguments.
@@ -5415,12 +5208,12 @@ class Context(BaseContext[None]):
         """Ask the user to visit a URL; "accept" means that the user agreed to open it.
 
         elicitation_id: names the question in `notifications/elicitation/complete`; by
-        default random.  The stateless revision has neither.  ValueError: not a URL.
+        default random.  ValueError: not a URL.
         """
         if not re.match(URI_START, url):
             raise ValueError(f"not a URL: {url!r:.100}")
         name = None
-        if not self._peer.stateless:
+        if self._peer.names_urls:
             name = elicitation_id or os.urandom(8).hex()
 
         def read(answer: Json) -> Elicited:
@@ -5480,19 +5273,18 @@ class Context(BaseContext[None]):
 
         Raises:
             RequestTimeout: none came within `timeout` seconds.
-            McpError: the stateless revision has no pings.
+            McpError: the revision has no pings.
         """
-        if self._peer.stateless:
-            raise method_not_found("ping")
+        self._peer.row("ping")
         return self._ask_one(PING, None, timeout)
 
     def _ask(self, questions: dict[str, Question[Any]], timeout: float | None) -> Json:
         peer, request = self._peer, self._request
         assert request
-        if isinstance(peer, RequestPeer):
-            return peer.answers_to(request, questions)
-        answers = {}
-        seconds = INFINITE if timeout is None else timeout
+        answers = peer.answers_to(request, questions)
+        if answers is not None:
+            return answers
+        answers, seconds = {}, INFINITE if timeout is None else timeout
         with peer.asked(request, questions, seconds, may_block=True) as sent:
             for key, asked in sent.items():
                 answers[key] = questions[key].read(key, asked.wait())
@@ -5959,24 +5751,12 @@ def handles(*methods: str) -> Callable[[F], F]:
     return add
 
 
-def check_options(page_size: int, max_workers: int, cache_ttl: float,
-                  drain_seconds: float, cache_scope: str,
-                  state_secret: bytes | None) -> None:
-    if min(page_size, max_workers) < 1 or min(cache_ttl, drain_seconds) < 0:
-        raise ValueError("page_size and max_workers are 1 or more, "
-                         "cache_ttl and drain_seconds 0 or more")
-    if cache_scope not in ("private", "public"):
-        raise ValueError('cache_scope is "private" or "public"')
-    if state_secret is not None and len(state_secret) < 16:
-        raise ValueError("state_secret must be at least 16 bytes")
-
-
 class Registry:
     """What a server offers, and who is notified when that changes.
 
     A Server fills it, and its sessions serve it, from any thread.  lists: the entries
     by key, for each key of a list.  completers: by prompt or template, and argument.
-    methods: the user's own.  grants: by keys of the filter of a stream.
+    methods: the user's own.
     """
 
     def __init__(self, declared: Declared, more_capabilities: Json) -> None:
@@ -5988,8 +5768,7 @@ class Registry:
         self.middleware: list[Handler] = []
         self.completers: dict[tuple[str, str], Signature] = {}
         self.methods: dict[str, Signature] = {}
-        self.grants: dict[str, Signature] = {}
-        self.subscribers: set[SessionPeer | ListenStream] = set()
+        self.subscribers: set[Subscriber] = set()
         for capability in ["logging", *more_capabilities]:
             self.offer(capability)
 
@@ -6013,10 +5792,10 @@ class Registry:
             self.completers[ref, argument] = signature
             self.offer("completions")
 
-    def add_method(self, name: str, signature: Signature, row: Method) -> None:
+    def add_method(self, name: str, signature: Signature) -> None:
         with self.lock:
             self.methods[name] = signature
-            self.declared.methods[name] = row
+            self.declared.methods[name] = Method()
 
     def offer(self, capability: str) -> None:
         """Declare a capability, unless the user has taken it away."""
@@ -6062,14 +5841,9 @@ class Registry:
         method = CHANGES[capability][0]
         self.publish(method, None, method, {})
 
-    def forget(self, subscriber: SessionPeer | ListenStream) -> None:
+    def forget(self, subscriber: Subscriber) -> None:
         with self.lock:
             self.subscribers.discard(subscriber)
-
-    def streams_of(self, connection: Connection) -> list[ListenStream]:
-        with self.lock:
-            return [one for one in self.subscribers if isinstance(one, ListenStream)
-                    and one.connection is connection]
 
 
 # What a session needs to know of Server's options.
@@ -6142,23 +5916,33 @@ class BaseServerSession(Session):
     def handle(self, request: IncomingRequest) -> Any:
         """Take the request's four steps; return its result, or raise its error."""
         params: Json = require_type(request.params, dict, "params")
-        peer = peer_of(self.peer, request)
+        member(params, "_meta", dict)
+        peer = self.peer_of(request)
         peer.validate(request)
         handling = Handling(self, peer, request)
         try:
             result = self._dispatch(handling, 0, None, request.method, params)
         except McpError as error:
             raise peer.translate(error) from None
-        except QuestionFailed as failure:
-            raise failure.error from None  # answers_to has chosen its code
-        except InputRequired as required:
-            result = required.result
+        except Unwind as unwind:
+            if unwind.error:
+                raise unwind.error from None  # its code is the right one
+            result = as_object(unwind.result)
         if result is NO_RESPONSE_YET:
             return result
         if request.method == "initialize" and isinstance(peer, SessionPeer):
             self.registry.forget(self.peer)  # it is told nothing more
             self.peer = peer
         return peer.finalize(request.method, result)
+
+    def peer_of(self, request: IncomingRequest) -> Peer:
+        """The client as a request sees it.
+
+        For `initialize` a new one: what is in flight goes on as the old one has agreed.
+        """
+        if request.method == "initialize":
+            return self.peer.afresh()
+        return self.peer
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         registry, connection = self.registry, self.connection
@@ -6184,10 +5968,7 @@ class BaseServerSession(Session):
         self.inbox.finish(lambda: None)  # for `run` to end
 
     def on_end(self) -> None:
-        """End each `subscriptions/listen` request with a result."""
-        for stream in self.registry.streams_of(self.connection):
-            stream.end()
-            self.registry.forget(stream)
+        """Nothing is open that would have to be ended."""
 
     def error_text(self, error: BaseException) -> str:
         return "Internal error" if self.options.mask_errors else error_text(error)
@@ -6289,13 +6070,13 @@ class BaseServer:
     def __init__(self, *, name: str, version: str | None, title: str | None,
                  description: str | None, website_url: str | None,
                  icons: list[Json] | None, instructions: str | None,
-                 capabilities: Json | None, page_size: int, cache_ttl: float,
-                 cache_scope: str, state_secret: bytes | None, max_workers: int,
+                 capabilities: Json | None, page_size: int, max_workers: int,
                  max_message_bytes: int, max_depth: int, drain_seconds: float,
                  mask_errors: bool, strict_input: bool,
                  lifespan: Handler | None) -> None:
-        check_options(page_size, max_workers, cache_ttl, drain_seconds, cache_scope,
-                      state_secret)
+        if min(page_size, max_workers) < 1 or drain_seconds < 0:
+            raise ValueError("page_size and max_workers are 1 or more, "
+                             "drain_seconds 0 or more")
         self.name, self.version = name, version or "0"
         info = wire_fields(name=name, version=self.version, title=title,
                            description=description, icons=to_json_data(icons),
@@ -6306,10 +6087,8 @@ class BaseServer:
              "drain_seconds": drain_seconds})
         self._lifespan = self._lifespan_class(self, lifespan)
         declared = Declared(
-            info, instructions or None, capabilities={}, methods=dict(METHODS),
-            cache_hints={"ttlMs": int(cache_ttl * 1000), "cacheScope": cache_scope},
-            first_level=self._first_level,
-            state_secret=state_secret or os.urandom(32))
+            info, instructions or None, capabilities={}, methods={},
+            first_level=self._first_level)
         self._registry = Registry(declared, capabilities or {})
 
     if not TYPE_CHECKING:
@@ -6391,89 +6170,21 @@ class BaseServer:
 
         return add
 
-    def method(self, name: str, *, cacheable: bool = False) -> Callable[[F], F]:
+    def method(self, name: str) -> Callable[[F], F]:
         """Register a handler for a request or a notification of your own.
 
         A notification is what has a name that begins with "notifications/".  It gets
         the params of the message as its parameters, or all of them as `params` if that
         is its only one; others are ignored, and null is as if absent.
-        cacheable: its results may be cached as lists are, for `cache_ttl` seconds.
-
-        For example the skills extension (SEP-2640); declare it with
-        Server(capabilities={"extensions": {"io.modelcontextprotocol/skills": {}},
-        "resources": {}}).  A skill is a folder of at most 512 files and 16 MiB; to read
-        the largest, a client needs Client(max_message_bytes=24 << 20).
-
-            SKILLS = {}  # the entries, by URI
-
-            def add_skill(folder, frontmatter):  # frontmatter: of its SKILL.md
-                files, root = [], f"skill://{folder.name}/"
-                for path in filter(Path.is_file, folder.rglob("*")):
-                    data = path.read_bytes()
-                    uri = root + path.relative_to(folder).as_posix()
-                    server.add_resource(uri, path.read_bytes, name=path.name,
-                                        description=f"A file of skill {folder.name}",
-                                        mime_type=guess_type(path)[0])
-                    files.append({"uri": uri, "size": len(data),
-                                  "digest": f"sha256:{sha256(data).hexdigest()}"})
-                uri = root + "SKILL.md"
-                SKILLS[uri] = {"uri": uri, "resources": files,
-                               "frontmatter": frontmatter}
-
-            @server.method("skills/list", cacheable=True)
-            def list_skills(cursor: str = "") -> dict:
-                uris = sorted(uri for uri in SKILLS if uri > cursor)
-                more = {"nextCursor": uris[49]} if uris[50:] else {}
-                return {"skills": [SKILLS[uri] for uri in uris[:50]], **more}
-
-            @server.method("skills/get", cacheable=True)
-            def get_skill(uri: str) -> dict:
-                if uri not in SKILLS:
-                    raise McpError(-32602, "Unknown skill", {
-                        "field": "uri", "issue": "there is no such skill"})
-                return {"skill": SKILLS[uri]}
 
         Raises:
             TypeError: the protocol has this method.
         """
-        if not isinstance(name, str) or name in METHODS:
+        if not isinstance(name, str) or name in METHOD_HANDLERS:
             raise TypeError(f"method needs a name of your own, not {name!r}")
 
         def add(fn: F) -> F:
-            self._registry.add_method(
-                name, Signature(fn, CONTEXT_TYPES), Method(cacheable=cacheable))
-            return fn
-
-        return add
-
-    def subscription(self, key: str) -> Callable[[F], F]:
-        """Register a function that grants a key of your own in the filter of a stream.
-
-        It is called with `wanted`, what a `subscriptions/listen` request has under this
-        key, and returns a list of the items that it grants; `notify_subscribers` then
-        reaches this client.  It is `def`, runs on the thread that reads, and must not
-        block.  For example the tasks extension (SEP-2663), where TASKS holds the tasks
-        by id, and whoever changes one calls push:
-
-            @server.subscription("taskIds")
-            def grant(wanted: list[str], ctx: Context) -> list[str]:
-                if TASKS_EXTENSION not in ctx.client_capabilities.get("extensions", {}):
-                    raise McpError(MISSING_CAPABILITY, "Tasks were not declared", {
-                        "requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
-                return [task_id for task_id in wanted if task_id in TASKS]
-
-            def push(task: dict) -> None:
-                server.notify_subscribers(
-                    "taskIds", task["taskId"], "notifications/tasks", task)
-
-        A middleware starts the tasks, `method` takes tasks/get, tasks/update and
-        tasks/cancel.  A task that has a question puts it into its `inputRequests` and
-        waits for tasks/update: its request was answered, so its Context can no longer
-        ask.  The client answers with `Client.answer`.
-        """
-        def add(fn: F) -> F:
-            require_sync(fn)
-            self._registry.grants[key] = Signature(fn, CONTEXT_TYPES)
+            self._registry.add_method(name, Signature(fn, CONTEXT_TYPES))
             return fn
 
         return add
@@ -6484,8 +6195,8 @@ class BaseServer:
         call_next(ctx, method, params) calls the next middleware or the handler; call it
         at most once.  It passes on changed params, but not a changed method.  The first
         middleware registered is the outermost.  None is called for notifications, nor
-        for what the reader handles itself: the handshake, discovery, ping,
-        subscriptions, the log level.
+        for what the reader handles itself: the handshake, ping, subscriptions, the log
+        level.
 
         A list that is computed, instead of registered:
 
@@ -6532,15 +6243,7 @@ class BaseServer:
 
     def notify_resource_updated(self, uri: str) -> None:
         """Notify the clients that have subscribed to this URI that it has changed."""
-        self.notify_subscribers(UPDATED, uri, UPDATED, {"uri": uri})
-
-    def notify_subscribers(self, key: str, item: str | None, method: str,
-                           params: Json) -> None:
-        """Send a notification to the clients that were granted an item of a key.
-
-        See `subscription`.
-        """
-        self._registry.publish(key, item, method, params)
+        self._registry.publish(UPDATED, uri, UPDATED, {"uri": uri})
 
     @property
     def instructions(self) -> str | None:
@@ -6604,48 +6307,15 @@ def completion_of(found: Any) -> Json:
 # -- the method handlers
 
 
-@handles("initialize", "server/discover")
+@handles("initialize")
 def handle_initialize(handling: Handling, params: Json) -> Json:
+    assert isinstance(handling.peer, SessionPeer)
     return handling.peer.describe(params)
 
 
 @handles("ping")
 def handle_ping(handling: Handling, params: Json) -> Json:
     return {}
-
-
-@handles("subscriptions/listen")
-def handle_listen(handling: Handling, params: Json) -> Any:
-    session, peer, request = handling.session, handling.peer, handling.request
-    assert request and isinstance(peer, RequestPeer)
-    connection = session.connection
-    if request.batch:  # the other responses would wait for its end
-        raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
-    wanted = require_type(params.get("notifications"), dict, "notifications")
-    granted = {}
-    for key, signature in [*session.registry.grants.items()]:
-        if wanted.get(key) is not None:
-            granted[key] = granted_by(handling, signature, wanted[key])
-    stream = ListenStream(peer, request)
-    acknowledgement = encode(stream.grant(wanted, granted))
-    with session.registry.lock, connection.lock:
-        connection.incoming.check_room(besides=request.cost)
-        request.charge(REQUEST_COST * len(stream.subscriptions))  # it stays
-        connection.outbox.put(acknowledgement)  # before any change is reported
-        session.registry.subscribers.add(stream)
-    request.on_cancel(partial(session.registry.forget, stream))
-    connection.outbox.flush(may_block=False)
-    return NO_RESPONSE_YET
-
-
-def granted_by(handling: Handling, signature: Signature, wanted: Any) -> Any:
-    """What a function of the user's grants of a key; on the reader."""
-    ctx = handling.context(is_async=False)
-    try:
-        kwargs = signature.bind({"wanted": wanted}, False, ctx)
-    except ValidationError as error:
-        raise handling.peer.bad_arguments(error, False) from None
-    return signature.fn(**kwargs)
 
 
 @handles("logging/setLevel")
@@ -8793,7 +8463,390 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 # What may be left out of a copy; nothing above names it.  Each section says to which
 # chapter it belongs, what that adds, and by which doors it comes in.
 
-# -- 15. Coroutines --------------------------------------------------------------------
+# -- 15. Stateless, of a server --------------------------------------------------------
+# Chapter: stateless, of a server.
+# Adds: cache_ttl, cache_scope, state_secret, subscription, notify_subscribers
+# Doors: the classes of a server and of its session; @handles.
+#
+# Revision 2026-07-28 has no handshake: each request brings along in `_meta` what a
+# server must know, and gets a RequestPeer that lives as long as the request.
+#
+#                     SessionPeer                       RequestPeer
+#   validate          needs `initialize` first          needs `_meta`; restores state
+#   describe          agrees on the session; result     result of `server/discover`
+#                     of `initialize`
+#   finalize          wraps structured content          resultType, serverInfo, caching
+#   translate         leaves errors as they are         knows other error codes
+#   questions         are requests; the handler waits   end the handler, which runs
+#                     for their responses               again with the answers
+#   steps             (of `once`) end with the handler  are kept in requestState
+#   subscriptions     are the session's                 are those of a ListenStream
+
+STATE_SECONDS = 900  # how long a requestState can be used
+ASKING = ("tools/call", "resources/read", "prompts/get")  # their handlers may ask
+CACHEABLE = ("server/discover", "tools/list", "resources/list", "prompts/list",
+             "resources/templates/list", "resources/read")
+
+
+class StatelessSettings:
+    """What the requests of a server share.
+
+    cacheable: the methods whose results have cache_hints.  grants: functions, by keys
+    of the filter of a stream.
+    """
+
+    def __init__(self, cache_ttl: float, cache_scope: str,
+                 secret: bytes | None) -> None:
+        if cache_ttl < 0:
+            raise ValueError("cache_ttl is 0 or more")
+        check_choice("cache_scope", cache_scope, ("private", "public"))
+        if secret is not None and len(secret) < 16:
+            raise ValueError("state_secret must be at least 16 bytes")
+        self.secret = secret or os.urandom(32)
+        self.cache_hints = {"ttlMs": int(cache_ttl * 1000), "cacheScope": cache_scope}
+        self.cacheable = {*CACHEABLE}
+        self.grants: dict[str, Signature] = {}
+
+
+class RequestPeer(Peer):
+    """The client of a request in the stateless revision."""
+
+    methods = MODERN_METHODS
+    missing_code = MISSING_CAPABILITY
+    names_urls = False
+    _binding = ""  # the request that its state is valid for
+
+    def __init__(self, declared: Declared, request: IncomingRequest,
+                 settings: StatelessSettings) -> None:
+        super().__init__(declared, request.connection)
+        self.settings = settings
+        self._answers: Json = {}  # requestState holds these two
+        self.steps: Json = {}
+
+    def validate(self, request: IncomingRequest) -> None:
+        meta = request.params["_meta"]
+        self.version = require_type(meta.get(META_VERSION), str, META_VERSION)
+        if self.version not in MODERN_VERSIONS:
+            data = {"supported": MODERN_VERSIONS, "requested": self.version}
+            raise McpError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+        self.client_capabilities = require_type(
+            meta.get(META_CAPABILITIES), dict, META_CAPABILITIES)
+        self.client_info = member(meta, META_CLIENT, dict)
+        self.level = meta.get(META_LOG_LEVEL)
+        if self.level is not None:
+            require_one_of(META_LOG_LEVEL, self.level, LEVELS)
+        super().validate(request)
+        if request.method in ASKING:
+            self._restore(request.method, request.params)
+
+    def _restore(self, method: str, params: Json) -> None:
+        """Continue from the state of the last round, with the answers of this one.
+
+        Unsolicited answers, which come without a state, are accepted too.
+        """
+        token = params.get("requestState")
+        self._answers = member(params, "inputResponses", dict)
+        if token is None and not self.client_capabilities:
+            return  # such a client cannot be asked, and so needs no state
+        # Now, because the handler may change its arguments.
+        bound = {**params}
+        for key in "_meta", "inputResponses", "requestState":
+            bound.pop(key, None)
+        whole = [self.declared.info["name"], method, bound]
+        self._binding = json.dumps(whole, sort_keys=True)
+        if token is not None:
+            state = self._verified(str(token))
+            self._answers = {**self._answers, **state["answers"]}
+            self.steps = state["steps"]
+
+    # State passes through the client signed, not encrypted (basic/patterns/mrtr,
+    # requirement 4): the client can read it, but neither make nor change it, nor use it
+    # for a request other than the one that it is bound to.
+
+    def _signed(self) -> str:
+        until = time.time() + STATE_SECONDS
+        state = {"answers": self._answers, "steps": self.steps, "until": until}
+        body = encode(state).hex()
+        return f"{body}.{self._digest(body)}"
+
+    def _verified(self, token: str) -> Json:
+        """The state; McpError if the token is not valid, or no longer."""
+        from hmac import compare_digest
+
+        body, _, digest = token.partition(".")
+        if token.isascii() and compare_digest(digest, self._digest(body)):
+            state: Json = json.loads(bytes.fromhex(body))
+            if state["until"] > time.time():
+                return state
+        raise invalid_params("requestState is not valid for this request",
+                             "requestState", "not valid here")
+
+    def _digest(self, body: str) -> str:
+        import hmac
+
+        secret = self.settings.secret
+        text = f"{body}.{self._binding}"
+        return hmac.new(secret, text.encode(), "sha256").hexdigest()
+
+    def describe(self) -> Json:
+        """The result of `server/discover` (basic/discover)."""
+        return {"supportedVersions": MODERN_VERSIONS, **self._description()}
+
+    def finalize(self, method: str, result: Json) -> Json:
+        meta = {**as_object(result.get("_meta")), META_SERVER: self.declared.info}
+        result = {"resultType": "complete", **result, "_meta": meta}
+        if method in self.settings.cacheable and result["resultType"] == "complete":
+            result = {**self.settings.cache_hints, **result}
+        return result
+
+    def translate(self, error: McpError) -> McpError:
+        """The error as it is sent in this revision (basic, "Error Codes")."""
+        code = error.code
+        if code == RESOURCE_NOT_FOUND:
+            return McpError(INVALID_PARAMS, error.message, error.data)
+        if code in RESERVED_CODES and code not in MODERN_CODES:
+            return McpError(INTERNAL_ERROR, error.message, error.data)
+        return error
+
+    def answers_to(self, request: IncomingRequest,
+                   questions: dict[str, Question[Any]]) -> Json:
+        """The answers if all are here; else unwind.  See basic/patterns/mrtr.
+
+        Errors are raised as an Unwind too, so that the handler's `except Exception`
+        does not catch them.
+        """
+        answers: Json = {}
+        requests: Json = {}
+        try:
+            if request.method not in ASKING:  # a MUST NOT
+                text = f"{request.method} cannot ask the client"
+                raise McpError(INVALID_REQUEST, text)
+            self._check_declared(questions)
+            for key, question in questions.items():
+                if key in self._answers:
+                    answers[key] = question.read(key, self._answers[key])
+                else:
+                    requests[key] = {"method": question.method,
+                                     "params": question.params}
+        except McpError as error:
+            raise Unwind(error=error) from None
+        if requests:
+            token = self._signed()
+            raise Unwind({"resultType": "input_required",
+                          "inputRequests": requests, "requestState": token})
+        return answers
+
+
+class ListenStream:
+    """A `subscriptions/listen` request, which stays open and costs no thread.
+
+    See basic/patterns/subscriptions.
+    """
+
+    def __init__(self, peer: RequestPeer, request: IncomingRequest) -> None:
+        self._peer, self.request = peer, request
+        self.connection = request.connection
+        self.subscriptions: set[Subscription] = set()
+
+    def grant(self, requested: Json, granted: Json) -> Json:
+        """Subscribe to those of the requested notifications that the server declares.
+
+        granted: the items of the keys that are the user's own.  Returns the
+        acknowledgement.
+        """
+        peer, agreed = self._peer, {**granted}
+        for key, items in granted.items():
+            self.subscriptions |= {(key, item) for item in items}
+        for method, key in peer.changes():
+            if member(requested, key, bool):
+                agreed[key] = True
+                self.subscriptions.add((method, None))
+        uris = member(requested, UPDATES_WANTED, list)
+        if uris and declares(peer.declared.capabilities, "resources.subscribe"):
+            agreed[UPDATES_WANTED] = uris
+            for uri in uris:
+                require_type(uri, str, UPDATES_WANTED)
+                self.subscriptions.add((UPDATED, uri))
+        return notification(ACKNOWLEDGED, self._marked({"notifications": agreed}))
+
+    def notify(self, method: str, params: Json) -> None:
+        self.request.notify(method, self._marked(params), may_block=False)
+
+    def end(self) -> None:
+        self.request.respond(self._peer.finalize(LISTEN, self._marked({})))
+
+    def _marked(self, params: Json) -> Json:
+        meta = {**as_object(params.get("_meta")), META_SUBSCRIPTION: self.request.id}
+        return {**params, "_meta": meta}
+
+
+class StatelessSession(BaseServerSession):
+    """Serves requests of both kinds; they may alternate."""
+
+    def __init__(self, *args: Any, stateless: StatelessSettings, **how: Any) -> None:
+        super().__init__(*args, **how)
+        self._stateless = stateless
+
+    def peer_of(self, request: IncomingRequest) -> Peer:
+        meta = as_object(request.params.get("_meta"))
+        # Capabilities without a version, before any handshake: the error of the
+        # stateless revision names the missing key.
+        if META_VERSION in meta or (
+                META_CAPABILITIES in meta and not self.peer.version):
+            return RequestPeer(self.registry.declared, request, self._stateless)
+        if request.method == "server/discover":
+            raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
+                                 "a client of earlier revisions sends `initialize`",
+                                 "_meta", "missing")
+        return super().peer_of(request)
+
+    def on_end(self) -> None:
+        """End each `subscriptions/listen` request with a result."""
+        with self.registry.lock:
+            streams = [one for one in self.registry.subscribers
+                       if isinstance(one, ListenStream)
+                       and one.connection is self.connection]
+        for stream in streams:
+            stream.end()
+            self.registry.forget(stream)
+
+
+class StatelessServer(BaseServer):
+    """What a server has for the stateless revision."""
+
+    def __init__(self, *, cache_ttl: float, cache_scope: str,
+                 state_secret: bytes | None, **options: Any) -> None:
+        super().__init__(**options)
+        self._stateless = StatelessSettings(cache_ttl, cache_scope, state_secret)
+
+    def _new_session(self, reader: ByteStream, writer: ByteStream, **how: Any) -> Any:
+        return super()._new_session(reader, writer, stateless=self._stateless, **how)
+
+    def method(self, name: str, *, cacheable: bool = False) -> Callable[[F], F]:
+        """Register a handler for a request or a notification of your own.
+
+        See BaseServer.method.  cacheable: its results may be cached as lists are, for
+        `cache_ttl` seconds.
+
+        For example the skills extension (SEP-2640); declare it with
+        Server(capabilities={"extensions": {"io.modelcontextprotocol/skills": {}},
+        "resources": {}}).  A skill is a folder of at most 512 files and 16 MiB; to read
+        the largest, a client needs Client(max_message_bytes=24 << 20).
+
+            SKILLS = {}  # the entries, by URI
+
+            def add_skill(folder, frontmatter):  # frontmatter: of its SKILL.md
+                files, root = [], f"skill://{folder.name}/"
+                for path in filter(Path.is_file, folder.rglob("*")):
+                    data = path.read_bytes()
+                    uri = root + path.relative_to(folder).as_posix()
+                    server.add_resource(uri, path.read_bytes, name=path.name,
+                                        description=f"A file of skill {folder.name}",
+                                        mime_type=guess_type(path)[0])
+                    files.append({"uri": uri, "size": len(data),
+                                  "digest": f"sha256:{sha256(data).hexdigest()}"})
+                uri = root + "SKILL.md"
+                SKILLS[uri] = {"uri": uri, "resources": files,
+                               "frontmatter": frontmatter}
+
+            @server.method("skills/list", cacheable=True)
+            def list_skills(cursor: str = "") -> dict:
+                uris = sorted(uri for uri in SKILLS if uri > cursor)
+                more = {"nextCursor": uris[49]} if uris[50:] else {}
+                return {"skills": [SKILLS[uri] for uri in uris[:50]], **more}
+
+            @server.method("skills/get", cacheable=True)
+            def get_skill(uri: str) -> dict:
+                if uri not in SKILLS:
+                    raise McpError(-32602, "Unknown skill", {
+                        "field": "uri", "issue": "there is no such skill"})
+                return {"skill": SKILLS[uri]}
+        """
+        if cacheable:
+            self._stateless.cacheable.add(name)
+        return super().method(name)
+
+    def subscription(self, key: str) -> Callable[[F], F]:
+        """Register a function that grants a key of your own in the filter of a stream.
+
+        It is called with `wanted`, what a `subscriptions/listen` request has under this
+        key, and returns a list of the items that it grants; `notify_subscribers` then
+        reaches this client.  It is `def`, runs on the thread that reads, and must not
+        block.  For example the tasks extension (SEP-2663), where TASKS holds the tasks
+        by id, and whoever changes one calls push:
+
+            @server.subscription("taskIds")
+            def grant(wanted: list[str], ctx: Context) -> list[str]:
+                if TASKS_EXTENSION not in ctx.client_capabilities.get("extensions", {}):
+                    raise McpError(MISSING_CAPABILITY, "Tasks were not declared", {
+                        "requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
+                return [task_id for task_id in wanted if task_id in TASKS]
+
+            def push(task: dict) -> None:
+                server.notify_subscribers(
+                    "taskIds", task["taskId"], "notifications/tasks", task)
+
+        A middleware starts the tasks, `method` takes tasks/get, tasks/update and
+        tasks/cancel.  A task that has a question puts it into its `inputRequests` and
+        waits for tasks/update: its request was answered, so its Context can no longer
+        ask.  The client answers with `Client.answer`.
+        """
+        def add(fn: F) -> F:
+            require_sync(fn)
+            self._stateless.grants[key] = Signature(fn, CONTEXT_TYPES)
+            return fn
+
+        return add
+
+    def notify_subscribers(self, key: str, item: str | None, method: str,
+                           params: Json) -> None:
+        """Send a notification to the clients that were granted an item of a key.
+
+        See `subscription`.
+        """
+        self._registry.publish(key, item, method, params)
+
+
+@handles("server/discover")
+def handle_discover(handling: Handling, params: Json) -> Json:
+    assert isinstance(handling.peer, RequestPeer)
+    return handling.peer.describe()
+
+
+@handles("subscriptions/listen")
+def handle_listen(handling: Handling, params: Json) -> Any:
+    session, peer, request = handling.session, handling.peer, handling.request
+    assert request and isinstance(peer, RequestPeer)
+    connection = session.connection
+    if request.batch:  # the other responses would wait for its end
+        raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
+    wanted = require_type(params.get("notifications"), dict, "notifications")
+    granted = {}
+    for key, signature in [*peer.settings.grants.items()]:
+        if wanted.get(key) is not None:
+            granted[key] = granted_by(handling, signature, wanted[key])
+    stream = ListenStream(peer, request)
+    acknowledgement = encode(stream.grant(wanted, granted))
+    with session.registry.lock, connection.lock:
+        connection.incoming.check_room(besides=request.cost)
+        request.charge(REQUEST_COST * len(stream.subscriptions))  # it stays
+        connection.outbox.put(acknowledgement)  # before any change is reported
+        session.registry.subscribers.add(stream)
+    request.on_cancel(partial(session.registry.forget, stream))
+    connection.outbox.flush(may_block=False)
+    return NO_RESPONSE_YET
+
+
+def granted_by(handling: Handling, signature: Signature, wanted: Any) -> Any:
+    """What a function of the user's grants of a key; on the reader."""
+    ctx = handling.context(is_async=False)
+    try:
+        kwargs = signature.bind({"wanted": wanted}, False, ctx)
+    except ValidationError as error:
+        raise handling.peer.bad_arguments(error, False) from None
+    return signature.fn(**kwargs)
+
+# -- 16. Coroutines --------------------------------------------------------------------
 # Chapter: asyncio, of both.
 #
 # How a thread and an event loop wait for each other.
@@ -8842,7 +8895,7 @@ def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
                 raise RuntimeError("the event loop has ended") from None
 
 
-# -- 16. Coroutines of a server --------------------------------------------------------
+# -- 17. Coroutines of a server --------------------------------------------------------
 # Chapter: asyncio, of a server.
 # Adds: async def, async lifespan, run_async
 # Doors: the classes of a server and of its session; CONTEXT_TYPES.
@@ -8906,10 +8959,10 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
                    timeout: float | None) -> Json:
         peer, request = self._peer, self._request
         assert request
-        if isinstance(peer, RequestPeer):
-            return peer.answers_to(request, questions)
-        answers = {}
-        seconds = INFINITE if timeout is None else timeout
+        answers = peer.answers_to(request, questions)
+        if answers is not None:
+            return answers
+        answers, seconds = {}, INFINITE if timeout is None else timeout
         with peer.asked(request, questions, seconds, may_block=False) as sent:
             for key, asked in sent.items():
                 answers[key] = questions[key].read(key, await wait_async(asked))
@@ -9258,7 +9311,7 @@ class AsyncServer(BaseServer):
             self._lifespan.lent = None
 
 
-# -- 17. Coroutines of a client --------------------------------------------------------
+# -- 18. Coroutines of a client --------------------------------------------------------
 # Chapter: asyncio, of a client.
 #
 # The methods of Client as coroutines, each of which runs on a thread: to connect blocks.
@@ -9485,7 +9538,7 @@ class AsyncClient:
             with suppress(RuntimeError):  # its loop is closed
                 task.cancel()
 
-# -- 18. Inside an application ---------------------------------------------------------
+# -- 19. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
 # Doors: the classes of a server and of its session.
@@ -9714,7 +9767,7 @@ class Listener:
         finally:
             self._sockets.discard(sock)
 
-# -- 19. Trace -------------------------------------------------------------------------
+# -- 20. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
 # Doors: taps.
@@ -9796,7 +9849,7 @@ def trace_of(connection: Connection) -> Trace | None:
 
 TAPS.append(trace_of)
 
-# -- 20. The server --------------------------------------------------------------------
+# -- 21. The server --------------------------------------------------------------------
 # Of part II.
 #
 # A server with its chapters.  A line that ends with the name of a chapter goes with it.
@@ -9805,6 +9858,7 @@ __all__ += ["Server"]
 
 
 class ServerSession(
+        StatelessSession,  # stateless
         AsyncSession,  # asyncio
         HostedSession,  # inside
         BaseServerSession):
@@ -9812,6 +9866,7 @@ class ServerSession(
 
 
 class Server(
+        StatelessServer,  # stateless
         AsyncServer,  # asyncio
         InsideServer,  # inside
         BaseServer):
@@ -9833,11 +9888,8 @@ class Server(
     name, version, title, description, website_url, icons: sent to the client.
     instructions: how a model should use the server.
     page_size: entries on a page of any list.
-    cache_ttl: seconds that a client may cache lists and resources.
-    cache_scope: "private" or "public".
     capabilities: merged into those that are declared; False takes away one of them, as
     in {"logging": False}, or a part of one, as in {"tools": {"listChanged": False}}.
-    state_secret: bytes, the same in all processes that continue each other's requests.
     max_workers: handlers of a connection that run at once; more wait.
     max_message_bytes, max_depth: limits of a line: 16 MiB, nested 200 deep.
     drain_seconds: time for running handlers when the client hangs up.
@@ -9846,6 +9898,21 @@ class Server(
     lifespan: called with the server, returns a context manager, async or not.  That is
     entered before the first connection is served and left after the last; handlers get
     its value as `ctx.lifespan_context`.
+
+    cache_ttl: seconds that a client may cache lists and resources.
+    cache_scope: "private" or "public".
+    state_secret: bytes, the same in all processes that continue each other's requests.
+    In the stateless revision questions end the handler, by an exception that `except
+    Exception` does not catch, and the handler runs again from the top when the answers
+    have come; `timeout` is without effect.  So put side effects before a question into
+    `ctx.once`.  Only tools, prompts and resources can ask, and only on the handler's
+    own thread; give a `key` if the order of your questions may change.  Check
+    `client_capabilities` before you ask.  Answers so far and results of `once` travel
+    through the client.  They are signed for this request, so that the client cannot
+    change them, but it can read them: keep no secret there.  It may send the same state
+    again for 15 minutes, so code after the last question must tolerate a second run.
+    Replicas of a server share one `state_secret` of 32 random bytes; other servers must
+    not have it.  (chapter: stateless)
 
     threaded: False runs all `def` handlers on the serving thread, one after the other,
     as sqlite3, COM or Qt need it; `run` and `serve` can override this.
@@ -9914,9 +9981,10 @@ class Server(
                  instructions: str | None = None,
                  threaded: bool = True,  # inside
                  capabilities: Json | None = None,
-                 page_size: int = 1000, cache_ttl: float = 0.0,
-                 cache_scope: str = "private",
-                 state_secret: bytes | None = None, max_workers: int = 64,
+                 page_size: int = 1000, max_workers: int = 64,
+                 cache_ttl: float = 0.0,  # stateless
+                 cache_scope: str = "private",  # stateless
+                 state_secret: bytes | None = None,  # stateless
                  max_message_bytes: int = 16 << 20, max_depth: int = MAX_DEPTH,
                  drain_seconds: float = 1.5, mask_errors: bool = False,
                  strict_input: bool = False,
@@ -9972,7 +10040,7 @@ class Server(
         )
 
 
-# -- 21. Familiar names ----------------------------------------------------------------
+# -- 22. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
 # Adds: FastMCP
 #
@@ -10697,7 +10765,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 22. Command line ------------------------------------------------------------------
+# -- 23. Command line ------------------------------------------------------------------
 # Chapter: cli, of both.
 # Adds: main
 #

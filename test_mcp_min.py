@@ -5333,7 +5333,7 @@ class Test12Lists(unittest.TestCase):
                 ("a name of your own", server.method, "tools/list"),
                 ("page_size .* 1 or more", lambda: Server("s", page_size=0)),
                 ("drain_seconds 0 or more", lambda: Server("s", drain_seconds=-1)),
-                ("cache_scope is", lambda: Server("s", cache_scope="everybody")),
+                ("cache_scope must", lambda: Server("s", cache_scope="everybody")),
                 ("is a dict, or True", lambda: Server("s", capabilities={"tasks": 5})),
                 ("Server: unknown: thread .did you mean threaded.*page_size",
                  lambda: Server("s", thread=False)),
@@ -11592,7 +11592,7 @@ class TestHouse(unittest.TestCase):
         defined = collections.defaultdict(list)
         for name, line in self.defined(self.tree.body):
             defined[name].append(place(line))
-        self.assertEqual(defined["Server"] + defined["Client"], [(4, 20), (3, 14)])
+        self.assertEqual(defined["Server"] + defined["Client"], [(4, 21), (3, 14)])
         self.assertEqual([(node.id, node.lineno) for node in self.nodes
                           if isinstance(node, ast.Name) and node.id in defined
                           and not any(allowed(node, *known)
@@ -12008,7 +12008,7 @@ class TestVendor(unittest.TestCase):
             _, err, status = cli("vendor", folder, "--server", "--client")
             self.assertIn("exclude each other", err)
             _, err, status = cli("vendor", folder, "--without", "x")
-            self.assertIn("no chapter 'x': there are asyncio, cli, inside, names", err)
+            self.assertIn("no chapter 'x': there are asyncio, cli, inside, names, stateless", err)
             _, err, status = cli("vendor", folder, "--with", "inside")
             self.assertIn("--with adds chapters to a --core", err)
         _, err, status = cli("vendor", HERE, "--server")
@@ -12024,7 +12024,7 @@ class TestVendor(unittest.TestCase):
             self.assertIn("class Reading", mcp_min.vendored(commented, [end], set()))
         out, _, _ = cli("vendor", str(self.folder / "said"), "--client")
         self.assertRegex(out, r"left out: core of a server: Part II: a server \(\d+ lines"
-                              r"\)\nleft out: chapter asyncio: ")
+                              r"\)\nleft out: chapter stateless: ")
 
 
 # ======================================================================================

@@ -161,14 +161,15 @@ The file is read from top to bottom; only annotations use names of a later secti
 
     Part IV: chapters, each of which may go
     15 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
-    16 Coroutines    how a thread and an event loop wait for each other
-    17 Coroutines of a server  `async def` handlers, AsyncContext, run_async
-    18 Coroutines of a client  AsyncClient
-    19 Inside an application  the thread of a host, a port for hosts
-    20 Trace         the lines that cross, on stderr or in a file
-    21 The server    part II and its chapters, put together
-    22 Familiar names  FastMCP's and the official SDK's spellings
-    23 Command line  the program in this file
+    16 More schemas  the rest of JSON Schema 2020-12, draft-07
+    17 Coroutines    how a thread and an event loop wait for each other
+    18 Coroutines of a server  `async def` handlers, AsyncContext, run_async
+    19 Coroutines of a client  AsyncClient
+    20 Inside an application  the thread of a host, a port for hosts
+    21 Trace         the lines that cross, on stderr or in a file
+    22 The server    part II and its chapters, put together
+    23 Familiar names  FastMCP's and the official SDK's spellings
+    24 Command line  the program in this file
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
 9 and 12; to debug a hang, 4 and 7.  Each section begins with its idea.
@@ -1363,10 +1364,9 @@ def require_sync(*functions: Handler | None) -> None:
 
 
 # -- 5. Validation ---------------------------------------------------------------------
-# The whole validation vocabulary of JSON Schema 2020-12, because a tool's schema may
-# use all of it (server/tools, "Tool"), and a library for it would be a dependency.
-# (Patterns mean what they mean in ECMA 262 as far as Python's `re` has the words.)  A
-# SchemaReader makes Nodes of a schema, once; to apply a Node to a value is an
+# The keywords of JSON Schema 2020-12 that hints and forms make; what else a schema says
+# is refused, never ignored.  (Patterns mean what they mean in ECMA 262 as far as
+# Python's `re` has the words.)  A SchemaReader makes Nodes of a schema, once; to apply a Node to a value is an
 # Evaluation, which collects Problems and makes the object that the value stands for.  A
 # Validator does both for its users.
 
@@ -1426,8 +1426,7 @@ class Problem(namedtuple("Problem", "path text value types", defaults=(MISSING, 
 def validate(value: object, schema: object) -> list[str]:
     """Return a readable line for each problem of `value`; [] if it matches `schema`.
 
-    Validates as JSON Schema 2020-12 says (and draft-07, if `$schema` names it);
-    `format` only annotates, and no reference is fetched.  Work is bounded, except that
+    Validates as JSON Schema 2020-12 says; `format` only annotates.  Work is bounded, except that
     Python's `re` cannot be stopped: a hostile `pattern` can take exponential time.
 
     Raises:
@@ -1577,39 +1576,35 @@ def pattern_matches(text: str, pattern: str) -> bool:
     return compile_pattern(pattern).search(text) is not None
 
 
-def join_uri(base: str, reference: str) -> str:
-    if not base or reference[:1] == "#":
-        return base + reference
-    from urllib.parse import urljoin
-
-    return urljoin(base, reference)
-
-
 # Reading.
 
-DIALECTS = ("//json-schema.org/draft/2020-12/schema",
-            "//json-schema.org/draft-07/schema")
+DIALECTS = ["//json-schema.org/draft/2020-12/schema"]
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 ANY = "any"
 # What the argument of each keyword is: a schema, a row of PLAIN_SHAPES or a JSON type;
 # [x] is a list of x, {x} a map of x.
-SHAPES = {keyword: shape for shape, keywords in {
-    "schema": "not if then else items contains unevaluatedItems propertyNames "
-              "additionalProperties unevaluatedProperties",
-    "[schema]": "allOf anyOf oneOf prefixItems",
-    "{schema}": "properties patternProperties dependentSchemas $defs definitions",
-    "{[string]}": "dependentRequired",
+SHAPES: dict[str, str] = {}
+
+
+def add_shapes(shapes: dict[str, str]) -> None:
+    """Make keywords known: their shape -> the keywords, separated by a space."""
+    for shape, keywords in shapes.items():
+        SHAPES.update(dict.fromkeys(keywords.split(), shape))
+
+
+add_shapes({
+    "schema": "items additionalProperties",
+    "[schema]": "anyOf oneOf prefixItems",
+    "{schema}": "properties",
     "[string]": "required",
     "[type]": "type",
-    "string": "$ref $dynamicRef $id $anchor $dynamicAnchor",
     "pattern": "pattern",
     "number": "maximum exclusiveMaximum minimum exclusiveMinimum",
     "unit": "multipleOf",
-    "count": "maxLength minLength maxItems minItems maxProperties minProperties "
-             "maxContains minContains",
+    "count": "maxLength minLength maxItems minItems maxProperties minProperties",
     "boolean": "uniqueItems",
     "choices": "enum const",
-}.items() for keyword in keywords.split()}
+})
 PLAIN_SHAPES: Any = {  # their type, and what else must hold of them
     "unit":  ("number", lambda number: number > 0, "more than 0"),
     "count": ("number", lambda number: number % 1 == 0 and number >= 0, "at least 0"),
@@ -1635,19 +1630,18 @@ FALSE: Json = {"not": {}}  # the schema `false`
 ACCEPTED_TYPES: Any = {  # see Node.accepts; a float must be finite, too
     (): object, ("string",): str, ("boolean",): bool, ("integer",): int,
     ("number",): float, ("object",): dict, ("array",): list}
-TYPE_ONLY = {"type", "$defs", "definitions"}  # these ask nothing but the type
+TYPE_ONLY = {"type"}  # these ask nothing but the type
 FLAT_KEYWORDS = {"type", "properties", "required", "additionalProperties"}
-MAPS = ("properties", "dependentRequired", "dependentSchemas")
+MAPS = ["properties"]  # looking a value up in these costs steps
 
 
 class Node(dict):  # type: ignore[type-arg]
     """A schema that was read: its keywords, with nodes for the schemas in them.
 
-    For `$ref`, too, there is the node that it leads to; for `$dynamicRef` that node and
-    the nodes with the same dynamic anchor, by base; for `enum` and `const` the marks of
-    the values and the text for the problem.
+    For `enum` and `const` there are the marks of the values and the text for the
+    problem.
 
-    source: the schema as it was written.  cost: steps to apply it.  assertions: its
+    source: the schema as it was written.  base: its URI.  cost: steps to apply it.  assertions: its
     rows of ASSERTIONS, with the limits.  applicators: its rows of APPLICATORS.
 
     accepts: a class all of whose instances match unchanged (`object`: any value), or
@@ -1655,9 +1649,10 @@ class Node(dict):  # type: ignore[type-arg]
     the types of its parts, their nodes; else None.
     """
 
-    def __init__(self, keywords: Json, base: str, source: Json) -> None:
+    base = ""
+
+    def __init__(self, keywords: Json, source: Json) -> None:
         super().__init__(keywords)
-        self.base = base
         self.source = source
         self.make: Any = getattr(source, "make", None)
         self.optional = getattr(source, "optional", False)
@@ -1670,7 +1665,7 @@ class Node(dict):  # type: ignore[type-arg]
                 limit = self[keyword]
                 text = text.format(show(limit))
                 self.assertions.append((kind, measure, holds, limit, text))
-        self.applicators = [row for row in APPLICATORS if row[1] in self]
+        self.applicators = [row for row in APPLICATORS if row[2] in self]
         self.accepts = None
         if self.keys() <= TYPE_ONLY and self.make in (None, int, float):
             self.accepts = ACCEPTED_TYPES.get((*self.get("type", ()),))
@@ -1703,42 +1698,23 @@ class SchemaReader:
     foreign: patterns are left out, see Validator.  annotates: see Budget.
     """
 
+    annotates = False
+
     def __init__(self, foreign: bool) -> None:
-        self.annotates = False
         self._foreign = foreign
-        self._draft7 = False
         self._budget = Budget()
-        self._nodes: dict[int, Node] = {}  # by the id of the source, which they keep
-        self._names: dict[str, Node] = {}  # by URI, and by what references say
-        self._dynamic: dict[str, dict[str, Node]] = {}  # anchor: base: node
-        self._references: list[tuple[Node, str]] = []  # to be resolved
 
     def read_document(self, document: object) -> Node:
-        """Read a document, and resolve its references."""
         size = len(encode(document))  # tools/list sends it; JSON is not cyclic
         self._budget.spend(size * CHARACTER_COST / 10)
-        root = self._read(document, "", ())
-        self._names[""] = root
-        while self._references:  # one may lead to a schema with more of them
-            node, keyword = self._references.pop()
-            reference = node[keyword]
-            target = self._find(node.base, reference)
-            if keyword == "$ref":
-                node[keyword] = target
-                continue
-            anchor = target.get("$dynamicAnchor", "")
-            anchors: dict[str, Node] = {}
-            if reference.endswith(f"#{anchor}"):
-                anchors = self._dynamic.get(anchor, anchors)
-            node[keyword] = target, anchors
-        return root
+        return self._read(document, ())
 
     def _require(self, valid: object, path: Path, expected: str,
                  argument: object) -> None:
         if not valid:
             raise SchemaError(str(Problem(path, expected, argument)))
 
-    def _read(self, schema: Any, base: str, path: Path) -> Node:
+    def _read(self, schema: Any, path: Path) -> Node:
         """Read a schema and all in it."""
         self._budget.spend(1 + len(path) * LOOK_COST)
         if len(path) > 2 * MAX_NESTING:
@@ -1746,74 +1722,37 @@ class SchemaReader:
         if isinstance(schema, bool):
             schema = {} if schema else FALSE
         self._require(isinstance(schema, dict), path, "object or boolean", schema)
-        keywords = self._translate(schema, path)
-        names = []
-        for keyword in ("$id", "$anchor", "$dynamicAnchor"):
-            name = keywords.get(keyword)
-            if isinstance(name, str):  # "$id": "#name" is an anchor of draft-07
-                uri = join_uri(base, name if keyword == "$id" else f"#{name}")
-                names.append(uri.rstrip("#"))
-                base = uri.partition("#")[0]
+        return self._node(self._translate(schema, path), schema, path)
+
+    def _node(self, keywords: Json, source: Json, path: Path) -> Node:
         arguments = {}
         for keyword, argument in keywords.items():
             if keyword in SHAPES:
-                place = (*path, keyword)
                 arguments[keyword] = self._read_argument(
-                    SHAPES[keyword], argument, base, place)
-        for pattern in arguments.get("patternProperties", ()):
-            compile_pattern(pattern)  # SchemaError now; it is cached
-        node = Node(arguments, base, schema)
-        self._nodes[id(schema)] = node
-        self._names.update(dict.fromkeys(names, node))
-        for keyword in ("$ref", "$dynamicRef"):
-            if keyword in node:
-                self._references.append((node, keyword))
-        if "$dynamicAnchor" in node:
-            anchors = self._dynamic.setdefault(node["$dynamicAnchor"], {})
-            anchors[base] = node
-        if "unevaluatedItems" in node or "unevaluatedProperties" in node:
-            self.annotates = True
-        return node
+                    SHAPES[keyword], argument, (*path, keyword))
+            elif keyword in LEFT_OUT:
+                raise SchemaError(left_out(keyword))
+        return Node(arguments, source)
 
     def _translate(self, source: Json, path: Path) -> Json:
         """Check `$schema`; return the schema in the keywords that Evaluation knows."""
         if "$schema" in source:
-            dialect = source["$schema"]
-            name = str(dialect).rpartition(":")[2].rstrip("#")
+            name = str(source["$schema"]).rpartition(":")[2].rstrip("#")
             self._require(name in DIALECTS, (*path, "$schema"),
-                          f"a known dialect ({', '.join(DIALECTS)})", dialect)
-            if not path and name == DIALECTS[1]:
-                self._draft7 = True
-        if self._draft7 and "$ref" in source:  # it ignores the siblings of a $ref
-            known = ("$ref", "$defs", "definitions")
-            return {keyword: source[keyword] for keyword in known if keyword in source}
+                          f"a known dialect ({', '.join(DIALECTS)})", source["$schema"])
         keywords = {**source}
         if isinstance(source.get("type"), str):
             keywords["type"] = [source["type"]]
         if "const" in source:
             keywords["const"] = [source["const"]]
-        if isinstance(source.get("items"), list):  # of draft-07
-            keywords["prefixItems"] = source["items"]
-            keywords["items"] = source.get("additionalItems", True)
-        if isinstance(source.get("dependencies"), dict):  # of draft-07
-            for name, needed in source["dependencies"].items():
-                keyword = "dependentSchemas"
-                if isinstance(needed, list):
-                    keyword = "dependentRequired"
-                keywords[keyword] = {**keywords.get(keyword, {}), name: needed}
         if self._foreign:
             keywords.pop("pattern", None)
-            patterns = keywords.pop("patternProperties", None)
-            if isinstance(patterns, dict):  # a value must fit one that may apply
-                others = keywords.get("additionalProperties", True)
-                keywords["additionalProperties"] = {
-                    "anyOf": [*patterns.values(), others]}
         return keywords
 
-    def _read_argument(self, shape: str, argument: Any, base: str, path: Path) -> Any:
+    def _read_argument(self, shape: str, argument: Any, path: Path) -> Any:
         """Read the value of a keyword."""
         if shape == "schema":
-            return self._read(argument, base, path)
+            return self._read(argument, path)
         kind = json_type(argument)
         if shape[0] in "[{":
             expected = "array" if shape[0] == "[" else "object"
@@ -1823,7 +1762,7 @@ class SchemaReader:
             parts = {}
             for key in keys_of(argument):
                 place = (*path, key)
-                parts[key] = self._read_argument(inner, argument[key], base, place)
+                parts[key] = self._read_argument(inner, argument[key], place)
             return parts if kind == "object" else [*parts.values()]
         expected, holds, text = PLAIN_SHAPES.get(shape, (shape, None, ""))
         self._require(expected in (kind, ANY), path, expected, argument)
@@ -1834,30 +1773,6 @@ class SchemaReader:
         if len(argument) > 1:
             text = f"one of {text}"
         return {mark(choice, self._budget) for choice in argument}, text
-
-    def _find(self, base: str, reference: str) -> Node:
-        """The node of a reference, which is a URI, an anchor or a JSON pointer."""
-        from urllib.parse import unquote
-
-        uri, _, fragment = join_uri(base, reference).partition("#")
-        fragment = unquote(fragment)
-        name = f"{uri}#{fragment}".rstrip("#")
-        if name in self._names:
-            return self._names[name]
-        try:
-            node = self._names[uri]
-            place: Any = {"": node.source}
-            for step in fragment.split("/"):
-                key = step.replace("~1", "/").replace("~0", "~")
-                place = place[int(key) if isinstance(place, list) else key]
-                node = self._nodes.get(id(place), node)
-        except (LookupError, ValueError, TypeError):
-            raise SchemaError(f"{show(reference)} is not in the document, "
-                              "and nothing is fetched") from None
-        if place is not node.source:  # below an unknown keyword: it was not read yet
-            node = self._read(place, node.base, ())
-        self._names[name] = node
-        return node
 
 
 class Evaluation:
@@ -1913,7 +1828,7 @@ class Evaluation:
             size = measure(self.value)
             if not holds(size, limit):
                 self.refuse(text, size)
-        for applies_to, keyword, function in self.node.applicators:
+        for _, applies_to, keyword, function in self.node.applicators:
             if applies_to in (kind, ANY):
                 function(self, self.node[keyword])
 
@@ -1973,10 +1888,6 @@ class Evaluation:
         else:
             self.apply_to_parts((key, node) for key in keys)
 
-    def apply_to_unevaluated(self, node: Node) -> None:
-        if not self.problems:  # (core, 11)
-            self.apply_to_others(node)
-
     def check_unique(self, wanted: bool) -> None:
         if not wanted:
             return
@@ -1987,47 +1898,17 @@ class Evaluation:
     def apply_prefix(self, nodes: list[Node]) -> None:
         self.apply_to_parts(zip(range(len(self.value)), nodes))
 
-    def check_contains(self, node: Node) -> None:
-        matching = []
-        for index, item in enumerate(self.value):
-            if not self.apply(node, item).problems:
-                matching.append(index)
-        self.evaluated.update(matching)
-        least = self.node.get("minContains", 1)
-        most = self.node.get("maxContains", len(self.value))
-        if not least <= len(matching) <= most:
-            self.refuse(f"{least} to {most} items that match `contains`", len(matching))
-
     def require(self, names: list[str], reason: str = "required") -> None:
         self.budget.spend(len(names) * LOOK_COST)
         for name in names:
             if name not in self.value:
                 self.refuse(f"missing ({reason})", key=(name,))
 
-    def check_names(self, node: Node) -> None:
-        for name in self.value:
-            self.problems += self.apply(node, name, name).problems
-
     def apply_to_properties(self, properties: dict[str, Node]) -> None:
         names = [name for name in properties if name in self.value]
         self.apply_to_parts((name, properties[name]) for name in names)
 
-    def apply_to_patterns(self, patterns: dict[str, Node]) -> None:
-        size = len("".join(self.value))
-        for pattern, node in patterns.items():
-            self.budget.spend(len(self.value) + size * CHARACTER_COST)
-            names = [name for name in self.value if pattern_matches(name, pattern)]
-            self.apply_to_parts((name, node) for name in names)
-
-    def check_dependencies(self, dependencies: dict[str, list[str]]) -> None:
-        for name, names in dependencies.items():
-            if name in self.value:
-                self.require(names, f"required with {name:.60}")
-
     # -- the same value
-
-    def apply_here(self, node: Node) -> None:
-        self.take(self.apply(node, self.value))
 
     def take(self, other: Evaluation) -> None:
         """Take over what another evaluation of the same value has found."""
@@ -2037,25 +1918,12 @@ class Evaluation:
         if other.result is not self.value:
             self.result = other.result
 
-    def apply_dependents(self, dependents: dict[str, Node]) -> None:
-        for name, node in dependents.items():
-            if name in self.value:
-                self.apply_here(node)
-
     def check_choice(self, choices: tuple[set[str], str]) -> None:
         if self.problems:
             return
         marks, text = choices
         if mark(self.value, self.budget) not in marks:
             self.refuse(text, self.value)
-
-    def apply_not(self, node: Node) -> None:
-        if not self.apply(node, self.value).problems:
-            self.refuse("not allowed")
-
-    def apply_all(self, nodes: list[Node]) -> None:
-        for node in nodes:
-            self.apply_here(node)
 
     def apply_any(self, nodes: list[Node]) -> None:
         branches = []
@@ -2102,54 +1970,32 @@ class Evaluation:
         types = [name for first in firsts for name in first.types]
         self.refuse(" or ".join(texts), self.value, types)
 
-    def apply_if(self, node: Node) -> None:
-        condition = self.apply(node, self.value)
-        if condition.problems:
-            branch = self.node.get("else")
-        else:
-            self.evaluated |= condition.evaluated
-            branch = self.node.get("then")
-        if branch is not None:
-            self.apply_here(branch)
 
-    def apply_dynamic(self, reference: tuple[Node, dict[str, Node]]) -> None:
-        """Apply the node; of several with its anchor, that of the outermost base."""
-        node, anchors = reference
-        evaluation: Evaluation | None = self if anchors else None
-        while evaluation:
-            self.budget.spend(LOOK_COST)
-            node = anchors.get(evaluation.node.base, node)
-            evaluation = evaluation.outer
-        self.apply_here(node)
+# Rank, type of the value, keyword, how it is applied.  Those of a lower rank come first:
+# `items` and `additionalProperties` apply to what others have left.
+APPLICATORS: list[tuple[int, str, str, Callable[[Evaluation, Any], None]]] = []
+IN_PLACE_KEYWORDS: set[str] = set()  # they apply to a value of any type
 
 
-# Type of the value, keyword, how it is applied; in this order, because `items` and
-# others apply to what those before have left.
-APPLICATORS: Any = (
-    ("array", "uniqueItems", Evaluation.check_unique),
-    ("array", "prefixItems", Evaluation.apply_prefix),
-    ("array", "items", Evaluation.apply_to_others),
-    ("array", "contains", Evaluation.check_contains),
-    ("object", "required", Evaluation.require),
-    ("object", "propertyNames", Evaluation.check_names),
-    ("object", "properties", Evaluation.apply_to_properties),
-    ("object", "patternProperties", Evaluation.apply_to_patterns),
-    ("object", "additionalProperties", Evaluation.apply_to_others),
-    ("object", "dependentRequired", Evaluation.check_dependencies),
-    ("object", "dependentSchemas", Evaluation.apply_dependents),
-    (ANY, "enum", Evaluation.check_choice),
-    (ANY, "const", Evaluation.check_choice),
-    (ANY, "not", Evaluation.apply_not),
-    (ANY, "allOf", Evaluation.apply_all),
-    (ANY, "anyOf", Evaluation.apply_any),
-    (ANY, "oneOf", Evaluation.apply_one),
-    (ANY, "if", Evaluation.apply_if),
-    (ANY, "$ref", Evaluation.apply_here),
-    (ANY, "$dynamicRef", Evaluation.apply_dynamic),
-    ("array", "unevaluatedItems", Evaluation.apply_to_unevaluated),
-    ("object", "unevaluatedProperties", Evaluation.apply_to_unevaluated),
-)
-IN_PLACE_KEYWORDS = {keyword for kind, keyword, _ in APPLICATORS if kind == ANY}
+def add_applicators(*rows: tuple[int, str, str, Any]) -> None:
+    """Make known how keywords are applied."""
+    APPLICATORS.extend(rows)
+    APPLICATORS.sort(key=operator.itemgetter(0))
+    IN_PLACE_KEYWORDS.update(keyword for _, kind, keyword, _ in rows if kind == ANY)
+
+
+add_applicators(
+    (10, "array", "uniqueItems", Evaluation.check_unique),
+    (12, "array", "prefixItems", Evaluation.apply_prefix),
+    (15, "array", "items", Evaluation.apply_to_others),
+    (10, "object", "required", Evaluation.require),
+    (12, "object", "properties", Evaluation.apply_to_properties),
+    (15, "object", "additionalProperties", Evaluation.apply_to_others),
+    (20, ANY, "enum", Evaluation.check_choice),
+    (20, ANY, "const", Evaluation.check_choice),
+    (23, ANY, "anyOf", Evaluation.apply_any),
+    (24, ANY, "oneOf", Evaluation.apply_one))
+SCHEMA_READERS: list[type[SchemaReader]] = [SchemaReader]  # the last one reads
 
 
 class Validator:
@@ -2160,7 +2006,7 @@ class Validator:
     """
 
     def __init__(self, document: object, foreign: bool = False) -> None:
-        reader = SchemaReader(foreign)
+        reader = SCHEMA_READERS[-1](foreign)
         try:
             self._root = reader.read_document(document)
         except SchemaError:
@@ -8846,7 +8692,241 @@ def granted_by(handling: Handling, signature: Signature, wanted: Any) -> Any:
         raise handling.peer.bad_arguments(error, False) from None
     return signature.fn(**kwargs)
 
-# -- 16. Coroutines --------------------------------------------------------------------
+# -- 16. More schemas ------------------------------------------------------------------
+# Chapter: schemas, of both.
+# Adds: $ref, $dynamicRef, $id, $anchor, $dynamicAnchor, not, allOf, if, then, else
+# Adds: contains, minContains, maxContains, propertyNames, patternProperties
+# Adds: dependentRequired, dependentSchemas, dependencies, additionalItems
+# Adds: unevaluatedItems, unevaluatedProperties
+# Doors: rows of keywords; the reader of schemas.
+#
+# The rest of JSON Schema 2020-12, and draft-07, because a schema by hand may use all of
+# it (server/tools, "Tool"), and a library for it would be a dependency.  No reference
+# is fetched.
+
+
+def join_uri(base: str, reference: str) -> str:
+    if not base or reference[:1] == "#":
+        return base + reference
+    from urllib.parse import urljoin
+
+    return urljoin(base, reference)
+
+
+def apply_to_unevaluated(evaluation: Evaluation, node: Node) -> None:
+    if not evaluation.problems:  # (core, 11)
+        evaluation.apply_to_others(node)
+
+
+def check_contains(evaluation: Evaluation, node: Node) -> None:
+    matching = []
+    for index, item in enumerate(evaluation.value):
+        if not evaluation.apply(node, item).problems:
+            matching.append(index)
+    evaluation.evaluated.update(matching)
+    least = evaluation.node.get("minContains", 1)
+    most = evaluation.node.get("maxContains", len(evaluation.value))
+    if not least <= len(matching) <= most:
+        evaluation.refuse(f"{least} to {most} items that match `contains`", len(matching))
+
+
+def check_names(evaluation: Evaluation, node: Node) -> None:
+    for name in evaluation.value:
+        evaluation.problems += evaluation.apply(node, name, name).problems
+
+
+def apply_to_patterns(evaluation: Evaluation, patterns: dict[str, Node]) -> None:
+    size = len("".join(evaluation.value))
+    for pattern, node in patterns.items():
+        evaluation.budget.spend(len(evaluation.value) + size * CHARACTER_COST)
+        names = [name for name in evaluation.value if pattern_matches(name, pattern)]
+        evaluation.apply_to_parts((name, node) for name in names)
+
+
+def check_dependencies(evaluation: Evaluation, dependencies: dict[str, list[str]]) -> None:
+    for name, names in dependencies.items():
+        if name in evaluation.value:
+            evaluation.require(names, f"required with {name:.60}")
+
+
+def apply_here(evaluation: Evaluation, node: Node) -> None:
+    evaluation.take(evaluation.apply(node, evaluation.value))
+
+
+def apply_dependents(evaluation: Evaluation, dependents: dict[str, Node]) -> None:
+    for name, node in dependents.items():
+        if name in evaluation.value:
+            apply_here(evaluation, node)
+
+
+def apply_not(evaluation: Evaluation, node: Node) -> None:
+    if not evaluation.apply(node, evaluation.value).problems:
+        evaluation.refuse("not allowed")
+
+
+def apply_all(evaluation: Evaluation, nodes: list[Node]) -> None:
+    for node in nodes:
+        apply_here(evaluation, node)
+
+
+def apply_if(evaluation: Evaluation, node: Node) -> None:
+    condition = evaluation.apply(node, evaluation.value)
+    if condition.problems:
+        branch = evaluation.node.get("else")
+    else:
+        evaluation.evaluated |= condition.evaluated
+        branch = evaluation.node.get("then")
+    if branch is not None:
+        apply_here(evaluation, branch)
+
+
+def apply_dynamic(evaluation: Evaluation,
+                  reference: tuple[Node, dict[str, Node]]) -> None:
+    """Apply the node; of several with its anchor, that of the outermost base."""
+    node, anchors = reference
+    outer: Evaluation | None = evaluation if anchors else None
+    while outer:
+        outer.budget.spend(LOOK_COST)
+        node = anchors.get(outer.node.base, node)
+        outer = outer.outer
+    apply_here(evaluation, node)
+
+
+class DocumentReader(SchemaReader):
+    """Reads schemas with references.
+
+    Of a node with `$ref`, that is the node that it leads to; `$dynamicRef` is that node
+    and the nodes with the same dynamic anchor, by base.
+    """
+
+    def __init__(self, foreign: bool) -> None:
+        super().__init__(foreign)
+        self._draft7 = False
+        self._base = ""                    # URI of the schema that is being read
+        self._nodes: dict[int, Node] = {}  # by the id of the source, which they keep
+        self._names: dict[str, Node] = {}  # by URI, and by what references say
+        self._dynamic: dict[str, dict[str, Node]] = {}  # anchor: base: node
+        self._references: list[tuple[Node, str]] = []   # to be resolved
+
+    def read_document(self, document: object) -> Node:
+        """Read a document, and resolve its references."""
+        root = self._names[""] = super().read_document(document)
+        while self._references:  # one may lead to a schema with more of them
+            node, keyword = self._references.pop()
+            reference = node[keyword]
+            target = self._find(node.base, reference)
+            if keyword == "$ref":
+                node[keyword] = target
+                continue
+            anchor = target.get("$dynamicAnchor", "")
+            anchors: dict[str, Node] = {}
+            if reference.endswith(f"#{anchor}"):
+                anchors = self._dynamic.get(anchor, anchors)
+            node[keyword] = target, anchors
+        return root
+
+    def _node(self, keywords: Json, source: Json, path: Path) -> Node:
+        names, outer = [], self._base
+        for keyword in ("$id", "$anchor", "$dynamicAnchor"):
+            name = keywords.get(keyword)
+            if isinstance(name, str):  # "$id": "#name" is an anchor of draft-07
+                uri = join_uri(self._base, name if keyword == "$id" else f"#{name}")
+                names.append(uri.rstrip("#"))
+                self._base = uri.partition("#")[0]
+        node = super()._node(keywords, source, path)
+        node.base, self._base = self._base, outer
+        for pattern in node.get("patternProperties", ()):
+            compile_pattern(pattern)  # SchemaError now; it is cached
+        self._nodes[id(source)] = node
+        self._names.update(dict.fromkeys(names, node))
+        for keyword in ("$ref", "$dynamicRef"):
+            if keyword in node:
+                self._references.append((node, keyword))
+        if "$dynamicAnchor" in node:
+            anchors = self._dynamic.setdefault(node["$dynamicAnchor"], {})
+            anchors[node.base] = node
+        if "unevaluatedItems" in node or "unevaluatedProperties" in node:
+            self.annotates = True
+        return node
+
+    def _translate(self, source: Json, path: Path) -> Json:
+        keywords = super()._translate(source, path)
+        if not path and "draft-07" in str(source.get("$schema")):
+            self._draft7 = True
+        if self._draft7 and "$ref" in source:  # it ignores the siblings of a $ref
+            known = ("$ref", "$defs", "definitions")
+            return {keyword: source[keyword] for keyword in known if keyword in source}
+        if isinstance(source.get("items"), list):  # of draft-07
+            keywords["prefixItems"] = source["items"]
+            keywords["items"] = source.get("additionalItems", True)
+        if isinstance(source.get("dependencies"), dict):  # of draft-07
+            for name, needed in source["dependencies"].items():
+                keyword = "dependentSchemas"
+                if isinstance(needed, list):
+                    keyword = "dependentRequired"
+                keywords[keyword] = {**keywords.get(keyword, {}), name: needed}
+        if self._foreign:
+            patterns = keywords.pop("patternProperties", None)
+            if isinstance(patterns, dict):  # a value must fit one that may apply
+                others = keywords.get("additionalProperties", True)
+                keywords["additionalProperties"] = {
+                    "anyOf": [*patterns.values(), others]}
+        return keywords
+
+    def _find(self, base: str, reference: str) -> Node:
+        """The node of a reference, which is a URI, an anchor or a JSON pointer."""
+        from urllib.parse import unquote
+
+        uri, _, fragment = join_uri(base, reference).partition("#")
+        fragment = unquote(fragment)
+        name = f"{uri}#{fragment}".rstrip("#")
+        if name in self._names:
+            return self._names[name]
+        try:
+            node = self._names[uri]
+            place: Any = {"": node.source}
+            for step in fragment.split("/"):
+                key = step.replace("~1", "/").replace("~0", "~")
+                place = place[int(key) if isinstance(place, list) else key]
+                node = self._nodes.get(id(place), node)
+        except (LookupError, ValueError, TypeError):
+            raise SchemaError(f"{show(reference)} is not in the document, "
+                              "and nothing is fetched") from None
+        if place is not node.source:  # below an unknown keyword: it was not read yet
+            self._base = node.base
+            node = self._read(place, ())
+        self._names[name] = node
+        return node
+
+
+SCHEMA_READERS.append(DocumentReader)
+DIALECTS.append("//json-schema.org/draft-07/schema")
+TYPE_ONLY.update(("$defs", "definitions"))
+MAPS.extend(("dependentRequired", "dependentSchemas"))
+add_shapes({
+    "schema": "not if then else contains unevaluatedItems propertyNames "
+              "unevaluatedProperties",
+    "[schema]": "allOf",
+    "{schema}": "patternProperties dependentSchemas $defs definitions",
+    "{[string]}": "dependentRequired",
+    "string": "$ref $dynamicRef $id $anchor $dynamicAnchor",
+    "count": "maxContains minContains",
+})
+add_applicators(
+    (16, "array", "contains", check_contains),
+    (11, "object", "propertyNames", check_names),
+    (13, "object", "patternProperties", apply_to_patterns),
+    (16, "object", "dependentRequired", check_dependencies),
+    (17, "object", "dependentSchemas", apply_dependents),
+    (21, ANY, "not", apply_not),
+    (22, ANY, "allOf", apply_all),
+    (25, ANY, "if", apply_if),
+    (26, ANY, "$ref", apply_here),
+    (27, ANY, "$dynamicRef", apply_dynamic),
+    (30, "array", "unevaluatedItems", apply_to_unevaluated),
+    (30, "object", "unevaluatedProperties", apply_to_unevaluated))
+
+# -- 17. Coroutines --------------------------------------------------------------------
 # Chapter: asyncio, of both.
 #
 # How a thread and an event loop wait for each other.
@@ -8895,7 +8975,7 @@ def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
                 raise RuntimeError("the event loop has ended") from None
 
 
-# -- 17. Coroutines of a server --------------------------------------------------------
+# -- 18. Coroutines of a server --------------------------------------------------------
 # Chapter: asyncio, of a server.
 # Adds: async def, async lifespan, run_async
 # Doors: the classes of a server and of its session; CONTEXT_TYPES.
@@ -9311,7 +9391,7 @@ class AsyncServer(BaseServer):
             self._lifespan.lent = None
 
 
-# -- 18. Coroutines of a client --------------------------------------------------------
+# -- 19. Coroutines of a client --------------------------------------------------------
 # Chapter: asyncio, of a client.
 #
 # The methods of Client as coroutines, each of which runs on a thread: to connect blocks.
@@ -9538,7 +9618,7 @@ class AsyncClient:
             with suppress(RuntimeError):  # its loop is closed
                 task.cancel()
 
-# -- 19. Inside an application ---------------------------------------------------------
+# -- 20. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
 # Doors: the classes of a server and of its session.
@@ -9767,7 +9847,7 @@ class Listener:
         finally:
             self._sockets.discard(sock)
 
-# -- 20. Trace -------------------------------------------------------------------------
+# -- 21. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
 # Doors: taps.
@@ -9849,7 +9929,7 @@ def trace_of(connection: Connection) -> Trace | None:
 
 TAPS.append(trace_of)
 
-# -- 21. The server --------------------------------------------------------------------
+# -- 22. The server --------------------------------------------------------------------
 # Of part II.
 #
 # A server with its chapters.  A line that ends with the name of a chapter goes with it.
@@ -10040,7 +10120,7 @@ class Server(
         )
 
 
-# -- 22. Familiar names ----------------------------------------------------------------
+# -- 23. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
 # Adds: FastMCP
 #
@@ -10765,7 +10845,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 23. Command line ------------------------------------------------------------------
+# -- 24. Command line ------------------------------------------------------------------
 # Chapter: cli, of both.
 # Adds: main
 #
@@ -11425,7 +11505,7 @@ class Piece(namedtuple("Piece", "title text chapter ends")):
         """Its row in ABSENT: what it adds for users."""
         from textwrap import wrap
 
-        [adds] = re.findall("(?m)^# Adds: (.*)", self.text) or [""]
+        adds = ", ".join(re.findall("(?m)^# Adds: (.*)", self.text))
         exported = re.findall(r"(?ms)^__all__ \+= \[(.*?)\]", self.text)
         names = [*adds.split(", "), *re.findall('"(.*?)"', " ".join(exported))]
         lines = wrap(", ".join(dict.fromkeys(filter(None, names))), 76,

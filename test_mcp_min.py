@@ -11592,7 +11592,7 @@ class TestHouse(unittest.TestCase):
         defined = collections.defaultdict(list)
         for name, line in self.defined(self.tree.body):
             defined[name].append(place(line))
-        self.assertEqual(defined["Server"] + defined["Client"], [(4, 21), (3, 14)])
+        self.assertEqual(defined["Server"] + defined["Client"], [(4, 22), (3, 14)])
         self.assertEqual([(node.id, node.lineno) for node in self.nodes
                           if isinstance(node, ast.Name) and node.id in defined
                           and not any(allowed(node, *known)
@@ -12008,7 +12008,7 @@ class TestVendor(unittest.TestCase):
             _, err, status = cli("vendor", folder, "--server", "--client")
             self.assertIn("exclude each other", err)
             _, err, status = cli("vendor", folder, "--without", "x")
-            self.assertIn("no chapter 'x': there are asyncio, cli, inside, names, stateless", err)
+            self.assertIn("no chapter 'x': there are asyncio, cli, inside, names, schemas", err)
             _, err, status = cli("vendor", folder, "--with", "inside")
             self.assertIn("--with adds chapters to a --core", err)
         _, err, status = cli("vendor", HERE, "--server")

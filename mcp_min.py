@@ -123,7 +123,8 @@ row no other is taken:
 
     Outbox.writing            the stream: one thread writes
     Connection.lock           all of its state: the head of section 7 lists it
-    ThreadPool._lock, Trace._lock, writing_stderr    their own
+    Trace._lock               its table of requests  [trace]
+    ThreadPool._lock, writing_stderr    their own
 
     peer          whoever is at the other end of a connection
     connection    two streams, and what is in flight on them
@@ -1593,7 +1594,7 @@ def add_shapes(shapes: dict[str, str]) -> None:
 
 
 add_shapes({
-    "schema": "items additionalProperties",
+    "schema": "items additionalProperties not",
     "[schema]": "anyOf oneOf prefixItems",
     "{schema}": "properties",
     "[string]": "required",
@@ -1925,6 +1926,10 @@ class Evaluation:
         if mark(self.value, self.budget) not in marks:
             self.refuse(text, self.value)
 
+    def apply_not(self, node: Node) -> None:
+        if not self.apply(node, self.value).problems:
+            self.refuse("not allowed")
+
     def apply_any(self, nodes: list[Node]) -> None:
         branches = []
         for node in nodes:
@@ -1993,6 +1998,7 @@ add_applicators(
     (15, "object", "additionalProperties", Evaluation.apply_to_others),
     (20, ANY, "enum", Evaluation.check_choice),
     (20, ANY, "const", Evaluation.check_choice),
+    (21, ANY, "not", Evaluation.apply_not),
     (23, ANY, "anyOf", Evaluation.apply_any),
     (24, ANY, "oneOf", Evaluation.apply_one))
 SCHEMA_READERS: list[type[SchemaReader]] = [SchemaReader]  # the last one reads
@@ -8694,7 +8700,7 @@ def granted_by(handling: Handling, signature: Signature, wanted: Any) -> Any:
 
 # -- 16. More schemas ------------------------------------------------------------------
 # Chapter: schemas, of both.
-# Adds: $ref, $dynamicRef, $id, $anchor, $dynamicAnchor, not, allOf, if, then, else
+# Adds: $ref, $dynamicRef, $id, $anchor, $dynamicAnchor, allOf, if, then, else
 # Adds: contains, minContains, maxContains, propertyNames, patternProperties
 # Adds: dependentRequired, dependentSchemas, dependencies, additionalItems
 # Adds: unevaluatedItems, unevaluatedProperties
@@ -8757,11 +8763,6 @@ def apply_dependents(evaluation: Evaluation, dependents: dict[str, Node]) -> Non
     for name, node in dependents.items():
         if name in evaluation.value:
             apply_here(evaluation, node)
-
-
-def apply_not(evaluation: Evaluation, node: Node) -> None:
-    if not evaluation.apply(node, evaluation.value).problems:
-        evaluation.refuse("not allowed")
 
 
 def apply_all(evaluation: Evaluation, nodes: list[Node]) -> None:
@@ -8904,7 +8905,7 @@ DIALECTS.append("//json-schema.org/draft-07/schema")
 TYPE_ONLY.update(("$defs", "definitions"))
 MAPS.extend(("dependentRequired", "dependentSchemas"))
 add_shapes({
-    "schema": "not if then else contains unevaluatedItems propertyNames "
+    "schema": "if then else contains unevaluatedItems propertyNames "
               "unevaluatedProperties",
     "[schema]": "allOf",
     "{schema}": "patternProperties dependentSchemas $defs definitions",
@@ -8918,7 +8919,6 @@ add_applicators(
     (13, "object", "patternProperties", apply_to_patterns),
     (16, "object", "dependentRequired", check_dependencies),
     (17, "object", "dependentSchemas", apply_dependents),
-    (21, ANY, "not", apply_not),
     (22, ANY, "allOf", apply_all),
     (25, ANY, "if", apply_if),
     (26, ANY, "$ref", apply_here),
@@ -11501,19 +11501,27 @@ class Piece(namedtuple("Piece", "title text chapter ends")):
         wanted = not self.chapter or self.chapter in chapters
         return wanted and not {*self.ends}.isdisjoint(ends)
 
-    def row(self) -> str:
-        """Its row in ABSENT: what it adds for users."""
-        from textwrap import wrap
-
+    def names(self) -> list[str]:
+        """What it adds for users."""
         adds = ", ".join(re.findall("(?m)^# Adds: (.*)", self.text))
         exported = re.findall(r"(?ms)^__all__ \+= \[(.*?)\]", self.text)
-        names = [*adds.split(", "), *re.findall('"(.*?)"', " ".join(exported))]
-        lines = wrap(", ".join(dict.fromkeys(filter(None, names))), 76,
-                     drop_whitespace=False)
-        if not lines:
-            return ""
-        text = "\n".join(f'        "{line}"' for line in lines)
-        return f'    "{self.chapter or self.ends[0]}": (\n{text}),\n'
+        return [*filter(None, adds.split(", ")),
+                *re.findall('"(.*?)"', " ".join(exported))]
+
+
+def table_of(pieces: list[Piece]) -> str:
+    """The rows of ABSENT for these."""
+    from textwrap import wrap
+
+    rows: dict[str, list[str]] = {}
+    for piece in pieces:
+        rows.setdefault(piece.chapter or piece.ends[0], []).extend(piece.names())
+    text = ""
+    for key, names in rows.items():
+        lines = wrap(", ".join(dict.fromkeys(names)), 76, drop_whitespace=False)
+        quoted = "\n".join(f'        "{line}"' for line in lines or [""])
+        text += f'    "{key}": (\n{quoted}),\n'
+    return text
 
 
 PART_ENDS = {"I": ["server", "client"], "II": ["server"], "III": ["client"],
@@ -11553,7 +11561,7 @@ def vendored(source: str, ends: list[str], chapters: set[str]) -> str:
         return source
     absent = {piece.chapter for piece in pieces} - chapters
     head = source[:source.index("# == Part I: ")]
-    table = "".join(piece.row() for piece in pieces if piece not in kept)
+    table = table_of([piece for piece in pieces if piece not in kept])
     head = head.replace("ABSENT: dict[str, str] = {}",
                         f"ABSENT: dict[str, str] = {{\n{table}}}")
     paragraphs = []

@@ -683,6 +683,8 @@ def both_eras(test):
     @functools.wraps(test)
     def run_in_both(self):
         for era in ("legacy", "modern"):
+            if era == "modern" and "stateless" in mcp_min.ABSENT:
+                continue
             with self.subTest(era=era):
                 test(self, era)
     return run_in_both
@@ -822,6 +824,7 @@ class Test3Messages(unittest.TestCase):
             client.say(call % (text + "x"))
             play(client, "< 1 -32801")
 
+    @needs("stateless")
     @UNIX
     def test_streams_may_be_unbuffered_and_non_blocking(self):
         """Fails (a line is cut, or the input seems to end) if a short write, or None
@@ -1003,6 +1006,7 @@ class Test4Threads(unittest.TestCase):
                     self.assertEqual(result["content"][0]["text"], text)
         client.fence()
 
+    @needs("asyncio", "inside")
     def test_with_few_threads_each_request_gets_a_result_or_an_error(self):
         """None is silent, in a session and without; pings are answered, and serve()
         ends.  Fails (nothing more comes) if a job waits for a thread that no one can
@@ -1020,6 +1024,7 @@ class Test4Threads(unittest.TestCase):
                            "modern")
                 self.assertEqual(client.recv()["id"], 1)
 
+    @needs("inside")
     def test_without_any_thread_serving_and_connecting_are_refused(self):
         with at_most_threads(0), tempfile.TemporaryDirectory() as folder:
             for serve in (lambda: Server("s").serve(io.BytesIO(), io.BytesIO()),
@@ -1030,6 +1035,7 @@ class Test4Threads(unittest.TestCase):
                 self.assertRaisesRegex(RuntimeError, "thread", serve)
             self.assertEqual(os.listdir(folder), [])
 
+    @needs("asyncio")
     def test_deadlines_hold_after_a_timer_could_not_be_started(self):
         """Fails (the call never ends) if the thread is tried only once."""
         first = iter([False])
@@ -1038,6 +1044,7 @@ class Test4Threads(unittest.TestCase):
             call = client.submit_tool("wait", timeout=0.2)
             self.assertIsInstance(call.exception(PATIENCE), RequestTimeout)
 
+    @needs("trace")
     def test_a_trace_shows_what_the_server_takes(self):
         """Fails ("not a message") if it looks only as deep as by default."""
         line = nested_line(b"1", b"[", b"]", 300)
@@ -1174,6 +1181,7 @@ UNUSABLE_SCHEMAS = [
 class Test5Validator(unittest.TestCase):
     """`validate` returns the problems of a value, and refuses an unusable schema."""
 
+    @needs("schemas")
     @clause("2025-11-25/basic/index",
             "**MUST** validate schemas according to their declared or default dialect.")
     def test_each_problem_is_one_readable_line(self):
@@ -1181,6 +1189,7 @@ class Test5Validator(unittest.TestCase):
             with self.subTest(value=value, schema=schema):
                 self.assertEqual("; ".join(validate(value, schema)), problems)
 
+    @needs("schemas")
     @clause("2025-11-25/basic/index", "**MUST** handle unsupported dialects gracefully")
     def test_an_unusable_schema_is_refused_whatever_the_value_is(self):
         for schema, message in UNUSABLE_SCHEMAS:
@@ -1188,6 +1197,7 @@ class Test5Validator(unittest.TestCase):
                 validate({}, schema)
             self.assertIn(message, str(caught.exception))
 
+    @needs("schemas")
     def test_the_outermost_dynamic_anchor_counts(self):
         """JSON Schema 2020-12, core 8.2.3.2; a plain anchor is found like any other."""
         inner = {"$id": "inner", "$dynamicRef": "#item",
@@ -1201,6 +1211,7 @@ class Test5Validator(unittest.TestCase):
             self.assertEqual(validate(value, schema), [])
             self.assertEqual(len(validate(other, schema)), 1)
 
+    @needs("schemas")
     def test_names_match_the_patterns_of_a_foreign_schema_or_none_of_them(self):
         """They are not run: a value may be what they, or what others, ask for."""
         nulls = {"additionalProperties": {"type": "null"}}
@@ -1222,6 +1233,7 @@ class Test5Validator(unittest.TestCase):
                     {"patternProperties": {"^a": {"type": "string"}}, **keywords},
                     foreign=True).problems(value), problems)
 
+    @needs("schemas")
     def test_the_work_is_bounded_by_the_size_of_what_is_looked_at(self):
         """Fails if a value is compared, parsed or read without being charged."""
         doubling = {"$ref": "#/$defs/a0", "$defs": {"a60": {}, **{
@@ -1253,6 +1265,7 @@ class Test5Validator(unittest.TestCase):
                     ValidationError, "over 1,000 steps"):
                 Signature(function(hint)).bind({"x": value})
 
+    @needs("schemas")
     def test_a_recursive_schema_is_applied_down_to_a_bounded_depth(self):
         schema = {"type": "array", "items": {"$ref": "#"}}
         self.assertEqual(validate(json.loads("[" * 80 + "]" * 80), schema), [])
@@ -1469,6 +1482,7 @@ class Test7Connection(unittest.TestCase):
                 self.assertEqual(received, id)
                 self.assertEqual(isinstance(received, str), isinstance(id, str))
 
+    @needs("asyncio")
     @clause("2026-07-28/basic/index",
             "**MUST NOT** match the ID of any other request the sender has issued")
     @both_eras
@@ -1492,6 +1506,7 @@ class Test7Connection(unittest.TestCase):
             """, era=era, **server.steps)
         self.assertLessEqual({*server.began.queue}, {1, 2, "wait"})
 
+    @needs("stateless")
     def test_a_batch_of_the_first_revisions_gets_one_array_of_responses(self):
         for revision in LEGACY[:2]:
             with self.subTest(revision):
@@ -1511,6 +1526,7 @@ class Test7Connection(unittest.TestCase):
                     < batch 1 -32600 | 2 {}
                     """))
 
+    @needs("asyncio")
     def test_a_batch_waits_for_its_slowest_request_and_delays_no_other_message(self):
         """Fails if its handlers run one by one, or a batch that has become complete by
         a cancellation is not sent."""
@@ -1537,6 +1553,7 @@ class Test7Connection(unittest.TestCase):
 
     # -- cancellation ------------------------------------------------------------------
 
+    @needs("asyncio")
     @clause("2025-11-25/basic/utilities/cancellation",
             "Not send a response for the cancelled request")
     @clause("2026-07-28/basic/transports/stdio",
@@ -1572,6 +1589,7 @@ class Test7Connection(unittest.TestCase):
              era=era, **server.steps)
         self.assertEqual(server.reasons, ["changed my mind", None])
 
+    @needs("asyncio")
     @clause("2025-11-25/basic/utilities/cancellation",
             "Invalid cancellation notifications **SHOULD** be ignored")
     @clause("2025-11-25/basic/utilities/cancellation",
@@ -1593,6 +1611,7 @@ class Test7Connection(unittest.TestCase):
             > notifications/cancelled {"requestId": 1}
             """, **server.steps)
 
+    @needs("asyncio")
     @both_eras
     def test_a_request_that_is_cancelled_in_the_queue_never_runs(self, era):
         """Nor is anything sent for one that runs on: request 1."""
@@ -1610,6 +1629,7 @@ class Test7Connection(unittest.TestCase):
             """, era=era, **server.steps)
         self.assertEqual(list(server.began.queue), [3])
 
+    @needs("asyncio")
     @clause("2026-07-28/basic/patterns/cancellation",
             "Both parties **MUST** handle these race conditions gracefully")
     def test_a_cancellation_that_finds_its_request_answered_does_nothing(self):
@@ -1631,6 +1651,7 @@ class Test7Connection(unittest.TestCase):
 
     # -- the reading thread, deadlines -------------------------------------------------
 
+    @needs("asyncio")
     def test_a_handler_that_waits_hands_the_reading_over_at_once(self):
         """Fails (the fence gets no result) if only the clock hands it over."""
         server = lab()
@@ -1644,6 +1665,7 @@ class Test7Connection(unittest.TestCase):
                 > notifications/cancelled {"requestId": 1}
                 """, era="legacy", pause=lambda: time.sleep(0.05), **server.steps)
 
+    @needs("asyncio")
     @UNIX
     def test_the_clock_sleeps_until_it_is_needed(self):
         """Fails if it looks again and again though no call begins; or if a call (the
@@ -1671,6 +1693,7 @@ class Test7Connection(unittest.TestCase):
             """, era="legacy", quiet=lambda: wait_until(is_quiet), **server.steps)
         wait_until(lambda: set(threading.enumerate()) <= before, "all threads end")
 
+    @needs("asyncio")
     def test_max_timeout_holds_while_a_slow_handler_is_told_of_progress(self):
         """Fails (each step is told) if only what the handler returns to is timed."""
         steps = []
@@ -1702,6 +1725,7 @@ class Test7Connection(unittest.TestCase):
             release.set()
         self.assertIn("progress handler of tools/call work failed", stderr.getvalue())
 
+    @needs("asyncio")
     def test_a_response_in_time_is_no_timeout_however_slow_its_handler_is(self):
         """Fails (with RequestTimeout) if the timeout goes on after the response."""
         with Client(lab(), progress_handler=(
@@ -1709,6 +1733,7 @@ class Test7Connection(unittest.TestCase):
             result = client.call_tool("report", {"times": 1}, timeout=1)
         self.assertEqual(result.text, "done")
 
+    @needs("asyncio")
     def test_the_earlier_of_two_deadlines_is_kept(self):
         """Fails if the timer, which sleeps until the first deadline, is not woken."""
         with Client(lab()) as client:
@@ -1719,6 +1744,7 @@ class Test7Connection(unittest.TestCase):
 
     # -- results and errors ------------------------------------------------------------
 
+    @needs("asyncio")
     @UNIX
     def test_who_sends_waits_while_a_client_does_not_read(self):
         """Fails if the queue grows without limit; if a thread waits for each coroutine;
@@ -1841,6 +1867,7 @@ class Test7Connection(unittest.TestCase):
                 self.assertEqual(steps, [
                     {"progressToken": n, "progress": step} for step in progress])
 
+    @needs("asyncio")
     @both_eras
     def test_track_reports_progress_of_its_items_and_stops_when_cancelled(self, era):
         server = lab()
@@ -1875,6 +1902,7 @@ class Test7Connection(unittest.TestCase):
 class Test7Amounts(unittest.TestCase):
     """What one end can make the other end keep in memory is limited."""
 
+    @needs("asyncio")
     def test_each_message_of_a_batch_is_charged_the_whole_line(self):
         """At most 100 are taken.  Fails (all are) if each is charged its share: one may
         be as large as the line."""
@@ -1892,6 +1920,7 @@ class Test7Amounts(unittest.TestCase):
             client.send([message("%d ping" % n) for n in range(101)])
             play(client, '< null -32600 "over 100 messages"')
 
+    @needs("asyncio")
     def test_over_1000_requests_at_once_are_refused(self):
         """They need few threads; a ping and a cancellation are still handled."""
         server, before = lab(max_workers=2), threading.active_count()
@@ -1911,6 +1940,7 @@ class Test7Amounts(unittest.TestCase):
         self.assertEqual(texts, {
             n: str(n) for n in {*range(1002)} - {5, refused["id"]}})
 
+    @needs("asyncio")
     def test_requests_of_many_bytes_at_once_are_refused(self):
         server = lab()
         call = ('%d tools/call {"name": "hold", "arguments": {"n": 1}, '
@@ -1927,6 +1957,7 @@ class Test7Amounts(unittest.TestCase):
             self.assertEqual({client.recv()["id"] for _ in range(5)}, {*range(5)})
             self.assertIn("result", client.ask(call % (9, "x" * 20000)))
 
+    @needs("asyncio")
     def test_an_id_or_a_token_over_64_kib_is_invalid(self):
         play(lab(), """
             > {"id": "$fits", "method": "ping"}
@@ -1938,6 +1969,7 @@ class Test7Amounts(unittest.TestCase):
             < 1 {"isError": false}
             """, era="legacy", fits="i" * 65536, long="i" * 65537)
 
+    @needs("stateless")
     def test_subscriptions_are_charged_until_they_end(self):
         """Fails (nothing is refused) if a subscription or a stream is free, or (the
         last is refused) if one that has ended is still charged."""
@@ -2098,6 +2130,7 @@ class Test7Amounts(unittest.TestCase):
             gone_on.set()
             os.close(client_reads)
 
+    @needs("stateless", "asyncio")
     def test_values_are_charged_and_so_are_the_uris_of_a_stream(self):
         """Fails (nothing is refused) if only the text of a request counts."""
         server = lab()
@@ -2161,6 +2194,7 @@ class Test8Stdio(unittest.TestCase):
 
     # -- the end of input --------------------------------------------------------------
 
+    @needs("stateless")
     @clause("2026-07-28/basic/transports/stdio",
             "Servers **SHOULD** exit promptly when their standard input is closed")
     def test_the_end_of_input_ends_a_server_when_all_calls_are_answered(self):
@@ -2195,6 +2229,7 @@ class Test8Stdio(unittest.TestCase):
                 self.assertEqual({response["id"] for response in client.hang_up()},
                                  set(range(6)))
 
+    @needs("asyncio")
     def test_stuck_calls_do_not_prevent_the_end(self):
         """Nor does the process end while cancelled handlers clean up."""
         with process(program("""
@@ -2255,6 +2290,7 @@ class Test8Stdio(unittest.TestCase):
         """
     FINAL = '< 1 {"resultType": "complete", "_meta": {"@subscriptionId": 1}}'
 
+    @needs("stateless", "inside")
     @UNIX
     @clause("2026-07-28/basic/patterns/subscriptions", "it **SHOULD** respond to the "
             "original `subscriptions/listen` request with a completion result")
@@ -2310,6 +2346,7 @@ class Test8Stdio(unittest.TestCase):
             print(text, file=sys.stderr)
         """)
 
+    @needs("stateless")
     @UNIX
     def test_a_full_or_closed_stderr_blocks_and_fails_no_other_call(self):
         """Fails (by hanging) if a line of the trace or a traceback must be written."""
@@ -2328,6 +2365,7 @@ class Test8Stdio(unittest.TestCase):
         os.close(stderr)
         os.close(unread)
 
+    @needs("stateless")
     def test_a_stderr_that_raises_anything_ends_no_connection(self):
         """As what Qt, IDA and Blender put in its place.  Fails (the second call times
         out) if whoever reports does not survive it."""
@@ -2356,6 +2394,7 @@ class Test8Stdio(unittest.TestCase):
 
     # -- descriptors, interpreters, locales --------------------------------------------
 
+    @needs("stateless")
     @UNIX
     def test_output_of_handlers_and_child_processes_goes_to_stderr(self):
         with process(program("""
@@ -2398,6 +2437,7 @@ class Test8Stdio(unittest.TestCase):
             self.assertEqual(server.exit(), 0)
             self.assertEqual(server.stderr, "a banner\na child\n")
 
+    @needs("stateless", "asyncio", "inside")
     @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
     def test_a_tool_may_fork(self):
         """Fails if a child that returns from the handler waits for a connection that it
@@ -2434,6 +2474,7 @@ class Test8Stdio(unittest.TestCase):
             finally:
                 os.kill(pids["stays"], signal.SIGKILL)
 
+    @needs("stateless")
     @UNIX
     def test_run_restores_the_descriptors_and_can_be_called_again(self):
         with process(program("""
@@ -2467,6 +2508,7 @@ class Test8Stdio(unittest.TestCase):
             self.assertEqual(server.exit(), 0)
             self.assertEqual(server.stderr.count("RuntimeError: "), 2)
 
+    @needs("stateless")
     @UNIX
     def test_flags_locales_and_missing_streams_change_nothing(self):
         """Nor does it matter which thread calls `run`."""
@@ -2509,6 +2551,7 @@ class Test8Stdio(unittest.TestCase):
 
     # -- memory, the trace, tracebacks -------------------------------------------------
 
+    @needs("stateless")
     @UNIX
     def test_a_line_that_is_too_long_or_too_deep_takes_no_memory(self):
         """50 MB in one line, of which 1 MB is allowed; and 1 MB of strings behind many
@@ -2534,6 +2577,7 @@ class Test8Stdio(unittest.TestCase):
             server.hang_up()
             self.ended(server)
 
+    @needs("stateless", "trace")
     def test_control_characters_on_stderr_are_escaped(self):
         env = dict(os.environ, MCP_MIN_TRACE="stderr")
         with process(self.USES_STDERR, "-S", env=env) as server:
@@ -2549,6 +2593,7 @@ class Test8Stdio(unittest.TestCase):
             self.assertRegex(server.stderr, "(?s)tools/call.*Traceback")
             self.assertNotRegex(server.stderr, r"[\x00-\x09\x0b-\x1f\x7f]")
 
+    @needs("stateless")
     @unittest.skipUnless(os.path.exists("/dev/full"), "there is no /dev/full")
     def test_a_full_disk_under_the_trace_stops_neither_end(self):
         """Fails (an end goes on for ever, or a server is left) if closing the trace
@@ -2566,6 +2611,7 @@ class Test8Stdio(unittest.TestCase):
             with process(full + textwrap.dedent(client)) as child:
                 self.assertEqual((child.exit(), child.stderr), (0, "s"))
 
+    @needs("stateless", "trace")
     @UNIX
     def test_a_trace_goes_only_to_a_file_of_ours_that_only_its_owner_can_read(self):
         """Fails (it hangs, or another's file is written) if what is there is not looked
@@ -2612,6 +2658,7 @@ class Test9Handshake(unittest.TestCase):
                     > notifications/initialized
                     """, asked=asked, agreed=agreed)
 
+    @needs("asyncio")
     def test_a_second_initialize_is_answered_afresh(self):
         server = lab()
         play(server, """
@@ -2661,6 +2708,7 @@ class Test9Handshake(unittest.TestCase):
             """, go=go.set, add=lambda: server.add_prompt(
                 lambda: "", name="p%d" % next(ids)))
 
+    @needs("stateless")
     @clause("2025-11-25/basic/lifecycle",
             "The initialization phase **MUST** be the first interaction")
     def test_before_a_valid_initialize_only_a_ping_gets_a_result(self):
@@ -2679,6 +2727,7 @@ class Test9Handshake(unittest.TestCase):
             > 12 tools/list                                 < 12 {"tools": "..."}
             """))
 
+    @needs("stateless")
     def test_initialize_and_discover_describe_the_server(self):
         icons = [{"src": "data:,x", "mimeType": "image/png", "sizes": ["any"]}]
         server = Server("s", version="1.2", title="The S", description="Does s.",
@@ -2710,6 +2759,7 @@ class Test9Handshake(unittest.TestCase):
                     "name": "s", "version": "1.2", "title": "The S", "icons": icons,
                     "description": "Does s.", "websiteUrl": "https://example.com"})
 
+    @needs("stateless")
     @clause("2026-07-28/basic/patterns/subscriptions",
             "Notification types the server does not support are omitted.")
     def test_a_capability_that_is_switched_off_is_neither_declared_nor_served(self):
@@ -2746,6 +2796,7 @@ class Test9Handshake(unittest.TestCase):
             'resources/subscribe {"uri": "x://y"}')), era=era)
 
 
+@needs("stateless")
 class Test9Stateless(unittest.TestCase):
     """The revision in which each request carries all that it needs."""
 
@@ -3239,6 +3290,7 @@ class AnswersAll:
 class Test10TypeHints(unittest.TestCase):
     """A hint becomes a JSON Schema, and a JSON argument becomes a Python object."""
 
+    @needs("schemas")
     def test_each_hint_has_its_schema_and_converts_arguments(self):
         for hint, schema, accepted, problems in HINTS:
             signature = Signature(function(hint))
@@ -3461,6 +3513,7 @@ class Test10Signature(unittest.TestCase):
                 self.assertRaises(ValidationError, signature.bind, {"a": 1, "ctx": 1})
         self.assertFalse(Signature(function(int), mcp_min.CONTEXT_TYPES).context)
 
+    @needs("schemas")
     def test_a_given_schema_validates_and_the_hints_convert(self):
         schema = {"type": "object", "properties": {"when": {"$ref": "#/$defs/day"}},
                   "$defs": {"day": {"type": "string", "minLength": 10}}}
@@ -3480,6 +3533,7 @@ class Test10Signature(unittest.TestCase):
             Server("s").add_tool(function(int), input_schema={
                 "type": "object", "$ref": "https://example.com/x"})
 
+    @needs("schemas")
     def test_conversions_by_several_schemas_are_combined(self):
         """Fails if one of them discards what another has converted."""
         def fn(**arguments): ...
@@ -3663,6 +3717,7 @@ class Test10Pydantic(unittest.TestCase):
                     "pizza": pizza, "many": [{"enum": "blue"}]}, raise_on_error=False)
                 self.assertRegex(result.text, text)
 
+    @needs("schemas")
     def test_the_definitions_of_a_recursive_model_are_at_the_root(self):
         node = self.pydantic.create_model("Node", n=(int, ...))
         tree = type("Tree", (node,), {"__annotations__": {"below": "list[Tree]"},
@@ -3897,9 +3952,11 @@ def host_thread(test):
     return thread, jobs.put
 
 
+@needs("asyncio")
 class Test11AsyncHandlers(unittest.TestCase):
     """`async def` handlers of a server share one event loop."""
 
+    @needs("inside")
     def test_a_job_of_the_host_within_another_leaves_the_other_on_its_thread(self):
         """A host's loop that runs within a handler.  Fails (it hangs) if the end of the
         inner job is taken for that of the outer one."""
@@ -4076,6 +4133,7 @@ class Test11AsyncHandlers(unittest.TestCase):
                 self.assertEqual("SystemExit" in str(error), name == "leave")
                 self.assertEqual(client.call_tool("work").text, "done")
 
+    @needs("inside")
     def test_a_resource_is_read_on_a_thread_that_may_block(self):
         """By a coroutine, and by a task that has outlived its handler; where the host
         has a thread, on that.  Fails (the loop is blocked) if it runs on the loop."""
@@ -4114,6 +4172,7 @@ class Test11AsyncHandlers(unittest.TestCase):
         with Client(server, elicitation_handler=lambda *_: {"value": "x"}) as client:
             self.assertEqual(client.call_tool("ask").text, "x")
 
+    @needs("inside")
     @both_eras
     def test_steps_resources_and_answers_are_awaited_wherever_it_runs(self, era):
         """Fails (no response) if the thread that awaits wants to run the loop too."""
@@ -4145,6 +4204,7 @@ class Test11AsyncHandlers(unittest.TestCase):
                 self.assertEqual(client.call_tool("work").text,
                                  "step def later now True")
 
+    @needs("inside")
     def test_all_def_handlers_of_a_host_run_on_its_thread(self):
         """One may read a resource; middleware runs there, too; coroutines on the event
         loop.  Fails (by a timeout) if the thread waits for itself."""
@@ -4174,10 +4234,12 @@ class Test11AsyncHandlers(unittest.TestCase):
                 self.assertIs(threads.get(timeout=PATIENCE), host)
 
 
+@needs("inside")
 class Test11Unthreaded(unittest.TestCase):
     """`threaded=False`: all handlers run on the thread that serves; under
     `Client(server)` on the thread that waits for a result."""
 
+    @needs("asyncio")
     @unittest.skipUnless(sqlite3, "this Python has no sqlite3")
     @both_eras
     def test_a_client_of_the_server_needs_nothing_else(self, era):
@@ -4232,6 +4294,7 @@ class Test11Unthreaded(unittest.TestCase):
             self.assertEqual(heard, ["8"])
         self.assertEqual(heard, ["8"] * 2)
 
+    @needs("stateless")
     def test_it_is_the_default_of_serve_which_may_say_otherwise(self):
         here, reader, names = threading.current_thread().name, "mcp reader", []
         for default, *calls in (
@@ -4245,6 +4308,7 @@ class Test11Unthreaded(unittest.TestCase):
                     server.serve(io.BytesIO(request), io.BytesIO(), **given)
                     self.assertEqual(names.pop(), expected)
 
+    @needs("asyncio")
     def test_coroutines_run_where_the_caller_has_a_loop_of_its_own(self):
         """As in a notebook.  Fails (it never ends) if they are to run on that loop."""
         async def later() -> str:
@@ -4314,6 +4378,7 @@ class Test11Diagnostics(unittest.TestCase):
         return [linecache.getline(__file__, int(number)).strip() for number in
                 re.findall(r"test_mcp_min\.py:(\d+)", stderr.getvalue())]
 
+    @needs("asyncio", "inside")
     def test_a_handler_that_ignores_its_cancellation_is_reported_once(self):
         """Where it waits, not inside of `threading`, nor at the line that led there:
         on a worker, on the event loop, or on a host's thread."""
@@ -4365,6 +4430,7 @@ class Test11Diagnostics(unittest.TestCase):
         self.assertNotIn('File "' + mcp_min.__file__, stderr.getvalue())
         self.assertEqual(stderr.getvalue().count("in fail\n"), 1)
 
+    @needs("stateless")
     def test_what_a_tool_prints_is_on_stderr_at_once(self):
         """Without `flush`.  Fails if it stays in a buffer until the server ends."""
         with process(program("""
@@ -4393,6 +4459,7 @@ LIFESPAN_SERVER = textwrap.dedent("""
     """)
 
 
+@needs("asyncio")
 class Test11Lifespan(unittest.TestCase):
     """The lifespan: a context manager that is open as long as the server runs."""
 
@@ -4434,9 +4501,12 @@ class Test11Lifespan(unittest.TestCase):
                 self.assertRaises(error, server.serve, io.BytesIO(), io.BytesIO())
 
 
+@needs("asyncio", "inside")
 class Test11RunAsync(unittest.TestCase):
     """A server within a program whose main thread runs an event loop."""
 
+    @needs("stateless", "schemas", "trace")
+    @needs("names")
     def test_run_would_stop_the_loop_and_names_what_to_await(self):
         async def main(server):
             server.run()
@@ -4703,6 +4773,7 @@ class Test11Questions(unittest.TestCase):
             < 5 -32600 "revision 2025-03-26 has no elicitation.form"
             """)
 
+    @needs("stateless")
     def test_a_question_ends_with_its_request_and_with_the_connection(self):
         """Meanwhile each worker waits.  Fails (it hangs) if one that asks is not
         released, or is needed to handle a response, to write, or to end the waiting; or
@@ -4746,6 +4817,7 @@ class Test11Questions(unittest.TestCase):
 
     # -- without a session -------------------------------------------------------------
 
+    @needs("stateless")
     @clause("2026-07-28/basic/patterns/mrtr",
             "Servers **MAY** respond to any [supported client request]")
     @clause("2026-07-28/basic/transports/stdio",
@@ -4790,6 +4862,7 @@ class Test11Questions(unittest.TestCase):
             < 9 {"structuredContent": {"roots": {"roots": []}, "note": "..."}}
             """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
 
+    @needs("stateless")
     def test_an_invalid_answer_in_a_session(self):
         """It is not asked again; a handler may catch the error."""
         play(shop(), """
@@ -4809,6 +4882,7 @@ class Test11Questions(unittest.TestCase):
             """.replace("INVALID", '{"action": "accept", "content": {"note": 7}}'),
              era="legacy")
 
+    @needs("stateless")
     @clause("2026-07-28/basic/index",
             "the server **MUST** return a [`MissingRequiredClientCapabilityError`]")
     @clause("2026-07-28/basic/patterns/mrtr",
@@ -4857,6 +4931,7 @@ class Test11Questions(unittest.TestCase):
             < 2 %s
             """ % (method, params, answers, outcome), era="modern", state=state)
 
+    @needs("stateless")
     def test_an_invalid_answer_fails_the_request(self):
         with wire(shop()) as client:
             state = self.state(client)
@@ -4870,6 +4945,7 @@ class Test11Questions(unittest.TestCase):
                                '"..."}' % field, answers='{"size": %s}' % invalid)
             self.retry(client, state, '{"inputRequests": {"color": "..."}}')
 
+    @needs("stateless")
     @clause("2026-07-28/basic/patterns/mrtr",
             "**MUST** reject state that fails verification.")
     def test_altered_state_is_rejected_before_the_handler_runs(self):
@@ -4889,6 +4965,7 @@ class Test11Questions(unittest.TestCase):
                     self.retry(client, altered, '-32602 "requestState"')
             self.assertEqual(server.done, [])
 
+    @needs("stateless")
     @clause("2026-07-28/basic/patterns/mrtr",
             "a short expiry (TTL), rejecting state presented after it lapses")
     def test_state_is_valid_only_for_its_request_and_for_fifteen_minutes(self):
@@ -4916,6 +4993,7 @@ class Test11Questions(unittest.TestCase):
                         time, "time", lambda minutes=minutes: now() + minutes * 60):
                     self.retry(client, state, outcome, same)
 
+    @needs("stateless")
     @clause("2026-07-28/basic/patterns/mrtr",
             "does not need any information beyond what is directly present in the")
     def test_any_server_with_the_same_secret_accepts_the_state(self):
@@ -4979,6 +5057,7 @@ class Test12Tools(unittest.TestCase):
                                             "Traceback|test_mcp_min")
         self.assertRegex(stderr.getvalue(), "(?s)Traceback.*bad")
 
+    @needs("stateless")
     @clause("2026-07-28/basic/index", "Implementations of this protocol version "
             "**MUST NOT** emit these codes")
     def test_error_codes_are_those_of_the_revision(self):
@@ -5078,6 +5157,7 @@ class Test12Tools(unittest.TestCase):
             with self.subTest(no_function, decorate=decorate):
                 self.assertRaises(TypeError, decorate, no_function)
 
+    @needs("asyncio", "inside")
     def test_a_lifespan_that_fails_is_raised_by_the_client_of_the_server(self):
         @contextlib.contextmanager
         def sync_lifespan(server):
@@ -5101,6 +5181,7 @@ class Test12Tools(unittest.TestCase):
                     gc.collect()
             self.assertEqual(caught, [])  # all ends of its pipes are closed
 
+    @needs("trace")
     def test_a_trace_of_a_server_in_this_process_has_each_line_once(self):
         """A response names the method of its request."""
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict(
@@ -5199,6 +5280,7 @@ class Test12Lists(unittest.TestCase):
             < 5 -32602 {"name": "a"}
             """, era=era, remove=lambda: server.remove_tool("a"))
 
+    @needs("stateless")
     def test_a_cursor_survives_changes(self):
         """No entry is doubled or left out, because the cursor is no position; a tool
         that is added again keeps its place, which is reported, once for each kind.
@@ -5292,6 +5374,7 @@ class Test12Lists(unittest.TestCase):
                 "arguments": [{"name": "code", "required": True},
                               {"name": "language", "required": False}]}])
 
+    @needs("stateless", "asyncio", "inside")
     def test_what_cannot_work_is_told_when_it_is_made(self):
         """It leaves nothing behind.  (A capability may be true.)"""
         async def values():
@@ -5410,6 +5493,7 @@ class Test12Lists(unittest.TestCase):
 class Test12Limits(unittest.TestCase):
     """The rows of the table of limits in Server's docstring, and one beyond each."""
 
+    @needs("schemas")
     def test_texts_of_problems_are_cut_and_charged(self):
         """Fails (each repeats the names of all properties) if they are not."""
         many = {"properties": {"x" * 5000 + str(n): {} for n in range(150)},
@@ -5491,6 +5575,7 @@ class Test12Limits(unittest.TestCase):
         self.assertIsNone(template.match("f://" + "x" * mcp_min.MAX_URI))
         self.assertIsNotNone(template.match("f://" + "x" * (mcp_min.MAX_URI - 4)))
 
+    @needs("inside")
     @UNIX
     def test_a_listener_is_reached_only_through_a_file_of_ours(self):
         """Fails (it hangs, or trusts another's) if what is there is not looked at."""
@@ -5575,6 +5660,7 @@ class Test12Extras(unittest.TestCase):
             "tools/call", "prompts/get", "inner",
             *["tools/call", "inner", "tools/list", "inner"] * 2])
 
+    @needs("stateless")
     def test_every_request_of_a_finite_stream_is_answered(self):
         """Fails if its end cancels the handlers after `drain_seconds`."""
         server = Server("s", drain_seconds=0.0)
@@ -5589,6 +5675,7 @@ class Test12Extras(unittest.TestCase):
                 server.serve(reader, writer)
                 self.assertEqual(writer.getvalue().count(b'"isError":false'), 5)
 
+    @needs("stateless")
     @clause("2025-11-25/basic/utilities/ping",
             "Either the client or server can initiate a ping")
     def test_a_handler_may_ping_its_client(self):
@@ -5610,6 +5697,7 @@ class Test12Extras(unittest.TestCase):
             < 3 {"content": [{"text": "McpError -32601"}]}
             """)
 
+    @needs("stateless", "asyncio")
     def test_a_notification_of_ones_own(self):
         """It gets the parameters, or all of them as `params`, and a Context that can
         send, but neither ask nor report progress; an error in it harms nothing."""
@@ -5647,6 +5735,7 @@ class Test12Extras(unittest.TestCase):
                     (1, None, False, {}), {"y": [2]}, McpError, McpError, {"y": 3}])
             self.assertIn("ValueError: broken", stderr.getvalue())
 
+    @needs("inside")
     def test_notifications_whose_handlers_are_behind_are_dropped(self):
         """Fails if they fill memory while a handler runs, threaded or not."""
         def check(threaded):
@@ -5671,6 +5760,7 @@ class Test12Extras(unittest.TestCase):
         with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000):
             run_together(self, check, [[True], [False]])
 
+    @needs("stateless")
     def test_what_is_sent_to_subscribers_keeps_its_meta(self):
         server = zoo()
         server.subscription("keys")(lambda wanted: wanted)
@@ -6373,6 +6463,7 @@ class Test14Client(unittest.TestCase):
             call = session.client.submit_tool("unlucky")
             self.assertIsInstance(call.exception(PATIENCE), ToolError)
 
+    @needs("asyncio")
     @both_eras
     def test_a_list_comes_whole_or_page_by_page(self, era):
         """A page is the result as it was sent; None is the cursor of the first."""
@@ -6404,6 +6495,7 @@ class Test14Client(unittest.TestCase):
             with self.assertRaisesRegex(McpError, "cursor"):
                 client.list_tools(cursor="")
 
+    @needs("asyncio")
     def test_a_misspelt_keyword_is_an_error_that_names_the_nearest(self):
         """Of every method, of its coroutine as well; what it raises itself stays."""
         other = AsyncClient(["x"])
@@ -6569,6 +6661,7 @@ class Test14Client(unittest.TestCase):
             self.assertEqual(client.call_tool("where").structured_content["result"], [
                 {"uri": pathlib.Path("/a b").absolute().as_uri()}, roots[1]])
 
+    @needs("stateless")
     def test_a_completion_function_can_ask_the_user_only_in_the_legacy_era(self):
         @self.session.server.completion("review", "code")
         def complete_code(value: str, ctx: Context):
@@ -6659,6 +6752,7 @@ class Test14AsyncClient(unittest.TestCase):
             for _ in range(3):
                 ctx.info("x")
 
+    @needs("stateless")
     def test_its_verbs_are_those_of_client_as_coroutines(self):
         """With the same arguments and results; handlers may be `async def`."""
         names = {name for name in vars(Client) if name[0] != "_"}
@@ -6751,6 +6845,7 @@ class Test14AsyncClient(unittest.TestCase):
 
         asyncio.run(main())
 
+    @needs("stateless")
     def test_it_takes_what_tests_for_fastmcp_write(self):
         """`transport=`, a nested `async with`, handlers with a context as the last, or
         given to one call as `async def`."""
@@ -7231,6 +7326,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
         self.assertEqual(client.complete("p", "a", "v")["values"], ["x"])
         self.assertEqual(client.list_tools(), [])
 
+    @needs("stateless")
     def test_an_error_that_the_server_did_not_send_is_local(self):
         """Also one with the code of a response, or of our own handler."""
         def ask(ctx: Context):
@@ -7751,6 +7847,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
             client.ping()
         self.assertEqual(len(steps), 3)
 
+    @needs("stateless")
     def test_a_stream_that_has_begun_cannot_be_given_up(self):
         """By the task that has asked for it: others may rely on it.  Looks inside."""
         server, got = zoo(), queue.Queue()
@@ -7931,6 +8028,7 @@ assert ctx.request_context.lifespan_context is ctx.lifespan_context
     return """)
 
 
+@needs("names")
 class TestFamiliarNames(unittest.TestCase):
     """Programs for FastMCP and the SDK run when only their imports are changed."""
 
@@ -8500,6 +8598,7 @@ ANN = {"name": "Ann", "home": {"street": "x", "code": "12"}}
 
 
 @unittest.skipIf(sys.version_info < (3, 10), "the libraries are for Python 3.10")
+@needs("names")
 class TestImportLine(unittest.TestCase):
     """One program behaves the same with each library; only its import lines differ."""
 
@@ -8651,6 +8750,7 @@ SAID = """ part of a sentence of the demo, and what the line below it holds
 """
 
 
+@needs("cli")
 class TestCommandLine(unittest.TestCase):
     """Results go to stdout, other text to stderr.  The exit status is 0 for success, 1
     for a failure, 2 for wrong usage."""
@@ -9376,6 +9476,7 @@ class TestCommandLine(unittest.TestCase):
         gone(pid)
 
 
+@needs("cli")
 class TestConnect(unittest.TestCase):
     """`Server.listen`, and the command `connect` that reaches it."""
 
@@ -9788,10 +9889,12 @@ EVERYWHERE = [  # (label, era, `async def`?, the point, the steps that have begu
     for number, point in enumerate("1a2b3c", 1)]
 
 
+@needs("stateless")
 class TestInterruptions(unittest.TestCase):
     """A handler that asks three questions, with steps between them that run once, is
     interrupted at each of the six points, in both eras, `def` and `async def`."""
 
+    @needs("asyncio")
     def test_the_call_is_cancelled_or_the_client_closed(self):
         """The handler ends at once, unless it is inside of a plain function of its own;
         no later step is taken; and after a cancellation the connection goes on."""
@@ -9865,9 +9968,11 @@ server.run()
 # Races
 # ======================================================================================
 
+@needs("inside")
 class TestOwnNotifications(unittest.TestCase):
     """Notifications of the user's own at the end of a connection."""
 
+    @needs("asyncio")
     def test_all_that_came_before_the_end_are_handled_within_the_lifespan(self):
         """On every kind of thread.  Fails if the end of the input overtakes them."""
         line = b'{"jsonrpc":"2.0","method":"notifications/x","params":{"n":%d}}\n'
@@ -9911,6 +10016,7 @@ class TestOwnNotifications(unittest.TestCase):
             thread.name for thread in threading.enumerate()])
 
 
+@needs("stateless", "asyncio", "trace")
 class TestLocks(unittest.TestCase):
     """The order in which the docstring lists the locks."""
 
@@ -9979,6 +10085,7 @@ class TestRaces(unittest.TestCase):
         switching.__enter__()
         self.addCleanup(switching.__exit__, None, None, None)
 
+    @needs("stateless")
     def test_threads_that_subscribe_at_once_share_one_stream(self):
         """Fails if the stream of a resource is looked up and replaced in two steps."""
         server, _ = everything()
@@ -9989,6 +10096,7 @@ class TestRaces(unittest.TestCase):
                     together(*[lambda: client.subscribe("note://x")] * 3), [None] * 3)
                 client.unsubscribe("note://x")
 
+    @needs("asyncio")
     def test_mixed_requests_are_each_answered_once(self):
         """Calls that return at once, sleep, spin, await or report; pings; and some of
         all these are cancelled.  Fails if a response is lost or sent twice, if two
@@ -10064,6 +10172,7 @@ class TestRaces(unittest.TestCase):
         self.assertLessEqual(set(answered), set(range(count)))
         self.assertLessEqual(max(most), limit)
 
+    @needs("inside")
     def test_threads_that_wait_for_an_unthreaded_server_run_its_jobs_one_by_one(self):
         """Fails if two jobs run at once, or (it hangs) if a thread is not told that its
         result has come, or that there is a job."""
@@ -10084,6 +10193,7 @@ class TestRaces(unittest.TestCase):
         with mock.patch.object(mcp_min, "STEP_SECONDS", 60), Client(server) as client:
             self.assertEqual(together(call, call, call), [None] * 3)
 
+    @needs("stateless")
     def test_a_tool_can_be_called_while_it_is_replaced(self):
         """Fails if the old entry is removed before the new one is added."""
         stop = threading.Event()
@@ -10187,6 +10297,7 @@ class TestRaces(unittest.TestCase):
         for turn in range(15):
             self.assertEqual(race(turn), [None] * 9)
 
+    @needs("inside")
     def test_close_returns_in_every_thread_that_calls_it(self):
         """Fails if two threads wait for the process, or close the same descriptor."""
         for client in Client(fake(), mode="legacy"), Client(Server(threaded=False)):
@@ -10480,6 +10591,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             """, era="legacy")["text"]
         self.assertRegex(text, r"(?s)\bitems\b.*\n.*\border\b.*\n.*\bb\b")
 
+    @needs("stateless")
     def test_null_is_as_good_as_absent(self):
         server = zoo()
         server.add_tool(lambda: "now", name="now")
@@ -10544,6 +10656,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             timed_out.set()
             self.assertEqual(slow.result(PATIENCE).text, "in time")
 
+    @needs("stateless")
     @clause("2025-11-25/client/elicitation",
             "**MUST** include the `elicitationId` established in the original")
     @clause("2026-07-28/changelog",
@@ -10588,6 +10701,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
         error = raised(client.call_tool, "t", {"rounds": rounds})
         self.assertEqual(error.code, -32602)
 
+    @needs("stateless")
     @clause("2025-11-25/client/sampling",
             "Servers **MUST NOT** send tool-enabled sampling requests to Clients that")
     def test_a_server_samples_with_tools_only_if_that_is_declared(self):
@@ -10618,6 +10732,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 < {"id": null, "error": {}}
                 """ % {"v": value})
 
+    @needs("stateless")
     def test_skills(self):
         """The recipe in the documentation of `Server.method`, for the extension
         `io.modelcontextprotocol/skills` (SEP-2640)."""
@@ -10657,6 +10772,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             self.assertEqual((file["size"], file["digest"]),
                              (len(content.data), "sha256:" + digest))
 
+    @needs("stateless")
     def test_a_key_of_ones_own_in_the_filter_is_granted_by_a_function(self):
         """What it refuses to grant is not told; what does not fit its hints is an
         error; and the connection survives what it raises."""
@@ -10692,6 +10808,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
     async def coroutine(self, wanted):
         return wanted
 
+    @needs("stateless")
     @clause("2026-07-28/basic/patterns/subscriptions",
             "clients **MUST** use this field to correlate")
     def test_a_stream_of_the_users_own_is_told_to_the_message_handler(self):
@@ -10718,6 +10835,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             '"params":{"requestId":%d}}' % self.seen(client)[-2]["id"]]})
         self.assertEqual(stream.result(PATIENCE), {})
 
+    @needs("stateless")
     @clause("2025-06-18/client/elicitation",
             "The schema is restricted to these primitive types")
     def test_a_form_asks_only_for_what_its_revision_has(self):
@@ -10753,6 +10871,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
                         self.assertEqual(result.is_error, not sent)
                         self.assertIn("asked" if sent else "f: a form", result.text)
 
+    @needs("stateless")
     @clause("2025-11-25/client/sampling", "it **MUST** contain ONLY tool results")
     def test_a_sampling_message_with_tool_results_has_nothing_else(self):
         result = {"type": "tool_result", "toolUseId": "1", "content": []}
@@ -10819,6 +10938,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 self.assertTrue(error.local)  # not to be taken for one of the server
 
 
+@needs("stateless")
 class TestTasks(unittest.TestCase):
     """The extension `io.modelcontextprotocol/tasks` (SEP-2663), both its ends, by what
     is public: each call of a client that knows it becomes a task."""
@@ -11352,6 +11472,7 @@ def recipe(documented, first, **names):
     return run_block(textwrap.dedent("\n".join(taken)), **{**public, **names})
 
 
+@needs("cli")
 class TestReadme(unittest.TestCase):
     """Every block of the README runs, and prints what the README shows."""
 
@@ -11463,6 +11584,7 @@ class TestReadme(unittest.TestCase):
 class TestReference(unittest.TestCase):
     """What the docstrings show runs; what they list is what the code has."""
 
+    @needs("asyncio")
     def test_a_lifespan_is_shared_by_the_handlers(self):
         ended = []
 
@@ -11531,6 +11653,7 @@ def names_without_code(source):
     return named - {*re.findall(r"\w+", code)}
 
 
+@needs("cli")
 class TestHouse(unittest.TestCase):
     """The rules of the source: its order, its names, its imports."""
 
@@ -11687,6 +11810,7 @@ class TestOtherProcesses(unittest.TestCase):
         server.run()
         """
 
+    @needs("asyncio")
     @UNIX
     def test_without_a_descriptor_each_call_is_answered_and_logged(self):
         """Fails (the connection closes) if what reports an error imports or opens."""
@@ -11712,6 +11836,7 @@ class TestOtherProcesses(unittest.TestCase):
                          "Too many open files", "ZeroDivisionError"):
                 self.assertIn(text, server.stderr)
 
+    @needs("stateless", "asyncio")
     def test_errors_that_cannot_even_be_written_are_answered(self):
         class Mute(Exception):
             def __str__(self):
@@ -11795,6 +11920,7 @@ class TestOtherProcesses(unittest.TestCase):
             Server("s").serve(io.BytesIO(raw("1 initialize")), writer)
             self.assertLess(writer.write.call_count, 5)
 
+    @needs("asyncio")
     def test_a_loop_that_fails_again_and_again_is_given_up(self):
         """And replaced.  Fails (it floods stderr for ever) if it is tried again without
         end.  Looks inside."""
@@ -11914,6 +12040,7 @@ class TestTypes(unittest.TestCase):
         self.assertEqual(found, wrong, done.stdout + done.stderr)
 
 
+@needs("cli")
 class TestVendor(unittest.TestCase):
     """Copies with some of the parts, each alone."""
 

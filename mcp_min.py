@@ -144,7 +144,7 @@ The file is read from top to bottom; only annotations use names of a later secti
     1  Vocabulary    the facts of the specification, as tables
     2  Errors        exceptions, and the error objects of JSON-RPC
     3  Messages      JSON-RPC: bytes <-> messages, ids, responses
-    4  Threads, streams, diagnostics   a thread pool, lines of a stream, the trace
+    4  Threads, streams, diagnostics   a thread pool, a clock, lines of a stream
     5  Validation    JSON Schema: read once into nodes, then applied
     6  Content       values -> content blocks, and the results that carry them
     7  Connection    what is in flight: tables, cancellation, progress, reading
@@ -914,17 +914,17 @@ class ThreadPool:
             self._changed.notify()
             if len(self._jobs) <= self._idle or self._threads >= self._limit:
                 return
-            self._threads += 1
-        try:
-            start_thread(self._name, self._work)
-        except RuntimeError:
-            with self._lock:
-                self._threads -= 1
-                if self._threads or entry not in self._jobs:
+            # While the lock is held: a thread that is only about to be started must not
+            # be counted, or another job would rely on it.
+            try:
+                start_thread(self._name, self._work)
+            except RuntimeError:
+                if self._threads:
                     return
                 self._jobs.remove(entry)
                 self.bytes -= size
-            raise
+                raise
+            self._threads += 1
 
     def try_enter(self) -> bool:
         """Let the calling thread run a job if the pool has no other; `leave` follows.
@@ -2531,7 +2531,7 @@ class Outbox:
             # Ctrl-C may also have left the lock held: nobody knows who holds it, so
             # close in either case.
             if self._broken or self.writing.locked():
-                self._writer.submit(self._connection.close)
+                start_thread("mcp closing", self._connection.close)
             raise
         if self._broken:
             self._connection.close()
@@ -2704,8 +2704,13 @@ class IncomingRequest:
             self.thread, self.where = threading.get_ident(), where
             return not self.cancelled
 
+    def _report_stuck(self) -> None:
+        """Report where its handler still runs; on a thread, because stderr may block."""
+        with suppress(RuntimeError):  # none can be started
+            start_thread("mcp report", self.report_stuck)
+
     def report_stuck(self) -> None:
-        """Tell where its handler is, which goes on after its cancellation."""
+        """Report where its handler still runs after its cancellation."""
         frame = self.thread and user_frame(self.thread)
         if not frame:
             return
@@ -2817,7 +2822,7 @@ class IncomingRequest:
                 self.params = {}  # its handler will not run
             elif not connection.closed:
                 connection.clock.call_at(
-                    monotonic() + STUCK_SECONDS, self, self.report_stuck)
+                    monotonic() + STUCK_SECONDS, self, self._report_stuck)
             hooks = self._hooks  # no more are added once it is cancelled
         connection.outbox.flush(may_block=False)
         for hook in hooks:
@@ -3007,16 +3012,20 @@ class OutgoingRequest(Pending):
         self.size = size
         self.inbox.finish(partial(parse_response, message))
 
-    def note_progress(self, params: Json, size: int) -> None:
-        """Progress has come.  The caller holds Connection.lock."""
+    def note_progress(self, params: Json, size: int) -> Job | None:
+        """Progress has come; return what the thread that waits has to do about it.
+
+        The caller holds Connection.lock.
+        """
         told = self.connection.told
         if not (self.has_token and params["progress"] > self.progress):
-            return
+            return None
         self.progress, self.heard_at = params["progress"], monotonic()
-        if self.on_progress and not self.connection.backlog_full():
-            self.told_bytes += size
-            told.charge(size)
-            self.inbox.call(partial(self._tell_progress, params, size))
+        if not self.on_progress or self.connection.backlog_full():
+            return None
+        self.told_bytes += size
+        told.charge(size)
+        return partial(self._tell_progress, params, size)
 
     def _tell_progress(self, params: Json, size: int) -> None:
         """Call the progress handler; the thread that waits does this."""
@@ -3267,6 +3276,8 @@ class Connection:
 
     def start(self, tapped: bool = True) -> None:
         """Begin to read on another thread; RuntimeError: none can be started."""
+        for name in LEFT_OUT.keys() & os.environ.keys():
+            warn(f"mcp_min: {left_out(name)}\n")
         try:
             if tapped:
                 self.taps = [tap for make in TAPS if (tap := make(self))]
@@ -3451,10 +3462,13 @@ class Connection:
     def _handle_progress(self, params: Json, size: int) -> None:
         if type(params.get("progress")) not in (int, float):
             return
+        job: Job | None = None
         with self.lock:
             request = self.outgoing.find(params.get("progressToken"))
             if request:
-                request.note_progress(params, size + REQUEST_COST)
+                job = request.note_progress(params, size + REQUEST_COST)
+        if job:
+            request.inbox.call(job)
 
     # -- serving
 
@@ -3835,9 +3849,9 @@ class SessionPeer(Peer):
         """Send a notification that belongs to no request; does not block."""
         self.connection.send(notification(method, params), may_block=False)
 
-    def afresh(self) -> SessionPeer:
+    def afresh(self, declared: Declared) -> SessionPeer:
         """The client of the same connection, before `initialize`."""
-        peer = SessionPeer(self.declared, self.connection)
+        peer = SessionPeer(declared, self.connection)
         peer.subscriptions = self.subscriptions  # the connection is charged for them
         return peer
 
@@ -4589,6 +4603,8 @@ class Signature:
             self.hint_schema = self._describe()
         except (TypeError, ValueError) as error:  # some built-ins have no signature
             raise TypeError(f"{name}(): parameter {error}") from None
+        if LEFT_OUT:
+            assert self._converters  # now, so that what is left out is refused now
 
     def _describe(self) -> Schema:
         import inspect
@@ -5364,7 +5380,7 @@ class Lifespan:
 
 
 # -- 12. Server ------------------------------------------------------------------------
-# The registries and the method handlers.  ServerSession.handle takes each request
+# The registries and the method handlers.  BaseServerSession.handle takes each request
 # through the four steps of the module docstring.  The method handlers are the same for
 # all revisions: what differs is in the peer, and METHODS says which have the method.
 
@@ -5793,7 +5809,7 @@ class BaseServerSession(Session):
         For `initialize` a new one: what is in flight goes on as the old one has agreed.
         """
         if request.method == "initialize":
-            return self.peer.afresh()
+            return self.peer.afresh(self.registry.declared)
         return self.peer
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
@@ -10088,10 +10104,12 @@ class Server(
 
         threaded: overrides the server's option.  (chapter: inside)
 
+        On a thread where an event loop runs it raises RuntimeError: see `run_async`.
+        (chapter: asyncio)
+
         Raises:
-            RuntimeError: a server in this process already has stdin and stdout; no
-                thread can be started; or an event loop runs on the calling thread,
-                which would stand still: see `run_async`.
+            RuntimeError: a server in this process already has stdin and stdout, or no
+                thread can be started.
         """
         refuse_unknown("run", unknown)
         self._run(

@@ -1039,10 +1039,29 @@ class Test4Threads(unittest.TestCase):
     def test_deadlines_hold_after_a_timer_could_not_be_started(self):
         """Fails (the call never ends) if the thread is tried only once."""
         first = iter([False])
-        with threads_start_if(lambda name: name != "mcp timer" or next(first, True)), (
+        with threads_start_if(lambda name: name != "mcp clock" or next(first, True)), (
                 Client(lab())) as client:
             call = client.submit_tool("wait", timeout=0.2)
             self.assertIsInstance(call.exception(PATIENCE), RequestTimeout)
+
+    def test_a_job_is_run_or_refused_where_two_find_no_thread(self):
+        """Fails (the second is neither) if it counts a thread that is to be started."""
+        pool, outcomes, others = mcp_min.ThreadPool("test", 2), [], []
+
+        def submit():
+            outcomes.append(raised(pool.submit, outcomes.clear))
+
+        def fail(*_):
+            if not others:
+                others.append(threading.Thread(target=submit))
+                others[0].start()
+                others[0].join(0.1)  # it cannot end before this one has failed
+            raise RuntimeError("no thread")
+
+        with mock.patch.object(mcp_min, "start_thread", fail):
+            submit()
+            others[0].join(PATIENCE)
+        self.assertEqual([str(error) for error in outcomes], ["no thread"] * 2)
 
     @needs("trace")
     def test_a_trace_shows_what_the_server_takes(self):
@@ -4418,6 +4437,36 @@ class Test11Diagnostics(unittest.TestCase):
             self.assertEqual(stderr.getvalue().count(" was cancelled"), 2)
             self.assertEqual(sorted(self.reported(stderr)), [
                 "release.wait()  # " + line for line in lines])
+
+    def test_a_report_that_blocks_holds_up_no_reader(self):
+        """Fails (the ping comes to nothing) if the clock that reports cannot hand over
+        meanwhile."""
+        server, blocked, release = lab(), threading.Event(), gate("release")
+        self.addCleanup(release.set)
+
+        class Stderr(io.StringIO):
+            def write(self, text):
+                if "was cancelled" in text:
+                    blocked.set()
+                    release.wait()
+                return super().write(text)
+
+        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.01), (
+                mock.patch.object(sys, "stderr", Stderr())), wire(server) as client:
+            play(client, "> handshake")
+            client.say('1 tools/call {"name": "hold", "arguments": {"n": 1}}')
+            server.began.get(timeout=PATIENCE)
+            client.say('notifications/cancelled {"requestId": 1}')
+            self.assertTrue(blocked.wait(PATIENCE))
+            server.go.set()  # the first ends, so that the reader runs the second
+            wait_until(lambda: [thread.name for thread in threading.enumerate()].count(
+                "mcp reader") == 1, "one reader")
+            server.go.clear()
+            client.say('2 tools/call {"name": "hold", "arguments": {"n": 2}}')
+            client.fence()
+            release.set()
+            server.go.set()
+            play(client, "< 2 {}")
 
     def test_a_traceback_shows_no_frame_of_the_library(self):
         """An error that a tool reports on purpose has none."""
@@ -12040,6 +12089,9 @@ class TestTypes(unittest.TestCase):
         self.assertEqual(found, wrong, done.stdout + done.stderr)
 
 
+CHAPTERS = {"stateless", "schemas", "asyncio", "inside", "trace"}
+
+
 @needs("cli")
 class TestVendor(unittest.TestCase):
     """Copies with some of the parts, each alone."""
@@ -12049,7 +12101,7 @@ class TestVendor(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
-        for option in "server", "client", "lean":
+        for option in "server", "client", "lean", "core":
             _, err, status = cli("vendor", str(cls.folder / option), "--" + option)
             assert (status, err) == (0, ""), err
         shutil.copy(__file__, cls.folder / "server")
@@ -12103,6 +12155,91 @@ class TestVendor(unittest.TestCase):
                 exit = self.run_in(folder, "import runpy; runpy.run_path("
                                    "'mcp_min.py', run_name='__main__')", status=1)
                 self.assertIn("this copy of mcp_min has no command line", exit)
+
+    def test_what_a_copy_lacks_it_refuses_in_words(self):
+        told = self.run_in("core", textwrap.dedent("""
+            import mcp_min
+            from mcp_min import Server, validate
+
+            def refusals(name):
+                for use in (lambda: getattr(mcp_min, name), lambda: Server(**{name: 1}),
+                            lambda: getattr(Server("s"), name),
+                            lambda: validate(0, {name: {}}),
+                            lambda: Server("s").run(**{name: False})):
+                    try:
+                        use()
+                    except Exception as error:
+                        yield str(error)
+
+            for name, chapter in mcp_min.LEFT_OUT.items():
+                words = f"{name}: this copy of mcp_min was made without {chapter!r}"
+                if not any(words in text for text in refusals(name)):
+                    print(name)
+            """))
+        self.assertEqual(told, "")
+        told = self.run_in("core", textwrap.dedent("""
+            import os, sys
+            from typing import Literal
+            from mcp_min import Client, Server
+            os.environ["MCP_MIN_TRACE"] = "stderr"
+            sys.stderr = sys.stdout
+
+            async def handler(): ...
+            class Lifespan:
+                def __aenter__(self): ...
+                def __aexit__(self, *exc): ...
+            def dictionary(keys: dict[Literal["a"], int]): ...
+            for use in (lambda: Server("s").tool(handler),
+                        lambda: Server("s").tool(dictionary),
+                        Client(Server("s", lifespan=lambda _: Lifespan())).connect):
+                try:
+                    use()
+                except Exception as error:
+                    print(error)
+            """))
+        for line, name in zip(told.splitlines(), (
+                "async def", "propertyNames", "async lifespan", "MCP_MIN_TRACE")):
+            self.assertIn(f"{name}: this copy of mcp_min was made without", line)
+
+    def test_each_copy_calls_a_tool(self):
+        """With arguments, a structured result, a question and progress."""
+        program = textwrap.dedent("""
+            from mcp_min import Context, Server
+            server = Server("s")
+
+            @server.tool
+            def add(a: int, b: int = 1) -> int:
+                return a + b
+
+            @server.tool
+            def ask(ctx: Context) -> str:
+                answer = ctx.elicit("?", ["tea", "milk"]).data
+                ctx.report_progress(1)
+                return answer
+            """)
+        for chapter in None, *sorted(CHAPTERS):
+            folder = self.folder / f"with {chapter}"
+            given = ["--with", chapter] if chapter else []
+            for end in "server", "client":
+                _, err, status = cli("vendor", str(folder / end), "--" + end, "--core",
+                                     *given)
+                self.assertEqual((err, status), ("", 0))
+            (folder / "server" / "program.py").write_text(program + "server.run()")
+            with self.subTest(chapter), Client(
+                    [sys.executable, "-I", "-S", "-c", "import sys; sys.path[:0] = '.'; "
+                     "import program"], cwd=folder / "server",
+                    elicitation_handler=lambda *_: "milk") as client:
+                result = client.call_tool("add", {"a": "5"})
+                self.assertEqual(result.structured_content, {"result": 6})
+                self.assertEqual(client.call_tool("ask").text, "milk")
+            told = self.run_in(folder / "client", textwrap.dedent("""
+                from mcp_min import Client
+                server = [sys.executable, "-c", f"import sys; sys.path[:0] = "
+                          f"{sys.argv[1:]!r}; import program"]
+                with Client(server, elicitation_handler=lambda *_: "tea") as client:
+                    print(client.call_tool("ask", progress_handler=print).text)
+                """), str(folder / "server"))
+            self.assertRegex(told, "^1 None None\ntea\n$")
 
     def test_the_raw_transcripts_pass_with_the_server_half(self):
         self.run_in("server", "import runpy; sys.argv[:1] = ['test_mcp_min.py']; "

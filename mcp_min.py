@@ -751,37 +751,23 @@ def memory_of(line: Line) -> int:
 
 
 def check_structure(line: Line, max_depth: int, max_memory: int) -> None:
-    """Raise Oversized if a line takes too much memory, or is nested too deep."""
-    bare = without_escapes(line)
-    structure = structure_of(bare)
-    strings = MARK_BYTES * bare.count(b'"') // 2
-    if MARK_BYTES * len(structure) + strings > max_memory:
-        raise Oversized(PARSE_ERROR, f"Parse error: over {max_memory >> 20} MiB in "
-                        "memory: max_message_bytes=…")
-    if depth_of(structure) > max_depth:
-        raise Oversized(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
-
-
-def without_escapes(line: Line) -> Line:
-    """The line with no quotes but those that begin and end its strings."""
-    return line.replace(rb"\\", b"").replace(rb'\"', b"")
-
-
-def structure_of(bare: Line) -> bytes:
-    """The marks of a line without escapes that stand outside of its strings.
+    """Raise Oversized if a line takes too much memory, or is nested too deep.
 
     By passes over bytes, none of which costs more than parsing the line would.
     """
+    bare = line.replace(rb"\\", b"").replace(rb'\"', b"")  # no quotes in its strings
+    strings = MARK_BYTES * bare.count(b'"') // 2
     # Without the characters between them many quotes are adjacent: first drop those.
     bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
     # As text: to join millions of pieces of bytes takes 80 bytes for each.
-    return re.sub('"[^"]*"?', "", bare.decode("ascii")).encode("ascii")
-
-
-def depth_of(structure: bytes) -> int:
-    """How deep its brackets are nested."""
+    structure = re.sub('"[^"]*"?', "", bare.decode("ascii")).encode("ascii")
+    if MARK_BYTES * len(structure) + strings > max_memory:
+        raise Oversized(PARSE_ERROR, f"Parse error: over {max_memory >> 20} MiB in "
+                        "memory: max_message_bytes=…")
     brackets = structure.translate(None, b",:")
-    return max(itertools.accumulate(map(BRACKETS.__getitem__, brackets)), default=0)
+    depths = itertools.accumulate(map(BRACKETS.__getitem__, brackets))
+    if max(depths, default=0) > max_depth:
+        raise Oversized(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
 
 
 def as_object(value: object) -> Json:
@@ -4474,60 +4460,65 @@ def structured_schema(schema: Json) -> Json:
     return outer
 
 
-MAX_WRITTEN = 1000  # the deepest nesting of a result
+MAX_BITS = 14_000  # of an integer; Python refuses to write longer ones
 
 
-def to_json_data(value: object, strict: bool = False, read: Any = None) -> Any:
+def to_json_data(value: object, strict: bool = False) -> Any:
     """Convert a value to JSON data.
 
     A dataclass becomes an object, an Enum its value; arrays, sets and iterators become
     lists, bytes base64, NaN and infinity null; all else becomes text.
 
     strict: refuse NaN, infinity, and objects that have no form but str().
-    read: the iterators that were read, with their items, by id; for our own use.
 
     Raises:
         TypeError: if strict, a part of it has no JSON form.
         ValueError: a cycle, nested too deep, a huge integer; if strict, NaN, infinity.
     """
-    if value is None or type(value) in (str, bool):
-        return value
-    if type(value) is int and value.bit_length() < 64:
-        return value
-    read = {} if read is None else read
-    form = partial(json_form, strict=strict, read=read)
     try:
-        text = json.dumps(value, default=form, allow_nan=not strict)
-        # Newer versions of Python write, and read, much deeper than a peer can.
-        may_be_deep = text.count("[") + text.count("{") > MAX_WRITTEN
-        if may_be_deep:
-            bare = without_escapes(text.encode())
-            if depth_of(structure_of(bare)) > MAX_WRITTEN:
-                raise RecursionError
-        return json.loads(text, parse_constant=lambda name: None)
+        return plain_data(value, strict)
     except RecursionError:
         raise ValueError("nested too deep, or a part of itself") from None
-    except TypeError:  # it has keys that are not text
+
+
+def plain_data(value: Any, strict: bool) -> Any:
+    if value is None or type(value) in (str, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        if value.bit_length() > MAX_BITS:
+            raise ValueError("an integer is too long")
+        return int(value)
+    if isinstance(value, float):
+        if abs(value) < INFINITE:
+            return float(value)
         if strict:
-            raise
-    if isinstance(value, abc.Mapping):
-        return {str(to_json_data(key)): to_json_data(part, read=read)
+            raise ValueError(f"{value} is not JSON")
+        return None
+    if isinstance(value, dict):
+        return {key_text(key, strict): plain_data(part, strict)
                 for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_json_data(part, read=read) for part in value]
-    return to_json_data(form(value), read=read)
+        return [plain_data(part, strict) for part in value]
+    return plain_data(json_form(value, strict), strict)
 
 
-ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView)
+def key_text(key: object, strict: bool) -> str:
+    data = plain_data(key, strict)
+    if isinstance(data, str):
+        return data
+    if strict and isinstance(data, (dict, list)):
+        raise TypeError(f"the keys of a JSON object are str, not {data!r:.60}")
+    return json.dumps(data)
 
 
-def json_form(value: Any, strict: bool, read: dict[int, Any]) -> Any:
+ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
+
+
+def json_form(value: Any, strict: bool) -> Any:
     """What stands in JSON for an object: text, if nothing else does."""
     cls = type(value)
-    if isinstance(value, abc.Iterator):  # it can be read only once
-        if id(value) not in read:
-            read[id(value)] = value, list(value)
-        return read[id(value)][1]
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (bytes, bytearray)):
@@ -4536,7 +4527,7 @@ def json_form(value: Any, strict: bool, read: dict[int, Any]) -> Any:
         fields = sys.modules["dataclasses"].fields(value)
         return {field.name: getattr(value, field.name) for field in fields}
     if hasattr(cls, "model_dump"):
-        return value.model_dump(mode="json", by_alias=True)
+        return model_data(value)
     if hasattr(cls, "tolist"):  # of numpy and pandas
         return value.tolist()
     if isinstance(value, abc.Mapping):

@@ -466,10 +466,8 @@ class McpError(Error):
     """A JSON-RPC error in either direction: handlers raise it, callers catch it.
 
     code: int, see the constants; or an object that has all three attributes.  message:
-    str.  data: any JSON, or None.  local: False if the peer has sent it; True for one
-    of this end, as for a method that the server does not offer, or a malformed
-    response.  TypeError: the code is not an int (basic, "Responses"), or the message
-    not a str.
+    str.  data: any JSON, or None.  local: False if the peer has sent it, True for one
+    of this end, such as a malformed response.  Raises TypeError for other types.
     """
 
     # Defaults for subclasses that do not call __init__.
@@ -543,13 +541,6 @@ def method_not_found(method: str) -> McpError:
     return McpError(METHOD_NOT_FOUND, "Method not found", {"method": method})
 
 
-def received_error(code: int, message: object, data: Any) -> McpError:
-    """An error that the peer has sent."""
-    error = McpError(code, str(message), data)
-    error.local = False
-    return error
-
-
 def invalid_params(message: str, field: str, issue: str, **more: Any) -> McpError:
     """field: the path of what is wrong; issue: what is wrong with it."""
     return McpError(INVALID_PARAMS, message, {"field": field, "issue": issue, **more})
@@ -574,13 +565,10 @@ def require_type(value: object, required: type, name: str) -> Any:
 def member(params: Json, key: str, required: type) -> Any:
     """An optional member of params, or its empty value if it is absent or null.
 
-    Raises:
-        McpError: it is of another type.
+    Raises McpError if it is of another type.
     """
     value = params.get(key)
-    if value is None:
-        return required()
-    return require_type(value, required, key)
+    return required() if value is None else require_type(value, required, key)
 
 
 def choice_problem(value: object, known: Iterable[str]) -> str:
@@ -598,7 +586,7 @@ def require_one_of(name: str, value: object, known: Iterable[str]) -> Any:
 
 
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
-    """Raise ValueError if an argument is none of those that are known."""
+    """The same for an argument of the caller, with ValueError."""
     problem = choice_problem(value, known)
     if problem:
         raise ValueError(f"{name} {problem}")
@@ -639,7 +627,6 @@ def unknown_option(where: str, names: Iterable[str], known: Iterable[str]) -> Ty
 
 def refuse_unknown(where: str, unknown: Iterable[str],
                    known: Iterable[str] = ()) -> None:
-    """Raise TypeError for options that do not exist."""
     if unknown:
         raise unknown_option(where, unknown, known)
 
@@ -779,12 +766,10 @@ def as_object(value: object) -> Json:
 
 def valid_id(value: object) -> int | str | None:
     """Return a request id or progress token, 1.0 as 1; None for anything else."""
-    if type(value) is int:
-        return value
-    if type(value) is str and len(value) <= MAX_ID:
-        return value
     if type(value) is float and value.is_integer():
         return int(value)
+    if type(value) is int or (type(value) is str and len(value) <= MAX_ID):
+        return value
     return None
 
 
@@ -813,25 +798,23 @@ def classify(message: Any) -> str:
 
 
 def parse_response(message: Json) -> Json:
-    """Return the result of a response.
-
-    Raises:
-        McpError: its error; or it is malformed.
-    """
+    """Return the result of a response, or raise its error, or that it is malformed."""
     result, error = message.get("result"), message.get("error")
     if message.get("jsonrpc") != "2.0":
-        problem = '"jsonrpc" is not "2.0"'
-    elif (result is None) == (error is None):
-        problem = 'it needs either "result" or "error"'
-    elif type(result) is dict:
+        raise invalid_response('"jsonrpc" is not "2.0"')
+    if (result is None) == (error is None):
+        raise invalid_response('it needs either "result" or "error"')
+    if type(result) is dict:
         return result
-    elif type(error) is dict and type(error.get("code")) is int:
-        raise received_error(error["code"], error.get("message"), error.get("data"))
-    elif type(error) is dict and type(error.get("message")) is str:
-        raise received_error(INTERNAL_ERROR, error["message"], error.get("data"))
-    else:
-        problem = '"result" or "error" is not an object'
-    raise invalid_response(problem)
+    error = as_object(error)
+    code, text = error.get("code"), error.get("message")
+    if type(code) is not int:
+        if type(text) is not str:
+            raise invalid_response('"result" or "error" is not an object')
+        code = INTERNAL_ERROR
+    failure = McpError(code, str(text), error.get("data"))
+    failure.local = False
+    raise failure
 
 
 # -- 4. Threads, streams, diagnostics --------------------------------------------------

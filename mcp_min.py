@@ -827,10 +827,9 @@ def parse_response(message: Json) -> Json:
 def start_thread(name: str, run: Job) -> threading.Thread:
     """Start a thread.
 
-    Raises:
-        RuntimeError: none can be started: at exit since Python 3.12, in an isolated
-            subinterpreter, in a process that may have no more of them; or gevent or
-            eventlet has put something else in the place of threads.
+    Raises RuntimeError if none can be started: at exit since Python 3.12, in an
+    isolated subinterpreter, in a process that may have no more of them; or if gevent or
+    eventlet has put something else in the place of threads.
     """
     start: Any = getattr(threading, "_start_joinable_thread", None) or (
         threading._start_new_thread)  # type: ignore[attr-defined]
@@ -853,21 +852,20 @@ IDLE_SECONDS = 0.5  # after which a thread of a pool ends
 class ThreadPool:
     """A pool of threads, started on demand, that runs jobs in FIFO order.
 
-    At most `limit` jobs run at once; with limit 1 it is a serial executor.  A job that
-    finds no idle thread starts one.  An idle thread ends by itself, so a pool is never
-    closed.  (A ThreadPoolExecutor would not do: the interpreter joins its threads at
-    exit.)
+    At most `limit` jobs run at once; with limit 1 it is a serial executor.  An idle
+    thread ends by itself, so a pool is never closed.  (A ThreadPoolExecutor would not
+    do: the interpreter joins its threads at exit.)
 
-    A job that is submitted is run: if no thread can be started for it, one that runs
-    takes it later; if none runs, `submit` raises RuntimeError.
+    If no thread can be started for a job, one that runs takes it later; if none runs,
+    `submit` raises RuntimeError.
     """
 
     def __init__(self, name: str, limit: int) -> None:
         self._name, self._limit = name, limit
         self._lock = threading.Lock()  # a leaf; guards the rest
         self._changed = threading.Condition(self._lock)  # there may be a job to take
+        self._all_done = threading.Condition(self._lock)
         self._jobs: deque[tuple[Job, int]] = deque()
-        self._all_done: threading.Event | None = None  # if somebody waits for that
         self._running = 0              # jobs, also the one of try_enter
         self._threads = 0
         self._idle = 0                 # threads that wait for a job
@@ -876,24 +874,21 @@ class ThreadPool:
 
     def submit(self, job: Job, size: int = 0) -> None:
         """Run a job as soon as a thread is free.  size: bytes of memory it holds."""
-        entry = job, size
         with self._lock:
-            self._jobs.append(entry)
+            if self._idle <= len(self._jobs) and self._threads < self._limit:
+                self._start_thread()
+            self._jobs.append((job, size))
             self.bytes += size
             self._changed.notify()
-            if len(self._jobs) <= self._idle or self._threads >= self._limit:
-                return
-            # While the lock is held: a thread that is only about to be started must not
-            # be counted, or another job would rely on it.
-            try:
-                start_thread(self._name, self._work)
-            except RuntimeError:
-                if self._threads:
-                    return
-                self._jobs.remove(entry)
-                self.bytes -= size
+
+    def _start_thread(self) -> None:  # the lock is held
+        self._threads += 1
+        try:
+            start_thread(self._name, self._work)
+        except RuntimeError:
+            self._threads -= 1
+            if not self._threads:
                 raise
-            self._threads += 1
 
     def try_enter(self) -> bool:
         """Let the calling thread run a job if the pool has no other; `leave` follows.
@@ -913,17 +908,14 @@ class ThreadPool:
             self._running -= 1
             if self._jobs:
                 self._changed.notify()
-            elif self._all_done and not self._running:
-                self._all_done.set()
+            elif not self._running:
+                self._all_done.notify_all()
 
     def wait_until_idle(self, seconds: float) -> None:
         """Wait until no job runs or waits, or the time is up."""
         with self._lock:
-            if not (self._running or self._jobs):
-                return
-            self._all_done = all_done = self._all_done or threading.Event()
-            all_done.clear()
-        all_done.wait(seconds)
+            self._all_done.wait_for(
+                lambda: not (self._running or self._jobs), seconds)
 
     def drain(self, seconds: float) -> None:
         """Wait until all jobs have ended, or the time is up; the limit must be 1.
@@ -952,17 +944,16 @@ class ThreadPool:
         """Wait for a job; None if this thread is to end."""
         with self._lock:
             self._idle += 1
-            try:
-                # While a job waits for who has entered, this thread must not end.
-                while not self._changed.wait_for(self._ready, IDLE_SECONDS):
-                    if not self._jobs:
-                        self._threads -= 1
-                        self._thread_ids.remove(threading.get_ident())
-                        return None
-            finally:
-                self._idle -= 1
-            self._running += 1
-            return self._jobs.popleft()
+            # While a job waits for who has entered, this thread must not end.
+            while not self._changed.wait_for(self._ready, IDLE_SECONDS) and self._jobs:
+                pass
+            self._idle -= 1
+            if self._jobs:
+                self._running += 1
+                return self._jobs.popleft()
+            self._threads -= 1
+            self._thread_ids.remove(threading.get_ident())
+            return None
 
     def _ready(self) -> bool:
         return bool(self._jobs) and self._running < self._limit
@@ -988,8 +979,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
 class Inbox:
     """Where a thread waits for an outcome, and meanwhile does what it is handed.
 
-    Any thread may put something in, also before the wait begins.  on_arrival: called
-    then, for what no thread waits for.
+    on_arrival: called when something is put in, for what no thread waits for.
     """
 
     def __init__(self) -> None:
@@ -1018,12 +1008,12 @@ class Inbox:
             try:
                 job, is_outcome = self._next(until - monotonic())
             except Empty:
-                if monotonic() < until:
-                    continue
-                raise
-            result = job()
-            if is_outcome:
-                return result
+                if monotonic() >= until:
+                    raise
+            else:
+                result = job()
+                if is_outcome:
+                    return result
 
     def _next(self, seconds: float) -> tuple[Job, bool]:
         # A look first: the first get() of an empty queue takes its lock at once, and if
@@ -1037,14 +1027,12 @@ class Inbox:
 class Clock:
     """Calls functions at their times, on a thread that starts with the first of them.
 
-    Whoever calls a method holds the lock.  What is called must not block; if it raises,
-    the others are called all the same.
-
-    While short calls come and go, each of which adds a function and removes it, a look
-    at every tick costs less than to wake the thread for each.
+    Whoever calls a method holds the lock.  What is called must not block.
     """
 
-    TICK = 0.002  # seconds
+    # Seconds.  While short calls come and go, each of which adds a function and removes
+    # it, a look at every tick costs less than to wake the thread for each.
+    TICK = 0.002
 
     def __init__(self, lock: threading.RLock) -> None:
         self._woken = threading.Condition(lock)  # to look earlier; guards these
@@ -1136,8 +1124,8 @@ def raise_cancelled() -> NoReturn:
 
 
 def read_chunks(stream: ByteStream) -> Iterator[bytes]:
-    """The bytes of a binary stream as they arrive, until it ends or breaks."""
-    stream = getattr(stream, "buffer", stream)  # what is under a text stream
+    """The bytes of a stream, binary or under a text, until it ends or breaks."""
+    stream = getattr(stream, "buffer", stream)
     read = getattr(stream, "read1", None) or stream.read
 
     def read_chunk() -> bytes:
@@ -1181,32 +1169,25 @@ def make_poll(stream: ByteStream, event: str, otherwise: bool,
     once, if the stream cannot be polled, like a file in memory, or any on Windows.
     """
     try:
-        events = {"r": select.POLLIN, "w": select.POLLOUT}
         poll = select.poll()
-        poll.register(stream, events[event])
+        poll.register(stream, {"r": select.POLLIN, "w": select.POLLOUT}[event])
     except (AttributeError, OSError, TypeError, ValueError):
         return lambda seconds: otherwise
     return lambda seconds: bool(poll.poll(seconds and seconds * 1000))
 
 
 def can_hang_up(stream: ByteStream) -> bool:
-    """True if the end of this stream means that the peer has hung up.
-
-    A regular file and one in memory merely end.
-    """
+    """True if its end means that the peer has hung up; regular files merely end."""
     with suppress(AttributeError, OSError, ValueError):  # a BytesIO
         return not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     return False
 
 
-private_files: set[ByteStream] = set()  # files that a forked child must not keep open
+private_files: set[ByteStream] = set()
 
 
 def close_in_forked_children(*files: ByteStream) -> None:
-    """Close these files in forked children.
-
-    A pipe that a child also holds does not end when we close it.
-    """
+    """A pipe that a forked child also holds does not end when we close it."""
     # To register twice is harmless, because a file can be closed twice.
     if not private_files and hasattr(os, "register_at_fork"):
         os.register_at_fork(
@@ -1281,10 +1262,7 @@ def write_stderr(text: str, patience: float | None) -> None:
 
 
 def open_own(path: str, flags: int) -> int:
-    """Open a regular file that is ours, and no link; never wait for it.
-
-    Somebody else may have made what is at this path.
-    """
+    """Open a regular file of ours, and no link or pipe that somebody put there."""
     for flag in "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY":
         flags |= getattr(os, flag, 0)
     fd = os.open(path, flags, 0o600)

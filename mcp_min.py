@@ -2043,10 +2043,14 @@ def from_base64(text: str) -> bytes:
         raise ValueError("data: bytes, or text in base64; for a file: path=") from None
 
 
+def listed(content: object) -> list[Any]:
+    """Content, which may be one block or a list of them, as a list."""
+    return content if isinstance(content, list) else [content]
+
+
 def text_of(content: object) -> str:
     """The text of the text blocks in a block or a list of blocks."""
-    blocks = content if isinstance(content, list) else [content]
-    texts = [as_object(block).get("text") for block in blocks]
+    texts = [as_object(block).get("text") for block in listed(content)]
     return "\n".join(text for text in texts if type(text) is str)
 
 
@@ -2094,10 +2098,7 @@ class Fields(dict):  # type: ignore[type-arg]
 
 
 class Block(Fields):
-    """A content block (server/tools, "Tool Result").
-
-    Every block also takes `annotations` and `meta`.
-    """
+    """A content block (server/tools, "Tool Result")."""
 
     _type = ""
     # What a received one may have, and the objects in it.
@@ -2145,32 +2146,26 @@ class Media(Block):
         mime_type = mime_type or fields.pop("mimeType", None)
         if format and not mime_type:
             mime_type = f"{self._type}/{format}"
-        default = self._types[0][1]
         if path is not None:
             with open(path, "rb") as file:
                 data = file.read()
-            default = self._type_of_path(path)
         if data is None:
             raise TypeError(f"{type(self).__name__} needs data or path")
         if isinstance(data, str):
             data = from_base64(data)
-        if not mime_type:
-            mime_type = self._type_of(data) or default
+        mime_type = mime_type or self._guess_type(data, path)
         super().__init__(data=to_base64(data), mimeType=mime_type, **fields)
 
-    def _type_of(self, data: bytes) -> str:
+    def _guess_type(self, data: bytes, path: str | os.PathLike[str] | None) -> str:
         for start, mime_type in self._types:
             if re.match(start, data, re.DOTALL):
                 return mime_type
-        return ""
-
-    def _type_of_path(self, path: str | os.PathLike[str]) -> str:
+        if path is None:
+            return self._types[0][1]
         import mimetypes
 
-        mime_type = mimetypes.guess_type(os.fspath(path))[0]
-        if mime_type and mime_type.startswith(self._type):
-            return mime_type
-        return "application/octet-stream"
+        guess = mimetypes.guess_type(os.fspath(path))[0] or ""
+        return guess if guess.startswith(self._type) else "application/octet-stream"
 
 
 class Image(Media):
@@ -2195,7 +2190,7 @@ class Audio(Media):
 class ResourceLink(Block):
     """A content block that links to a resource.
 
-    fields: title, description, mime_type, size, icons, annotations, meta.
+    It also takes title, description, mime_type, size, icons, annotations and meta.
     """
 
     _type = "resource_link"
@@ -2256,20 +2251,15 @@ class Message(Fields):
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         """Message(role, content); or, as in FastMCP, (content) and (content, role)."""
-        if len(args) == 2:
-            first, second = args
-            if first in ROLES or second not in ROLES:
-                args = (second, first)
+        if len(args) == 2 and (args[0] in ROLES or args[1] not in ROLES):
+            args = args[::-1]
         names = [name for name in ("content", "role") if name not in fields]
-        fields = {"role": "user", "content": None, **fields}
-        fields.update(zip(names, args))
-        role, content = fields["role"], fields["content"]
-        if content is None:
+        fields = {"role": "user", **fields, **dict(zip(names, args))}
+        if fields.get("content") is None:
             raise TypeError("a Message needs content")
-        if role not in ROLES:
-            raise ValueError(f'a role is "user" or "assistant", not {role!r}')
-        if is_text(content):
-            fields["content"] = Text(content)
+        check_choice("role", fields["role"], ROLES)
+        if is_text(fields["content"]):
+            fields["content"] = Text(fields["content"])
         super().__init__(**fields)
 
 
@@ -2347,8 +2337,7 @@ def check_tool_results(messages: list[Any]) -> None:
     See client/sampling, "Tool Result Messages".
     """
     for message in messages:
-        content = as_object(message).get("content")
-        blocks = content if type(content) is list else [content]
+        blocks = listed(as_object(message).get("content"))
         types = {str(as_object(block).get("type")) for block in blocks}
         if len(types) > 1 and "tool_result" in types:
             raise ValueError("a message with tool results has other content, too")

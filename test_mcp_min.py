@@ -5448,7 +5448,7 @@ class Test12Lists(unittest.TestCase):
                 ("code must be an int", McpError, "oops", "no"),
                 ("message must be a str", McpError, -32000, {"a": 1}),
                 ("two choices have the same text", mcp_min.Form, [1, "1"], LATEST),
-                ('a role is "user" or', Message, None, "hi"),
+                ("role must be one of user", Message, None, "hi"),
                 ("16 bytes", lambda: Server("s", state_secret=b"swordfish")),
                 ("labels.* input_schema, output_schema",
                  lambda: server.add_tool(str, labels=1)),

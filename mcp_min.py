@@ -3865,24 +3865,20 @@ __all__ += ["Field"]
 
 
 class Schema(dict):  # type: ignore[type-arg]
-    """A schema with a constructor: a matching value becomes `make(value)`.
+    """A schema with a constructor: `make(value)`, called after those of its parts."""
 
-    Parts of the value are made first.  optional: null matches, too, although the schema
-    does not say so.  make_validates: `make` validates by itself, and may take more than
-    the schema says.
-    """
+    optional = False        # null matches, although the schema does not say so
+    make_validates = False  # `make` may take more than the schema says
 
-    def __init__(self, keywords: Any, make: Any = None, optional: bool = False,
-                 make_validates: bool = False) -> None:
+    def __init__(self, keywords: Any, make: Any = None) -> None:
         super().__init__(keywords)
         self.make = make
-        self.optional = optional
-        self.make_validates = make_validates
 
     def plus(self, keywords: Json) -> Schema:
         """A copy with more keywords."""
-        return Schema({**self, **keywords}, self.make, self.optional,
-                      self.make_validates)
+        copy = Schema({**self, **keywords})
+        vars(copy).update(vars(self))
+        return copy
 
 
 class ValidationError(ValueError):
@@ -3910,16 +3906,16 @@ class Converter(Validator):
         if self._root.fits(value):
             return value
         budget = Budget(self._annotates, converts=not strict)
-        evaluation = self._evaluate(value, budget)
-        while evaluation.problems:
-            if strict:
-                raise ValidationError(evaluation.problems)
-            copy = repaired(value, evaluation.problems, budget)
-            if copy == value:
+        while True:
+            evaluation = self._evaluate(value, budget)
+            if not evaluation.problems:
+                return evaluation.result
+            copy = None
+            if not strict:
+                copy = repaired(value, evaluation.problems, budget)
+            if strict or copy == value:
                 raise ValidationError(evaluation.problems)
             value = copy
-            evaluation = self._evaluate(value, budget)
-        return evaluation.result
 
 
 def json_in_text(text: str, types: Iterable[str]) -> object:
@@ -4000,10 +3996,6 @@ def parse_format(cls: Any, value: Any) -> Any:
     text = re.sub("[zZ]$", "+00:00", text)
     text = re.sub(r"\.(\d+)", lambda part: f".{part[1]:0<6.6}", text)
     return cls.fromisoformat(text)
-
-
-def with_keys(make: Callable[[str], Any], members: Json) -> dict[Any, Any]:
-    return {make(name): part for name, part in members.items()}
 
 
 def schema_of_hint(hint: object, output: bool = False) -> Schema:
@@ -4093,7 +4085,8 @@ class HintReader:
         if len(names) > 1:  # they must be more than text
             schema["propertyNames"] = names
         if names.make:
-            schema.make = partial(with_keys, names.make)
+            schema.make = lambda members: {
+                names.make(name): part for name, part in members.items()}
         return schema
 
     def _choice(self, members: Iterable[object]) -> Schema:
@@ -4160,8 +4153,9 @@ class HintReader:
             self.definitions.update(definitions)
             name = schema.get("$ref", "").rpartition("/")[2]
             schema = definitions.get(name, schema)
-        make = partial(model_of, adapter.validate_python)
-        return Schema(schema, make, make_validates=True)
+        result = Schema(schema, partial(model_of, adapter.validate_python))
+        result.make_validates = True
+        return result
 
 
 def with_default(schema: Schema, default: object) -> Schema:
@@ -4169,22 +4163,25 @@ def with_default(schema: Schema, default: object) -> Schema:
     if default is None:
         return optional_schema(schema)
     with suppress(TypeError, ValueError):
-        value = to_json_data(default, strict=True)
-        return schema.plus({"default": value})
+        schema = schema.plus({"default": to_json_data(default, strict=True)})
     return schema
 
 
 def optional_schema(schema: Schema) -> Schema:
     """Describe `Optional[X] = None` as X; null matches all the same."""
-    keywords, make = {**schema}, schema.make
+    keywords = {**schema}
     keywords.pop("default", None)  # null
     others = [part for part in keywords.pop("anyOf", ()) if part != {"type": "null"}]
+    result = Schema({}, schema.make)
     if len(others) > 1:
         keywords["anyOf"] = others
+    elif others and isinstance(others[0], Schema):
+        result = others[0]
     elif others:
         keywords = {**others[0], **keywords}
-        make = getattr(others[0], "make", make)
-    return Schema(keywords, make, optional=True)
+    result = result.plus(keywords)
+    result.optional = True
+    return result
 
 
 # A part of a dataclass or TypedDict: (name, hint, default).  The default is MISSING if
@@ -4198,7 +4195,7 @@ def parts_of(cls: Any, output: bool) -> list[Part]:
         for name, field in cls.__dataclass_fields__.items():
             if "mcp_min" in field.metadata:
                 hints[name] = annotated(hints[name], field.metadata["mcp_min"])
-        defaults = defaults_of_fields(cls) if output else defaults_of_arguments(cls)
+        defaults = defaults_of_fields(cls, output)
     elif hasattr(cls, "__required_keys__"):
         defaults = {name: default_of_key(cls, name, hints[name]) for name in hints}
     else:
@@ -4207,15 +4204,13 @@ def parts_of(cls: Any, output: bool) -> list[Part]:
     return [(name, hints.get(name, object), defaults[name]) for name in defaults]
 
 
-def defaults_of_arguments(cls: Any) -> Json:
+def defaults_of_fields(cls: Any, output: bool) -> Json:
+    """Of what `to_json_data` writes, or of what the constructor takes."""
     from inspect import signature
 
-    parameters = signature(cls).parameters
-    return {name: default_of(parameters[name]) for name in parameters}
-
-
-def defaults_of_fields(cls: Any) -> Json:
-    """Of what `to_json_data` writes, some of which the constructor does not take."""
+    if not output:
+        parameters = signature(cls).parameters
+        return {name: default_of(parameters[name]) for name in parameters}
     defaults = {}
     for field in sys.modules["dataclasses"].fields(cls):
         defaults[field.name] = UNSTATED
@@ -4227,11 +4222,9 @@ def defaults_of_fields(cls: Any) -> Json:
 def default_of_key(cls: Any, name: str, hint: Any) -> Any:
     # `__required_keys__` ignores Required and NotRequired within quoted hints.
     marker = getattr(typing.get_origin(hint), "_name", "")
-    if marker == "Required":
-        return MISSING
-    if marker == "NotRequired" or name not in cls.__required_keys__:
-        return UNSTATED
-    return MISSING
+    if marker not in ("Required", "NotRequired"):
+        marker = "Required" if name in cls.__required_keys__ else ""
+    return MISSING if marker == "Required" else UNSTATED
 
 
 # Programs may use other MCP libraries beside this one; these are never imported.
@@ -4263,12 +4256,9 @@ def resolve_hint(name: str, hint: object, names: Json) -> Any:
         raise TypeError(f"{name}: {hint!r}: {error}") from None
 
 
-# pydantic is never imported, but used if the program has imported it: here, and in
-# HintReader._described.
-
 def is_of_pydantic(thing: object) -> bool:
     """Whether only pydantic knows what a class, or a part of Annotated, asks for."""
-    if "pydantic" not in sys.modules:
+    if "pydantic" not in sys.modules:  # it is never imported here
         return False
     if hasattr(thing, "__get_pydantic_core_schema__"):
         return True
@@ -4358,8 +4348,7 @@ class FieldInfo:
 def inline_definitions(schema: Any, definitions: Json) -> Any:
     """Replace references by their definitions, and remove titles.
 
-    Raises:
-        RecursionError: a definition is a part of itself.
+    Raises RecursionError if a definition is a part of itself.
     """
     if isinstance(schema, list):
         return [inline_definitions(item, definitions) for item in schema]
@@ -4370,8 +4359,7 @@ def inline_definitions(schema: Any, definitions: Json) -> Any:
         is_property = not isinstance(value, str)  # of this name
         if is_property or key not in ("$ref", "title"):
             result[key] = inline_definitions(value, definitions)
-    reference = str(schema.get("$ref"))
-    name = reference.rpartition("/")[2]
+    name = str(schema.get("$ref")).rpartition("/")[2]
     if name in definitions:
         result = {**inline_definitions(definitions[name], definitions), **result}
     return result
@@ -4382,11 +4370,7 @@ def inline_definitions(schema: Any, definitions: Json) -> Any:
 
 def output_schema_of(hint: object, bare: Iterable[str] = ("string", "array"),
                      ) -> Json | None:
-    """The output schema of a return hint.
-
-    None for content blocks, None, Any and what has no schema; and for these types if
-    the hint says no more: text and lists.
-    """
+    """The output schema of a return hint; None if it says nothing but a bare type."""
     try:
         schema = schema_of_hint(hint, output=True)
     except Exception:
@@ -4516,10 +4500,7 @@ class Signature:
     then arguments must match both.  context: the name of the parameter that gets the
     context, or "".  is_async: it gets an AsyncContext.  on_loop: to call the function
     only makes a coroutine.  returns: the return hint.  doubt: what may be a mistake, or
-    "".
-
-    Raises:
-        TypeError: a parameter cannot be described.
+    "".  Raises TypeError if a parameter cannot be described.
     """
 
     def __init__(self, fn: Any, context_types: Any = (), schema: Any = None,
@@ -4601,11 +4582,7 @@ class Signature:
         return name, hint, default
 
     def bind(self, arguments: Json, strict: bool = False, context: Any = None) -> Json:
-        """Return the keyword arguments to call with; ValidationError: they are invalid.
-
-        Unless `strict`, text that contains JSON of the right type is converted: "5" to
-        5, "true" to True, "[1]" to [1].
-        """
+        """Return the keyword arguments to call with, or raise ValidationError."""
         try:
             for converter in self._converters:
                 arguments = converter.coerce(arguments, strict)
@@ -4684,10 +4661,8 @@ class UriTemplate:
     of them.  `{?x,y}`, at the end, matches in any order, and none is required.  No
     variable matches a drive, an absolute path, or one with a `..` segment.  literal:
     the number of characters outside braces; of several matching templates, prefer the
-    one with most.
-
-    Raises:
-        ValueError: another expression, one name twice, or adjacent variables.
+    one with most.  Raises ValueError for another expression, one name twice, or
+    adjacent variables.
     """
 
     def __init__(self, text: str) -> None:

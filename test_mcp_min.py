@@ -3795,7 +3795,9 @@ class Test10Pydantic(unittest.TestCase):
                 lambda value: value.split(",") if isinstance(value, str) else value)
 
         signature = Signature(function(Tags))
-        self.assertEqual(signature.bind({"x": {"tags": "a,b"}})["x"].tags, ["a", "b"])
+        for signature_of_it in signature, Signature(function(Optional[Tags], None)):
+            bound = signature_of_it.bind({"x": {"tags": "a,b"}})
+            self.assertEqual(bound["x"].tags, ["a", "b"])
         self.assertRaises(ValidationError, signature.bind, {"x": {"tags": "a,b"}}, True)
         one, two = (pydantic.create_model("Tree", **{
             name: (Optional["Tree"], None)}) for name in ("left", "right"))

@@ -563,10 +563,7 @@ def require_type(value: object, required: type, name: str) -> Any:
 
 
 def member(params: Json, key: str, required: type) -> Any:
-    """An optional member of params, or its empty value if it is absent or null.
-
-    Raises McpError if it is of another type.
-    """
+    """An optional member of params, or its empty value if it is absent or null."""
     value = params.get(key)
     return required() if value is None else require_type(value, required, key)
 
@@ -774,10 +771,7 @@ def valid_id(value: object) -> int | str | None:
 
 
 def classify(message: Any) -> str:
-    """Return "request", "notification" or "response"; raise McpError for anything else.
-
-    See basic, "Messages".
-    """
+    """Return "request", "notification" or "response", or raise McpError."""
     if type(message) is not dict:
         problem = "expected a JSON object"
     elif "method" not in message and ("result" in message or "error" in message):
@@ -918,10 +912,7 @@ class ThreadPool:
                 lambda: not (self._running or self._jobs), seconds)
 
     def drain(self, seconds: float) -> None:
-        """Wait until all jobs have ended, or the time is up; the limit must be 1.
-
-        In a job of this pool it returns at once.
-        """
+        """Wait until all jobs have ended, unless this is one; the limit must be 1."""
         done = threading.Event()
         if threading.get_ident() not in self._thread_ids:
             with suppress(RuntimeError):  # no thread can be started: there was no job
@@ -2068,13 +2059,10 @@ class Fields(dict):  # type: ignore[type-arg]
     _field_names = ""  # separated by spaces; a missing one of these reads as None
 
     def __init__(self, **fields: object) -> None:
-        """Set the fields that are not None; TypeError: there is no such field."""
+        """Set the fields that are not None; raise TypeError for others than its own."""
         super().__init__(wire_fields(**fields))
-        unknown = self.keys() - self._field_names.split()
-        if unknown:
-            raise TypeError(f"{type(self).__name__} has no field "
-                            f"{', '.join(sorted(unknown))}; its fields: "
-                            f"{self._field_names}")
+        known = self._field_names.split()
+        refuse_unknown(type(self).__name__, self.keys() - known, known)
 
     @classmethod
     def of(cls: type[FieldsT], fields: Json) -> FieldsT:  # noqa: PYI019 (Python 3.10)
@@ -2332,10 +2320,7 @@ class ToolResult(Fields):
 
 
 def check_tool_results(messages: list[Any]) -> None:
-    """Raise ValueError if a message mixes tool results with other content.
-
-    See client/sampling, "Tool Result Messages".
-    """
+    """Raise ValueError for tool results with other content (client/sampling)."""
     for message in messages:
         blocks = listed(as_object(message).get("content"))
         types = {str(as_object(block).get("type")) for block in blocks}
@@ -4470,10 +4455,9 @@ def json_form(value: Any, strict: bool) -> Any:
         return list(value)
     if hasattr(cls, "isoformat"):
         return value.isoformat()
-    attributes = {}  # that the class has hints for
-    for name in getattr(cls, "__annotations__", ()):
-        if name[0] != "_" and hasattr(value, name):
-            attributes[name] = getattr(value, name)
+    hints = getattr(cls, "__annotations__", ())
+    attributes = {name: getattr(value, name) for name in hints
+                  if name[0] != "_" and hasattr(value, name)}
     if strict and not attributes and not format_of(cls):
         raise TypeError(f"{cls.__name__} cannot be written as JSON")
     return attributes or str(value)

@@ -4157,14 +4157,15 @@ def optional_schema(schema: Schema) -> Schema:
     keywords = {**schema}
     keywords.pop("default", None)  # null
     others = [part for part in keywords.pop("anyOf", ()) if part != {"type": "null"}]
-    result = Schema({}, schema.make)
+    source = schema
     if len(others) > 1:
         keywords["anyOf"] = others
-    elif others and isinstance(others[0], Schema):
-        result = others[0]
     elif others:
         keywords = {**others[0], **keywords}
-    result = result.plus(keywords)
+        if isinstance(others[0], Schema):
+            source = others[0]
+    result = Schema(keywords, source.make)
+    result.make_validates = source.make_validates
     result.optional = True
     return result
 

@@ -3795,8 +3795,10 @@ class Test10Pydantic(unittest.TestCase):
                 lambda value: value.split(",") if isinstance(value, str) else value)
 
         signature = Signature(function(Tags))
-        for signature_of_it in signature, Signature(function(Optional[Tags], None)):
-            bound = signature_of_it.bind({"x": {"tags": "a,b"}})
+        described = Annotated[Optional[Tags], pydantic.Field(description="d")]
+        for fn in (function(Tags), function(Optional[Tags], None),
+                   function(described, None)):
+            bound = Signature(fn).bind({"x": {"tags": "a,b"}})
             self.assertEqual(bound["x"].tags, ["a", "b"])
         self.assertRaises(ValidationError, signature.bind, {"x": {"tags": "a,b"}}, True)
         one, two = (pydantic.create_model("Tree", **{

@@ -12229,9 +12229,9 @@ class TestVendor(unittest.TestCase):
                                      *given)
                 self.assertEqual((err, status), ("", 0))
             (folder / "server" / "program.py").write_text(program + "server.run()")
+            run = "import sys; sys.path[:0] = '.'; import program"
             with self.subTest(chapter), Client(
-                    [sys.executable, "-I", "-S", "-c", "import sys; sys.path[:0] = '.'; "
-                     "import program"], cwd=folder / "server",
+                    [sys.executable, "-I", "-S", "-c", run], cwd=folder / "server",
                     elicitation_handler=lambda *_: "milk") as client:
                 result = client.call_tool("add", {"a": "5"})
                 self.assertEqual(result.structured_content, {"result": 6})

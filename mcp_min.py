@@ -6212,7 +6212,6 @@ def handle_complete(handling: Handling, params: Json) -> Json:
 # It needs part I, and does not know part II: `Client(server)` joins the two with pipes.
 
 import atexit
-from functools import wraps
 
 # -- 13. Processes ---------------------------------------------------------------------
 # A server process is started without a shell and in a small environment, as the leader
@@ -7548,36 +7547,6 @@ def no_common_version(supported: object) -> McpError:
         "supported": supported, "requested": known})
 
 
-def named_options(method: F) -> F:
-    """The method; a keyword that it does not take is an error that names the nearest.
-
-    The keywords are looked at when the call has failed, so no other call pays for it.
-    """
-    @wraps(method)
-    def call(*args: Any, **options: Any) -> Any:
-        try:
-            return method(*args, **options)
-        except TypeError:
-            from inspect import signature
-
-            _, *known = signature(method).parameters
-            unknown = options.keys() - {*known}
-            if not unknown:
-                raise
-        raise unknown_option(method.__name__, unknown, known)
-
-    return call  # type: ignore[return-value]
-
-
-def with_named_options(cls: type[T]) -> type[T]:
-    """A class, with `named_options` for each of its public methods."""
-    for name, method in [*vars(cls).items()]:
-        if callable(method) and not name.startswith("_"):
-            setattr(cls, name, named_options(method))
-    return cls
-
-
-@with_named_options
 class Client:
     """A client of a server process, of two streams, or of a Server in this process.
 
@@ -7814,21 +7783,25 @@ class Client:
 
     # -- any request
 
-    def request(self, method: str, params: Json | None = None, *,
+    def request(self, /, method: str, params: Json | None = None, *,
                 timeout: float | None = None, max_timeout: float | None = None,
-                progress_handler: Handler | None = None) -> Json:
+                progress_handler: Handler | None = None,
+                **unknown: NoReturn) -> Json:
         """Send any request and wait for its result.
 
         max_timeout: seconds in any case; by default the client's.
         progress_handler(progress, total, message): instead of the client's; called on
         this thread, before this returns: what it takes is not interrupted.
         """
+        if unknown:
+            raise unknown_option("request", unknown, options_of(Client.request))
         return Call(self._live(), method, params, timeout, max_timeout,
                     progress_handler).run()
 
     def submit(self, method: str, params: Json | None = None, *,
                timeout: float | None = None, max_timeout: float | None = None,
-               progress_handler: Handler | None = None) -> Future[Json]:
+               progress_handler: Handler | None = None,
+               **unknown: NoReturn) -> Future[Json]:
         """Send any request; return a concurrent.futures.Future of its result at once.
 
         `cancel()` of the future also cancels the request.  max_timeout,
@@ -7837,6 +7810,8 @@ class Client:
         A `subscriptions/listen` request of your own stays open: give it infinite
         timeouts.  message_handler gets its acknowledgement and its notifications.
         """
+        if unknown:
+            raise unknown_option("submit", unknown, options_of(Client.submit))
         session = self._live()
         call = Call(session, method, params, timeout, max_timeout, progress_handler)
         return session.submit(call, lambda result: result)
@@ -7865,10 +7840,11 @@ class Client:
 
     # -- tools
 
-    def call_tool(self, name: str, arguments: Json | None = None, *,
+    def call_tool(self, /, name: str, arguments: Json | None = None, *,
                   timeout: float | None = None, max_timeout: float | None = None,
                   progress_handler: Handler | None = None,
-                  raise_on_error: bool = True, meta: Json | None = None) -> ToolResult:
+                  raise_on_error: bool = True, meta: Json | None = None,
+                  **unknown: NoReturn) -> ToolResult:
         """Call a tool and wait for its result (server/tools, "Calling Tools").
 
         max_timeout, progress_handler: see `request`.
@@ -7877,6 +7853,8 @@ class Client:
             ToolError: the tool has failed; with raise_on_error=False see `is_error` of
                 the result.
         """
+        if unknown:
+            raise unknown_option("call_tool", unknown, options_of(Client.call_tool))
         call = Call(self._live("tools/call"), "tools/call",
                     tool_params(name, arguments, meta), timeout, max_timeout,
                     progress_handler)
@@ -7886,13 +7864,16 @@ class Client:
                     timeout: float | None = None, max_timeout: float | None = None,
                     progress_handler: Handler | None = None,
                     raise_on_error: bool = True,
-                    meta: Json | None = None) -> Future[ToolResult]:
+                    meta: Json | None = None,
+                    **unknown: NoReturn) -> Future[ToolResult]:
         """Call a tool; return a concurrent.futures.Future of its result at once.
 
         `cancel()` of the future also cancels the request.  A Server(threaded=False) in
         this process runs the handler before this returns.  max_timeout,
         progress_handler: see `submit`.
         """
+        if unknown:
+            raise unknown_option("submit_tool", unknown, options_of(Client.submit_tool))
         session = self._live("tools/call")
         call = Call(session, "tools/call", tool_params(name, arguments, meta), timeout,
                     max_timeout, progress_handler)
@@ -7915,7 +7896,7 @@ class Client:
 
                 text = f"tool {name}: the result does not fit its output schema: "
                 warnings.warn(escape_control(text + problems), RuntimeWarning,
-                              stacklevel=4)
+                              stacklevel=3)
         return result
 
     # -- lists

@@ -6550,24 +6550,20 @@ class Test14Client(unittest.TestCase):
 
     @needs("asyncio")
     def test_a_misspelt_keyword_is_an_error_that_names_the_nearest(self):
-        """Of every method, of its coroutine as well; what it raises itself stays."""
+        """Of what takes a progress handler, of its coroutine as well."""
         other = AsyncClient(["x"])
-        for name, method in vars(Client).items():
-            if name[0] == "_" or not callable(method):
-                continue
+        for name in "request", "submit", "call_tool", "submit_tool":
             with self.subTest(name):
-                known = [*inspect.signature(method).parameters][1:]
+                known = getattr(Client, name).__kwdefaults__
                 named = f"^{name}: unknown: bogus; known are: {', '.join(known)}$"
                 with self.assertRaisesRegex(TypeError, named):
-                    getattr(self.client, name)(bogus=1)
-            if hasattr(other, name) and known:
-                with self.assertRaisesRegex(TypeError, named):
-                    asyncio.run(getattr(other, name)(bogus=1))
+                    getattr(self.client, name)("f", bogus=1)
+                if hasattr(other, name):
+                    with self.assertRaisesRegex(TypeError, named):
+                        asyncio.run(getattr(other, name)("f", bogus=1))
         for word in "on_progress", "progress", "progress_callback":
             with self.assertRaisesRegex(TypeError, "did you mean progress_handler"):
                 self.client.call_tool("f", {}, **{word: print})
-        with self.assertRaisesRegex(TypeError, "missing 1 .* 'name'$"):
-            self.client.call_tool()
 
     def test_a_callback_that_closes_another_client_waits_for_its_last_messages(self):
         """Fails (0 of 20) if a thread of the one is taken for the other's."""

@@ -7537,6 +7537,16 @@ def no_common_version(supported: object) -> McpError:
         "supported": supported, "requested": known})
 
 
+def list_method(like: F, name: str, method: str, text: str) -> F:
+    """A method of Client like another one, for another list; text: its docstring."""
+    def entries(self: Client, *, cursor: Any = ...,
+                timeout: float | None = None) -> Any:
+        return self._list_or_page(method, cursor, timeout)
+
+    entries.__name__, entries.__doc__ = name, text
+    return entries  # type: ignore[return-value]
+
+
 class Client:
     """A client of a server process, of two streams, or of a Server in this process.
 
@@ -7964,34 +7974,15 @@ class Client:
         self._outputs = outputs
         return listed
 
-    @overload
-    def list_resources(self, *, timeout: float | None = ...) -> list[Entry]: ...
-    @overload
-    def list_resources(self, *, cursor: str | None,
-                       timeout: float | None = ...) -> Json: ...
-    def list_resources(self, *, cursor: Any = ..., timeout: float | None = None) -> Any:
-        """All resources, or a page: see `list_tools` (server/resources)."""
-        return self._list_or_page("resources/list", cursor, timeout)
-
-    @overload
-    def list_resource_templates(self, *, timeout: float | None = ...,
-                                ) -> list[Entry]: ...
-    @overload
-    def list_resource_templates(self, *, cursor: str | None,
-                                timeout: float | None = ...) -> Json: ...
-    def list_resource_templates(self, *, cursor: Any = ...,
-                                timeout: float | None = None) -> Any:
-        """All templates, or a page: see `list_tools` (server/resources)."""
-        return self._list_or_page("resources/templates/list", cursor, timeout)
-
-    @overload
-    def list_prompts(self, *, timeout: float | None = ...) -> list[Entry]: ...
-    @overload
-    def list_prompts(self, *, cursor: str | None,
-                     timeout: float | None = ...) -> Json: ...
-    def list_prompts(self, *, cursor: Any = ..., timeout: float | None = None) -> Any:
-        """All prompts, or a page: see `list_tools` (server/prompts)."""
-        return self._list_or_page("prompts/list", cursor, timeout)
+    list_resources = list_method(
+        list_tools, "list_resources", "resources/list",
+        "All resources, or a page: see `list_tools` (server/resources).")
+    list_resource_templates = list_method(
+        list_tools, "list_resource_templates", "resources/templates/list",
+        "All templates, or a page: see `list_tools` (server/resources).")
+    list_prompts = list_method(
+        list_tools, "list_prompts", "prompts/list",
+        "All prompts, or a page: see `list_tools` (server/prompts).")
 
     # -- resources, prompts, completion
 

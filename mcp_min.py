@@ -8061,23 +8061,6 @@ class Client:
             session.connection.send(notification(ROOTS_CHANGED))
 
 
-def without_context(name: str, handler: Handler, call: Handler) -> Handler:
-    """A handler that also may have FastMCP's parameters, with a context as the last.
-
-    call: how to call it.  There is no context, and the type of a form is dict.
-    """
-    from inspect import signature
-
-    count = 0
-    with suppress(TypeError, ValueError):  # some built-ins have no signature
-        count = len(signature(handler).parameters)
-    if name == "elicitation_handler" and count == 4:
-        return lambda message, _, params: call(message, dict, received(params), None)
-    if name == "sampling_handler" and count == 3:
-        return lambda messages, params: call(received(messages), received(params), None)
-    return call
-
-
 def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
     params: Json = {"name": name, "arguments": arguments or {}}
     return {**params, "_meta": meta} if meta else params
@@ -9277,6 +9260,8 @@ class AsyncServer(BaseServer):
 
 __all__ += ["AsyncClient"]
 
+NO_CALL = object()  # what a handler of notifications, or of a question, runs for
+
 
 def verb(method: Callable[Concatenate[Client, P], T],
          ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
@@ -9291,6 +9276,23 @@ def verb(method: Callable[Concatenate[Client, P], T],
     run.__name__ = method.__name__
     run.__doc__ = f"See Client.{run.__name__}."
     return run
+
+
+def without_context(name: str, handler: Handler, call: Handler) -> Handler:
+    """A handler that also may have FastMCP's parameters, with a context as the last.
+
+    call: how to call it.  There is no context, and the type of a form is dict.
+    """
+    from inspect import signature
+
+    count = 0
+    with suppress(TypeError, ValueError):  # some built-ins have no signature
+        count = len(signature(handler).parameters)
+    if name == "elicitation_handler" and count == 4:
+        return lambda message, _, params: call(message, dict, received(params), None)
+    if name == "sampling_handler" and count == 3:
+        return lambda messages, params: call(received(messages), received(params), None)
+    return call
 
 
 def of_client(name: str) -> Any:
@@ -9322,12 +9324,10 @@ class AsyncClient:
         """transport: FastMCP's other name of the target."""
         if target is None:
             target = transport
-        self._loop: AbstractEventLoop | None = None
-        # Handler tasks not yet cancelled, each with the future of its call; and all of
-        # them.  Only the loop's thread changes these.
-        self._owners: dict[Task[Any], Any] = {}
-        self._tasks: set[Task[Any]] = set()
-        self._takes_calls = False  # of handlers: from connect() to close()
+        self._loop: AbstractEventLoop | None = None  # from connect() to close()
+        # Of its handlers, each with the future of its call; None: it was cancelled.
+        # Only the loop's thread changes it.
+        self._tasks: dict[Task[Any], Any] = {}
         self._unthreaded = getattr(target, "threaded", True) is False
         self._client = Client(target, **self._wrapped(options))
         self._threads = ThreadPool("mcp async", MAX_CALLS)
@@ -9369,7 +9369,6 @@ class AsyncClient:
         import asyncio
 
         self._loop = asyncio.get_running_loop()
-        self._takes_calls = True
         given_up = threading.Event()
 
         def connect() -> None:
@@ -9397,9 +9396,10 @@ class AsyncClient:
         import asyncio
 
         await self._run(self._client.close)
-        self._takes_calls = False
+        self._loop = None
         here = asyncio.get_running_loop()  # the caller may be a handler
-        tasks = {task for task in self._tasks - {caller} if task.get_loop() is here}
+        tasks = {task for task in self._tasks.keys() - {caller}
+                 if task.get_loop() is here}
         if tasks:
             for task in tasks:
                 self._cancel(task)
@@ -9455,7 +9455,7 @@ class AsyncClient:
         request = getattr(future, "waits_for", None)
         if request and future.cancelled():
             request.cancel()
-        for task, owner in self._owners.copy().items():
+        for task, owner in self._tasks.copy().items():
             if owner is future:
                 from_any_thread(task.get_loop(), partial(self._cancel, task))()
 
@@ -9466,8 +9466,9 @@ class AsyncClient:
         """
         from asyncio import CancelledError
 
-        assert self._loop
         loop, make = self._loop, partial(handler, *args)
+        if loop is None:  # after `close`
+            return None
         began = partial(self._began, calling.future, calling.question)
         try:
             return wait_for_loop(loop, run_on_loop(loop, make, began))
@@ -9480,22 +9481,21 @@ class AsyncClient:
 
     def _began(self, future: Any, question: IncomingRequest | None,
                task: Task[Any]) -> None:
-        cancel = partial(self._cancel, task)
-        self._owners[task] = future
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: self._owners.pop(task, None))
+        loop, cancel = task.get_loop(), partial(self._cancel, task)
+        self._tasks[task] = future or NO_CALL
+        task.add_done_callback(self._tasks.pop)
         if question:
-            question.on_cancel(from_any_thread(task.get_loop(), cancel))
-        if not self._takes_calls or (future and future.done()):
+            question.on_cancel(from_any_thread(loop, cancel))
+        if self._loop is not loop or (future and future.done()):
             cancel()
 
     def _cancel(self, task: Task[Any]) -> None:
         """Cancel a handler's task, once: it may be awaiting something in `finally`."""
-        if task in self._owners:
-            del self._owners[task]
+        if self._tasks.get(task):
+            self._tasks[task] = None
             with suppress(RuntimeError):  # its loop is closed
                 task.cancel()
+
 
 # -- 20. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.

@@ -7403,7 +7403,7 @@ class Call(OutgoingRequest):
         pauses have taken the call's timeout (RequestTimeout), or MAX_ROUNDS times.
         """
         session, rounds = self._session, 0
-        paused = 0.0  # how long, since the last question
+        paused = 0.0  # seconds since the last question
         while True:
             result: Json = self.wait()
             if not session.stateless:
@@ -7417,49 +7417,40 @@ class Call(OutgoingRequest):
             if rounds > MAX_ROUNDS:
                 raise invalid_response(
                     f"input required over {MAX_ROUNDS} times in a row")
-            answers = None
+            pause = rounds * EMPTY_ROUND_SECONDS
+            paused += pause
             if questions:
-                answers = self._ask_user(questions)
-                paused = 0.0
-            else:
-                paused = self._pause(rounds * EMPTY_ROUND_SECONDS, paused)
+                pause, paused = INFINITE, 0.0
+            if paused > self.timeout:
+                raise session.timeout_error(
+                    f"{self.method}: input required, but none asked for")
+            answers = self._await_answers(questions, pause)
             self.begin(**wire_fields(
                 inputResponses=answers, requestState=result.get("requestState")))
-
-    def _pause(self, seconds: float, paused: float) -> float:
-        """Wait before a round without answers; return how long, all in all."""
-        paused += seconds
-        if paused > self.timeout:
-            raise self._session.timeout_error(
-                f"{self.method}: input required, but none asked for")
-        parked = Pending(self.connection, self.inbox)
-        parked.enter()
-        try:
-            self.inbox.wait(min(monotonic() + seconds, self.last_deadline))
-        except Empty:
-            return paused
-        finally:
-            parked.withdraw()
-        return paused
 
     def cancel(self) -> None:
         if self._parked:
             self._parked.withdraw()  # now: its user must not be asked any more
         super().cancel()
 
-    def _ask_user(self, questions: Json) -> Json:
+    def _await_answers(self, questions: Json, seconds: float) -> Json | None:
         """Let the user's handlers answer, on a thread of the pool.
 
-        Meanwhile only max_timeout counts.
+        None: there are no questions, and these seconds have passed.  Meanwhile only
+        max_timeout counts.
         """
         self._parked = parked = Pending(self.connection, self.inbox)
         parked.enter()
         try:
-            self.connection.pool.submit(
-                partial(self._answer, parked, questions, calling.future))
-            return self.inbox.wait(self.last_deadline)  # type: ignore[no-any-return]
+            if questions:
+                self.connection.pool.submit(
+                    partial(self._answer, parked, questions, calling.future))
+            until = min(monotonic() + seconds, self.last_deadline)
+            return self.inbox.wait(until)  # type: ignore[no-any-return]
         except Empty:
-            raise self.timeout_error() from None
+            if questions:
+                raise self.timeout_error() from None
+            return None
         finally:
             parked.withdraw()
 
@@ -7468,16 +7459,14 @@ class Call(OutgoingRequest):
         with self.connection.lock:
             if not self.connection.outgoing.has(parked):
                 return  # it has ended while others were asked
+        answer = self._session.answer
         calling.future = future
-        outcome = Outcome.of(partial(self._answers, questions))
+        outcome = Outcome.of(lambda: {
+            name: answer(question["method"], question.get("params") or {})
+            for name, question in questions.items()})
         calling.future = None
         if parked.withdraw():
             self.inbox.finish(outcome)
-
-    def _answers(self, questions: Json) -> Json:
-        answer = self._session.answer
-        return {name: answer(question["method"], question.get("params") or {})
-                for name, question in questions.items()}
 
 
 def exit_name(code: int) -> str:

@@ -7120,23 +7120,17 @@ class Negotiation:
 class Stream(OutgoingRequest):
     """A `subscriptions/listen` request of a client's own.
 
-    is_open: it was acknowledged.  Who has asked for it cannot give it up then; it stays
-    until `end`, or until the server ends it.  Connection.lock guards that.
+    Once it is the current one, who has asked for it cannot give it up: it stays until
+    another replaces it, or the server ends it.
     """
 
-    is_open = False
+    subscriptions: Subscriptions
 
     def withdraw(self) -> bool:
         with self.connection.lock:
-            return not self.is_open and super().withdraw()
-
-    def end(self) -> None:
-        with self.connection.lock:
-            self.is_open = False
-        super().cancel()
+            return self.subscriptions.current is not self and super().withdraw()
 
     def cancel(self) -> None:
-        """End the wait for the acknowledgement, unless it has come."""
         if self.give_up("cancelled"):
             self.inbox.finish(raise_cancelled)
 
@@ -7153,8 +7147,9 @@ class Subscriptions:
         self._session, self._connection = session, session.connection
         self._changing = threading.Lock()  # held while uris or the stream are replaced
         self.uris = dict.fromkeys(uris)
-        # The stream whose notifications are passed on, and what it is for.
-        self._stream: Stream | None = None
+        # The stream whose notifications are passed on (Connection.lock guards that), and
+        # what it is for.
+        self.current: Stream | None = None
         self._granted: list[object] = []
 
     def change(self, action: str, uri: str, timeout: float | None) -> None:
@@ -7193,7 +7188,7 @@ class Subscriptions:
 
     def _replace_stream(self, uris: list[str], timeout: float | None) -> None:
         """Open a stream for all of this; if that fails, the one before goes on."""
-        before = self._stream
+        before = self.current
         stream = self._listen(uris, timeout)
         if stream is None:
             return
@@ -7201,7 +7196,7 @@ class Subscriptions:
         try:
             granted = stream.wait().get(UPDATES_WANTED)
         except BaseException:
-            if before and not self._stream:  # it has ended meanwhile
+            if before and not self.current:  # it has ended meanwhile
                 self.tell_end()
             raise
         self._granted = granted if type(granted) is list else []
@@ -7210,12 +7205,14 @@ class Subscriptions:
         """Ask for a stream of all that is wanted, which will replace the one before."""
         wanted = self._filter(uris)
         if not wanted:
-            if self._stream:
-                self._stream.end()
+            before, self.current = self.current, None
+            if before:
+                before.cancel()
             return None
         if timeout is None:
             timeout = self._session.settings.timeout
         stream = Stream(self._connection, LISTEN, timeout=timeout)
+        stream.subscriptions = self
         stream.inbox.on_arrival = partial(self._look_for_end, stream)
         stream.send(self._session.with_meta({"notifications": wanted}))
         return stream
@@ -7247,7 +7244,7 @@ class Subscriptions:
             return True
         stream = self._find(meta[META_SUBSCRIPTION])
         if isinstance(stream, Stream):
-            return stream is self._stream
+            return stream is self.current
         return stream is not None
 
     def acknowledged(self, meta: Json, params: Json) -> bool:
@@ -7255,38 +7252,34 @@ class Subscriptions:
 
         False: it is a request of the user's.
         """
-        stream = self._find(meta.get(META_SUBSCRIPTION))
-        if not isinstance(stream, Stream):
-            return False
         with self._connection.lock:
-            before = self._stream
-            if before is stream or not self._connection.outgoing.has(stream):
-                return True
-            self._stream = stream
-            stream.is_open = True
+            stream = self._find(meta.get(META_SUBSCRIPTION))
+            if not isinstance(stream, Stream):
+                return False
+            before, self.current = self.current, stream
+        if before is stream:
+            return True
         if before:
-            before.end()
+            before.cancel()
         granted = as_object(params.get("notifications"))
         stream.inbox.finish(lambda: granted)
         return True
 
     def cancelled(self, stream_id: object, size: int) -> None:
         """The server has ended a stream."""
-        stream = self._find(stream_id)
-        if stream is None:
-            return
-        if isinstance(stream, Stream):
-            with self._connection.lock:
-                stream.is_open = False
-        if stream.withdraw():
+        with self._connection.lock:
+            stream = self._find(stream_id)
+            if stream:
+                self._connection.outgoing.take(stream)
+        if stream:
             stream.respond({"jsonrpc": "2.0", "result": {}}, size)
 
     def _look_for_end(self, stream: Stream) -> None:
         """Something has come for a stream: its end, if it has left the table."""
         with self._connection.lock:
-            if self._stream is not stream or self._connection.outgoing.has(stream):
+            if self.current is not stream or self._connection.outgoing.has(stream):
                 return
-            self._stream = None
+            self.current = None
         # If the lock is held, a new stream is replacing this one.
         if not self._changing.locked():
             self.tell_end()

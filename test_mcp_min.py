@@ -7700,16 +7700,16 @@ class Test14Faults(FakeServers, unittest.TestCase):
         client = self.fake(discover="modern()", listen="acknowledge()")
         client.subscribe("note://x")
         sent, send = [], mcp_min.Stream.send
-        before = client._session.subscriptions._stream
+        before = client._session.subscriptions.current
 
         def keep(request, *args, **options):
             sent.append(request)
             return send(request, *args, **options)
 
         with mock.patch.object(mcp_min.Stream, "send", keep), (
-                mock.patch.object(before, "end", lambda: sent[0].cancel())):
+                mock.patch.object(before, "cancel", lambda: sent[0].cancel())):
             client.subscribe("note://y")
-        self.assertIs(client._session.subscriptions._stream, sent[0])
+        self.assertIs(client._session.subscriptions.current, sent[0])
         client.unsubscribe("note://x")
         self.assertEqual(self.filters(client)[-1], {
             "resourceSubscriptions": ["note://y"]})
@@ -7902,7 +7902,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
         server, got = zoo(), queue.Queue()
         with Client(server, mode=MODERN, message_handler=got.put) as client:
             client.subscribe("zoo://sign")
-            client._session.subscriptions._stream.cancel()
+            client._session.subscriptions.current.cancel()
             server.notify_resource_updated("zoo://sign")
             self.assertEqual(got.get(timeout=PATIENCE)["params"]["uri"], "zoo://sign")
 

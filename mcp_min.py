@@ -6760,7 +6760,6 @@ class ClientSession(Session):
         self.subscriptions = Subscriptions(self, uris)
         self.is_closed = False            # close() was called
         self._ending = threading.Lock()   # held while the process is being ended
-        self._pid = os.getpid()
         if isinstance(process, Process):
             atexit.register(self.close)
         process.watch(self.connection)
@@ -6996,7 +6995,7 @@ class ClientSession(Session):
     def close(self) -> None:
         """Close the connection and end the process; waits up to some 6 s."""
         atexit.unregister(self.close)
-        if self._pid != os.getpid():
+        if self.connection.pid != os.getpid():
             return  # a forked child must not end the process
         self.is_closed = True
         try:
@@ -7523,7 +7522,7 @@ def list_method(like: F, name: str, method: str, text: str) -> F:
     """A method of Client like another one, for another list; text: its docstring."""
     def entries(self: Client, *, cursor: Any = ...,
                 timeout: float | None = None) -> Any:
-        return self._list_or_page(method, cursor, timeout)
+        return self._list(method, cursor, timeout)
 
     entries.__name__, entries.__doc__ = name, text
     return entries  # type: ignore[return-value]
@@ -7892,32 +7891,28 @@ class Client:
         page[key] = [*map(Entry.of, list_of_objects(page, key))]
         return page, call.size
 
-    def _list_or_page(self, method: str, cursor: Any, timeout: float | None) -> Any:
+    def _list(self, method: str, cursor: Any, timeout: float | None) -> Any:
+        """All entries of a list, within `max_timeout`; or a page as it came."""
         if cursor is ...:
-            return self._list(method, timeout)
+            last_deadline = monotonic() + self._settings.max_timeout
+            return self._all_pages(method, timeout, last_deadline)
         page, _ = self._page(method, cursor, timeout)
         return page
 
-    def _list(self, method: str, timeout: float | None) -> list[Entry]:
-        """All entries of a list, from all its pages, within `max_timeout`.
-
-        If a cursor has become invalid, begin again once (server/utilities/caching).
-        """
-        last_deadline = monotonic() + self._settings.max_timeout
+    def _all_pages(self, method: str, timeout: float | None, last_deadline: float,
+                   begins_again: bool = False) -> list[Entry]:
+        """If a cursor has become invalid, begin again once (server/utilities/caching)."""
         entries: list[Entry] = []
         cursors: set[str] = set()
-        cursor, total, restarted = None, 0, False
+        cursor, total = None, 0
         while True:
             seconds = last_deadline - monotonic()
             try:
                 page, size = self._page(method, cursor, timeout, seconds)
             except McpError as error:
-                if error.code != INVALID_PARAMS or cursor is None or restarted:
+                if error.code != INVALID_PARAMS or cursor is None or begins_again:
                     raise
-                entries.clear()
-                cursors.clear()
-                cursor, restarted = None, True
-                continue
+                return self._all_pages(method, timeout, last_deadline, True)
             entries += page[METHODS[method].list_key]
             total += size
             cursor = page.get("nextCursor")
@@ -7945,7 +7940,7 @@ class Client:
         cursor: of a page, None for the first.  The page is returned as it came, a dict
         with `tools` and, unless it is the last, `nextCursor`: the cursor of the next.
         """
-        listed = tools = self._list_or_page("tools/list", cursor, timeout)
+        listed = tools = self._list("tools/list", cursor, timeout)
         if cursor is not ...:
             tools = listed["tools"]
         outputs = {
@@ -9249,7 +9244,9 @@ def verb(method: Callable[Concatenate[Client, P], T],
          ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
     """A coroutine with the arguments of a method of Client, which runs on a thread."""
     async def run(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if not self._is_on_its_loop():
+        import asyncio
+
+        if self._loop not in (None, asyncio.get_running_loop()):
             raise RuntimeError("an AsyncClient belongs to the event loop that "
                                "connected it: in another one call connect() first")
         options = self._wrapped(kwargs)
@@ -9386,11 +9383,6 @@ class AsyncClient:
             for task in tasks:
                 self._cancel(task)
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
-
-    def _is_on_its_loop(self) -> bool:
-        import asyncio
-
-        return self._loop in (None, asyncio.get_running_loop())
 
     request, ping, notify = verb(Client.request), verb(Client.ping), verb(Client.notify)
     answer = verb(Client.answer)

@@ -6352,10 +6352,7 @@ def start_process(argv: list[str], env: dict[str, str], cwd: str | None,
         elif os.path.dirname(program):  # it was not looked up
             program = os.path.join(cwd or os.getcwd(), program)
         elif isinstance(error, FileNotFoundError):
-            path = env.get("PATH", os.defpath)
-            if len(path) > 200:
-                path = path[:199] + "…"
-            reason = f"not found in PATH={path}"
+            reason = f"not found in PATH={env.get('PATH', os.defpath):.200}"
         text = f"cannot start {program!r}: {reason}"
         raise type(error)(error.errno, text) from None
 
@@ -6376,10 +6373,7 @@ def import_hint(stderr: str) -> str:
 
 
 def group_killer(popen: Any) -> Callable[[int], object]:
-    """Return a function that signals a process and all that it has started.
-
-    On Windows it ends them.
-    """
+    """A function that signals a process and its children; on Windows it ends them."""
     if os.name != "nt":
         return partial(os.killpg, popen.pid)
     import ctypes
@@ -6396,9 +6390,8 @@ def group_killer(popen: Any) -> Callable[[int], object]:
 class StreamPair:
     """Streams to a server that we did not start (if we did, see Process).
 
-    run_jobs: runs the handlers of a Server(threaded=False) in this process, on a thread
-    that waits for a result; else None.  quiet: the user wants no diagnosis.
-    runs_python: the server is a file of Python.
+    run_jobs: see HostedServer.  quiet: the user wants no diagnosis.  runs_python: the
+    server is a file of Python.
     """
 
     run_jobs: Job | None = None
@@ -6437,9 +6430,8 @@ class Process(StreamPair):
     """A server process: its streams, its stderr, how it is ended.
 
     Its stderr is always read, because the server would block in a full pipe.  `stderr`
-    (a text stream or a function) gets whole lines as str, on a thread of its own: it
-    may block, and if it raises it is not called again.  It gets nothing before
-    `release`.
+    gets whole lines, from `release` on, on a thread of its own: it may block, and if it
+    raises it is not called again.
     """
 
     PATIENCE = 2.0  # seconds for each step of close()
@@ -6514,10 +6506,7 @@ class Process(StreamPair):
         time.sleep(0.005)
 
     def watch(self, connection: Connection) -> None:
-        """Close the connection when the process has ended, but its stdout has not.
-
-        A child of the process may hold stdout open.
-        """
+        """Close the connection when the process has ended: a child may hold stdout."""
         def wait() -> None:
             self._popen.wait()
             self._ended.set()
@@ -6535,20 +6524,14 @@ class Process(StreamPair):
         return self._popen.poll()  # type: ignore[no-any-return]
 
     def await_end(self) -> None:
-        """Wait for the exit code and the stderr of a process that closed its stdout.
-
-        All calls together wait for half of PATIENCE.
-        """
+        """Wait for the exit code and stderr; all calls together for PATIENCE / 2."""
         if not self._last_wait:
             self._last_wait = monotonic() + self.PATIENCE / 2
         for event in self._ended, self._stderr_read:
             event.wait(max(0.0, self._last_wait - monotonic()))
 
     def close(self, connection: Connection) -> None:
-        """End the process: close its stdin, send SIGTERM, send SIGKILL to its group.
-
-        Waits after each step (basic/lifecycle, "Shutdown").
-        """
+        """Close stdin; SIGTERM; SIGKILL; a wait after each (basic/lifecycle)."""
         writing, peer_gone = connection.outbox.writing, connection.peer_gone
         try:
             self._close_stdin(writing, self.PATIENCE / 2)
@@ -6607,8 +6590,8 @@ calling = Calling()
 class HostedServer(StreamPair):
     """A Server in this process, behind two pipes.
 
-    With threaded=False its handlers run on a thread of the client's that waits for a
-    result; one after the other.
+    run_jobs: with threaded=False its handlers run on a thread of the client's that
+    waits for a result; one after the other.
     """
 
     _connection: Connection  # the client's end
@@ -6670,8 +6653,8 @@ class HostedServer(StreamPair):
 
 # -- 14. Client ------------------------------------------------------------------------
 # The same methods from the other side.  A ClientSession is one connection, and knows
-# what the revisions differ in: `with_meta`, `set_level`, `follow`.  A Call is one call
-# on it: a loop in the thread that waits.  A Client holds the current session.
+# what the revisions differ in: `with_meta`, `set_level`.  A Call is one call on it: a
+# loop in the thread that waits.  A Client holds the current session.
 
 __all__ += ["Client", "load_config"]
 
@@ -6704,11 +6687,7 @@ def seconds_until(deadline: float) -> float:
 
 
 class Settings:
-    """What the sessions of a client know of its options; a Client changes some.
-
-    level: of log messages, or None.  handlers: by the keys of ANSWER_FUNCTIONS.
-    declared: our capabilities.
-    """
+    """What the sessions of a client know of its options; a Client changes some."""
 
     def __init__(self, **options: Any) -> None:
         self.mode: str = options["mode"]
@@ -6716,11 +6695,11 @@ class Settings:
         self.max_message_bytes: int = options["max_message_bytes"]
         self.info: Json = options["client_info"] or {
             "name": "mcp_min", "version": __version__}
-        self.level: str | None = options["log_level"]
+        self.level: str | None = options["log_level"]  # of log messages
         self.log_handler: Any = options["log_handler"]
         self.message_handler: Any = options["message_handler"]
         self.progress_handler: Any = options["progress_handler"]
-        self.handlers: Json = {}
+        self.handlers: Json = {}  # by the keys of ANSWER_FUNCTIONS
         self.declared: Json = options["capabilities"] or {}
 
     def add_handlers(self, **handlers: Any) -> None:
@@ -6796,12 +6775,8 @@ class ClientSession(Session):
         return request
 
     # -- what the revisions differ in
-
     def with_meta(self, params: Json | None, version: str = "") -> Json | None:
-        """The params of a request, with what the stateless revision wants in `_meta`.
-
-        version: instead of the one agreed on.
-        """
+        """The params of a request, with what a stateless version wants in `_meta`."""
         if not (version or self.stateless):
             return params
         params, settings = params or {}, self.settings
@@ -6816,7 +6791,6 @@ class ClientSession(Session):
             self.request("logging/setLevel", {"level": level}, timeout)
 
     # -- calls
-
     def offers(self, method: str) -> bool:
         """True if the server declared what a method needs, or declared nothing."""
         needed = METHODS[method].capability
@@ -6841,7 +6815,6 @@ class ClientSession(Session):
         return monotonic() if self._asking else self._answered_at
 
     # -- from the server
-
     def allows_batches(self) -> bool:
         return bool(self.version) and REVISIONS[self.version].batches
 
@@ -6873,10 +6846,7 @@ class ClientSession(Session):
             self._asking.discard(request)
 
     def answer(self, method: str, params: Json) -> Json:
-        """Answer a question of the server, by the user's handler for it.
-
-        McpError: it is refused; or the handler has failed, and stderr says why.
-        """
+        """See Client.answer."""
         if method not in CLIENT_REQUESTS:
             raise method_not_found(method)
         capability = CLIENT_REQUESTS[method]
@@ -6934,7 +6904,6 @@ class ClientSession(Session):
             connection.call_back(partial(settings.message_handler, message), size)
 
     # -- its end
-
     def on_end(self) -> None:
         if self.version and not self.stateless:
             self.subscriptions.tell_end()
@@ -7146,10 +7115,9 @@ class Subscriptions:
         self._session, self._connection = session, session.connection
         self._changing = threading.Lock()  # held while uris or the stream are replaced
         self.uris = dict.fromkeys(uris)
-        # The stream whose notifications are passed on (Connection.lock guards that), and
-        # what it is for.
+        # The stream whose notifications are passed on; Connection.lock guards it.
         self.current: Stream | None = None
-        self._granted: list[object] = []
+        self._granted: list[object] = []  # URIs that it is for
 
     def change(self, action: str, uri: str, timeout: float | None) -> None:
         """action: "subscribe" or "unsubscribe".  McpError: the server refuses."""
@@ -7171,7 +7139,7 @@ class Subscriptions:
             self.uris = wanted
 
     def renew(self, deadline: float) -> None:
-        """Subscribe to what the connection before this one had; and to changes."""
+        """Subscribe to what the connection before this one had, and to changes."""
         session = self._session
         if session.stateless and not self.uris:
             self._listen([])  # for the changes of lists
@@ -7391,8 +7359,8 @@ class Call(OutgoingRequest):
     def result(self) -> Json:
         """Wait for the result of the last round.
 
-        A server that requires input, but asks no question, is asked again until the
-        pauses have taken the call's timeout (RequestTimeout), or MAX_ROUNDS times.
+        A server that requires input, but asks no question, is asked again, MAX_ROUNDS
+        times or until the pauses have taken the call's timeout.
         """
         session, rounds = self._session, 0
         paused = 0.0  # seconds since the last question
@@ -7623,7 +7591,6 @@ class Client:
         self._outputs: dict[str, OutputSchema] = {}   # of the tools listed last
 
     # -- connecting
-
     def __enter__(self) -> Client:  # noqa: PYI034 - no Self before 3.11
         return self.connect()
 
@@ -7763,7 +7730,6 @@ class Client:
         return session
 
     # -- any request
-
     def request(self, /, method: str, params: Json | None = None, *,
                 timeout: float | None = None, max_timeout: float | None = None,
                 progress_handler: Handler | None = None,
@@ -7805,7 +7771,7 @@ class Client:
         """Answer a question with the handlers of this client, as if it were asked now.
 
         For extensions whose messages carry questions, such as the `inputRequests` of a
-        task.  McpError: it is refused, or the handler has failed.
+        task.  McpError: it is refused, or the handler has failed and stderr says why.
         """
         return self._live().answer(method, params or {})
 
@@ -7820,7 +7786,6 @@ class Client:
         return check_complete(self._live(method).request(method, params, timeout))
 
     # -- tools
-
     def call_tool(self, /, name: str, arguments: Json | None = None, *,
                   timeout: float | None = None, max_timeout: float | None = None,
                   progress_handler: Handler | None = None,
@@ -7828,11 +7793,8 @@ class Client:
                   **unknown: NoReturn) -> ToolResult:
         """Call a tool and wait for its result (server/tools, "Calling Tools").
 
-        max_timeout, progress_handler: see `request`.
-
-        Raises:
-            ToolError: the tool has failed; with raise_on_error=False see `is_error` of
-                the result.
+        Raises ToolError if the tool has failed; with raise_on_error=False see
+        `is_error` of the result.  max_timeout, progress_handler: see `request`.
         """
         if unknown:
             raise unknown_option("call_tool", unknown, options_of(Client.call_tool))
@@ -7881,7 +7843,6 @@ class Client:
         return result
 
     # -- lists
-
     def _page(self, method: str, cursor: str | None, timeout: float | None,
               max_timeout: float | None = None) -> tuple[Json, int]:
         """A page of a list, and its size in bytes."""
@@ -7901,7 +7862,7 @@ class Client:
 
     def _all_pages(self, method: str, timeout: float | None, last_deadline: float,
                    begins_again: bool = False) -> list[Entry]:
-        """If a cursor has become invalid, begin again once (server/utilities/caching)."""
+        """If a cursor has become invalid, begin again once (server/utilities)."""
         entries: list[Entry] = []
         cursors: set[str] = set()
         cursor, total = None, 0
@@ -7962,7 +7923,6 @@ class Client:
         "All prompts, or a page: see `list_tools` (server/prompts).")
 
     # -- resources, prompts, completion
-
     def read_resource(self, uri: str, *, timeout: float | None = None,
                       ) -> list[ResourceContents]:
         """The contents of a resource, with `.text` and `.data` (server/resources)."""
@@ -7972,9 +7932,8 @@ class Client:
     def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """Subscribe to a resource: message_handler is called when it has changed.
 
-        If the server ends the subscription, or dies, message_handler gets a
-        notification `notifications/cancelled` that says so (server/resources,
-        "Subscriptions").
+        If the server ends the subscription, or dies, it gets `notifications/cancelled`
+        (server/resources, "Subscriptions").
         """
         session = self._live("resources/subscribe")
         session.subscriptions.change("subscribe", uri, timeout)
@@ -8013,12 +7972,10 @@ class Client:
         return completion
 
     # -- settings
-
     def set_logging_level(self, level: str, *, timeout: float | None = None) -> None:
         """Let the server send log messages of this level and above.
 
-        Raises:
-            McpError: there is no such level (server/utilities/logging).
+        Raises McpError if there is no such level (server/utilities/logging).
         """
         require_one_of("level", level, LEVELS)
         self._live("logging/setLevel").set_level(level, timeout)
@@ -8028,8 +7985,8 @@ class Client:
         """Set the directories that the server may use, and notify it (client/roots).
 
         roots: paths, file URIs, or dicts with uri and name; ValueError for another URI.
-        In the handshake revisions a server asks for them only if the client was made
-        with `roots=`, be it an empty list.
+        A server of a handshake revision asks for them only if the client was made with
+        `roots=`, be it an empty list.
         """
         declared = "roots" in self._settings.handlers
         self._settings.add_handlers(roots=[root_of(root) for root in roots])
@@ -8040,7 +7997,9 @@ class Client:
 
 def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
     params: Json = {"name": name, "arguments": arguments or {}}
-    return {**params, "_meta": meta} if meta else params
+    if meta:
+        params["_meta"] = meta
+    return params
 
 
 def answer_form(handler: Handler, params: Json) -> Json:
@@ -8128,10 +8087,10 @@ def root_of(root: Any) -> Json:
 def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
     """The entries of a host's mcp.json, {"mcpServers": {name: entry}}, by name.
 
-    Some hosts spell the key "servers", and allow comments and a comma after the last
-    item.  Client takes each entry as a target and runs its command, so load only files
-    that you trust; ValueError if it has no such key.  Variables of the host, such as
-    `${input:KEY}`, are an error when an entry is used, unless Client's `env` has KEY.
+    Some hosts write "servers", comments, and a comma after the last item; ValueError:
+    it has neither key.  Client takes each entry as a target and runs its command, so
+    load only files that you trust.  Variables of the host, such as `${input:KEY}`, are
+    an error when an entry is used, unless Client's `env` has KEY.
     """
     def text_or_lines(found: re.Match[str]) -> str:
         return found[1] or "\n" * found[0].count("\n")
@@ -9233,7 +9192,7 @@ class AsyncServer(BaseServer):
 # -- 19. Coroutines of a client --------------------------------------------------------
 # Chapter: asyncio, of a client.
 #
-# The methods of Client as coroutines, each of which runs on a thread: to connect blocks.
+# The methods of Client as coroutines; each runs on a thread, because it blocks.
 
 __all__ += ["AsyncClient"]
 
@@ -9292,10 +9251,9 @@ class AsyncClient:
     def`: they run on that loop, each as a task that is cancelled when the server takes
     its question back, when the call ends that it is for, or by `close`.
 
-    Raises:
-        RuntimeError: it is used on another event loop than the one that connected it.
-        TypeError: a handler is `async def`, and the target is a Server in this process
-            with threaded=False, whose handlers would wait for themselves.
+    Raises RuntimeError on another event loop than the one that connected it, and
+    TypeError for an `async def` handler if the target is a Server in this process with
+    threaded=False, whose handlers would wait for themselves.
     """
 
     def __init__(self, target: Any = None, *, transport: Any = None,

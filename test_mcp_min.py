@@ -6275,7 +6275,7 @@ class Test13Process(FakeServers, unittest.TestCase):
                                      os.path.realpath(options.get("cwd", ".")))
             long = {"env": {"PATH": "/a:" * 900}}
             for command, options, expected, reason in (
-                    (tool.name, long, FileNotFoundError, "not found in PATH=/a.{197}…"),
+                    (tool.name, long, FileNotFoundError, "not found in PATH=/a.{198}"),
                     (none, {}, FileNotFoundError, "No such file or directory"),
                     ("./none", {"cwd": folder}, FileNotFoundError, "No such file .*"),
                     (flat, {}, PermissionError, "Permission denied"),

@@ -6653,8 +6653,8 @@ class HostedServer(StreamPair):
 
 # -- 14. Client ------------------------------------------------------------------------
 # The same methods from the other side.  A ClientSession is one connection, and knows
-# what the revisions differ in: `with_meta`, `set_level`.  A Call is one call on it: a
-# loop in the thread that waits.  A Client holds the current session.
+# its revision.  A Call is one call on it: a loop in the thread that waits.  A Client
+# holds the current session.
 
 __all__ += ["Client", "load_config"]
 
@@ -6785,10 +6785,6 @@ class ClientSession(Session):
         if settings.level or settings.log_handler:
             meta[META_LOG_LEVEL] = settings.level or "info"  # as in the handshake ones
         return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
-
-    def set_level(self, level: str, timeout: float | None) -> None:
-        if not self.stateless:  # there `with_meta` sends it
-            self.request("logging/setLevel", {"level": level}, timeout)
 
     # -- calls
     def offers(self, method: str) -> bool:
@@ -7443,10 +7439,10 @@ def questions_of(result: Json) -> Json:
     questions = result.get("inputRequests")
     if questions is None and type(result.get("requestState")) is str:
         return {}
-    if type(questions) is not dict or len(questions) > MAX_BATCH or not all(
+    if type(questions) is dict and len(questions) <= MAX_BATCH and all(
             map(is_question, questions.values())):
-        raise invalid_response("malformed, unknown or too many inputRequests")
-    return questions
+        return questions
+    raise invalid_response("malformed, unknown or too many inputRequests")
 
 
 def is_question(value: object) -> bool:
@@ -7508,13 +7504,11 @@ class Client:
     its response comes, and raise McpError (the server's error), RequestTimeout or
     ConnectionClosed; `timeout`: seconds without a response or progress, None for the
     client's.  (No timeout counts while a handler answers a question of the server, nor
-    while another thread connects.)
-    Once connected there are server_info, server_capabilities, instructions and
-    protocol_version.  The arguments:
+    while another thread connects.)  The arguments:
 
     target: a command (list), the path of a `server.py`, an entry of a host's mcp.json
     (dict), a pair of binary streams, or a Server object, as tests use it.
-    env: variables added to a small safe environment; with inherit_env, to all of ours.
+    env: variables added to a few safe ones (PATH, HOME …); with inherit_env, to all.
     timeout: seconds without a response or progress.  max_timeout: seconds in any case.
     mode: "auto", "legacy", "modern" or the date of a revision.
     client_info: name and version, as sent to the server.
@@ -7538,11 +7532,10 @@ class Client:
     that wait 16 MiB (further notifications are dropped).
     Regular expressions in a server's schemas are not run.
 
-    A server is a program: start only what you would run by hand.  It gets PATH, HOME
-    and a few more variables, and no shell is involved.  `close()` closes its stdin; a
-    server that goes on gets SIGTERM 2 seconds later and SIGKILL after 2 more, as does
-    its process group (not a child that has called setsid).  Windows has no signals:
-    there, after the 2 seconds, the server and all its children are ended.
+    A server is a program: start only what you would run by hand; no shell is involved.
+    `close()` closes its stdin; a server that goes on gets SIGTERM 2 seconds later and
+    SIGKILL after 2 more, as does its process group (not a child that has called
+    setsid).  On Windows, after the 2 seconds, it and all its children are ended.
 
     In an asyncio program use AsyncClient.
     """
@@ -7798,9 +7791,8 @@ class Client:
         """
         if unknown:
             raise unknown_option("call_tool", unknown, options_of(Client.call_tool))
-        call = Call(self._live("tools/call"), "tools/call",
-                    tool_params(name, arguments, meta), timeout, max_timeout,
-                    progress_handler)
+        call = self._tool_call(name, arguments, meta, timeout, max_timeout,
+                               progress_handler)
         return self._read_tool(name, raise_on_error, call.run())
 
     def submit_tool(self, name: str, arguments: Json | None = None, *,
@@ -7817,10 +7809,16 @@ class Client:
         """
         if unknown:
             raise unknown_option("submit_tool", unknown, options_of(Client.submit_tool))
-        call = Call(self._live("tools/call"), "tools/call",
-                    tool_params(name, arguments, meta), timeout, max_timeout,
-                    progress_handler)
+        call = self._tool_call(name, arguments, meta, timeout, max_timeout,
+                               progress_handler)
         return call.submit(partial(self._read_tool, name, raise_on_error))
+
+    def _tool_call(self, name: str, arguments: Json | None, meta: Json | None,
+                   *options: Any) -> Call:
+        params: Json = {"name": name, "arguments": arguments or {}}
+        if meta:
+            params["_meta"] = meta
+        return Call(self._live("tools/call"), "tools/call", params, *options)
 
     def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
         check_complete(raw)  # with extensions `request` hands over other types
@@ -7978,7 +7976,9 @@ class Client:
         Raises McpError if there is no such level (server/utilities/logging).
         """
         require_one_of("level", level, LEVELS)
-        self._live("logging/setLevel").set_level(level, timeout)
+        session = self._live("logging/setLevel")
+        if not session.stateless:  # there each request carries it
+            session.request("logging/setLevel", {"level": level}, timeout)
         self._settings.level = level
 
     def set_roots(self, roots: list[Any]) -> None:
@@ -7993,13 +7993,6 @@ class Client:
         session = self._session  # in the stateless revision each request asks anew
         if declared and session and session.version in LEGACY_VERSIONS:
             session.connection.send(notification(ROOTS_CHANGED))
-
-
-def tool_params(name: str, arguments: Json | None, meta: Json | None) -> Json:
-    params: Json = {"name": name, "arguments": arguments or {}}
-    if meta:
-        params["_meta"] = meta
-    return params
 
 
 def answer_form(handler: Handler, params: Json) -> Json:

@@ -6249,9 +6249,13 @@ def resolve_command(target: Any, env: dict[str, str] | None, cwd: str | None,
     if isinstance(target, dict):
         refuse_address(target.get("url"))
         given = env or {}
-        extra = {key: str(value) for key, value in (target.get("env") or {}).items()}
-        argv, extra, cwd = fill_in(
-            [entry_argv(target), extra, cwd or target.get("cwd")], given)
+        fill = host_variables(given)
+        argv = [*map(fill, entry_argv(target))]
+        listed = target.get("env") or {}
+        extra = {key: fill(str(value)) for key, value in listed.items()}
+        cwd = cwd or target.get("cwd")
+        if cwd:
+            cwd = fill(os.fspath(cwd))
         return argv, {**extra, **given}, cwd
     refuse_address(target)
     if isinstance(target, (str, os.PathLike)):
@@ -6287,8 +6291,8 @@ def entry_argv(entry: Json) -> list[str]:
 HOST_VARIABLE = re.compile(r"\$\{(?:\w+:(?!-))?([^:}]+)[^}]*\}")
 
 
-def fill_in(part: Any, given: dict[str, str]) -> Any:
-    """A part of an entry with what is given for its host's variables; or ValueError."""
+def host_variables(given: dict[str, str]) -> Callable[[str], str]:
+    """A function that puts what is given for a host's variables into a text."""
     def value_of(found: re.Match[str]) -> str:
         name = found[1]
         if name not in given:
@@ -6296,13 +6300,7 @@ def fill_in(part: Any, given: dict[str, str]) -> Any:
                              f"env={{{name!r}: …}}, or --env {name}=…")
         return given[name]
 
-    if isinstance(part, list):
-        return [fill_in(item, given) for item in part]
-    if isinstance(part, dict):
-        return {key: fill_in(item, given) for key, item in part.items()}
-    if isinstance(part, str):
-        return HOST_VARIABLE.sub(value_of, part)
-    return part
+    return partial(HOST_VARIABLE.sub, value_of)
 
 
 def file_argv(path: str) -> list[str]:
@@ -6689,18 +6687,20 @@ def seconds_until(deadline: float) -> float:
 class Settings:
     """What the sessions of a client know of its options; a Client changes some."""
 
+    mode: str
+    timeout: float
+    max_timeout: float
+    max_message_bytes: int
+    info: Json          # of the client
+    level: str | None   # of log messages
+    declared: Json      # capabilities
+    log_handler: Any
+    message_handler: Any
+    progress_handler: Any
+
     def __init__(self, **options: Any) -> None:
-        self.mode: str = options["mode"]
-        self.timeout, self.max_timeout = options["timeout"], options["max_timeout"]
-        self.max_message_bytes: int = options["max_message_bytes"]
-        self.info: Json = options["client_info"] or {
-            "name": "mcp_min", "version": __version__}
-        self.level: str | None = options["log_level"]  # of log messages
-        self.log_handler: Any = options["log_handler"]
-        self.message_handler: Any = options["message_handler"]
-        self.progress_handler: Any = options["progress_handler"]
         self.handlers: Json = {}  # by the keys of ANSWER_FUNCTIONS
-        self.declared: Json = options["capabilities"] or {}
+        vars(self).update(options)
 
     def add_handlers(self, **handlers: Any) -> None:
         """Declare what those that are not None can answer."""
@@ -7570,10 +7570,11 @@ class Client:
         self._env, self._inherit_env, self._cwd = env, inherit_env, cwd
         self._stderr = stderr
         self._settings = Settings(
-            mode=mode, timeout=timeout, max_timeout=max_timeout, log_level=log_level,
-            client_info=client_info, capabilities=capabilities, log_handler=log_handler,
-            message_handler=message_handler, progress_handler=progress_handler,
-            max_message_bytes=max_message_bytes)
+            mode=mode, timeout=timeout, max_timeout=max_timeout,
+            max_message_bytes=max_message_bytes, level=log_level,
+            info=client_info or {"name": "mcp_min", "version": __version__},
+            declared=capabilities or {}, log_handler=log_handler,
+            message_handler=message_handler, progress_handler=progress_handler)
         self._settings.add_handlers(form=elicitation_handler, url=url_handler,
                                     sampling=sampling_handler, roots=roots)
         self._auto_restart = auto_restart

@@ -6488,20 +6488,16 @@ class Process(StreamPair):
 
     def release(self, keep_earlier: bool) -> None:
         """Pass stderr on from now on, and also what came before if `keep_earlier`."""
-        if not keep_earlier:
-            self._await_silence()
+        if not keep_earlier:  # let what the server has written be read
+            can_read = make_poll(self._popen.stderr, "r", False)
+            wait_until(lambda: not can_read(0), 0.2)
+            time.sleep(0.005)
         with self._lock:
             held, self._held = self._held, None
             if keep_earlier and held:
                 self._queue(held)
         if keep_earlier and held:
             self._sink_thread.drain(0.2)  # so that it stands before our next output
-
-    def _await_silence(self) -> None:
-        """Let what the server has written be read, for at most 0.2 s."""
-        can_read = make_poll(self._popen.stderr, "r", False)
-        wait_until(lambda: not can_read(0), 0.2)
-        time.sleep(0.005)
 
     def watch(self, connection: Connection) -> None:
         """Close the connection when the process has ended: a child may hold stdout."""
@@ -6774,7 +6770,7 @@ class ClientSession(Session):
         request.send(params)
         return request
 
-    # -- what the revisions differ in
+    # -- calls
     def with_meta(self, params: Json | None, version: str = "") -> Json | None:
         """The params of a request, with what a stateless version wants in `_meta`."""
         if not (version or self.stateless):
@@ -6786,7 +6782,6 @@ class ClientSession(Session):
             meta[META_LOG_LEVEL] = settings.level or "info"  # as in the handshake ones
         return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
 
-    # -- calls
     def offers(self, method: str) -> bool:
         """True if the server declared what a method needs, or declared nothing."""
         needed = METHODS[method].capability
@@ -6928,23 +6923,18 @@ class ClientSession(Session):
                         "Client(max_message_bytes=…)")
 
     def closed_error(self) -> ConnectionClosed:
-        process = self.process
+        process, text = self.process, "The server has closed the connection"
         if self.is_closed:
             text = "The client is closed"
-        else:
-            process.await_end()
-            text = "The server has closed the connection" + self._reason(
-                process.exit_code, process.stderr_tail)
-        return ConnectionClosed(text, process.exit_code, process.stderr_tail)
-
-    def _reason(self, code: int | None, stderr: str) -> str:
-        """How the server has ended, and what may show why."""
-        text = ""
+            return ConnectionClosed(text, process.exit_code, process.stderr_tail)
+        process.await_end()
+        code, stderr = process.exit_code, process.stderr_tail
         if code is not None:
-            text = f" (exit code {exit_name(code)})"
-        if code == 0 and not self.version and self.process.runs_python:
+            text += f" (exit code {exit_name(code)})"
+        if code == 0 and not self.version and process.runs_python:
             text += ": did it call server.run()?  Or try: mcp_min.py run FILE.py"
-        return text + import_hint(stderr) + self._other_output(stderr)
+        text += import_hint(stderr) + self._other_output(stderr)
+        return ConnectionClosed(text, code, stderr)
 
     def _other_output(self, stderr: str) -> str:
         """What the server wrote besides messages, which often shows the reason."""
@@ -9336,8 +9326,8 @@ class AsyncClient:
                 self._cancel(task)
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
 
-    request, ping, notify = verb(Client.request), verb(Client.ping), verb(Client.notify)
-    answer = verb(Client.answer)
+    request, notify = verb(Client.request), verb(Client.notify)
+    ping, answer = verb(Client.ping), verb(Client.answer)
     call_tool = verb(Client.call_tool)
     list_tools, list_prompts = verb(Client.list_tools), verb(Client.list_prompts)
     list_resources = verb(Client.list_resources)

@@ -1032,17 +1032,23 @@ class Clock:
         self._next_look: float | None = None  # of the thread; None: there is none
         self._closed = False
 
-    def call_at(self, due: float, key: object, act: Job) -> None:
-        """Call act() at that time (monotonic()), unless its key is removed before."""
+    def call_at(self, due: float, key: object, act: Job) -> bool:
+        """Call act() at that time (monotonic()), unless its key is removed before.
+
+        False if the thread that would do so cannot be started; the next call tries.
+        """
         self._due[key] = due, act
         self._added = True
         if self._next_look is None:
-            with suppress(RuntimeError):  # no thread can be started: the next one tries
+            try:
                 start_thread("mcp clock", self._run)
-                self._next_look = 0.0
+            except RuntimeError:
+                return False
+            self._next_look = 0.0
         elif due < self._next_look:
             self._next_look = 0.0
             self._woken.notify()
+        return True
 
     def remove(self, key: object) -> None:
         self._due.pop(key, None)
@@ -7337,10 +7343,10 @@ class Call(OutgoingRequest):
 
         connection = self.connection
         with connection.lock:
-            connection.clock.call_at(self.deadline(), self, go_on)
+            has_clock = connection.clock.call_at(self.deadline(), self, go_on)
         self.inbox.on_arrival = go_on
-        if not self.inbox.is_empty():
-            go_on()  # it came before
+        if not has_clock or not self.inbox.is_empty():
+            go_on()  # nobody would tell when the time is up, or it came before
 
     def result(self) -> Json:
         """Wait for the result of the last round.

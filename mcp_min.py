@@ -10680,25 +10680,38 @@ def demo_server() -> Server:
     return server
 
 
-ARROWS = {">": "-->", "<": "<--"}
 SENTENCES = {  # what a line says: the first of these whose key it contains
     "input_required": "The tool is not done: it has a question for the user.",
     "inputResponses": "The same call again, with the answer and the server's state.",
     '"initialize"': "The client says hello: the revision it prefers, and who it is.",
-    "# initialize": "The server agrees to the revision, and says what it offers.",
+    '"protocolVersion"': "The server agrees to the revision: this is what it offers.",
     INITIALIZED: "The client is ready.  (Without an `id`, there is no response.)",
     '"server/discover"': "The client asks what the server is; `_meta` says who asks.",
-    "# server/discover": "The server says who it is, and what it offers.",
-    "nextCursor": "The first page of the list; `nextCursor` leads to the next.",
+    '"supportedVersions"': "The server says who it is, and what it offers.",
+    '"nextCursor"': "The first page of the list; `nextCursor` leads to the next.",
     '"cursor"': "The client asks for the next page.",
     '"tools/list"': "The client asks which tools there are.",
-    "# tools/list": "The last page of the list.",
+    '"tools"': "The last page of the list.",
     '"tools/call"': "The client asks the server to run a tool.",
-    "# tools/call": "The tool is done.  The `id` is that of the request.",
+    '"content":[': "The tool is done.  The `id` is that of the request.",
     PROGRESS: "The tool reports how far it is.",
     CANCELLED: "The client gives the last call up.  There will be no response.",
     '"elicitation/create"': "The tool has a question, so the server asks the client.",
-    "# elicitation/create": "The client sends what the user has answered."}
+    '"action"': "The client sends what the user has answered."}
+
+
+class DemoTap:
+    """Keeps the lines of a connection, with an arrow that shows where each goes."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+
+    def show(self, arrow: str, data: Line) -> None:
+        shown = "-->" if arrow == ">" else "<--"
+        self.lines += [(shown, line) for line in data.decode().splitlines()]
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def cli_demo(_: object) -> None:
@@ -10707,46 +10720,29 @@ def cli_demo(_: object) -> None:
         "MCP lets a program, such as an editor, call the functions (tools) of a "
         "server.\nHere a client calls some, over a pipe each way.  Below is every line "
         "that passes,\nto the server (-->) or back (<--); long ones are cut.")
+    tap = DemoTap()
+    TAPS.append(lambda _: tap)
     for revision, idea in ((LEGACY, "begins with a handshake"),
                            (MODERN, "has none: each request says who asks")):
         cli_print(f"\nRevision {revision} {idea}")
-        for line in cli_session(revision).splitlines():
-            cli_explain(line)
-    cli_print("\nNow look at a server of yours: mcp_min.py list FILE.py")
-
-
-def cli_session(revision: str) -> str:
-    """The trace of a session with progress, or one with a call that is given up."""
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory() as folder:
-        path = os.path.join(folder, "trace")
-        os.environ["MCP_MIN_TRACE"] = path
+        tap.lines.clear()
         with Client(demo_server(), mode=revision,
                     elicitation_handler=lambda *_: "lemon") as client:
             if revision == LEGACY:
                 client.list_tools()
-                client.call_tool("bake", {"loaves": 2})
-            client.call_tool("order", {"dish": "toast"})
-            if revision == MODERN:
+            else:
                 with suppress(RequestTimeout):  # it is cancelled
                     client.call_tool("bake", {"loaves": 99}, max_timeout=0.15)
-        with open(path, encoding="utf-8") as trace:
-            return trace.read()
-
-
-def cli_explain(traced: str) -> None:
-    """Print a line of a trace, below what it says."""
-    _, arrow, line = traced.split(" ", 2)
-    says = next(says for key, says in SENTENCES.items() if key in line)
-    line = line.partition("  # ")[0]
-    if len(line) > 140:
-        line = line[:137] + "..."
-    cli_print(f"  {ARROWS[arrow]} {says}")
-    for piece in re.findall(".{1,74}$|.{1,73},|.{1,74}", line):
-        cli_print(f"      {piece}")
-
-
+            client.call_tool("order", {"dish": "toast"})
+        for arrow, line in tap.lines:
+            says = next(says for key, says in SENTENCES.items() if key in line)
+            cli_print(f"  {arrow} {says}")
+            if len(line) > 140:
+                line = line[:137] + "..."
+            for piece in re.findall(".{1,74}$|.{1,73},|.{1,74}", line):
+                cli_print(f"      {piece}")
+    TAPS.pop()
+    cli_print("\nNow look at a server of yours: mcp_min.py list FILE.py")
 def cli_print(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
     """Print text, escaped."""
     print(escape_control(text), end=end, file=stream or sys.stdout, flush=True)

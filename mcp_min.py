@@ -11225,6 +11225,11 @@ def cli_server(module: ModuleType) -> Any:
 # -- a copy for another project: vendor
 
 
+BOTH = ["server", "client"]
+ENDS = {"II": ["server"], "server": ["server"], "III": ["client"], "client": ["client"]}
+EXTRAS = {"names", "cli"}  # chapters that need all others
+
+
 def cli_vendor(args: Namespace) -> None:
     """Write a copy of this file that has only what somebody needs."""
     from hashlib import sha256
@@ -11240,48 +11245,39 @@ def cli_vendor(args: Namespace) -> None:
     name = __spec__.name if __spec__ else __name__  # `python -m`, also from a zip
     source = __loader__.get_source(name)  # type: ignore[name-defined]
     pieces = pieces_of(source)
-    ends, chapters = vendor_choice(args, {piece.chapter for piece in pieces})
+    ends, chapters = vendor_choice(args, {piece.chapter for piece in pieces} - {""})
     copy = vendored(source, ends, chapters)
     os.makedirs(folder, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(copy)
-    lines = copy.count("\n")
     digest = sha256(copy.encode()).hexdigest()
+    lines = copy.count("\n")
     cli_print(f"{path}: {lines:,} lines to review\nsha256: {digest}")
     for piece in pieces:
         if piece.title not in copy:
+            kind = "chapter" if piece.chapter else "core of a"
             lines = piece.text.count("\n")
-            cli_print(f"left out: {piece.label}: {piece.title} ({lines} lines)")
-
-
-EXTRAS = {"names", "cli"}  # chapters that need all others
+            cli_print(f"left out: {kind} {piece.name}: {piece.title} ({lines} lines)")
 
 
 def vendor_choice(args: Namespace, known: set[str]) -> tuple[list[str], set[str]]:
     """The ends of a copy, of "server" and "client", and its chapters."""
-    chosen = args.ends or []
-    if len(chosen) > 1:
+    if len(args.ends) > 1:
         raise ValueError("--server, --client and --lean (both) exclude each other")
     if args.with_ and not args.core:
         raise ValueError("--with adds chapters to a --core")
-    known.discard("")
-    chapters = {*known}
-    if chosen:
-        chapters -= EXTRAS
-    if args.core:
-        chapters = set()
-    given = ",".join(args.with_).split(",") if args.with_ else []
-    without = ",".join(args.without).split(",") if args.without else []
-    for name in given + without:
+    for name in args.with_ + args.without:
         if name not in known:
-            raise ValueError(f"no chapter {name!r}: there are "
-                             f"{', '.join(sorted(known))}")
-    chapters |= {*given}
-    chapters -= {*without}
-    ends = [end for end in ("server", "client") if chosen in ([], ["lean"], [end])]
-    if len(ends) < 2 or known - EXTRAS - chapters:
+            there = ", ".join(sorted(known))
+            raise ValueError(f"no chapter {name!r}: there are {there}")
+    chapters = known
+    if args.core:
+        chapters = {*args.with_}
+    chapters = chapters - {*args.without}
+    if args.ends or known - chapters - EXTRAS:
         chapters -= EXTRAS
-    return ends, chapters
+    ends = [end for choice in args.ends for end in ENDS.get(choice, BOTH)]
+    return ends or BOTH, chapters
 
 
 class Piece(namedtuple("Piece", "title text chapter ends")):
@@ -11291,21 +11287,15 @@ class Piece(namedtuple("Piece", "title text chapter ends")):
     """
 
     @property
-    def label(self) -> str:
-        if self.chapter:
-            return f"chapter {self.chapter}"
-        return f"core of a {self.ends[0]}"
-
-    def is_in(self, ends: list[str], chapters: set[str]) -> bool:
-        wanted = not self.chapter or self.chapter in chapters
-        return wanted and not {*self.ends}.isdisjoint(ends)
+    def name(self) -> str:
+        return self.chapter or self.ends[0]  # type: ignore[no-any-return]
 
     def names(self) -> list[str]:
         """What it adds for users."""
-        adds = ", ".join(re.findall("(?m)^# Adds: (.*)", self.text))
-        exported = re.findall(r"(?ms)^__all__ \+= \[(.*?)\]", self.text)
-        return [*filter(None, adds.split(", ")),
-                *re.findall('"(.*?)"', " ".join(exported))]
+        names = ", ".join(re.findall("(?m)^# Adds: (.*)", self.text)).split(", ")
+        for exported in re.findall(r"(?s)\n__all__ \+= \[(.*?)\]", self.text):
+            names += re.findall('"(.*?)"', exported)
+        return [*filter(None, names)]
 
 
 def table_of(pieces: list[Piece]) -> str:
@@ -11314,7 +11304,7 @@ def table_of(pieces: list[Piece]) -> str:
 
     rows: dict[str, list[str]] = {}
     for piece in pieces:
-        rows.setdefault(piece.chapter or piece.ends[0], []).extend(piece.names())
+        rows.setdefault(piece.name, []).extend(piece.names())
     text = ""
     for key, names in rows.items():
         lines = wrap(", ".join(dict.fromkeys(names)), 76, drop_whitespace=False)
@@ -11323,26 +11313,17 @@ def table_of(pieces: list[Piece]) -> str:
     return text
 
 
-PART_ENDS = {"I": ["server", "client"], "II": ["server"], "III": ["client"],
-             "IV": ["server", "client"]}
-
-
 def pieces_of(source: str) -> list[Piece]:
     """The source behind its head: the parts, and the sections of the chapters."""
-    pieces = []
+    pieces: list[Piece] = []
     for text in re.split(r"(?m)^(?=# == Part |# -- \d+\. |# -- Changes )", source)[1:]:
-        title = text.partition("\n")[0].strip("# =-")
-        part = re.match("Part (I+V?):", title)
-        if part:
-            ends = PART_ENDS[part[1]]
-        end = re.search("(?m)^# Of part (I+)[.]$", text)
-        found = re.search(r"(?m)^# Chapter: (\w+), of (?:a )?(\w+)\.$", text)
-        chapter = found[1] if found else ""
-        own = PART_ENDS[end[1]] if end else ends
-        if found and found[2] != "both":
-            own = [found[2]]
-        if part or end or chapter or title == "Changes":
-            pieces.append(Piece(title, text, chapter, own))
+        found = re.match(r"# == Part (I+)|# -- Changes|.*\n# Of part (I+)"
+                         r"|.*\n# Chapter: (\w+), of (?:a )?(\w+)", text)
+        if found:
+            part, own, chapter, end = found.groups()
+            ends = ENDS.get(part or own or end, BOTH)
+            title = text.partition("\n")[0].strip("# =-")
+            pieces.append(Piece(title, text, chapter or "", ends))
         else:
             pieces[-1] = pieces[-1]._replace(text=pieces[-1].text + text)
     return pieces
@@ -11355,41 +11336,35 @@ def vendored(source: str, ends: list[str], chapters: set[str]) -> str:
     are those after it, until one names another.
     """
     pieces = pieces_of(source)
-    kept = [piece for piece in pieces if piece.is_in(ends, chapters)]
+    kept = [piece for piece in pieces if {*piece.ends} & {*ends}
+            and piece.chapter in {"", *chapters}]
     if kept == pieces:
         return source
-    absent = {piece.chapter for piece in pieces} - chapters
-    head = source[:source.index("# == Part I: ")]
-    table = table_of([piece for piece in pieces if piece not in kept])
-    head = head.replace("ABSENT: dict[str, str] = {}",
-                        f"ABSENT: dict[str, str] = {{\n{table}}}")
-    paragraphs = []
-    about = PART_ENDS["I"]
-    for paragraph in head.split("\n\n"):
-        named = re.match(r".*\b[Pp]art (I+V?)\b", paragraph)
+    gone = [piece for piece in pieces if piece not in kept]
+    table = table_of(gone)
+    about, paragraphs = BOTH, []
+    for paragraph in source[:source.index("# == Part I: ")].split("\n\n"):
+        named = re.match(r".*\b[Pp]art ([IV]+)\b", paragraph)
         if named:
-            about = PART_ENDS[named[1]]
-        if not {*about}.isdisjoint(ends):
+            about = ENDS.get(named[1], BOTH)
+        if {*about} & {*ends}:
             paragraphs.append(paragraph)
+    text = "\n\n".join(paragraphs) + "".join(piece.text for piece in kept[:-1])
     has = ", ".join(sorted(chapters)) or "none"
-    paragraphs[0] = re.sub(
-        ",.*", f"; a copy.\n\nIt has the core of a {' and a '.join(ends)}; of the "
-        f"chapters: {has}.", paragraphs[0])
-    numbers = {piece.title for piece in pieces if piece not in kept}
-    text = "\n\n".join(paragraphs)
-    for title in numbers:
-        number, _, name = title.partition(". ")
-        text = re.sub(rf"(?m)^    {number} +{re.escape(name)} .*\n", "", text)
-    text += "".join(piece.text for piece in kept[:-1])
-    for chapter in absent - {""}:
-        text = re.sub(rf"(?m)^.*  (# {chapter}|\[{chapter}\])\n", "", text)
-        text = re.sub(rf"(?m)(?:^.+\n)+(?<=\(chapter: {chapter}\)\n)\n", "", text)
-    if "cli" in absent:
+    text = re.sub(",.*", f"; a copy.\n\nIt has the core of a {' and a '.join(ends)}; "
+                  f"of the chapters: {has}.", text, count=1)
+    text = text.replace("ABSENT: dict[str, str] = {}",
+                        f"ABSENT: dict[str, str] = {{\n{table}}}", 1)
+    unwanted = [rf"    {piece.title.replace('. ', ' +')} .*\n" for piece in gone]
+    for chapter in {piece.chapter for piece in pieces} - {"", *chapters}:
+        unwanted += [rf".*  (?:# {chapter}|\[{chapter}\])\n",
+                     rf"(?:.+\n)+(?<=\(chapter: {chapter}\)\n)\n"]
+    for pattern in unwanted:
+        text = re.sub(f"(?m)^{pattern}", "", text)
+    if "cli" not in chapters:
         text += ('if __name__ == "__main__":\n    sys.exit("this copy of mcp_min has no '
                  'command line: see the whole file")\n\n\n')
     return f"{text}{kept[-1].text}"
-
-
 # -- between a host and a server: trace, connect
 
 
@@ -11514,8 +11489,10 @@ COMMANDS: Json = {
     "trace": (cli_trace, "SERVER", 0, 0, "to env", "relay a server, log its lines"),
     "connect": (cli_connect, "PATH", 1, 1, "",
                 "relay to a server inside an application")}
-END: Json = {"action": "append_const", "dest": "ends"}
+END: Json = {"action": "append_const", "dest": "ends", "default": []}
 MANY: Json = {"action": "append", "default": []}
+CHAPTERS: Json = {"action": "extend", "type": partial(str.split, sep=","),
+                  "default": [], "metavar": "CHAPTER,..."}
 OPTIONS: Json = {
     "json": {"action": "store_true", "help": "print the raw result"},
     "output": {"metavar": "FILE", "help": "save the data, or the text, of the result"},
@@ -11534,9 +11511,8 @@ OPTIONS: Json = {
     "lean": {**END, "const": "lean",
              "help": "both, but no command line, nor familiar names"},
     "core": {"action": "store_true", "help": "no chapters but those of --with"},
-    "with": {**MANY, "dest": "with_", "metavar": "CHAPTER,...",
-             "help": "chapters that a --core has besides"},
-    "without": {**MANY, "metavar": "CHAPTER,...", "help": "chapters to leave out"},
+    "with": {**CHAPTERS, "dest": "with_", "help": "chapters of a --core"},
+    "without": {**CHAPTERS, "help": "chapters to leave out"},
     "to": {"default": "stderr", "metavar": "FILE", "help": "where the trace goes"},
     "version": {"action": "version", "version": f"mcp_min {__version__}"}}
 

@@ -9972,26 +9972,26 @@ USE_CLIENT = ("use Client(server) or Client([command, *args]): `with Client(…)
               "client: client.call_tool(…)`")
 USE_MIDDLEWARE = "write a function and register it with @server.middleware"
 USE_CONTEXT = "annotate a parameter of the handler: ctx: Context"
-# What programs import, or ask a server for, that is not here -> what to do instead, or
-# the class that stands in for it.
-NOT_HERE: Json = {name: instead for instead, names in (
-    (USE_MIDDLEWARE, "middleware add_middleware CallNext"),
-    (USE_CONTEXT, "Depends CurrentAccessToken CurrentContext CurrentFastMCP "
-                  "CurrentHeaders CurrentRequest"),
-    (USE_CLIENT, """
+# What programs import, or ask a server for, that is not here: what to do instead, or
+# the class that stands in for it; how the names end, of which each may have any; and
+# how they begin.
+NOT_HERE: Json = {start + end: instead for instead, ends, names in (
+    (USE_MIDDLEWARE, "", "middleware add_middleware CallNext"),
+    (USE_CONTEXT, "", "Depends CurrentAccessToken CurrentContext CurrentFastMCP "
+                      "CurrentHeaders CurrentRequest"),
+    (USE_CLIENT, "", """
         call_tool read_resource get_prompt create_connected_server_and_client_session
         stdio_client ClientSessionGroup StdioTransport PythonStdioTransport
         NodeStdioTransport NpxStdioTransport UvStdioTransport FastMCPTransport"""),
-    (REGISTER, """
+    (REGISTER, "", """
         providers transforms mount import_server add_provider add_transform as_proxy
         from_client from_openapi from_fastapi create_proxy disable enable get_tool
         get_tools get_resource get_resources get_prompts _mcp_server _lowlevel_server
-        Provider
-        LocalProvider FileSystemProvider DirectoryResource HttpResource Transform
-        ToolTransform
-        ArgTransform Namespace PromptsAsTools ResourcesAsTools BM25SearchTransform
-        RegexSearchTransform CodeMode ToolManager ResourceManager PromptManager"""),
-    (NEEDS_HTTP, """
+        Provider LocalProvider FileSystemProvider DirectoryResource HttpResource
+        Transform ToolTransform ArgTransform BM25SearchTransform RegexSearchTransform
+        Namespace PromptsAsTools ResourcesAsTools CodeMode ToolManager ResourceManager
+        PromptManager"""),
+    (NEEDS_HTTP, "", """
         ClientTransport SSETransport StreamableHttpTransport StreamableHTTPTransport
         SseServerTransport StreamableHTTPServerTransport StreamableHTTPSessionManager
         StarletteWithLifespan OAuth ProxyClient StatefulProxyClient sse_client
@@ -9999,58 +9999,43 @@ NOT_HERE: Json = {name: instead for instead, names in (
         websocket_client create_sse_app create_streamable_http_app create_base_app
         get_http_request session_manager run_http_async run_sse_async
         run_streamable_http_async"""),
-    (AnyFields, """
+    (AnyFields, "Request RequestParams Result", """
+        CallTool Client Complete CreateMessage Elicit Empty GetPrompt Initialize
+        InputRequired ListPrompts ListResources ListResourceTemplates ListRoots
+        ListTools JSONRPC Paginated Ping Prompt ReadResource Resource Server SetLevel
+        Subscribe Unsubscribe"""),
+    (AnyFields, "Notification NotificationParams", """
+        Cancelled Client JSONRPC LoggingMessage Progress ResourceUpdated Server"""),
+    (AnyFields, "Capability Capabilities", """
+        Client Completions Elicitation FormElicitation Logging Prompts Resources Roots
+        Sampling SamplingTools Server Tools UrlElicitation"""),
+    (AnyFields, "", """
         AccessToken AppConfig AuthSettings AuthorizationCode AuthorizationParams
-        BaseMetadata CacheHint CallToolRequest CallToolRequestParams
-        CancelledNotification ClientCapabilities ClientNotification ClientRequest
-        ClientResult ClientRegistrationOptions CompleteRequest CompleteResult Completion
-        CompletionArgument CompletionContext CompletionsCapability
-        CreateMessageRequest CreateMessageRequestParams ElicitRequest
-        ElicitRequestFormParams ElicitRequestParams ElicitRequestURLParams
-        ElicitationCapability EmptyResult FormElicitationCapability GetPromptRequest
-        GetPromptRequestParams GetPromptResult Implementation InitializationOptions
-        InitializeRequest InitializeRequestParams InitializeResult InputRequiredResult
-        JSONRPCError JSONRPCMessage JSONRPCNotification JSONRPCRequest JSONRPCResponse
-        ListPromptsRequest ListPromptsResult ListResourceTemplatesRequest
-        ListResourceTemplatesResult ListResourcesRequest ListResourcesResult
-        ListRootsRequest ListRootsResult ListToolsRequest ListToolsResult
-        LogMessage LoggingCapability LoggingMessageNotification
-        LoggingMessageNotificationParams MessageHandler ProgressHandler RequestContext
-        MCPConfig MCPServerConfig ModelHint ModelPreferences Notification
+        BaseMetadata CacheHint ClientRegistrationOptions Completion CompletionArgument
+        CompletionContext ElicitRequestFormParams ElicitRequestURLParams Implementation
+        InitializationOptions JSONRPCError JSONRPCMessage JSONRPCResponse LogMessage
+        MCPConfig MCPServerConfig MessageHandler ModelHint ModelPreferences Notification
         NotificationOptions NotificationParams OAuthClientMetadata OAuthMetadata
-        OAuthToken PaginatedRequest PaginatedRequestParams PaginatedResult PingRequest
-        ProgressNotification ProgressNotificationParams PromptArgument PromptResult
-        PromptsCapability ProtectedResourceMetadata ReadResourceRequest
-        ReadResourceRequestParams ReadResourceResult RefreshToken RemoteMCPServer
-        Request RequestParams ResourceCSP ResourceContent ResourceResult
-        ResourceUpdatedNotification ResourceUpdatedNotificationParams
-        ResourcesCapability Result RevocationOptions Root RootsCapability
-        SamplingCapability SamplingParams SamplingToolsCapability ServerCapabilities
-        ServerNotification ServerRequest ServerResult SessionMessage SetLevelRequest
-        SetLevelRequestParams Settings StdioMCPServer StdioServerParameters
-        SubscribeRequest SubscribeRequestParams TaskConfig ToolTransformConfig
-        ToolsCapability TransportSecuritySettings UnsubscribeRequest
-        UrlElicitationCapability get_http_headers"""),
-    (Inert, """
-        AWSCognitoProvider Auth0Provider AuthCheck AuthContextMiddleware AuthKitProvider
-        AuthMiddleware AuthProvider AzureProvider AzureJWTVerifier BearerAuthBackend
-        BearerAuthProvider ClerkProvider DescopeProvider DetailedTimingMiddleware
-        DiscordProvider ErrorHandlingMiddleware EventStore GitHubProvider
-        GitHubTokenVerifier GoogleProvider GoogleTokenVerifier InMemoryEventStore
-        InMemoryOAuthProvider IntrospectionTokenVerifier JWTVerifier
-        KeycloakAuthProvider LoggingMiddleware Middleware MiddlewareContext MultiAuth
-        OAuthAuthorizationServerProvider OAuthClientInformationFull OAuthClientProvider
-        OAuthProvider OAuthProxy OCIProvider OIDCProxy OpenTelemetryMiddleware
-        PingMiddleware ProviderTokenVerifier PropelAuthProvider RateLimitingMiddleware
-        RemoteAuthProvider RequestContextMiddleware RequireAuthMiddleware
-        ResponseCachingMiddleware ResponseLimitingMiddleware RetryMiddleware
-        ScalekitProvider SlidingWindowRateLimitingMiddleware StaticTokenVerifier
-        StructuredLoggingMiddleware SupabaseProvider TimingMiddleware TokenStorage
-        TokenVerifier ToolInjectionMiddleware TransportSecurityMiddleware
-        WorkOSProvider BearerAuth configure_logging"""),
-) for name in names.split()}
-
-
+        OAuthToken ProgressHandler PromptArgument ProtectedResourceMetadata RefreshToken
+        RemoteMCPServer Request RequestContext RequestParams ResourceCSP ResourceContent
+        Result RevocationOptions Root SamplingParams SessionMessage Settings
+        StdioMCPServer StdioServerParameters TaskConfig ToolTransformConfig
+        TransportSecuritySettings get_http_headers"""),
+    (Inert, "Provider Middleware", """
+        AWSCognito Auth Auth0 AuthContext AuthKit Azure BearerAuth Clerk Descope
+        DetailedTiming Discord ErrorHandling GitHub Google InMemoryOAuth KeycloakAuth
+        Logging OAuth OAuthAuthorizationServer OAuthClient OCI OpenTelemetry Ping
+        PropelAuth RateLimiting RemoteAuth RequestContext RequireAuth ResponseCaching
+        ResponseLimiting Retry Scalekit SlidingWindowRateLimiting StructuredLogging
+        Supabase Timing ToolInjection TransportSecurity WorkOS"""),
+    (Inert, "Verifier", """
+        AzureJWT GitHubToken GoogleToken IntrospectionToken JWT ProviderToken
+        StaticToken Token"""),
+    (Inert, "", """
+        AuthCheck BearerAuth BearerAuthBackend EventStore InMemoryEventStore Middleware
+        MiddlewareContext MultiAuth OAuthClientInformationFull OAuthProxy OIDCProxy
+        TokenStorage configure_logging"""),
+) for start in names.split() for end in ends.split() or [""]}
 def stand_in(name: str) -> Any:
     """A class for a name that is not here; AttributeError: it is not known at all.
 
@@ -10782,7 +10767,6 @@ class Console:
     def __init__(self, answers: list[str]) -> None:
         self._answers = answers  # they are used before the user is asked
         self._bar = ""  # the line of progress at the terminal
-        self._began = 0.0  # when progress first came
         self._step = -1  # of the progress that was shown last
 
     def handlers(self) -> Json:
@@ -10806,15 +10790,11 @@ class Console:
 
     def show_progress(self, done: float, total: Any, message: Any) -> None:
         """A line that moves at a terminal; else a line for each tenth, or second."""
-        self._began = self._began or monotonic()
-        seconds = monotonic() - self._began
-        step, line, bar = int(seconds), f"{done:g}", ""
+        step, line, bar = int(monotonic()), f"{done:g}", ""
         if type(total) in (int, float) and total > 0:
             part = min(max(done / total, 0.0), 1.0)
             step, line = int(part * 10), f"{part:.0%}"
             bar = f"[{'#' * int(part * 20):20}] "
-            if part and seconds > 1:
-                line += f" {seconds / part - seconds:.0f} s left"
         line = " ".join(f"{line} {message or ''}".split())
         if sys.stderr.isatty():
             self.draw(escape_control(f"{bar}{line}")[:79])
@@ -10862,15 +10842,11 @@ class Console:
         """The answer NAME=VALUE, or the next without a name; McpError: no such name."""
         for answer in self._answers:
             key, equals, value = answer.partition("=")
-            if not equals:
-                value = answer
-            elif key != name:
-                continue  # it is for another field
-            self._answers.remove(answer)
-            return value
-        for answer in self._answers:
-            key, _, _ = answer.partition("=")
-            if key not in fields:
+            if not equals or key == name:
+                self._answers.remove(answer)
+                return value if equals else answer
+        for answer in self._answers:  # those for other fields
+            if answer.partition("=")[0] not in fields:
                 known = join_first(fields, str)
                 raise wrong_answer(f"{answer}: no such field; there are: {known}")
         return None
@@ -11638,31 +11614,20 @@ if __name__ == "__main__":
 #
 # 5.0.0  (not yet)   A turn number says who reads; states have one owner each.  New:
 #                    Server.run_async, pages (list_tools(cursor=...)), comments and
-#                    variables in an mcp.json.
-#   From 4.0, for your program:
-#   - Server.run() in a thread that runs an event loop is a RuntimeError.
-#   - An McpError is `local` unless the peer has sent it; its message must be a str.
-#   - A resource that does not exist: `data` is exactly {"uri": ...}.
-#   - A message is limited by what it takes in memory: two million numbers by default.
-#   - A second `initialize` leaves what is in flight as it was agreed.
-#   - An AsyncClient belongs to the event loop that connected it, and its `async def`
-#     handlers end with their question, their call and the client.
-#   - FastMCP: a tool that is `-> str` has structured content; `bytes` are UTF-8.
-#   - `--answer NAME=VALUE` with a name that no field has is an error.
-# 4.0.0  2026-11-23  Four parts, each alone: `vendor` writes a copy with what you need.
-#                    New: AsyncClient, AsyncContext, Field, Error, McpError.local,
-#                    max_timeout= of a call, Client(max_message_bytes=...),
-#                    Client.answer, Server.subscription and notify_subscribers; the
-#                    commands vendor and complete, entries of an mcp.json, --output.
-#   From 3.0, for your program:
-#   - For type checkers the context of an `async def` is AsyncContext.
-#   - A `Context` of another library in a signature is a TypeError.
-#   - A handler that is `async def` never runs on the caller's thread (run_async apart).
-#   - A server without any thread is a RuntimeError; output_fd of stdio_server is gone.
-#   - Unknown options of Client are a TypeError that names the nearest.
-#   - Files of MCP_MIN_TRACE and `connect` must be yours, and no links.
-#   - An Elicited with an unknown action is a ValueError; `Client.ping` returns True.
-#   - A pydantic model decides what it takes, unless the server has strict_input.
+#                    variables in an mcp.json; chapters that a copy may go without.
+#   From 4.0: in a thread that runs an event loop Server.run() is a RuntimeError.  An
+#   McpError is `local` unless the peer has sent it; its message must be a str.  Of a
+#   resource that does not exist `data` is exactly {"uri": ...}.  A message is limited
+#   by what it takes in memory.  A second `initialize` leaves what is in flight alone.
+#   An AsyncClient belongs to the event loop that connected it; its handlers end with
+#   their call.  FastMCP: `-> str` is structured content; `bytes` are UTF-8.
+# 4.0.0  2026-11-23  Parts: `vendor` writes a copy with what you need.  New: AsyncClient,
+#                    AsyncContext, Field, Error, McpError.local, max_timeout=,
+#                    Client.answer, Server.subscription, notify_subscribers, complete.
+#   From 3.0: the context of an `async def` is an AsyncContext, and it runs on a loop's
+#   thread; a `Context` of another library, and unknown options of Client, are a
+#   TypeError; output_fd of stdio_server is gone; files of MCP_MIN_TRACE and `connect`
+#   must be yours, and no links; a pydantic model decides what it takes.
 # 3.0.0  2026-11-22  Rebuilt around one lock.  Server.listen, Server(threaded=False).
 # 2.0.0  2026-11-22  FastMCP's words; one event loop; lifespans; bounds; Windows.
 # 1.0.0  2026-11-20  Both ends, the revisions 2024-11-05 to 2026-07-28.

@@ -10946,12 +10946,10 @@ def cli_parts(result: Json) -> Iterator[tuple[str, str]]:
         text = block.get("text")
         data = str(block.get("data", block.get("blob", "")))
         if type(text) is not str:
-            text = str(block.get("mimeType") or block.get("type"))
+            what = f" {block.get('uri') or json.dumps(block)}"
             if data:
-                size = len(data.rstrip("=")) * 3 // 4
-                text = f"({text}, {size:,} bytes: --output FILE)"
-            else:
-                text = f"({text} {block.get('uri') or json.dumps(block)})"
+                what = f", {len(data.rstrip('=')) * 3 // 4:,} bytes: --output FILE"
+            text = f"({block.get('mimeType') or block.get('type')}{what})"
         if "role" in part:
             text = f"{part['role']}: {text}"
         yield text, data
@@ -10965,12 +10963,12 @@ def cli_texts(result: Json) -> list[str]:
 
 def cli_save(result: Json, text: str, path: str) -> None:
     """Write the data of a result, or if there is none its text, into a file."""
-    content = text.encode("utf-8", "surrogateescape")
     found = [data for _, data in cli_parts(result) if data]
     if len(found) > 1:
         raise ValueError(f"{len(found)} parts have data: --json shows all")
-    if found:
-        content = from_base64(found[0])
+    content = text.encode("utf-8", "surrogateescape")
+    for data in found:
+        content = from_base64(data)
     with open(path, "wb") as file:
         file.write(content)
     cli_print(f"{path}: {len(content):,} bytes", sys.stderr)
@@ -11441,29 +11439,31 @@ def cli_refuse(line: bytes, problem: str) -> None:
 # -- the arguments
 
 
-# Of each command its function, its arguments, the fewest and the most words before the
-# server's, its options, and what it does.  COMMON: those of what asks a server.
+# Of each command its function; the words before the server's, the fewest and the most;
+# whether a server follows, behind `--` or as all there is; its options, and what it
+# does.  COMMON: those of what asks a server.
 COMMON = "json output answer env inherit-env timeout mode"
+BEHIND, ALONE = " -- SERVER", "SERVER"
 COMMANDS: Json = {
-    "demo": (cli_demo, "", 0, 0, "", "two sessions, line by line and explained"),
-    "serve": (lambda _: demo_server().run(), "", 0, 0, "", "run the demo's server"),
-    "list": (cli_list, "SERVER", 0, 0, COMMON, "show what a server offers"),
-    "call": (partial(cli_query, cli_call), "TOOL [KEY=VALUE...|{}] -- SERVER", 1, 1000,
+    "demo": (cli_demo, "", 0, 0, "", "", "two sessions, line by line and explained"),
+    "serve": (lambda _: demo_server().run(), "", 0, 0, "", "", "run the demo's server"),
+    "list": (cli_list, "", 0, 0, ALONE, COMMON, "show what a server offers"),
+    "call": (partial(cli_query, cli_call), "TOOL [KEY=VALUE...|{}]", 1, 1000, BEHIND,
              COMMON, "call a tool"),
-    "read": (partial(cli_query, cli_read), "URI -- SERVER", 1, 1, COMMON,
+    "read": (partial(cli_query, cli_read), "URI", 1, 1, BEHIND, COMMON,
              "read a resource"),
-    "prompt": (partial(cli_query, cli_prompt), "NAME [KEY=VALUE...] -- SERVER", 1, 1000,
+    "prompt": (partial(cli_query, cli_prompt), "NAME [KEY=VALUE...]", 1, 1000, BEHIND,
                COMMON, "get a prompt"),
     "complete": (partial(cli_query, cli_complete, texts=operator.itemgetter("values"),
                          nothing="no values for {1} of {0}"),
-                 "PROMPT|TEMPLATE ARGUMENT[=TEXT] -- SERVER", 2, 3, COMMON,
+                 "PROMPT|TEMPLATE ARGUMENT[=TEXT]", 2, 3, BEHIND, COMMON,
                  "complete an argument"),
-    "run": (cli_run, "FILE.py", 1, 1, "unthreaded",
+    "run": (cli_run, "FILE.py", 1, 1, "", "unthreaded",
             "serve a file's Server or its functions"),
-    "vendor": (cli_vendor, "FOLDER", 1, 1, "server client lean core with without",
-               "copy what a project needs"),
-    "trace": (cli_trace, "SERVER", 0, 0, "to env", "relay a server, log its lines"),
-    "connect": (cli_connect, "PATH", 1, 1, "",
+    "vendor": (cli_vendor, "FOLDER", 1, 1, "",
+               "server client lean core with without", "copy what a project needs"),
+    "trace": (cli_trace, "", 0, 0, ALONE, "to env", "relay a server, log its lines"),
+    "connect": (cli_connect, "PATH", 1, 1, "", "",
                 "relay to a server inside an application")}
 END: Json = {"action": "append_const", "dest": "ends", "default": []}
 MANY: Json = {"action": "append", "default": []}
@@ -11495,7 +11495,7 @@ OPTIONS: Json = {
 
 LISTED = [f"  {verb:10}{row[-1]}" for verb, row in COMMANDS.items()]
 # Without a command: any word is refused, because it is none.
-COMMANDS[""] = (None, "|".join(COMMANDS), 1, 0, "version", "\n".join(LISTED) + """
+COMMANDS[""] = (None, "|".join(COMMANDS), 1, 0, "", "version", "\n".join(LISTED) + """
 
 SERVER: FILE.py, mcp.json NAME, or a program with its arguments
 exit status: 0 done, 1 the tool or the server failed, 2 wrong usage""")
@@ -11507,22 +11507,22 @@ def cli_parse(argv: list[str]) -> Namespace:
     The server begins after `--`.  In `list` and `trace` it may begin before that: with
     a program, whose options follow it; or with a file, which our options may follow.
     """
-    from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
+    import argparse
 
     verb, *given = argv or ["-h"]
     if verb not in COMMANDS:
         verb, given = "", [verb]
-    function, usage, least, most, options, about = COMMANDS[verb]
-    parser = ArgumentParser(
-        prog=f"mcp_min.py {verb}".rstrip(), usage=f"%(prog)s [options] {usage}",
-        description=about, formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False)
+    function, usage, least, most, follows, options, about = COMMANDS[verb]
+    parser = argparse.ArgumentParser(
+        prog=f"mcp_min.py {verb}".rstrip(), description=about, allow_abbrev=False,
+        usage=f"%(prog)s [options] {usage}{follows}",
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in options.split():
         parser.add_argument(f"--{name}", **OPTIONS[name])
-    positional = parser.add_argument("words", nargs="...", help=SUPPRESS)
+    positional = parser.add_argument("words", nargs="...", help=argparse.SUPPRESS)
     end = given.index("--") if "--" in given else len(given)
     ours, server = given[:end], given[end + 1:]
-    if usage == "SERVER":
+    if follows == ALONE:
         program = parser.parse_known_args(ours)[0].words
         if program and not is_server_file(program[0]):
             ours, server = ours[:-len(program)], program + given[end:]
@@ -11534,12 +11534,12 @@ def cli_parse(argv: list[str]) -> Namespace:
             parser.error(f"unrecognized: {word} (options of a server come after `--`)")
         if not verb:
             parser.error(f"unknown command {word!r}{did_you_mean(word, COMMANDS)}")
-        if " -- " in usage and is_server_file(word):
-            parser.error(f"{word} is a server: {verb} {usage[:-6]}{word}")
-    if usage == "SERVER":
+        if follows == BEHIND and is_server_file(word):
+            parser.error(f"{word} is a server: {verb} {usage} -- {word}")
+    if follows == ALONE:
         words, server = [], words + server
-    if not least <= len(words) <= most or ("SERVER" in usage and not server):
-        parser.error(f"expected {usage or 'no arguments'}")
+    if not least <= len(words) <= most or (follows and not server):
+        parser.error(f"expected {usage + follows or 'no arguments'}")
     args.words, args.server = words, server
     args.function, args.fail = function, parser.error
     return args

@@ -11034,12 +11034,8 @@ def cli_offered(client: Client) -> Json:
 
 def cli_entries(client: Client, method: str) -> list[Any]:
     """All entries of a list; if it is malformed, those of its first page."""
-    lists: Json = {
-        "tools/list": client.list_tools, "prompts/list": client.list_prompts,
-        "resources/list": client.list_resources,
-        "resources/templates/list": client.list_resource_templates}
     try:
-        return lists[method]()  # type: ignore[no-any-return]
+        return client._list(method, None)
     except McpError as error:  # one bad entry or list must not hide the others
         cli_show("note", f"{method}: {error}")
         if error.local:  # else the server would only say the same again

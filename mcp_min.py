@@ -11617,8 +11617,8 @@ if __name__ == "__main__":
 #   by what it takes in memory.  A second `initialize` leaves what is in flight alone.
 #   An AsyncClient belongs to the event loop that connected it; its handlers end with
 #   their call.  FastMCP: `-> str` is structured content; `bytes` are UTF-8.
-# 4.0.0  2026-11-23  Parts: `vendor` writes a copy with what you need.  New: AsyncClient,
-#                    AsyncContext, Field, Error, McpError.local, max_timeout=,
+# 4.0.0  2026-11-23  Parts: `vendor` writes a copy with what you need.  New: Field,
+#                    AsyncClient, AsyncContext, Error, McpError.local, max_timeout=,
 #                    Client.answer, Server.subscription, notify_subscribers, complete.
 #   From 3.0: the context of an `async def` is an AsyncContext, and it runs on a loop's
 #   thread; a `Context` of another library, and unknown options of Client, are a

@@ -11035,7 +11035,8 @@ def cli_offered(client: Client) -> Json:
 def cli_entries(client: Client, method: str) -> list[Any]:
     """All entries of a list; if it is malformed, those of its first page."""
     try:
-        return client._list(method, None)
+        entries: list[Any] = client._list(method, ..., None)
+        return entries
     except McpError as error:  # one bad entry or list must not hide the others
         cli_show("note", f"{method}: {error}")
         if error.local:  # else the server would only say the same again

@@ -117,9 +117,9 @@ Locks of a server (part II), which come after those of a client:
     AsyncRuntime._starting    its event loop  [asyncio]
     Registry.lock             what is registered, and who is notified
 
-Locks of a connection (part I), which come last.  Who holds Connection.lock never waits
-for the peer or a handler, writes, or calls a user's code.  Inside of those in the last
-row no other is taken:
+Locks of a connection (part I), which come last.  Code that holds Connection.lock must
+not write, call a user's code, or wait (but for a thread to start).  Those in the last
+rows are leaf locks:
 
     Outbox.writing            the stream: one thread writes
     Connection.lock           all of its state: the head of section 7 lists it
@@ -590,8 +590,6 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
 
 
 ERROR_HINTS = {  # text of an exception: advice
-    "objects created in a thread":
-        "Server(threaded=False) runs all handlers on the thread that serves",
     "EOF when reading a line":
         "stdin belongs to the client: ask its user with ctx.elicit(...)"}
 
@@ -887,7 +885,7 @@ class ThreadPool:
     def try_enter(self) -> bool:
         """Let the calling thread run a job if the pool has no other; `leave` follows.
 
-        It counts: meanwhile one fewer job may run on the pool's own threads.
+        The caller then occupies one of the `limit` places.
         """
         with self._lock:
             if self._running or self._jobs:
@@ -935,7 +933,7 @@ class ThreadPool:
         """Wait for a job; None if this thread is to end."""
         with self._lock:
             self._idle += 1
-            # While a job waits for who has entered, this thread must not end.
+            # It must not end while a queued job waits for a caller of try_enter.
             while not self._changed.wait_for(self._ready, IDLE_SECONDS) and self._jobs:
                 pass
             self._idle -= 1
@@ -960,7 +958,7 @@ STEP_SECONDS = 0.5  # of a wait: in steps, because a signal may come just before
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
-    """Wait until something is so, or the time is up; where nobody would notify us."""
+    """Poll until the condition holds, or the time is up."""
     deadline, pause = monotonic() + seconds, 0.001
     while not is_so() and monotonic() < deadline:
         time.sleep(pause)
@@ -970,7 +968,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
 class Inbox:
     """Where a thread waits for an outcome, and meanwhile does what it is handed.
 
-    on_arrival: called when something is put in, for what no thread waits for.
+    on_arrival: called after something is put in, where no thread waits for it.
     """
 
     def __init__(self) -> None:
@@ -1464,7 +1462,7 @@ write_sorted = json.JSONEncoder(sort_keys=True, default=repr).encode
 def mark(value: object, budget: Budget) -> str:
     """Text that is equal for values that JSON Schema calls equal, as 1 and 1.0.
 
-    It is text, so that nobody can craft numbers whose hashes collide.
+    The hashes of text are salted, so nobody can craft values whose hashes collide.
     """
     text = write_sorted(value)
     budget.spend_on(text)
@@ -2244,7 +2242,7 @@ class Message(Fields):
     _field_names = "role content"
 
     def __init__(self, *args: Any, **fields: Any) -> None:
-        """Message(role, content); or, as in FastMCP, (content) and (content, role)."""
+        """Message(role, content); or (content) and (content, role), as others have it."""
         if len(args) == 2 and (args[0] in ROLES or args[1] not in ROLES):
             args = args[::-1]
         names = [name for name in ("content", "role") if name not in fields]
@@ -2444,10 +2442,10 @@ class Outbox:
         may_block: whether to block in a full pipe.  wait: block until all is written.
         """
         may_block = wait or (may_block and self._may_block)
-        wait = wait and not self._broken  # then those that wait would only add to it
+        wait = wait and not self._broken  # a broken stream must not collect waiters
         try:
             while (wait or self._lines) and self.writing.acquire(wait):
-                wait = False  # whoever queues a line from now on has it written
+                wait = False  # a line that is queued later is written by its sender
                 try:
                     written = self._write_queued(may_block)
                 finally:
@@ -2559,7 +2557,14 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
     the peer may use an id again.
     """
 
-    emptied: threading.Event | None = None  # somebody waits until all have left
+    _emptied: threading.Event | None = None  # somebody waits until all have left
+
+    def emptied(self) -> threading.Event:
+        """An event that is set once all have left."""
+        self._emptied = threading.Event()
+        if not self:
+            self._emptied.set()
+        return self._emptied
 
     def add(self, request: RequestT) -> None:
         self[request.id] = request
@@ -2575,8 +2580,8 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
         if self.get(request.id) is not request:
             return False
         del self[request.id]
-        if self.emptied and not self:
-            self.emptied.set()
+        if self._emptied and not self:
+            self._emptied.set()
         return True
 
     def all(self) -> list[RequestT]:
@@ -2723,7 +2728,7 @@ class IncomingRequest:
         with connection.lock:
             if not connection.incoming.take(self):
                 return
-            # Now: who receives the response may send the next request.
+            # Before it is sent: the peer may send its next request on receipt.
             self._release()
             (self.batch or outbox).put(line)
         self._flush(may_block=not self.on_reader)
@@ -2780,7 +2785,8 @@ class IncomingRequests(Requests["IncomingRequest"]):
     def add(self, request: IncomingRequest) -> None:
         """Add a request and charge its cost; McpError: no room, or its id is in use.
 
-        For one that the reader handles there is always room, because it ends at once.
+        For one that the reader handles there is always room: it ends at once, or is
+        charged for what stays (see Registry.subscribers).
         """
         if request.id in self:
             raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
@@ -2792,8 +2798,8 @@ class IncomingRequests(Requests["IncomingRequest"]):
     def check_room(self, besides: int = 0) -> None:
         """Raise McpError if the peer makes us hold all that it may.
 
-        Otherwise there is room for one more, however large a message may be.  besides:
-        the cost of a request that does not count.
+        The limit is checked before a request is added, so that a large one may exceed
+        it.  besides: bytes to leave out.
         """
         held = self.held.bytes - besides
         if len(self) >= MAX_REQUESTS or held > MAX_BACKLOG_BYTES:
@@ -3065,7 +3071,8 @@ class Reading:
             if self._current is not request:
                 return True
             self._turn += 1
-            try:  # without the lock a second thread could be started for the request
+            # With the lock, so that no second thread is started for the request.
+            try:
                 start_thread("mcp reader", partial(self._read, self._turn))
             except RuntimeError:
                 self._turn -= 1
@@ -3141,7 +3148,7 @@ class Tap(Protocol):
         """The connection has been closed."""
 
 
-TAPS: list[Callable[[Connection], Tap | None]] = []  # a door: each makes a tap, or none
+TAPS: list[Callable[[Connection], Tap | None]] = []  # each makes a tap, or none
 
 
 def looks_like_http(line: Line, is_cut: bool) -> bool:
@@ -3337,7 +3344,7 @@ class Connection:
         if not self._is_server and not is_request:
             self.session.handle_stray_line(line)
         elif looks_like_http(line, len(line) > self.max_message_bytes):
-            self.close()  # a web page sends to a port that somebody serves: run nothing
+            self.close()  # perhaps a browser that reached our port: run nothing
             return
         else:  # id null is JSON-RPC 2.0, though not in MCP's schemas
             response = encode(error_response(request_id, error))
@@ -3439,9 +3446,7 @@ class Connection:
             self.own_input.close()
         deadline = monotonic() + self._drain_seconds
         with self.lock:
-            self.incoming.emptied = emptied = threading.Event()
-            if not self.incoming:
-                emptied.set()
+            emptied = self.incoming.emptied()
         emptied.wait(self._drain_seconds)
         if self._is_server and self.callbacks.bytes:  # a client's are told by close()
             self.callbacks.drain(deadline - monotonic())
@@ -4489,9 +4494,9 @@ class Signature:
 
     hint_schema: the Schema of the hints.  given_schema: the schema that the user gave;
     then arguments must match both.  context: the name of the parameter that gets the
-    context, or "".  is_async: it gets an AsyncContext.  on_loop: to call the function
-    only makes a coroutine.  returns: the return hint.  doubt: what may be a mistake, or
-    "".  Raises TypeError if a parameter cannot be described.
+    context, or "".  is_async: it is `async def`, or its context is for such functions.
+    on_loop: to call it only makes a coroutine.  returns: the return hint.  doubt: what
+    may be a mistake, or "".  Raises TypeError if a parameter cannot be described.
     """
 
     def __init__(self, fn: Any, context_types: Any = (), schema: Any = None,
@@ -4776,7 +4781,7 @@ class Handling:
         self.check_cancelled()
         if self.request is None:
             raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
-        with self.session.registry.lock:  # several threads may ask at once
+        with self.session.connection.lock:  # several threads may ask at once
             key = key or f"{question.method}-{len(self._asked) + 1}"
             if key in self._asked:
                 raise ValueError(f"asked before in this request: {key}")
@@ -5537,7 +5542,7 @@ class Registry:
     def __init__(self, declared: Declared, more_capabilities: Json) -> None:
         self.declared = declared
         self._more_capabilities = more_capabilities
-        self.lock = threading.Lock()  # guards these, and the keys of questions
+        self.lock = threading.Lock()  # guards these
         self.lists: dict[str, dict[str, Any]] = {
             row.list_key: {} for row in METHODS.values() if row.list_key}
         self.middleware: list[Handler] = []
@@ -5571,6 +5576,13 @@ class Registry:
         with self.lock:
             self.methods[name] = signature
             self.declared.methods[name] = Method()
+
+    def add_middleware(self, layer: Handler) -> None:
+        with self.lock:
+            self.middleware.append(layer)
+
+    def set_instructions(self, text: str | None) -> None:
+        self.declared = self.declared._replace(instructions=text or None)
 
     def offer(self, capability: str) -> None:
         """Declare a capability, unless the user has taken it away."""
@@ -5985,7 +5997,7 @@ class BaseServer:
         Server(capabilities={"prompts": {}}) declares prompts though none is registered.
         """
         require_sync(fn)
-        self._registry.middleware.append(fn)
+        self._registry.add_middleware(fn)
         return fn
 
     def add_tool(self, fn: F, **options: object) -> F:
@@ -6027,8 +6039,7 @@ class BaseServer:
 
     @instructions.setter
     def instructions(self, text: str | None) -> None:
-        registry = self._registry
-        registry.declared = registry.declared._replace(instructions=text or None)
+        self._registry.set_instructions(text)
 
     # -- serving
 
@@ -6211,6 +6222,18 @@ def handle_complete(handling: Handling, params: Json) -> Json:
         raise invalid_params(f"Unknown prompt or template: {key:.200}",
                              f"ref.{field}", "there is no such prompt or template")
     return completion_of(found)
+
+
+# -- the doors
+# What is not here comes in by one of these, from below or from another file:
+#
+#   BaseServer, BaseServerSession    subclass them: options, methods, which peer a
+#                      request has, how a function is called; put together in section 22
+#   @handles           a function is the handler of a method
+#   Unwind             ends a handler from within, with a result or an error
+#   CONTEXT_TYPES, ERROR_HINTS       rows: a class of contexts, advice for an error
+#   add_shapes, add_applicators, SCHEMA_READERS    rows: keywords of schemas
+#   TAPS               look at every line of a connection
 
 
 # == Part III: a client ================================================================
@@ -8106,7 +8129,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 # -- 15. Stateless, of a server --------------------------------------------------------
 # Chapter: stateless, of a server.
 # Adds: cache_ttl, cache_scope, state_secret, subscription, notify_subscribers
-# Doors: the classes of a server and of its session; @handles.
+# Doors: the classes of a server and of its session; @handles; Unwind.
 #
 # Revision 2026-07-28 has no handshake: each request brings along in `_meta` what a
 # server must know, and gets a RequestPeer that lives as long as the request.
@@ -8766,7 +8789,7 @@ def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
 # -- 18. Coroutines of a server --------------------------------------------------------
 # Chapter: asyncio, of a server.
 # Adds: async def, async lifespan, run_async
-# Doors: the classes of a server and of its session; CONTEXT_TYPES.
+# Doors: the classes of a server and of its session; rows of tables (CONTEXT_TYPES).
 #
 # All `async def` handlers share one event loop, on a thread of its own, so that a
 # connection pool made in one call serves the next.  A worker waits for each coroutine;
@@ -8983,7 +9006,7 @@ class AsyncRuntime(Lifespan):
                 inbox = run_on_loop(loop, partial(outcome_of, awaitable), began)
             outcome = wait_for_loop(loop, inbox, until)
         except (ConnectionClosed, RuntimeError):
-            drop(awaitable)
+            close_coroutine(awaitable)
             raise
         except Stopped:
             if request:
@@ -8995,7 +9018,7 @@ class AsyncRuntime(Lifespan):
                task: Task[Any]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: drop(awaitable))
+        task.add_done_callback(lambda _: close_coroutine(awaitable))
         if request:
             request.begin("and goes on; the event loop is still at")
             request.on_cancel(from_any_thread(task.get_loop(), task.cancel))
@@ -9071,7 +9094,7 @@ async def outcome_of(awaitable: Any) -> Outcome[Any]:
     return outcome
 
 
-def drop(awaitable: object) -> None:
+def close_coroutine(awaitable: object) -> None:
     """Close a coroutine that has ended, or has not begun and will not."""
     if isinstance(awaitable, abc.Coroutine):
         awaitable.close()
@@ -9422,7 +9445,7 @@ class AsyncClient:
 # -- 20. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
-# Doors: the classes of a server and of its session.
+# Doors: the classes of a server and of its session; rows of tables (ERROR_HINTS).
 #
 # A server inside a program that has threads of its own: Blender, IDA, a GUI.  What is
 # bound to one thread (COM, Qt, a sqlite3 connection) is only touched there, and hosts
@@ -9475,6 +9498,10 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
         request.connection.reading.hand_over(request)
     run_handler(job)
     return inbox.wait()
+
+
+ERROR_HINTS["objects created in a thread"] = (
+    "Server(threaded=False) runs all handlers on the thread that serves")
 
 
 class HostedSession(BaseServerSession):
@@ -11213,8 +11240,7 @@ def cli_vendor(args: Namespace) -> None:
         with open(path, encoding="utf-8") as file:
             if not file.readline().startswith('"""mcp_min '):
                 raise ValueError(f"{path} is not a copy of mcp_min")
-    name = __spec__.name if __spec__ else __name__  # `python -m`, also from a zip
-    source = __loader__.get_source(name)  # type: ignore[name-defined]
+    source = own_source()
     pieces = pieces_of(source)
     ends, chapters = vendor_choice(args, {piece.chapter for piece in pieces} - {""})
     copy = vendored(source, ends, chapters)
@@ -11229,6 +11255,21 @@ def cli_vendor(args: Namespace) -> None:
             kind = "chapter" if piece.chapter else "core of a"
             lines = piece.text.count("\n")
             cli_print(f"left out: {kind} {piece.name}: {piece.title} ({lines} lines)")
+
+
+def own_source() -> str:
+    name = __spec__.name if __spec__ else __name__  # `python -m`, also from a zip
+    return __loader__.get_source(name)  # type: ignore[name-defined,no-any-return]
+
+
+def vendor_help() -> str:
+    """A table of the pieces that a copy may have, with their lines."""
+    rows: dict[str, int] = {}
+    for piece in pieces_of(own_source()):
+        name = piece.chapter or piece.title
+        rows[name] = rows.get(name, 0) + piece.text.count("\n")
+    return "lines of each part and chapter:\n" + "\n".join(
+        f"  {name:28}{lines:6,}" for name, lines in rows.items())
 
 
 def vendor_choice(args: Namespace, known: set[str]) -> tuple[list[str], set[str]]:
@@ -11322,8 +11363,11 @@ def vendored(source: str, ends: list[str], chapters: set[str]) -> str:
             paragraphs.append(paragraph)
     text = "\n\n".join(paragraphs) + "".join(piece.text for piece in kept[:-1])
     has = ", ".join(sorted(chapters)) or "none"
+    options = "" if len(ends) > 1 else f" --{ends[0]}"
+    with_ = f" --with {','.join(sorted(chapters))}" if chapters else ""
     text = re.sub(",.*", f"; a copy.\n\nIt has the core of a {' and a '.join(ends)}; "
-                  f"of the chapters: {has}.", text, count=1)
+                  f"of the chapters: {has}.\nMade with: mcp_min.py vendor FOLDER"
+                  f"{options} --core{with_}", text, count=1)
     text = text.replace("ABSENT: dict[str, str] = {}",
                         f"ABSENT: dict[str, str] = {{\n{table}}}", 1)
     unwanted = [rf"    {piece.title.replace('. ', ' +')} .*\n" for piece in gone]
@@ -11512,6 +11556,7 @@ def cli_parse(argv: list[str]) -> Namespace:
     function, usage, least, most, follows, options, about = COMMANDS[verb]
     parser = argparse.ArgumentParser(
         prog=f"mcp_min.py {verb}".rstrip(), description=about, allow_abbrev=False,
+        epilog=vendor_help() if verb == "vendor" else None,
         usage=f"%(prog)s [options] {usage}{follows}",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in options.split():

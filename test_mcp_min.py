@@ -11769,6 +11769,19 @@ class TestHouse(unittest.TestCase):
                           and not any(allowed(node, *known)
                                       for known in defined[node.id])], [])
 
+    def test_the_cores_name_nothing_of_the_chapters(self):
+        """Nor do their comments and docstrings."""
+        chapters = [title for number, title, _ in self.sections if 15 <= number <= 21]
+        self.assertEqual(chapters[0], "Stateless, of a server")
+        self.assertEqual(chapters[-1], "Trace")
+        start = self.source.index("# == Part I: ")
+        core = self.source[start:self.source.index("# == Part III: ")]
+        names = {node.name for node in self.tree.body
+                 if 15 <= self.section_of(node.lineno) <= 21
+                 and isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+        self.assertGreater(len(names), 30)
+        self.assertEqual(names & {*re.findall(r"\w+", core)}, set())
+
     def test_the_docstring_names_what_exists(self):
         self.assertEqual(names_without_code(self.source), set())
 

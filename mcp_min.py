@@ -857,6 +857,7 @@ class ThreadPool:
         self._lock = threading.Lock()  # a leaf; guards the rest
         self._changed = threading.Condition(self._lock)  # there may be a job to take
         self._all_done = threading.Condition(self._lock)
+        self._is_awaited = False       # somebody has waited for that
         self._jobs: deque[tuple[Job, int]] = deque()
         self._running = 0              # jobs, also the one of try_enter
         self._threads = 0
@@ -900,12 +901,13 @@ class ThreadPool:
             self._running -= 1
             if self._jobs:
                 self._changed.notify()
-            elif not self._running:
+            elif self._is_awaited and not self._running:
                 self._all_done.notify_all()
 
     def wait_until_idle(self, seconds: float) -> None:
         """Wait until no job runs or waits, or the time is up."""
         with self._lock:
+            self._is_awaited = True
             self._all_done.wait_for(
                 lambda: not (self._running or self._jobs), seconds)
 
@@ -3793,7 +3795,7 @@ class SessionPeer(Peer):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
         if method == "initialize" and request.batch:  # basic/lifecycle: MUST NOT
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
-        super().validate(request)
+        self.row(method)
 
     def describe(self, params: Json) -> Json:
         """Agree on the session, and return the result of `initialize`.
@@ -5703,7 +5705,8 @@ class BaseServerSession(Session):
     def handle(self, request: IncomingRequest) -> Any:
         """Take the request's four steps; return its result, or raise its error."""
         params: Json = require_type(request.params, dict, "params")
-        member(params, "_meta", dict)
+        if "_meta" in params:
+            member(params, "_meta", dict)
         peer = self.peer_of(request)
         peer.validate(request)
         handling = Handling(self, peer, request)
@@ -8351,7 +8354,7 @@ class StatelessSession(BaseServerSession):
         self._stateless = stateless
 
     def peer_of(self, request: IncomingRequest) -> Peer:
-        meta = as_object(request.params.get("_meta"))
+        meta = request.params.get("_meta") or {}
         # Capabilities without a version, before any handshake: the error of the
         # stateless revision names the missing key.
         if META_VERSION in meta or (

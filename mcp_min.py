@@ -1018,17 +1018,12 @@ class Inbox:
 class Clock:
     """Calls functions at their times, on a thread that starts with the first of them.
 
-    Whoever calls a method holds the lock.  What is called must not block.
+    All methods require the lock.  What is called must not block.
     """
-
-    # Seconds.  While short calls come and go, each of which adds a function and removes
-    # it, a look at every tick costs less than to wake the thread for each.
-    TICK = 0.002
 
     def __init__(self, lock: threading.RLock) -> None:
         self._woken = threading.Condition(lock)  # to look earlier; guards these
         self._due: dict[object, tuple[float, Job]] = {}
-        self._added = False  # since the last look
         self._next_look: float | None = None  # of the thread; None: there is none
         self._closed = False
 
@@ -1038,7 +1033,6 @@ class Clock:
         False if the thread that would do so cannot be started; the next call tries.
         """
         self._due[key] = due, act
-        self._added = True
         if self._next_look is None:
             try:
                 start_thread("mcp clock", self._run)
@@ -1052,6 +1046,8 @@ class Clock:
 
     def remove(self, key: object) -> None:
         self._due.pop(key, None)
+        if self._closed:
+            self._woken.notify()  # the thread may end
 
     def close(self) -> None:
         """Let the thread end when nothing is left to be called."""
@@ -1074,9 +1070,6 @@ class Clock:
                 return None
             now = monotonic()
             look = min((due for due, _ in self._due.values()), default=INFINITE)
-            if self._added:
-                look = now + self.TICK
-            self._added = False
             self._next_look = look
             self._woken.wait(min(look - now, threading.TIMEOUT_MAX))
             now = monotonic()
@@ -2395,6 +2388,7 @@ MAX_REQUESTS = 1000          # in flight at once
 MAX_BATCH = 100              # messages in an array, or questions in a result
 STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
 HAND_OVER_SECONDS = 0.002    # a reader that a handler keeps for longer is replaced
+WATCH_SECONDS = 0.02         # after a handler has begun, the clock looks for the next
 
 
 class Outbox:
@@ -3001,9 +2995,9 @@ class Reading:
 
     The threads that read are numbered; the one with the current number reads.  On a
     server the reader runs a handler itself if nothing else runs, because to hand each
-    request to another thread takes up to a quarter longer.  Before that it asks the
-    clock to call `hand_over` in a moment; a handler that is about to block calls it at
-    once.  That starts a thread with the next number:
+    request to another thread takes up to a quarter longer.  Meanwhile the clock looks
+    whether the handler keeps the reader, and then calls `hand_over`; a handler that is
+    about to block calls that at once.  It starts a thread with the next number:
 
         _turn  _current
         1      None      thread 1 waits for a line
@@ -3019,6 +3013,8 @@ class Reading:
         # Connection.lock guards these.
         self._turn = 1
         self._current: IncomingRequest | None = None  # whose handler the reader runs
+        self._since = 0.0         # when the last one began
+        self._is_watched = False  # the clock looks
 
     def start(self) -> None:
         """Begin to read on another thread; RuntimeError: none can be started."""
@@ -3053,16 +3049,33 @@ class Reading:
 
     def begin(self, request: IncomingRequest) -> None:
         """The reader begins to run a handler."""
-        due = monotonic() + HAND_OVER_SECONDS
         with self._connection.lock:
-            self._current = request
-            self._connection.clock.call_at(due, self, partial(self.hand_over, request))
+            self._current, self._since = request, monotonic()
+            if not self._is_watched:
+                self._watch_at(self._since + HAND_OVER_SECONDS)
 
     def end(self, request: IncomingRequest) -> None:
         """A handler has ended.  The caller holds Connection.lock."""
         if self._current is request:
             self._current = None
-            self._connection.clock.remove(self)
+
+    def _watch_at(self, due: float) -> None:
+        self._is_watched = self._connection.clock.call_at(due, self, self._watch)
+
+    def _watch(self) -> None:
+        """Hand over if a handler keeps the reader; the clock calls this.
+
+        It goes on for a while, because to wake the clock's thread for each of many
+        short calls would take longer than they do.
+        """
+        with self._connection.lock:
+            now, due = monotonic(), self._since + HAND_OVER_SECONDS
+            if self._current and now >= due:
+                self.hand_over(self._current)
+            if self._current or now < self._since + WATCH_SECONDS:
+                self._watch_at(due if due > now else now + HAND_OVER_SECONDS)
+            else:
+                self._is_watched = False
 
     def hand_over(self, request: IncomingRequest) -> bool:
         """Let another thread read if the reader runs the handler of this request.

@@ -61,7 +61,7 @@ queued meanwhile.
 In a server (part II) the session is a BaseServerSession.  `Server.run` has duplicated
 descriptors 0 and 1 for it and pointed the originals elsewhere (stdio_server), so that a
 stray print cannot corrupt the protocol.  Its `handle` is four steps, the same for every
-method and every revision.
+method.
 
 Which peer.  A connection begins with a handshake, after which its SessionPeer knows
 what was agreed: the revision, how the user is asked, which log messages are wanted.
@@ -71,8 +71,8 @@ RequestPeer of its own.  (The specification calls the two kinds of revisions leg
 modern, and so does `mode=`.)  (chapter: stateless)
 
 Validate.  `peer.validate` looks the method up in METHODS: does this revision have it,
-and did this server declare the capability?  Dispatch.  `BaseServerSession._dispatch` passes
-the request through the middleware to the function under @handles("tools/call"),
+and did this server declare the capability?  Dispatch.  `_dispatch` passes the request
+through the middleware to the function under @handles("tools/call"),
 `handle_tools_call`.  It finds the ToolEntry in the Registry and calls `session.call`:
 `Signature.bind` applies the schema that HintReader made of the type hints: one walk
 constructs objects and collects every problem; if text holds JSON of the right type
@@ -135,7 +135,8 @@ rows are leaf locks:
     reader, turn  the thread that reads; the number of the thread that may
     subscriber, stream    who is notified of changes; a `subscriptions/listen` request
     handler       a function that the programmer registered.  A job is what a pool runs
-    part          one of the four that a copy may have
+    part          one of the four of this file
+    core, chapter, door    what every copy has; what may be left out; where it hooks in
     node, problem    a schema that was read; what is wrong with a value
 
 The file is read from top to bottom; only annotations use names of a later section:
@@ -153,7 +154,7 @@ The file is read from top to bottom; only annotations use names of a later secti
     8  Stdio         who owns descriptors 0 and 1; signals
     9  Peer          what a server knows of its client
     10 Signatures    hints -> JSON Schema, arguments, results, URI templates
-    11 Handlers      what a handler can do, how it asks, where it runs
+    11 Handlers      what a handler can do, and how it asks
     12 Server        registries, pages, the method handlers, a server's session
 
     Part III: a client
@@ -177,9 +178,12 @@ Parts II and III each stand on part I alone.  To learn the protocol, read sectio
 "(server/tools)" names a page of modelcontextprotocol.io/specification.
 
 To extend a server (part II) from outside: a transport is two binary streams, given to
-Server.serve; a method or a notification is a function under Server.method; what an
-extension pushes is granted by Server.subscription and sent by notify_subscribers;
-`capabilities=` declares it; what is to happen around every request is a middleware.
+Server.serve; a method or a notification is a function under Server.method; what is to
+happen around every request is a middleware; `capabilities=` declares it.  From within:
+the doors, at the end of section 12.
+
+What an extension pushes is granted by Server.subscription and sent by
+notify_subscribers.  (chapter: stateless)
 
 To extend a client (part III): a transport is two binary streams, its target;
 Client.request and Client.notify send what its other methods do not, Client.answer lets
@@ -1303,10 +1307,10 @@ def require_sync(*functions: Handler | None) -> None:
 
 # -- 5. Validation ---------------------------------------------------------------------
 # The keywords of JSON Schema 2020-12 that hints and forms make; what else a schema says
-# is refused, never ignored.  (Patterns mean what they mean in ECMA 262 as far as
-# Python's `re` has the words.)  A SchemaReader makes Nodes of a schema, once; to apply a Node to a value is an
-# Evaluation, which collects Problems and makes the object that the value stands for.  A
-# Validator does both for its users.
+# is ignored if it only annotates.  (Patterns mean what they mean in ECMA 262 as far as
+# Python's `re` has the words.)  A SchemaReader makes Nodes of a schema, once; to apply
+# a Node to a value is an Evaluation, which collects Problems and makes the object that
+# the value stands for.  A Validator does both.
 
 __all__ += ["validate", "SchemaError"]
 
@@ -1364,8 +1368,9 @@ class Problem(namedtuple("Problem", "path text value types", defaults=(MISSING, 
 def validate(value: object, schema: object) -> list[str]:
     """Return a readable line for each problem of `value`; [] if it matches `schema`.
 
-    Validates as JSON Schema 2020-12 says; `format` only annotates.  Work is bounded, except that
-    Python's `re` cannot be stopped: a hostile `pattern` can take exponential time.
+    Validates as JSON Schema 2020-12 says; `format` only annotates.  Work is bounded,
+    except that Python's `re` cannot be stopped: a hostile `pattern` can take
+    exponential time.
 
     Raises:
         SchemaError: the schema cannot be used, or takes over a second to apply.
@@ -1579,8 +1584,9 @@ class Node(dict):  # type: ignore[type-arg]
     For `enum` and `const` there are the marks of the values and the text for the
     problem.
 
-    source: the schema as it was written.  base: its URI.  cost: steps to apply it.  assertions: its
-    rows of ASSERTIONS, with the limits.  applicators: its rows of APPLICATORS.
+    source: the schema as it was written.  base: its URI.  cost: steps to apply it.
+    assertions: its rows of ASSERTIONS, with the limits.  applicators: its rows of
+    APPLICATORS.
 
     accepts: a class all of whose instances match unchanged (`object`: any value), or
     None; it saves the evaluation of such a part.  flat: of an object that asks only for
@@ -1913,8 +1919,8 @@ class Evaluation:
         self.refuse(" or ".join(texts), self.value, types)
 
 
-# Rank, type of the value, keyword, how it is applied.  Those of a lower rank come first:
-# `items` and `additionalProperties` apply to what others have left.
+# Rank, type of the value, keyword, how it is applied.  Lower ranks come first: `items`
+# and `additionalProperties` apply to what others have left.
 APPLICATORS: list[tuple[int, str, str, Callable[[Evaluation, Any], None]]] = []
 IN_PLACE_KEYWORDS: set[str] = set()  # they apply to a value of any type
 
@@ -2237,7 +2243,7 @@ class Message(Fields):
     _field_names = "role content"
 
     def __init__(self, *args: Any, **fields: Any) -> None:
-        """Message(role, content); or (content) and (content, role), as others have it."""
+        """Message(role, content); others have (content) and (content, role)."""
         if len(args) == 2 and (args[0] in ROLES or args[1] not in ROLES):
             args = args[::-1]
         names = [name for name in ("content", "role") if name not in fields]
@@ -2633,7 +2639,7 @@ class IncomingRequest:
             return not self.cancelled
 
     def _report_stuck(self) -> None:
-        """Report where its handler still runs; on a thread, because stderr may block."""
+        """Report where its handler is; on a thread, because stderr may block."""
         with suppress(RuntimeError):  # none can be started
             start_thread("mcp report", self.report_stuck)
 
@@ -8560,7 +8566,8 @@ def check_contains(evaluation: Evaluation, node: Node) -> None:
     least = evaluation.node.get("minContains", 1)
     most = evaluation.node.get("maxContains", len(evaluation.value))
     if not least <= len(matching) <= most:
-        evaluation.refuse(f"{least} to {most} items that match `contains`", len(matching))
+        evaluation.refuse(
+            f"{least} to {most} items that match `contains`", len(matching))
 
 
 def check_names(evaluation: Evaluation, node: Node) -> None:
@@ -8576,7 +8583,8 @@ def apply_to_patterns(evaluation: Evaluation, patterns: dict[str, Node]) -> None
         evaluation.apply_to_parts((name, node) for name in names)
 
 
-def check_dependencies(evaluation: Evaluation, dependencies: dict[str, list[str]]) -> None:
+def check_dependencies(evaluation: Evaluation,
+                       dependencies: dict[str, list[str]]) -> None:
     for name, names in dependencies.items():
         if name in evaluation.value:
             evaluation.require(names, f"required with {name:.60}")
@@ -9527,7 +9535,7 @@ class HostedSession(BaseServerSession):
                  **how: Any) -> None:
         self.threaded = threaded or run_handler is not None
         if not self.threaded:
-            how["max_workers"] = 1  # so that handlers run in the order of their requests
+            how["max_workers"] = 1  # handlers run in the order of their requests
         on_reader = self.threaded and run_handler is None
         super().__init__(*args, on_reader=on_reader, **how)
         self._host: Handler | None = run_handler  # None: they run where they are called

@@ -5599,7 +5599,7 @@ class Test12Limits(unittest.TestCase):
 
         @server.tool
         def big():
-            all_run.wait(PATIENCE)  # or the fourth is refused for what the third returned
+            all_run.wait(PATIENCE)  # or the results of some refuse the others
             return "x" * 9000
 
         with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 20_000), (
@@ -12284,7 +12284,7 @@ class TestVendor(unittest.TestCase):
             _, err, status = cli("vendor", folder, "--server", "--client")
             self.assertIn("exclude each other", err)
             _, err, status = cli("vendor", folder, "--without", "x")
-            self.assertIn("no chapter 'x': there are asyncio, cli, inside, names, schemas", err)
+            self.assertIn("no chapter 'x': there are asyncio, cli, inside, names", err)
             _, err, status = cli("vendor", folder, "--with", "inside")
             self.assertIn("--with adds chapters to a --core", err)
         _, err, status = cli("vendor", HERE, "--server")

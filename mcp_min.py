@@ -1306,8 +1306,8 @@ def require_sync(*functions: Handler | None) -> None:
 
 
 # -- 5. Validation ---------------------------------------------------------------------
-# The keywords of JSON Schema 2020-12 that hints and forms make; what else a schema says
-# is ignored if it only annotates.  (Patterns mean what they mean in ECMA 262 as far as
+# The keywords of JSON Schema 2020-12 that hints and forms make.  Others are refused, or
+# ignored if they only annotate.  (Patterns mean what they mean in ECMA 262 as far as
 # Python's `re` has the words.)  A SchemaReader makes Nodes of a schema, once; to apply
 # a Node to a value is an Evaluation, which collects Problems and makes the object that
 # the value stands for.  A Validator does both.
@@ -5271,6 +5271,12 @@ def form_schema(requested: Any) -> Any:
         name: form_field(field) for name, field in properties.items()}})
 
 
+# -- 12. Server ------------------------------------------------------------------------
+# The registries and the method handlers.  BaseServerSession.handle takes each request
+# through the four steps of the module docstring.  The method handlers are the same for
+# all revisions: what differs is in the peer, and METHODS says which have the method.
+
+
 class Lifespan:
     """A server's lifespan: the first connection enters it, the last one leaves it.
 
@@ -5311,11 +5317,6 @@ class Lifespan:
                             f"manager, but {type(manager).__name__}")
         return exits.enter_context(manager)
 
-
-# -- 12. Server ------------------------------------------------------------------------
-# The registries and the method handlers.  BaseServerSession.handle takes each request
-# through the four steps of the module docstring.  The method handlers are the same for
-# all revisions: what differs is in the peer, and METHODS says which have the method.
 
 def write_json(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False)

@@ -4516,6 +4516,17 @@ LIFESPAN_SERVER = textwrap.dedent("""
 class Test11Lifespan(unittest.TestCase):
     """The lifespan: a context manager that is open as long as the server runs."""
 
+    def test_it_may_set_the_instructions(self):
+        """Fails if those of the start are sent."""
+        @contextlib.contextmanager
+        def lifespan(server):
+            server.instructions = "Be quick."
+            yield
+
+        for mode in "legacy", "modern":
+            with Client(Server("s", lifespan=lifespan), mode=mode) as client:
+                self.assertEqual(client.instructions, "Be quick.")
+
     @UNIX
     def test_it_is_left_at_the_end_of_input_and_on_a_signal(self):
         for end, status in (

@@ -2723,13 +2723,13 @@ class IncomingRequest:
             text = connection.session.error_text(error)
             text = f"The result is not JSON: {text:.200}"
             return self.refuse(McpError(INTERNAL_ERROR, text))
-        if self.batch and not self.batch.has_room(line):
-            line = encode(error_response(self.id, McpError(
-                INTERNAL_ERROR, "The responses to this batch are over "
-                f"{MAX_BACKLOG_BYTES >> 20} MiB")))
         with connection.lock:
             if not connection.incoming.take(self):
                 return
+            if self.batch and not self.batch.has_room(line):
+                line = encode(error_response(self.id, McpError(
+                    INTERNAL_ERROR, "The responses to this batch are over "
+                    f"{MAX_BACKLOG_BYTES >> 20} MiB")))
             # Before it is sent: the peer may send its next request on receipt.
             self._release()
             (self.batch or outbox).put(line)

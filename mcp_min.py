@@ -4021,8 +4021,20 @@ def schema_of_hint(hint: object, output: bool = False) -> Schema:
     return reader.with_definitions(reader.read(hint))
 
 
+# Each is called with the reader and a hint, and returns its Schema, or None.
+HINT_READERS: list[Callable[[HintReader, Any], Schema | None]] = []
+
+
+def refuse_packages(classes: Iterable[type]) -> None:
+    """Raise TypeError for classes of packages that this copy does not know."""
+    for cls in classes:
+        package = cls.__module__.partition(".")[0]
+        if package in LEFT_OUT:
+            raise TypeError(left_out(package))
+
+
 class HintReader:
-    """Reads hints.  definitions: of the recursive models among them."""
+    """Reads hints.  definitions: the schemas that others refer to, by name."""
 
     def __init__(self, output: bool = False) -> None:
         self.output = output
@@ -4039,6 +4051,10 @@ class HintReader:
         if hint in self._trail:
             raise TypeError(f"{getattr(hint, '__qualname__', hint)} is recursive; only "
                             "a pydantic model, or a schema by hand, may be")
+        for read in HINT_READERS:
+            schema = read(self, hint)
+            if schema is not None:
+                return schema
         self._trail.append(hint)
         try:
             return self._read(hint)
@@ -4071,8 +4087,7 @@ class HintReader:
             return self._dict(*args)
         if issubclass(cls, enum.Enum):
             return self._choice(cls)
-        if is_of_pydantic(cls):
-            return self._described(cls)
+        refuse_packages(cls.__mro__)
         keywords = format_of(cls)
         if keywords:
             return Schema({"type": "string", **keywords}, partial(parse_format, cls))
@@ -4119,15 +4134,18 @@ class HintReader:
 
     def _annotated(self, hint: Any) -> Schema:
         """Add the metadata of Annotated: a description, keywords, or a Field."""
-        foreign = any(map(is_of_pydantic, hint.__metadata__))
-        schema = self._described(hint) if foreign else self.read(hint.__origin__)
-        for extra in hint.__metadata__:
+        return self.with_metadata(self.read(hint.__origin__), hint.__metadata__)
+
+    def with_metadata(self, schema: Schema, metadata: Iterable[object]) -> Schema:
+        for extra in metadata:
             if isinstance(extra, FieldInfo):
                 schema = extra.added_to(schema)
             elif isinstance(extra, dict):
                 schema = schema.plus(extra)
             elif isinstance(extra, str):
                 schema = schema.plus({"description": extra})
+            else:
+                refuse_packages([type(extra)])
         Validator({**schema, "$defs": self.definitions})  # SchemaError now
         return schema
 
@@ -4150,28 +4168,6 @@ class HintReader:
             result["required"] = required
         if not self.output:  # a result may be of a subclass with more fields
             result["additionalProperties"] = False
-        return result
-
-    def _described(self, hint: Any) -> Schema:
-        """The schema that pydantic has for a hint."""
-        mode = "serialization" if self.output else "validation"
-        try:
-            adapter = sys.modules["pydantic"].TypeAdapter(hint)
-            schema = adapter.json_schema(mode=mode)
-        except Exception as error:
-            raise TypeError(f"{hint!r} has no JSON Schema: {error}") from None
-        definitions = schema.pop("$defs", {})
-        try:
-            schema = inline_definitions(schema, definitions)
-        except RecursionError:  # then they stay, at the root
-            for name in definitions.keys() & self.definitions.keys():
-                if definitions[name] != self.definitions[name]:
-                    raise TypeError(f"two recursive models are named {name}") from None
-            self.definitions.update(definitions)
-            name = schema.get("$ref", "").rpartition("/")[2]
-            schema = definitions.get(name, schema)
-        result = Schema(schema, partial(model_of, adapter.validate_python))
-        result.make_validates = True
         return result
 
 
@@ -4274,26 +4270,6 @@ def resolve_hint(name: str, hint: object, names: Json) -> Any:
         raise TypeError(f"{name}: {hint!r}: {error}") from None
 
 
-def is_of_pydantic(thing: object) -> bool:
-    """Whether only pydantic knows what a class, or a part of Annotated, asks for."""
-    if "pydantic" not in sys.modules:  # it is never imported here
-        return False
-    if hasattr(thing, "__get_pydantic_core_schema__"):
-        return True
-    package = type(thing).__module__.partition(".")[0]
-    return package in ("pydantic", "annotated_types")
-
-
-def model_of(validate: Callable[[object], T], value: object) -> T:
-    """The value that `validate` makes; ValueError with a line for all problems."""
-    try:
-        return validate(value)
-    except ValueError as error:
-        problems = [str(Problem(one["loc"], one["msg"]))
-                    for one in getattr(error, "errors", list)()]
-        raise ValueError("; ".join(problems) or str(error)) from None
-
-
 def is_field(value: object) -> bool:
     """True for a Field of ours or of pydantic."""
     return hasattr(value, "is_required") and hasattr(value, "get_default")
@@ -4361,26 +4337,6 @@ class FieldInfo:
         elif not self.is_required():
             options["default"] = self.default
         return field(**options)
-
-
-def inline_definitions(schema: Any, definitions: Json) -> Any:
-    """Replace references by their definitions, and remove titles.
-
-    Raises RecursionError if a definition is a part of itself.
-    """
-    if isinstance(schema, list):
-        return [inline_definitions(item, definitions) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    result = {}
-    for key, value in schema.items():
-        is_property = not isinstance(value, str)  # of this name
-        if is_property or key not in ("$ref", "title"):
-            result[key] = inline_definitions(value, definitions)
-    name = str(schema.get("$ref")).rpartition("/")[2]
-    if name in definitions:
-        result = {**inline_definitions(definitions[name], definitions), **result}
-    return result
 
 
 # Results.  A return hint becomes an output schema, and results are validated with it.
@@ -5326,37 +5282,15 @@ def to_text(value: Any) -> str:
     return value if is_text(value) else write_json(to_json_data(value))
 
 
-def from_foreign(value: Any) -> Any:
-    """What a function returned, with the content of other MCP libraries as ours.
-
-    Raises:
-        TypeError: it is of another one, and cannot be content.
-    """
-    if type(value) in (list, tuple):
-        if any(map(is_of_foreign, value)):
-            return [*map(from_foreign, value)]
-        return value
-    if not is_of_foreign(value):
-        return value
-    for name in ("to_image_content", "to_audio_content", "to_resource_content",
-                 "to_mcp_result"):
-        if hasattr(value, name):
-            convert = getattr(value, name)
-            return from_foreign(convert())
-    if not hasattr(value, "model_dump"):
-        raise TypeError(f"{type(value).__name__} is of another library: import it from "
-                        "mcp_min")
-    data = value.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if "role" in data:
-        data["content"] = Block.of(data["content"])
-        return message_of(data)
-    if "type" in data:
-        return Block.of(data)
-    return ToolResult.of(data)
+RESULT_READERS: list[Callable[[Any], Any]] = []  # each may convert what was returned
 
 
-def is_of_foreign(value: object) -> bool:
-    return type(value).__module__ != "builtins" and is_foreign(type(value))
+def read_result(value: Any) -> Any:
+    """What a function returned, as content of ours if it is content."""
+    for read in RESULT_READERS:
+        value = read(value)
+    refuse_packages(map(type, value if type(value) in (list, tuple) else [value]))
+    return value
 
 
 class Registration:
@@ -5437,7 +5371,7 @@ class ToolEntry(Registration):
         schema = self._output.schema
         if is_text(value) and schema is None:
             return {"content": [{"type": "text", "text": str(value)}], "isError": False}
-        value = from_foreign(value)
+        value = read_result(value)
         parts = value if type(value) in (list, tuple) else [value]
         if isinstance(value, ToolResult):
             # Clients read `isError` by key.
@@ -5485,7 +5419,7 @@ class PromptEntry(Registration):
 
     def result(self, value: Any) -> Json:
         """The result for what the function returned (server/prompts)."""
-        value = from_foreign(value)
+        value = read_result(value)
         values = value if type(value) in (list, tuple) else [value]
         return wire_fields(description=self.descriptor.get("description"),
                            messages=[*map(message_of, values)])
@@ -6254,7 +6188,8 @@ def handle_complete(handling: Handling, params: Json) -> Json:
 #                      request has, how a function is called; put together in section 22
 #   @handles           a function is the handler of a method
 #   Unwind             ends a handler from within, with a result or an error
-#   CONTEXT_TYPES, ERROR_HINTS       rows: a class of contexts, advice for an error
+#   CONTEXT_TYPES, ERROR_HINTS, HINT_READERS, RESULT_READERS    rows: a class of
+#                      contexts, advice for an error, what reads a hint or a result
 #   add_shapes, add_applicators, SCHEMA_READERS    rows: keywords of schemas
 #   TAPS               look at every line of a connection
 
@@ -9977,11 +9912,124 @@ class Server(
 
 # -- 23. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
-# Adds: FastMCP
+# Adds: FastMCP, pydantic, annotated_types, mcp, mcp_types, fastmcp
+# Doors: the classes of a server and of its session; rows of tables (HINT_READERS …).
 #
 # The names of FastMCP and of the official SDK (1.x).  Most stdio servers written for
 # either run when they import this file instead.  Where the two differ, we follow the
 # SDK.  It needs all that is above.
+
+
+def read_pydantic(reader: HintReader, hint: Any) -> Schema | None:
+    """The schema of what only pydantic knows: a model, or its Field in Annotated."""
+    if "pydantic" not in sys.modules:  # it is never imported here
+        return None
+    metadata = getattr(hint, "__metadata__", ())
+    if any(map(is_of_pydantic, metadata)):
+        return reader.with_metadata(described(reader, hint), metadata)
+    if isinstance(hint, type) and is_of_pydantic(hint):
+        return described(reader, hint)
+    return None
+
+
+def described(reader: HintReader, hint: Any) -> Schema:
+    """The schema that pydantic has for a hint."""
+    mode = "serialization" if reader.output else "validation"
+    try:
+        adapter = sys.modules["pydantic"].TypeAdapter(hint)
+        schema = adapter.json_schema(mode=mode)
+    except Exception as error:
+        raise TypeError(f"{hint!r} has no JSON Schema: {error}") from None
+    definitions = schema.pop("$defs", {})
+    try:
+        schema = inline_definitions(schema, definitions)
+    except RecursionError:  # then they stay, at the root
+        for name in definitions.keys() & reader.definitions.keys():
+            if definitions[name] != reader.definitions[name]:
+                raise TypeError(f"two recursive models are named {name}") from None
+        reader.definitions.update(definitions)
+        name = schema.get("$ref", "").rpartition("/")[2]
+        schema = definitions.get(name, schema)
+    result = Schema(schema, partial(model_of, adapter.validate_python))
+    result.make_validates = True
+    return result
+
+
+def is_of_pydantic(thing: object) -> bool:
+    """Whether only pydantic knows what a class, or a part of Annotated, asks for."""
+    if hasattr(thing, "__get_pydantic_core_schema__"):
+        return True
+    package = type(thing).__module__.partition(".")[0]
+    return package in ("pydantic", "annotated_types")
+
+
+def model_of(validate: Callable[[object], T], value: object) -> T:
+    """The value that `validate` makes; ValueError with a line for all problems."""
+    try:
+        return validate(value)
+    except ValueError as error:
+        problems = [str(Problem(one["loc"], one["msg"]))
+                    for one in getattr(error, "errors", list)()]
+        raise ValueError("; ".join(problems) or str(error)) from None
+
+
+def inline_definitions(schema: Any, definitions: Json) -> Any:
+    """Replace references by their definitions, and remove titles.
+
+    Raises RecursionError if a definition is a part of itself.
+    """
+    if isinstance(schema, list):
+        return [inline_definitions(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {}
+    for key, value in schema.items():
+        is_property = not isinstance(value, str)  # of this name
+        if is_property or key not in ("$ref", "title"):
+            result[key] = inline_definitions(value, definitions)
+    name = str(schema.get("$ref")).rpartition("/")[2]
+    if name in definitions:
+        result = {**inline_definitions(definitions[name], definitions), **result}
+    return result
+
+
+HINT_READERS.append(read_pydantic)
+
+
+def from_foreign(value: Any) -> Any:
+    """What a function returned, with the content of other MCP libraries as ours.
+
+    Raises:
+        TypeError: it is of another one, and cannot be content.
+    """
+    if type(value) in (list, tuple):
+        if any(map(is_of_foreign, value)):
+            return [*map(from_foreign, value)]
+        return value
+    if not is_of_foreign(value):
+        return value
+    for name in ("to_image_content", "to_audio_content", "to_resource_content",
+                 "to_mcp_result"):
+        if hasattr(value, name):
+            convert = getattr(value, name)
+            return from_foreign(convert())
+    if not hasattr(value, "model_dump"):
+        raise TypeError(f"{type(value).__name__} is of another library: import it from "
+                        "mcp_min")
+    data = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if "role" in data:
+        data["content"] = Block.of(data["content"])
+        return message_of(data)
+    if "type" in data:
+        return Block.of(data)
+    return ToolResult.of(data)
+
+
+def is_of_foreign(value: object) -> bool:
+    return type(value).__module__ != "builtins" and is_foreign(type(value))
+
+
+RESULT_READERS.append(from_foreign)
 
 
 class AnyFields(Fields):
@@ -10767,6 +10815,7 @@ def cli_demo(_: object) -> None:
                     elicitation_handler=lambda *_: "lemon") as client:
             if revision == LEGACY:
                 client.list_tools()
+                client.call_tool("bake", {"loaves": 2})
             else:
                 with suppress(RequestTimeout):  # it is cancelled
                     client.call_tool("bake", {"loaves": 99}, max_timeout=0.15)
@@ -10780,6 +10829,8 @@ def cli_demo(_: object) -> None:
                 cli_print(f"      {piece}")
     TAPS.pop()
     cli_print("\nNow look at a server of yours: mcp_min.py list FILE.py")
+
+
 def cli_print(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
     """Print text, escaped."""
     print(escape_control(text), end=end, file=stream or sys.stdout, flush=True)

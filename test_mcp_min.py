@@ -1035,7 +1035,6 @@ class Test4Threads(unittest.TestCase):
                 self.assertRaisesRegex(RuntimeError, "thread", serve)
             self.assertEqual(os.listdir(folder), [])
 
-    @needs("asyncio")
     def test_deadlines_hold_after_a_timer_could_not_be_started(self):
         """Fails (the call never ends) if the thread is tried only once."""
         first = iter([False])
@@ -1418,14 +1417,16 @@ def lab(**options):
             ctx.report_progress(n)
         return "done"
 
-    @server.tool
-    async def wait_async():
-        server.began.put("wait")
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            server.cancelled.put(1)
-            raise
+    if "asyncio" not in mcp_min.ABSENT:
+        @server.tool
+        async def wait_async():
+            server.began.put("wait")
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                server.cancelled.put(1)
+                raise
+
     return server
 
 
@@ -1501,7 +1502,6 @@ class Test7Connection(unittest.TestCase):
                 self.assertEqual(received, id)
                 self.assertEqual(isinstance(received, str), isinstance(id, str))
 
-    @needs("asyncio")
     @clause("2026-07-28/basic/index",
             "**MUST NOT** match the ID of any other request the sender has issued")
     @both_eras
@@ -1545,7 +1545,6 @@ class Test7Connection(unittest.TestCase):
                     < batch 1 -32600 | 2 {}
                     """))
 
-    @needs("asyncio")
     def test_a_batch_waits_for_its_slowest_request_and_delays_no_other_message(self):
         """Fails if its handlers run one by one, or a batch that has become complete by
         a cancellation is not sent."""
@@ -1608,7 +1607,6 @@ class Test7Connection(unittest.TestCase):
              era=era, **server.steps)
         self.assertEqual(server.reasons, ["changed my mind", None])
 
-    @needs("asyncio")
     @clause("2025-11-25/basic/utilities/cancellation",
             "Invalid cancellation notifications **SHOULD** be ignored")
     @clause("2025-11-25/basic/utilities/cancellation",
@@ -1630,7 +1628,6 @@ class Test7Connection(unittest.TestCase):
             > notifications/cancelled {"requestId": 1}
             """, **server.steps)
 
-    @needs("asyncio")
     @both_eras
     def test_a_request_that_is_cancelled_in_the_queue_never_runs(self, era):
         """Nor is anything sent for one that runs on: request 1."""
@@ -1648,7 +1645,6 @@ class Test7Connection(unittest.TestCase):
             """, era=era, **server.steps)
         self.assertEqual(list(server.began.queue), [3])
 
-    @needs("asyncio")
     @clause("2026-07-28/basic/patterns/cancellation",
             "Both parties **MUST** handle these race conditions gracefully")
     def test_a_cancellation_that_finds_its_request_answered_does_nothing(self):
@@ -1670,7 +1666,6 @@ class Test7Connection(unittest.TestCase):
 
     # -- the reading thread, deadlines -------------------------------------------------
 
-    @needs("asyncio")
     def test_a_handler_that_waits_hands_the_reading_over_at_once(self):
         """Fails (the fence gets no result) if only the clock hands it over."""
         server = lab()
@@ -1684,7 +1679,6 @@ class Test7Connection(unittest.TestCase):
                 > notifications/cancelled {"requestId": 1}
                 """, era="legacy", pause=lambda: time.sleep(0.05), **server.steps)
 
-    @needs("asyncio")
     @UNIX
     def test_the_clock_sleeps_until_it_is_needed(self):
         """Fails if it looks again and again though no call begins; or if a call (the
@@ -1712,7 +1706,6 @@ class Test7Connection(unittest.TestCase):
             """, era="legacy", quiet=lambda: wait_until(is_quiet), **server.steps)
         wait_until(lambda: set(threading.enumerate()) <= before, "all threads end")
 
-    @needs("asyncio")
     def test_max_timeout_holds_while_a_slow_handler_is_told_of_progress(self):
         """Fails (each step is told) if only what the handler returns to is timed."""
         steps = []
@@ -1744,7 +1737,6 @@ class Test7Connection(unittest.TestCase):
             release.set()
         self.assertIn("progress handler of tools/call work failed", stderr.getvalue())
 
-    @needs("asyncio")
     def test_a_response_in_time_is_no_timeout_however_slow_its_handler_is(self):
         """Fails (with RequestTimeout) if the timeout goes on after the response."""
         with Client(lab(), progress_handler=(
@@ -1752,7 +1744,6 @@ class Test7Connection(unittest.TestCase):
             result = client.call_tool("report", {"times": 1}, timeout=1)
         self.assertEqual(result.text, "done")
 
-    @needs("asyncio")
     def test_the_earlier_of_two_deadlines_is_kept(self):
         """Fails if the timer, which sleeps until the first deadline, is not woken."""
         with Client(lab()) as client:
@@ -1886,7 +1877,6 @@ class Test7Connection(unittest.TestCase):
                 self.assertEqual(steps, [
                     {"progressToken": n, "progress": step} for step in progress])
 
-    @needs("asyncio")
     @both_eras
     def test_track_reports_progress_of_its_items_and_stops_when_cancelled(self, era):
         server = lab()
@@ -1921,7 +1911,6 @@ class Test7Connection(unittest.TestCase):
 class Test7Amounts(unittest.TestCase):
     """What one end can make the other end keep in memory is limited."""
 
-    @needs("asyncio")
     def test_each_message_of_a_batch_is_charged_the_whole_line(self):
         """At most 100 are taken.  Fails (all are) if each is charged its share: one may
         be as large as the line."""
@@ -1939,7 +1928,6 @@ class Test7Amounts(unittest.TestCase):
             client.send([message("%d ping" % n) for n in range(101)])
             play(client, '< null -32600 "over 100 messages"')
 
-    @needs("asyncio")
     def test_over_1000_requests_at_once_are_refused(self):
         """They need few threads; a ping and a cancellation are still handled."""
         server, before = lab(max_workers=2), threading.active_count()
@@ -1959,7 +1947,6 @@ class Test7Amounts(unittest.TestCase):
         self.assertEqual(texts, {
             n: str(n) for n in {*range(1002)} - {5, refused["id"]}})
 
-    @needs("asyncio")
     def test_requests_of_many_bytes_at_once_are_refused(self):
         server = lab()
         call = ('%d tools/call {"name": "hold", "arguments": {"n": 1}, '
@@ -1976,7 +1963,6 @@ class Test7Amounts(unittest.TestCase):
             self.assertEqual({client.recv()["id"] for _ in range(5)}, {*range(5)})
             self.assertIn("result", client.ask(call % (9, "x" * 20000)))
 
-    @needs("asyncio")
     def test_an_id_or_a_token_over_64_kib_is_invalid(self):
         play(lab(), """
             > {"id": "$fits", "method": "ping"}
@@ -2149,7 +2135,7 @@ class Test7Amounts(unittest.TestCase):
             gone_on.set()
             os.close(client_reads)
 
-    @needs("stateless", "asyncio")
+    @needs("stateless")
     def test_values_are_charged_and_so_are_the_uris_of_a_stream(self):
         """Fails (nothing is refused) if only the text of a request counts."""
         server = lab()
@@ -2456,7 +2442,7 @@ class Test8Stdio(unittest.TestCase):
             self.assertEqual(server.exit(), 0)
             self.assertEqual(server.stderr, "a banner\na child\n")
 
-    @needs("stateless", "asyncio", "inside")
+    @needs("stateless", "inside")
     @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
     def test_a_tool_may_fork(self):
         """Fails if a child that returns from the handler waits for a connection that it
@@ -2612,7 +2598,7 @@ class Test8Stdio(unittest.TestCase):
             self.assertRegex(server.stderr, "(?s)tools/call.*Traceback")
             self.assertNotRegex(server.stderr, r"[\x00-\x09\x0b-\x1f\x7f]")
 
-    @needs("stateless")
+    @needs("stateless", "asyncio")
     @unittest.skipUnless(os.path.exists("/dev/full"), "there is no /dev/full")
     def test_a_full_disk_under_the_trace_stops_neither_end(self):
         """Fails (an end goes on for ever, or a server is left) if closing the trace
@@ -2677,7 +2663,6 @@ class Test9Handshake(unittest.TestCase):
                     > notifications/initialized
                     """, asked=asked, agreed=agreed)
 
-    @needs("asyncio")
     def test_a_second_initialize_is_answered_afresh(self):
         server = lab()
         play(server, """
@@ -3671,6 +3656,7 @@ class Test10Field(unittest.TestCase):
                                bind, {"x": {"dish": "t"}})
 
 
+@needs("names")
 class Test10Pydantic(unittest.TestCase):
     """What pydantic describes and validates, where it is installed."""
 
@@ -4516,6 +4502,7 @@ LIFESPAN_SERVER = textwrap.dedent("""
 class Test11Lifespan(unittest.TestCase):
     """The lifespan: a context manager that is open as long as the server runs."""
 
+    @needs("stateless")
     def test_it_may_set_the_instructions(self):
         """Fails if those of the start are sent."""
         @contextlib.contextmanager
@@ -5282,6 +5269,7 @@ class Test12Foreigners(unittest.TestCase):
                     TypeError, "ctx: .* another library: import Context from mcp_min"):
                 Server("s").add_tool(tool)
 
+    @needs("names")
     def test_content_of_another_library_is_sent_as_what_it_is(self):
         """What cannot be is an error, never its repr."""
         def dumped(name, **data):
@@ -5438,7 +5426,7 @@ class Test12Lists(unittest.TestCase):
                 "arguments": [{"name": "code", "required": True},
                               {"name": "language", "required": False}]}])
 
-    @needs("stateless", "asyncio", "inside")
+    @needs("stateless", "inside")
     def test_what_cannot_work_is_told_when_it_is_made(self):
         """It leaves nothing behind.  (A capability may be true.)"""
         async def values():
@@ -5512,6 +5500,7 @@ class Test12Lists(unittest.TestCase):
                 "logging": {}, "tasks": {}, "tools": {"listChanged": True}})
 
     @unittest.skipUnless(sqlite3, "this Python has no sqlite3")
+    @needs("inside")
     def test_common_errors_say_what_to_do(self):
         base, server = sqlite3.connect(":memory:"), Server("s")
         self.addCleanup(base.close)
@@ -12208,21 +12197,28 @@ class TestVendor(unittest.TestCase):
             sys.stderr = sys.stdout
 
             async def handler(): ...
+            class Content: __module__ = "mcp.types"
+            class Model: __module__ = "pydantic.main"
+            def modelled(model: Model): ...
+            foreign = Server("s")
+            foreign.tool(Content, name="content")
             class Lifespan:
                 def __aenter__(self): ...
                 def __aexit__(self, *exc): ...
             def dictionary(keys: dict[Literal["a"], int]): ...
             for use in (lambda: Server("s").tool(handler),
                         lambda: Server("s").tool(dictionary),
+                        lambda: Server("s").tool(modelled),
+                        lambda: Client(foreign).connect().call_tool("content"),
                         Client(Server("s", lifespan=lambda _: Lifespan())).connect):
                 try:
                     use()
                 except Exception as error:
                     print(error)
             """))
-        for line, name in zip(told.splitlines(), (
-                "async def", "propertyNames", "async lifespan", "MCP_MIN_TRACE")):
-            self.assertIn(f"{name}: this copy of mcp_min was made without", line)
+        for name in ("async def", "propertyNames", "pydantic", "mcp", "async lifespan",
+                     "MCP_MIN_TRACE"):
+            self.assertIn(f"{name}: this copy of mcp_min was made without", told)
 
     def test_each_copy_calls_a_tool(self):
         """With arguments, a structured result, a question and progress."""

@@ -9720,7 +9720,8 @@ TAPS.append(trace_of)
 # -- 22. The server --------------------------------------------------------------------
 # Of part II.
 #
-# A server with its chapters.  A line that ends with the name of a chapter goes with it.
+# A server with its chapters.  A line that ends with the name of a chapter goes with it,
+# as does a paragraph that ends with "(chapter: ...)".
 
 __all__ += ["Server"]
 
@@ -9750,8 +9751,8 @@ class Server(
         if __name__ == "__main__":
             server.run()
 
-    Handlers are `def`, on several threads, or `async def`, all on one event loop.
-    Every method may be called from any thread, even while serving.  The options:
+    Handlers are `def`, and run on several threads.  Every method may be called from any
+    thread, even while serving.  The options:
 
     name, version, title, description, website_url, icons: sent to the client.
     instructions: how a model should use the server.
@@ -9763,9 +9764,12 @@ class Server(
     drain_seconds: time for running handlers when the client hangs up.
     mask_errors: send "Internal error" instead of the texts of exceptions.
     strict_input: do not convert arguments, such as "5" for an int.
-    lifespan: called with the server, returns a context manager, async or not.  That is
-    entered before the first connection is served and left after the last; handlers get
-    its value as `ctx.lifespan_context`.
+    lifespan: called with the server, returns a context manager.  That is entered before
+    the first connection is served and left after the last; handlers get its value as
+    `ctx.lifespan_context`.
+
+    Handlers may be `async def`, too: all of them run on one event loop.  A lifespan may
+    be an async context manager.  (chapter: asyncio)
 
     cache_ttl: seconds that a client may cache lists and resources.
     cache_scope: "private" or "public".
@@ -9796,16 +9800,16 @@ class Server(
 
     A lifespan that all handlers share:
 
-        @contextlib.asynccontextmanager       # or contextlib.contextmanager
-        async def shelf(server):
-            async with open_database() as database:
+        @contextlib.contextmanager
+        def shelf(server):
+            with open_database() as database:
                 yield database
 
         server = Server("shop", lifespan=shelf)
 
         @server.tool
-        async def stock(item: str, ctx: Context) -> int:
-            return await ctx.lifespan_context.count(item)
+        def stock(item: str, ctx: Context) -> int:
+            return ctx.lifespan_context.count(item)
 
     What a client can make a server keep or do is limited; rates are not:
 
@@ -9825,17 +9829,18 @@ class Server(
         URIs that match templates    1,000 characters
         values of a completion       100; `total` and `hasMore` tell of the others
         a question to the client     an hour, whatever progress it reports
-        `listen`: who has not sent the secret    64 connections, for 5 seconds
+        `listen`: who has not sent the secret    64 connections, for 5 seconds  [inside]
 
     No `$ref` is fetched.  A `pattern` in a schema of your own can take exponential
     time, because Python's `re` cannot be stopped.
 
-    The revisions 2024-11-05, 2025-03-26, 2025-06-18 and 2025-11-25 begin with a
-    handshake, 2026-07-28 is stateless.  All have tools, resources, prompts, completion,
-    progress, cancellation, logging, sampling and roots.  They differ in:
+    The revisions 2024-11-05, 2025-03-26, 2025-06-18 and 2025-11-25 have a handshake.
+    2026-07-28 has none: it is stateless.  [stateless]
+    All have tools, resources, prompts, completion, progress, cancellation, logging,
+    sampling and roots.  They differ in:
 
         initialize, ping, logging/setLevel, resources/subscribe    until 2025-11-25
-        server/discover, subscriptions/listen                      since 2026-07-28
+        server/discover, subscriptions/listen    since 2026-07-28  [stateless]
         batches                                                    until 2025-03-26
         structured output, resource links, forms (elicitation)     since 2025-06-18
         URLs (elicitation)                                         since 2025-11-25

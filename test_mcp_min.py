@@ -11632,13 +11632,12 @@ class TestReadme(unittest.TestCase):
 class TestReference(unittest.TestCase):
     """What the docstrings show runs; what they list is what the code has."""
 
-    @needs("asyncio")
     def test_a_lifespan_is_shared_by_the_handlers(self):
         ended = []
 
-        @contextlib.asynccontextmanager
-        async def open_database():
-            yield types.SimpleNamespace(count=mock.AsyncMock(return_value=4))
+        @contextlib.contextmanager
+        def open_database():
+            yield types.SimpleNamespace(count=lambda item: 4)
             ended.append(True)
 
         module = recipe(Server, "@contextlib", contextlib=contextlib,
@@ -11656,6 +11655,7 @@ class TestReference(unittest.TestCase):
             self.assertEqual(client.call_tool("raw", {"a": [1]}).data, {"a": [1]})
             self.assertEqual(client.list_prompts(), [{"name": "c"}])
 
+    @needs("stateless")
     def test_the_revisions_and_limits_that_are_listed(self):
         doc, of_client = (" ".join(c.__doc__.split()) for c in (Server, Client))
         for number in (mcp_min.MAX_REQUESTS, mcp_min.MAX_ID, mcp_min.MAX_STEPS,

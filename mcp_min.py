@@ -1682,6 +1682,9 @@ class SchemaReader:
         """Check `$schema`; return the schema in the keywords that Evaluation knows."""
         if "$schema" in source:
             name = str(source["$schema"]).rpartition(":")[2].rstrip("#")
+            for part in name.split("/"):
+                if part in LEFT_OUT:
+                    raise SchemaError(left_out(part))
             self._require(name in DIALECTS, (*path, "$schema"),
                           f"a known dialect ({', '.join(DIALECTS)})", source["$schema"])
         keywords = {**source}
@@ -5041,7 +5044,8 @@ class Context(BaseContext[None]):
         answers = peer.answers_to(request, questions)
         if answers is not None:
             return answers
-        answers, seconds = {}, INFINITE if timeout is None else timeout
+        answers = {}
+        seconds = INFINITE if timeout is None else timeout
         with peer.asked(request, questions, seconds, may_block=True) as sent:
             for key, asked in sent.items():
                 answers[key] = questions[key].read(key, asked.wait())
@@ -8472,7 +8476,7 @@ def granted_by(handling: Handling, signature: Signature, wanted: Any) -> Any:
 # Adds: $ref, $dynamicRef, $id, $anchor, $dynamicAnchor, allOf, if, then, else
 # Adds: contains, minContains, maxContains, propertyNames, patternProperties
 # Adds: dependentRequired, dependentSchemas, dependencies, additionalItems
-# Adds: unevaluatedItems, unevaluatedProperties
+# Adds: unevaluatedItems, unevaluatedProperties, draft-07
 # Doors: rows of keywords; the reader of schemas.
 #
 # The rest of JSON Schema 2020-12, and draft-07, because a schema by hand may use all of
@@ -8813,7 +8817,8 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
         answers = peer.answers_to(request, questions)
         if answers is not None:
             return answers
-        answers, seconds = {}, INFINITE if timeout is None else timeout
+        answers = {}
+        seconds = INFINITE if timeout is None else timeout
         with peer.asked(request, questions, seconds, may_block=False) as sent:
             for key, asked in sent.items():
                 answers[key] = questions[key].read(key, await wait_async(asked))
@@ -11458,8 +11463,9 @@ def vendored(source: str, ends: list[str], chapters: set[str]) -> str:
     for pattern in unwanted:
         text = re.sub(f"(?m)^{pattern}", "", text)
     if "cli" not in chapters:
-        text += ('if __name__ == "__main__":\n    sys.exit("this copy of mcp_min has no '
-                 'command line: see the whole file")\n\n\n')
+        text += ('if __name__ == "__main__":\n'
+                 '    sys.exit("this copy of mcp_min has no command line: see the whole '
+                 'file")\n\n\n')
     return f"{text}{kept[-1].text}"
 # -- between a host and a server: trace, connect
 

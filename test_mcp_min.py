@@ -12177,6 +12177,8 @@ class TestVendor(unittest.TestCase):
                 for use in (lambda: getattr(mcp_min, name), lambda: Server(**{name: 1}),
                             lambda: getattr(Server("s"), name),
                             lambda: validate(0, {name: {}}),
+                            lambda: validate(0, {
+                                "$schema": f"http://json-schema.org/{name}/schema#"}),
                             lambda: Server("s").run(**{name: False})):
                     try:
                         use()

@@ -48,20 +48,20 @@ and the response are queued only while the lock is held and the request is in th
 so progress cannot follow the response, and a cancelled request is silent.
 OutgoingRequests keeps the same rule for our own requests.
 
-A thread.  `Reading.handle` chooses where the handler runs.  If no other handler is
-running, it runs here, on the reader: handing each call to another thread takes up to a
-quarter longer.  If the handler then keeps the reader for some milliseconds, or is about
-to wait for its client, another thread reads on (hand_over).  If something else runs, a
-ThreadPool takes the request.  So pings, cancellations and answers are read while every
-tool is busy.  Either way `serve_request` calls the `handle` of the connection's
-session, and `respond` takes the request out of the table and puts a line into the
-Outbox.  `Outbox.flush` writes it, on this thread, with whatever other threads have
-queued meanwhile.
+A thread.  `Connection.run_handler` hands the request to a ThreadPool, so that pings,
+cancellations and answers are read while every handler is busy.  There `serve_request`
+calls the `handle` of the connection's session, and `respond` takes the request out of
+the table and puts a line into the Outbox.  `Outbox.flush` writes it, on this thread,
+with whatever other threads have queued meanwhile.
 
-In a server (part II) the session is a BaseServerSession.  `Server.run` has duplicated
-descriptors 0 and 1 for it and pointed the originals elsewhere (stdio_server), so that a
-stray print cannot corrupt the protocol.  Its `handle` is four steps, the same for every
-method.
+In a server (part II) the connection is a ServerConnection.  If no other handler is
+running, its `Reading` runs one here, on the reader: handing each call to another thread
+takes up to a quarter longer.  If the handler then keeps the reader for some
+milliseconds, or is about to wait for its client, another thread reads on (`hand_over`).
+
+The session is a BaseServerSession.  `Server.run` has duplicated descriptors 0 and 1 for
+it and pointed the originals elsewhere (stdio_server), so that a stray print cannot
+corrupt the protocol.  Its `handle` is four steps, the same for every method.
 
 Which peer.  A connection begins with a handshake, after which its SessionPeer knows
 what was agreed: the revision, how the user is asked, which log messages are wanted.
@@ -151,7 +151,7 @@ The file is read from top to bottom; only annotations use names of a later secti
     7  Connection    what is in flight: tables, cancellation, progress, reading
 
     Part II: a server
-    8  Stdio         who owns descriptors 0 and 1; signals
+    8  Stdio, serving  descriptors 0 and 1, signals; who reads, batches, the end
     9  Peer          what a server knows of its client
     10 Signatures    hints -> JSON Schema, arguments, results, URI templates
     11 Handlers      what a handler can do, and how it asks
@@ -824,17 +824,10 @@ def start_thread(name: str, run: Job) -> threading.Thread:
     """Start a thread.
 
     Raises RuntimeError if none can be started: at exit since Python 3.12, in an
-    isolated subinterpreter, in a process that may have no more of them; or if gevent or
-    eventlet has put something else in the place of threads.
+    isolated subinterpreter, in a process that may have no more of them.
     """
-    start: Any = getattr(threading, "_start_joinable_thread", None) or (
-        threading._start_new_thread)  # type: ignore[attr-defined]
-    if start.__module__ != "_thread":
-        raise RuntimeError(
-            f"mcp_min needs threads, and {start.__module__} has replaced them by what "
-            "a blocking read stops: import mcp_min and start it without that")
+    thread = threading.Thread(target=run, name=name, daemon=True)
     try:
-        thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
     except RuntimeError as error:
         raise RuntimeError(
@@ -861,13 +854,12 @@ class ThreadPool:
         self._lock = threading.Lock()  # a leaf; guards the rest
         self._changed = threading.Condition(self._lock)  # there may be a job to take
         self._all_done = threading.Condition(self._lock)
-        self._is_awaited = False       # somebody has waited for that
         self._jobs: deque[tuple[Job, int]] = deque()
         self._running = 0              # jobs, also the one of try_enter
         self._threads = 0
         self._idle = 0                 # threads that wait for a job
+        self._last_thread = 0          # that has taken a job
         self.bytes = 0                 # of memory that waiting and running jobs hold
-        self._thread_ids: set[int] = set()  # each thread adds and removes its own
 
     def submit(self, job: Job, size: int = 0) -> None:
         """Run a job as soon as a thread is free.  size: bytes of memory it holds."""
@@ -905,26 +897,24 @@ class ThreadPool:
             self._running -= 1
             if self._jobs:
                 self._changed.notify()
-            elif self._is_awaited and not self._running:
+            elif not self._running:
                 self._all_done.notify_all()
 
     def wait_until_idle(self, seconds: float) -> None:
         """Wait until no job runs or waits, or the time is up."""
         with self._lock:
-            self._is_awaited = True
             self._all_done.wait_for(
                 lambda: not (self._running or self._jobs), seconds)
 
     def drain(self, seconds: float) -> None:
         """Wait until all jobs have ended, unless this is one; the limit must be 1."""
         done = threading.Event()
-        if threading.get_ident() not in self._thread_ids:
+        if not (self._running and self._last_thread == threading.get_ident()):
             with suppress(RuntimeError):  # no thread can be started: there was no job
                 self.submit(done.set)
                 done.wait(max(0.0, seconds))
 
     def _work(self) -> None:
-        self._thread_ids.add(threading.get_ident())
         while (entry := self._take()) is not None:
             job, size = entry
             try:
@@ -945,9 +935,9 @@ class ThreadPool:
             self._idle -= 1
             if self._jobs:
                 self._running += 1
+                self._last_thread = threading.get_ident()
                 return self._jobs.popleft()
             self._threads -= 1
-            self._thread_ids.remove(threading.get_ident())
             return None
 
     def _ready(self) -> bool:
@@ -1017,68 +1007,6 @@ class Inbox:
             return self._jobs.get_nowait()
         except Empty:
             return self._jobs.get(timeout=max(0.0, min(seconds, STEP_SECONDS)))
-
-
-class Clock:
-    """Calls functions at their times, on a thread that starts with the first of them.
-
-    All methods require the lock.  What is called must not block.
-    """
-
-    def __init__(self, lock: threading.RLock) -> None:
-        self._woken = threading.Condition(lock)  # to look earlier; guards these
-        self._due: dict[object, tuple[float, Job]] = {}
-        self._next_look: float | None = None  # of the thread; None: there is none
-        self._closed = False
-
-    def call_at(self, due: float, key: object, act: Job) -> bool:
-        """Call act() at that time (monotonic()), unless its key is removed before.
-
-        False if the thread that would do so cannot be started; the next call tries.
-        """
-        self._due[key] = due, act
-        if self._next_look is None:
-            try:
-                start_thread("mcp clock", self._run)
-            except RuntimeError:
-                return False
-            self._next_look = 0.0
-        elif due < self._next_look:
-            self._next_look = 0.0
-            self._woken.notify()
-        return True
-
-    def remove(self, key: object) -> None:
-        self._due.pop(key, None)
-        if self._closed:
-            self._woken.notify()  # the thread may end
-
-    def close(self) -> None:
-        """Let the thread end when nothing is left to be called."""
-        self._closed = True
-        self._woken.notify()
-
-    def _run(self) -> None:
-        while (acts := self._await_due()) is not None:
-            for act in acts:
-                try:
-                    act()
-                except BaseException:
-                    log_exception("mcp_min: what was due has failed")
-
-    def _await_due(self) -> list[Job] | None:
-        """Wait until something may be due, and take it; None if nothing will be."""
-        with self._woken:
-            if self._closed and not self._due:
-                self._next_look = None
-                return None
-            now = monotonic()
-            look = min((due for due, _ in self._due.values()), default=INFINITE)
-            self._next_look = look
-            self._woken.wait(min(look - now, threading.TIMEOUT_MAX))
-            now = monotonic()
-            late = [key for key, (due, _) in self._due.items() if due <= now]
-            return [self._due.pop(key)[1] for key in late]
 
 
 class Outcome(Generic[T]):
@@ -1170,13 +1098,6 @@ def make_poll(stream: ByteStream, event: str, otherwise: bool,
     return lambda seconds: bool(poll.poll(seconds and seconds * 1000))
 
 
-def can_hang_up(stream: ByteStream) -> bool:
-    """True if its end means that the peer has hung up; regular files merely end."""
-    with suppress(AttributeError, OSError, ValueError):  # a BytesIO
-        return not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
-    return False
-
-
 private_files: set[ByteStream] = set()
 
 
@@ -1209,22 +1130,6 @@ def log_exception(heading: str) -> None:
         if error:
             text = error_text(error) + "\n"
     warn(f"{heading}:\n{text}")
-
-
-def user_frame(thread: int) -> FrameType | None:
-    """A thread's innermost frame outside mcp_min and the standard library, or None.
-
-    So a handler that waits for a lock is shown at its own line, not inside `threading`.
-    """
-    skipped = ("<frozen", os.path.dirname(threading.__file__),
-               user_frame.__code__.co_filename)
-    frame = sys._current_frames().get(thread)
-    while frame:
-        name = frame.f_code.co_filename
-        if "site-packages" in name or not name.startswith(skipped):
-            break
-        frame = frame.f_back
-    return frame
 
 
 def warn(text: str, patience: float = 0.0) -> None:
@@ -2368,17 +2273,14 @@ class Sampled(Fields):
 
 
 # -- 7. Connection ---------------------------------------------------------------------
-# One end of a JSON-RPC connection.  One lock, Connection.lock, guards its state: both
-# tables of requests and what they cost, the queue of lines, batches, whose turn it is
-# to read, what is due, `ending` and `closed`.  The parts are small classes with one
+# One end of a JSON-RPC connection: what a client needs; section 8 adds a server's.
+# One lock, Connection.lock, guards its state: both tables of requests and what they
+# cost, the queue of lines, `ending` and `closed`.  The parts are small classes with one
 # rule each, which share that lock:
 #
 #   Outbox            lines to be written: the thread that sends a line also writes it
-#   Batch             collects the responses to an array of messages
 #   IncomingRequest   a request of the peer; IncomingRequests has all without a response
 #   OutgoingRequest   a request of ours; OutgoingRequests has all without a response
-#   Held              the bytes that the peer makes us keep
-#   Reading           which thread reads, and where a handler runs
 #   Session           what a connection asks of its owner
 #
 # The module docstring follows a request through them; it says what a thread must not do
@@ -2395,9 +2297,6 @@ MAX_BACKLOG_BYTES = 16 << 20  # of requests until they end; of what waits to be 
 REQUEST_COST = 1024          # bytes that a request costs besides its text
 MAX_REQUESTS = 1000          # in flight at once
 MAX_BATCH = 100              # messages in an array, or questions in a result
-STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
-HAND_OVER_SECONDS = 0.002    # a reader that a handler keeps for longer is replaced
-WATCH_SECONDS = 0.02         # after a handler has begun, the clock looks for the next
 
 
 class Outbox:
@@ -2419,27 +2318,27 @@ class Outbox:
         self._stream: ByteStream = getattr(stream, "buffer", stream)
         self._can_write = make_poll(self._stream, "w", False)
         self._writer = ThreadPool("mcp writer", 1)
-        self.writing = threading.Lock()   # held by the thread that writes
-        self._lines: list[bytes] = []     # Connection.lock guards these
-        self.bytes = 0                    # in these lines
-        self._broken = False              # the peer is gone, or does not read
+        self.writing = threading.Lock()  # held by the thread that writes
+        self._queue = bytearray()        # of lines; Connection.lock guards these
+        self._broken = False             # the peer is gone, or does not read
+
+    @property
+    def size(self) -> int:
+        """Bytes that are queued."""
+        return len(self._queue)
 
     def put(self, line: bytes) -> None:
         """Queue a line for the next `flush`.  The caller holds Connection.lock."""
-        if not line or self._connection.closed:
+        if self._connection.closed:
             return
-        if self.bytes > MAX_UNREAD_BYTES:
+        if len(self._queue) > MAX_UNREAD_BYTES:
             self._broken = True
-        self.bytes += len(line)
-        if self._lines and len(self._lines[-1]) + len(line) < 4096:
-            self._lines[-1] += line  # each object costs memory, too
-        else:
-            self._lines.append(line)
+        self._queue += line
 
-    def clear(self) -> list[bytes]:
+    def take(self) -> bytearray:
         """Take what is queued.  The caller holds Connection.lock."""
-        lines, self._lines, self.bytes = self._lines, [], 0
-        return lines
+        data, self._queue = self._queue, bytearray()
+        return data
 
     def flush(self, may_block: bool = True, wait: bool = False) -> None:
         """Write what is queued, unless another thread is writing.
@@ -2449,7 +2348,7 @@ class Outbox:
         may_block = wait or (may_block and self._may_block)
         wait = wait and not self._broken  # a broken stream must not collect waiters
         try:
-            while (wait or self._lines) and self.writing.acquire(wait):
+            while (wait or self._queue) and self.writing.acquire(wait):
                 wait = False  # a line that is queued later is written by its sender
                 try:
                     written = self._write_queued(may_block)
@@ -2468,7 +2367,7 @@ class Outbox:
 
     def wait_until_written(self, seconds: float) -> None:
         """Wait until all that is queued now is written, or the time is up."""
-        if self._lines or self.writing.locked():
+        if self._queue or self.writing.locked():
             self._write_later()
             self._writer.drain(seconds)
 
@@ -2483,9 +2382,9 @@ class Outbox:
         """Write what is queued; False if that would block, and must not."""
         with self._connection.lock:
             # A pipe that is ready takes at least PIPE_BUF bytes (4096).
-            if not may_block and (self.bytes > 4096 or not self._can_write(0)):
+            if not may_block and (self.size > 4096 or not self._can_write(0)):
                 return False
-            data = b"".join(self.clear())
+            data = self.take()
         try:
             self._write(data)
         except (OSError, ValueError):
@@ -2497,10 +2396,10 @@ class Outbox:
             raise
         return True
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytearray) -> None:
         for tap in self._connection.taps:
             tap.show(self._connection.arrow_out, data)
-        rest: bytes | memoryview = data
+        rest: bytearray | memoryview = data
         while rest:
             written = self._stream.write(rest)
             if written == len(rest):
@@ -2512,46 +2411,6 @@ class Outbox:
         self._stream.flush()
 
 
-class Held:
-    """The bytes that a peer makes us keep.  Callers hold Connection.lock."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-    def charge(self, size: int) -> None:
-        self.bytes += size
-
-    def release(self, size: int) -> None:
-        self.bytes -= size
-
-
-class Batch:
-    """The responses to an array of messages; the last one sends them all as an array.
-
-    It stands in for an Outbox: `put` takes one line for each message of the array, b""
-    for a message that has no response.  See basic of 2025-03-26, "Batching".
-    """
-
-    def __init__(self, connection: Connection, size: int) -> None:
-        self._connection, self._missing = connection, size
-        self._responses: list[bytes] = []
-        self._bytes = 0  # in these; the peer is charged them
-
-    def has_room(self, line: bytes) -> bool:
-        return self._bytes + len(line) <= MAX_BACKLOG_BYTES
-
-    def put(self, line: bytes) -> None:  # the caller holds Connection.lock
-        connection = self._connection
-        self._missing -= 1
-        if line:
-            self._responses.append(line.rstrip())
-            self._bytes += len(line)
-            connection.incoming.held.charge(len(line))
-        if not self._missing and self._responses:
-            connection.incoming.held.release(self._bytes)
-            connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
-
-
 RequestT = TypeVar("RequestT", bound="IncomingRequest | Pending")
 
 
@@ -2561,15 +2420,6 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
     The caller holds Connection.lock.  We compare the object, not only its id, because
     the peer may use an id again.
     """
-
-    _emptied: threading.Event | None = None  # somebody waits until all have left
-
-    def emptied(self) -> threading.Event:
-        """An event that is set once all have left."""
-        self._emptied = threading.Event()
-        if not self:
-            self._emptied.set()
-        return self._emptied
 
     def add(self, request: RequestT) -> None:
         self[request.id] = request
@@ -2585,8 +2435,6 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
         if self.get(request.id) is not request:
             return False
         del self[request.id]
-        if self._emptied and not self:
-            self._emptied.set()
         return True
 
     def all(self) -> list[RequestT]:
@@ -2603,8 +2451,7 @@ class IncomingRequest:
     without releasing the lock under which the request was found there.  (A line that
     was queued before a cancellation is still sent.)
 
-    id, method, params: as received.  token: the progress token, or None.  batch: the
-    one that it came in and that takes its response, or None.  on_reader: the reader
+    id, method, params: as received.  sink: takes its response.  on_reader: the reader
     handles it.  cost: the bytes that it is charged.  cancelled: True once it was
     cancelled, or the connection was closed; cancel_reason: the reason that the peer
     gave, or None.  thread: the identity of the thread that runs its handler, or None.
@@ -2613,97 +2460,36 @@ class IncomingRequest:
     cancelled = False
     cancel_reason: str | None = None
     thread: int | None = None
-    where = ""
     _hooks: tuple[Job, ...] = ()
-    _progress = float("-inf")
     _ended = False
 
-    def __init__(self, connection: Connection, message: Json, batch: Batch | None,
-                 size: int, on_reader: bool) -> None:
-        self.connection, self.batch = connection, batch
+    def __init__(self, connection: Any, message: Json, sink: Any, size: int,
+                 on_reader: bool) -> None:
+        self.connection, self.sink, self.on_reader = connection, sink, on_reader
         self.id, self.method = valid_id(message["id"]), message["method"]
         params = message.get("params")
-        if params is None:
-            params = {}
-        self.params: Json = params
-        self.token = None
-        if type(params) is dict and type(params.get("_meta")) is dict:
-            self.token = valid_id(params["_meta"].get("progressToken"))
-        self.on_reader = on_reader
+        self.params: Json = {} if params is None else params
         self.cost = size + REQUEST_COST
 
-    def begin(self, where: str = "and is still at") -> bool:
-        """The calling thread runs its handler; False: it was cancelled before.
-
-        where: how `report_stuck` says it.
-        """
+    def begin(self) -> bool:
+        """The calling thread runs its handler; False: it was cancelled before."""
         with self.connection.lock:
-            self.thread, self.where = threading.get_ident(), where
+            self.thread = threading.get_ident()
             return not self.cancelled
 
-    def _report_stuck(self) -> None:
-        """Report where its handler is; on a thread, because stderr may block."""
-        with suppress(RuntimeError):  # none can be started
-            start_thread("mcp report", self.report_stuck)
-
-    def report_stuck(self) -> None:
-        """Report where its handler still runs after its cancellation."""
-        frame = self.thread and user_frame(self.thread)
-        if not frame:
-            return
-        name = self.params.get("name") or self.params.get("uri") or ""
-        warn(f"mcp_min: {self.method} {name} was cancelled {STUCK_SECONDS:g} s ago, "
-             f"{self.where} {frame.f_code.co_filename}:{frame.f_lineno}\n")
-
-    def job_ended(self) -> None:
-        """The job of this request has ended, whatever became of the request."""
-        connection = self.connection
-        with connection.lock:
+    def end(self) -> None:
+        """Its handler has ended, whatever became of the request."""
+        with self.connection.lock:
             self.thread, self._ended = None, True
             if self.cancelled:
                 self._release()
-                connection.clock.remove(self)
-            connection.reading.end(self)
-
-    def notify(self, method: str, params: Json, may_block: bool = True) -> None:
-        """Send a notification about this request, unless it has left the table."""
-        line = encode(notification(method, params))
-        with self.connection.lock:
-            if self.connection.incoming.has(self):
-                self.connection.outbox.put(line)
-        self._flush(may_block)
-
-    def report_progress(self, progress: float, total: float | None,
-                        message: str | None, may_block: bool = True) -> None:
-        """Report progress that increases, if the client gave a token.
-
-        See basic/utilities/progress.
-        """
-        if self.token is None or not progress > self._progress:
-            return
-        params: Json = {"progressToken": self.token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        line = encode(notification(PROGRESS, params))
-        with self.connection.lock:
-            if progress > self._progress and self.connection.incoming.has(self):
-                self._progress = progress
-                self.connection.outbox.put(line)
-        self._flush(may_block)
-
-    def charge(self, size: int) -> None:
-        """Charge more for it.  The caller holds Connection.lock."""
-        self.cost += size
-        self.connection.incoming.held.charge(size)
 
     def _release(self) -> None:  # the caller holds the lock
         """Release its cost: when it is answered, or when its handler has ended.
 
         Not when it is cancelled: calls that are cancelled at once could fill memory.
         """
-        self.connection.incoming.held.release(self.cost)
+        self.connection.incoming.charge(-self.cost)
         self.cost = 0
 
     def respond(self, result: Json) -> None:
@@ -2716,7 +2502,7 @@ class IncomingRequest:
 
     def _finish(self, message: Json) -> None:
         """Send a response; it leaves the table."""
-        connection, outbox = self.connection, self.connection.outbox
+        connection = self.connection
         if os.getpid() != connection.pid:
             os._exit(0)  # a child that the handler has forked: only this thread is in
             # it, and one of the others may have held the lock
@@ -2729,18 +2515,17 @@ class IncomingRequest:
         with connection.lock:
             if not connection.incoming.take(self):
                 return
-            if self.batch and not self.batch.has_room(line):
-                line = encode(error_response(self.id, McpError(
-                    INTERNAL_ERROR, "The responses to this batch are over "
-                    f"{MAX_BACKLOG_BYTES >> 20} MiB")))
             # Before it is sent: the peer may send its next request on receipt.
             self._release()
-            (self.batch or outbox).put(line)
+            self._put(line)
         self._flush(may_block=not self.on_reader)
+
+    def _put(self, response: bytes) -> None:  # the caller holds the lock
+        self.sink.put(response)
 
     def _flush(self, may_block: bool) -> None:
         outbox = self.connection.outbox
-        outbox.flush(may_block, may_block and outbox.bytes > HIGH_WATER_BYTES)
+        outbox.flush(may_block, may_block and outbox.size > HIGH_WATER_BYTES)
 
     def cancel(self, reason: object = None) -> bool:
         """End the request without a response; False if it has left the table."""
@@ -2751,25 +2536,16 @@ class IncomingRequest:
             self.cancelled = True
             if isinstance(reason, str):
                 self.cancel_reason = reason
-            if self.batch:
-                self.batch.put(b"")
+            self.sink.put(b"")
             if self._ended:
                 self._release()
             elif self.thread is None:
                 self.params = {}  # its handler will not run
-            elif not connection.closed:
-                connection.clock.call_at(
-                    monotonic() + STUCK_SECONDS, self, self._report_stuck)
             hooks = self._hooks  # no more are added once it is cancelled
         connection.outbox.flush(may_block=False)
         for hook in hooks:
             hook()
         return True
-
-    def forget(self, hook: Job) -> None:
-        """Do not call this hook any more."""
-        with self.connection.lock:
-            self._hooks = tuple(one for one in self._hooks if one != hook)
 
     def on_cancel(self, hook: Job) -> None:
         """Call the hook once when the request is cancelled, or now if it has been."""
@@ -2779,26 +2555,35 @@ class IncomingRequest:
                 return
         hook()
 
+    def forget(self, hook: Job) -> None:
+        """Do not call this hook any more."""
+        with self.connection.lock:
+            self._hooks = tuple(one for one in self._hooks if one != hook)
+
 
 class IncomingRequests(Requests["IncomingRequest"]):
-    """The requests of the peer.  held: what these, and what it subscribed to, cost."""
+    """The requests of the peer.  bytes: what they, and what it subscribed to, cost."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.held = Held()
+        self.bytes = 0
+
+    def charge(self, size: int) -> None:
+        """Charge the peer for what it makes us keep; a negative size releases it."""
+        self.bytes += size
 
     def add(self, request: IncomingRequest) -> None:
         """Add a request and charge its cost; McpError: no room, or its id is in use.
 
         For one that the reader handles there is always room: it ends at once, or is
-        charged for what stays (see Registry.subscribers).
+        charged for what stays.
         """
         if request.id in self:
             raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
         if not request.on_reader:
             self.check_room()
-        self.held.charge(request.cost)
-        self[request.id] = request
+        self.charge(request.cost)
+        super().add(request)
 
     def check_room(self, besides: int = 0) -> None:
         """Raise McpError if the peer makes us hold all that it may.
@@ -2806,13 +2591,25 @@ class IncomingRequests(Requests["IncomingRequest"]):
         The limit is checked before a request is added, so that a large one may exceed
         it.  besides: bytes to leave out.
         """
-        held = self.held.bytes - besides
-        if len(self) >= MAX_REQUESTS or held > MAX_BACKLOG_BYTES:
+        if len(self) >= MAX_REQUESTS or self.bytes - besides > MAX_BACKLOG_BYTES:
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
                            f"{MAX_BACKLOG_BYTES} bytes of them, are in flight")
 
 
 # -- our requests
+
+
+class Held:
+    """The bytes that a peer makes us keep.  Callers hold Connection.lock."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def charge(self, size: int) -> None:
+        self.bytes += size
+
+    def release(self, size: int) -> None:
+        self.bytes -= size
 
 
 class Pending:
@@ -2996,133 +2793,21 @@ class OutgoingRequests(Requests["Pending"]):
         return super().find(request_id)
 
 
-# -- which thread reads
-
-
-class Reading:
-    """Whose turn it is to read the lines of a connection, and where a handler runs.
-
-    The threads that read are numbered; the one with the current number reads.  On a
-    server the reader runs a handler itself if nothing else runs, because to hand each
-    request to another thread takes up to a quarter longer.  Meanwhile the clock looks
-    whether the handler keeps the reader, and then calls `hand_over`; a handler that is
-    about to block calls that at once.  It starts a thread with the next number:
-
-        _turn  _current
-        1      None      thread 1 waits for a line
-        1      R         it runs the handler of R
-        2      None      thread 2 reads; thread 1 ends when R has ended
-
-    One reader at a time: under the lock the number is raised only while its thread runs
-    a handler, and that thread takes the lock before it looks at the number again.
-    """
-
-    def __init__(self, connection: Connection, runs_handlers: bool) -> None:
-        self._connection, self._runs_handlers = connection, runs_handlers
-        # Connection.lock guards these.
-        self._turn = 1
-        self._current: IncomingRequest | None = None  # whose handler the reader runs
-        self._since = 0.0         # when the last one began
-        self._is_watched = False  # the clock looks
-
-    def start(self) -> None:
-        """Begin to read on another thread; RuntimeError: none can be started."""
-        start_thread("mcp reader", partial(self._read, self._turn))
-
-    def _read(self, turn: int) -> None:
-        connection = self._connection
-        while self._turn == turn:
-            line = connection.next_line()
-            if line is None:
-                return connection.drain_and_close()
-            connection.receive(line)
-
-    def handle(self, request: IncomingRequest) -> None:
-        """Run the handler of a request, here or on another thread.
-
-        Not here if it came in a batch, whose next message would have to wait.
-        """
-        connection, pool = self._connection, self._connection.pool
-        if request.on_reader:
-            connection.serve_request(request)
-        elif self._runs_handlers and not request.batch and pool.try_enter():
-            try:
-                connection.serve_request(request, self)
-            finally:
-                pool.leave()
-        else:
-            try:
-                pool.submit(partial(connection.serve_request, request))
-            except RuntimeError as error:  # no thread can be started for it
-                request.refuse(McpError(INTERNAL_ERROR, str(error)))
-
-    def begin(self, request: IncomingRequest) -> None:
-        """The reader begins to run a handler."""
-        with self._connection.lock:
-            self._current, self._since = request, monotonic()
-            if not self._is_watched:
-                self._watch_at(self._since + HAND_OVER_SECONDS)
-
-    def end(self, request: IncomingRequest) -> None:
-        """A handler has ended.  The caller holds Connection.lock."""
-        if self._current is request:
-            self._current = None
-
-    def _watch_at(self, due: float) -> None:
-        self._is_watched = self._connection.clock.call_at(due, self, self._watch)
-
-    def _watch(self) -> None:
-        """Hand over if a handler keeps the reader; the clock calls this.
-
-        It goes on for a while, because to wake the clock's thread for each of many
-        short calls would take longer than they do.
-        """
-        with self._connection.lock:
-            now, due = monotonic(), self._since + HAND_OVER_SECONDS
-            if self._current and now >= due:
-                self.hand_over(self._current)
-            if self._current or now < self._since + WATCH_SECONDS:
-                self._watch_at(due if due > now else now + HAND_OVER_SECONDS)
-            else:
-                self._is_watched = False
-
-    def hand_over(self, request: IncomingRequest) -> bool:
-        """Let another thread read if the reader runs the handler of this request.
-
-        False if no thread can be started: then nobody reads before the handler ends.
-        """
-        with self._connection.lock:
-            if self._current is not request:
-                return True
-            self._turn += 1
-            # With the lock, so that no second thread is started for the request.
-            try:
-                start_thread("mcp reader", partial(self._read, self._turn))
-            except RuntimeError:
-                self._turn -= 1
-                return False
-            self.end(request)
-            return True
-
-
 # -- the connection
 
 
-class Session(Protocol):
-    """What a connection asks of its owner, a ServerSession or a ClientSession.
+class Session:
+    """What a connection asks of its owner, an end of it.
 
     Mostly the reader calls these, so they must not block, except `handle`.
     """
 
     def handle(self, request: IncomingRequest) -> Any:
-        """Return the result of a request, or NO_RESPONSE_YET; raise to send an error.
-
-        Called on the reader if nothing else runs or is_for_reader says so, else on a
-        thread of the pool.
-        """
+        """Return the result of a request, or NO_RESPONSE_YET; or raise its error."""
 
     def is_for_reader(self, method: str) -> bool:
         """True if this method must be handled before the next line is read."""
+        return True
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         """Act on a notification, other than the cancellation of a request.
@@ -3131,11 +2816,11 @@ class Session(Protocol):
         """
 
     def handle_stray_line(self, line: Line) -> None:
-        """Note a line that is not a message; clients only: a server sends an error."""
-        return None  # noqa: RET501 - or mypy takes it for an abstract method
+        """Note a line that is no message, and gets no response."""
 
     def allows_batches(self) -> bool:
         """True if arrays of messages are allowed at present."""
+        return False
 
     def counts_since(self) -> float:
         """When (monotonic()) the timeouts of requests began to count."""
@@ -3146,13 +2831,14 @@ class Session(Protocol):
 
     def on_close(self) -> None:
         """The connection is closed."""
-        return None  # noqa: RET501
 
     def error_text(self, error: BaseException) -> str:
         """The text of an exception for the peer."""
+        return error_text(error)
 
     def closed_error(self) -> ConnectionClosed:
         """The error of a request that has no response when the connection ends."""
+        return ConnectionClosed("The connection is closed")
 
     def timeout_error(self, reason: str) -> RequestTimeout:
         """The error of a request that was not answered in time."""
@@ -3160,6 +2846,7 @@ class Session(Protocol):
 
     def oversized_error(self, request: OutgoingRequest | None) -> McpError:
         """The error for a line that is too long; request: of ours, that it answers."""
+        return McpError(CONTENT_TOO_LARGE, "A message is too long")
 
 
 class Tap(Protocol):
@@ -3175,47 +2862,35 @@ class Tap(Protocol):
 TAPS: list[Callable[[Connection], Tap | None]] = []  # each makes a tap, or none
 
 
-def looks_like_http(line: Line, is_cut: bool) -> bool:
-    """True for the first line of an HTTP request.  is_cut: its end is missing."""
-    if is_cut and re.match(rb"[A-Z]+ \S*$", line):
-        return True
-    return re.match(rb"[A-Z]+ \S+ HTTP/\d", line) is not None
-
-
 class Connection:
-    """One end of a JSON-RPC connection over two binary streams.
+    """One end of a JSON-RPC connection over two binary streams: a client's.
 
     It knows two notifications, cancelled and progress, and that `initialize` is never
-    cancelled.  All other methods are the session's.
+    cancelled.  All other methods are the session's.  One thread reads; requests of the
+    peer that need time run on the pool.
 
-    pool: runs the handlers that the reading thread does not.  runs_handlers: that
-    thread may run one.  own_input: `reader` is read to its end, and closed.
-    drain_seconds: how long handlers may still run when the peer has hung up.  responds:
-    whether the peer's requests are answered; a client of a stateless server answers
-    none.
+    own_input: `reader` is read to its end, and closed.  responds: whether the peer's
+    requests are answered.  answers_all: whether what is no message is answered, too; if
+    both ends did so, they could exchange errors for ever.
 
     Its end: `ending` is set (the peer has hung up, or we close), requests of ours fail,
     handlers may finish, `closed` is set, requests still in flight are cancelled.
     """
 
+    arrow_in, arrow_out = "<", ">"
+    senders_may_block = False
+    answers_all = False
     responds = True
+    request_class: type[Any] = IncomingRequest
 
-    def __init__(self, session: Session, reader: ByteStream, writer: ByteStream,
-                 *, is_server: bool, own_input: bool, pool: ThreadPool,
-                 runs_handlers: bool = False, drain_seconds: float = 0.0,
-                 max_message_bytes: int = 16 << 20, max_depth: int = MAX_DEPTH) -> None:
-        self.session, self.pool, self._is_server = session, pool, is_server
-        self._arrow_in = ">" if is_server else "<"
-        self.arrow_out = "<" if is_server else ">"
-        self.max_depth = max_depth
-        self._max_memory = max_message_bytes * MAX_GROWTH
-        if not can_hang_up(reader):
-            drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
-        self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
-        self.max_message_bytes = max_message_bytes
+    def __init__(self, session: Session, reader: ByteStream, writer: ByteStream, *,
+                 own_input: bool, pool: ThreadPool, max_message_bytes: int = 16 << 20,
+                 max_depth: int = MAX_DEPTH) -> None:
+        self.session, self.pool = session, pool
+        self.max_message_bytes, self.max_depth = max_message_bytes, max_depth
         self._lines = split_lines(read_chunks(reader), max_message_bytes)
-        self.own_input = reader if own_input else None
-        self.callbacks = ThreadPool("mcp callbacks", 1)
+        self._own_input = reader if own_input else None
+        self.callbacks = ThreadPool("mcp callbacks", 1)  # handlers of notifications
         self.taps: list[Tap] = []
         self.ids = itertools.count(1)    # for our requests
 
@@ -3226,9 +2901,7 @@ class Connection:
         self.incoming = IncomingRequests()
         self.outgoing = OutgoingRequests()
         self.told = Held()               # progress that waits for its handlers
-        self.outbox = Outbox(self, writer, is_server)
-        self.clock = Clock(self.lock)
-        self.reading = Reading(self, runs_handlers)
+        self.outbox = Outbox(self, writer, self.senders_may_block)
         self.peer_spoke = False          # a message of the peer has come
         self.peer_gone = threading.Event()  # our input has ended
 
@@ -3241,12 +2914,20 @@ class Connection:
                 self.taps = [tap for make in TAPS if (tap := make(self))]
         finally:  # also if one raises, because close() waits for the end of input
             try:
-                self.reading.start()
+                self.start_reading()
             except RuntimeError:
                 self.peer_gone.set()  # nobody will see its end
-                if self.own_input:
-                    self.own_input.close()
+                if self._own_input:
+                    self._own_input.close()
                 raise
+
+    def start_reading(self) -> None:
+        start_thread("mcp reader", self._read)
+
+    def _read(self) -> None:
+        while (line := self.next_line()) is not None:
+            self.receive(line)
+        self.end_of_input()
 
     def backlog_full(self) -> bool:
         """True if so much waits to be told to handlers that more is dropped."""
@@ -3266,11 +2947,11 @@ class Connection:
 
     def send(self, message: Json, may_block: bool = True) -> None:
         """Send a message; ValueError or TypeError if it is not JSON."""
-        self._put(encode(message), None, may_block)
+        self._put(encode(message), self.outbox, may_block)
 
-    def _put(self, line: bytes, batch: Batch | None, may_block: bool = False) -> None:
+    def _put(self, line: bytes, sink: Any, may_block: bool = False) -> None:
         with self.lock:
-            (batch or self.outbox).put(line)
+            sink.put(line)
         self.outbox.flush(may_block)  # the reader must not block in a full pipe
 
     # -- receiving
@@ -3280,27 +2961,28 @@ class Connection:
         # After close() we read a stream that is ours to its end: the peer must not
         # block in a full pipe, and the end shows that it has closed.  Another we must
         # not touch: its owner may close it, and its descriptor may be used again.
-        if self.closed and self.own_input is None:
+        if self.closed and self._own_input is None:
             return None
         return next(self._lines, None)
 
     def receive(self, line: Line) -> None:
         """Act on a line; raises nothing."""
         for tap in self.taps:
-            tap.show(self._arrow_in, line)
+            tap.show(self.arrow_in, line)
         try:
             if not line or line.isspace() or self.closed:
                 return
             if len(line) > self.max_message_bytes:
                 raise Oversized(CONTENT_TOO_LARGE, "")
-            message = decode(line, self.max_depth, self._max_memory)
+            max_memory = self.max_message_bytes * MAX_GROWTH
+            message = decode(line, self.max_depth, max_memory)
             size = len(line)
             if size > REQUEST_COST:
                 size += memory_of(line)
             if type(message) is list:
                 self._route_batch(message, line, size)
             else:
-                self._route(message, line, size)
+                self._route(message, line, size, self.outbox)
         except McpError as error:
             self._refuse_line(error, line)
         except BaseException:
@@ -3311,29 +2993,31 @@ class Connection:
         if not (self.session.allows_batches() and 0 < len(messages) <= MAX_BATCH):
             raise McpError(INVALID_REQUEST, "Invalid request: a batch is not allowed "
                            f"now, is empty, or has over {MAX_BATCH} messages")
-        batch = Batch(self, len(messages))
+        sink = self.sink_of_batch(len(messages))
         for message in messages:
-            self._route(message, line, size, batch)
+            self._route(message, line, size, sink)
 
-    def _route(self, message: Any, line: Line, size: int,
-               batch: Batch | None = None) -> None:
+    def sink_of_batch(self, size: int) -> Any:
+        """What takes the responses to so many messages that came in an array."""
+        return self.outbox
+
+    def _route(self, message: Any, line: Line, size: int, sink: Any) -> None:
         try:
             kind = classify(message)
             self.peer_spoke = True
             if kind == "request":
-                self._handle_request(message, batch, size)
+                self._handle_request(message, sink, size)
                 return
         except McpError as error:
-            if self._is_server or type(message) is not dict or "method" in message:
-                self._send_error(message, error, line, batch)
+            if self.answers_all or type(message) is not dict or "method" in message:
+                self._send_error(message, error, line, sink)
                 return
             kind = "response"  # a malformed one: parse_response will report it
         if kind == "response":
             self._handle_response(message, line)
         else:
             self._handle_notification(message, size)
-        if batch:  # it also counts what has no response
-            self._put(b"", batch)
+        self._put(b"", sink)  # a batch also counts what has no response
 
     def _refuse_line(self, error: McpError, line: Line) -> None:
         """Answer a line that was not read, or fail the call that it answers."""
@@ -3341,58 +3025,55 @@ class Connection:
         start = LINE_START.match(line) if isinstance(error, Oversized) else None
         if start:
             request_id, member = json.loads(start[1]), start[2]
-        answers = member in (b"result", b"error")
-        if answers:
+        is_response = member in (b"result", b"error")
+        if is_response:
             request = self._take_outgoing(request_id)
         if error.code == CONTENT_TOO_LARGE:
             error = self.session.oversized_error(request)
         if request:
             request.inbox.finish(Outcome(None, error))
-        elif not answers:  # an answer to nothing is dropped
+        elif not is_response:  # a response to nothing is dropped
             message: Json = {"id": request_id}
-            if member == b"method":
+            if member:
                 message["method"] = ""  # it was not read
-            self._send_error(message, error, line)
+            self._send_error(message, error, line, self.outbox)
 
     def _send_error(self, message: object, error: McpError, line: Line,
-                    batch: Batch | None = None) -> None:
-        """Answer a message that cannot be accepted.
-
-        A client answers only requests, or two clients connected to each other could
-        exchange errors for ever.
-        """
+                    sink: Any) -> None:
+        """Answer a message that cannot be accepted; of a client's, only a request."""
         response = b""
         members = as_object(message)
         request_id = valid_id(members.get("id"))
         is_request = request_id is not None and "method" in members and self.responds
-        if not self._is_server and not is_request:
-            self.session.handle_stray_line(line)
-        elif looks_like_http(line, len(line) > self.max_message_bytes):
-            self.close()  # perhaps a browser that reached our port: run nothing
-            return
-        else:  # id null is JSON-RPC 2.0, though not in MCP's schemas
+        if self.answers_all or is_request:
+            # id null is JSON-RPC 2.0, though not in MCP's schemas.
             response = encode(error_response(request_id, error))
-        self._put(response, batch)
+        else:
+            self.session.handle_stray_line(line)
+        self._put(response, sink)
 
-    def _handle_request(self, message: Json, batch: Batch | None, size: int) -> None:
+    def _handle_request(self, message: Json, sink: Any, size: int) -> None:
         """Enter a request into the table and run its handler.
 
         Raises:
             McpError: there are too many, or the id is in use.
         """
         on_reader = self.session.is_for_reader(message["method"])
-        request = IncomingRequest(self, message, batch, size, on_reader)
+        request = self.request_class(self, message, sink, size, on_reader)
         with self.lock:
             if self.closed or not self.responds:
                 return
             self.incoming.add(request)
-        self.reading.handle(request)
+        if on_reader:
+            self.serve_request(request)
+        else:
+            self.run_handler(request)
 
     def _handle_response(self, message: Json, line: Line) -> None:
         request = self._take_outgoing(message.get("id"))
         if request:
             request.respond(message, len(line))
-        elif message.get("id") is None and not self._is_server:
+        elif message.get("id") is None:
             self.session.handle_stray_line(line)
         # Otherwise its id is unknown, it is late, or it is a second response.
 
@@ -3430,18 +3111,18 @@ class Connection:
 
     # -- serving
 
-    def serve_request(self, request: IncomingRequest,
-                      reading: Reading | None = None) -> None:
-        """Call the session's handler for a request, and send its outcome.
+    def run_handler(self, request: IncomingRequest) -> None:
+        """Run the handler of a request on a thread of the pool."""
+        try:
+            self.pool.submit(partial(self.serve_request, request))
+        except RuntimeError as error:  # no thread can be started for it
+            request.refuse(McpError(INTERNAL_ERROR, str(error)))
 
-        reading: it runs on the reader.
-        """
-        result = None
+    def serve_request(self, request: IncomingRequest) -> None:
+        """Call the session's handler for a request, and send its outcome."""
         try:
             if not request.begin():
                 return
-            if reading:
-                reading.begin(request)
             result = self.session.handle(request)
             if result is not NO_RESPONSE_YET:
                 request.respond(result)
@@ -3454,7 +3135,7 @@ class Connection:
                 log_exception(f"mcp_min: {request.method} failed")
             request.refuse(McpError(INTERNAL_ERROR, self.session.error_text(error)))
         finally:
-            request.job_ended()
+            request.end()
 
     # -- ending
 
@@ -3462,20 +3143,17 @@ class Connection:
         """True if the error merely reports that the peer hung up while we waited."""
         return self.ending and isinstance(error, ConnectionClosed)
 
-    def drain_and_close(self) -> None:
-        """The peer has hung up: let handlers finish for some time, then close."""
+    def end_of_input(self) -> None:
+        """The peer has hung up."""
         self.peer_gone.set()
         self._begin_to_end()
-        if self.own_input:
-            self.own_input.close()
-        deadline = monotonic() + self._drain_seconds
-        with self.lock:
-            emptied = self.incoming.emptied()
-        emptied.wait(self._drain_seconds)
-        if self._is_server and self.callbacks.bytes:  # a client's are told by close()
-            self.callbacks.drain(deadline - monotonic())
-        self.outbox.wait_until_written(deadline - monotonic())
+        if self._own_input:
+            self._own_input.close()
+        self.drain()
         self.close()
+
+    def drain(self) -> None:
+        """Let handlers finish, and what they have sent be written."""
 
     def _begin_to_end(self) -> None:
         """Once: let the requests of ours fail that wait for a response."""
@@ -3496,8 +3174,7 @@ class Connection:
             if self.closed:
                 return
             self.closed = True
-            self.clock.close()
-            self.outbox.clear()
+            self.outbox.take()
             requests = self.incoming.all()
         try:
             for request in requests:
@@ -3517,7 +3194,7 @@ class Connection:
 import typing
 from contextlib import ExitStack, contextmanager
 
-# -- 8. Stdio --------------------------------------------------------------------------
+# -- 8. Stdio, serving -----------------------------------------------------------------
 # A stray print, a C library or a child process that writes to fd 1 would corrupt the
 # messages, and a child that reads fd 0 would take some of them.  So a server duplicates
 # both descriptors before it reads the first message, and uses the duplicates; 0 then
@@ -3617,6 +3294,385 @@ def stop_at_signals() -> Iterator[None]:
     finally:
         for number, before in replaced.items():
             signal.signal(number, before)
+
+
+# -- serving
+# What a server adds to a connection: it runs handlers on the thread that reads as long
+# as that holds up nobody, reports progress, collects the responses to a batch, lets
+# handlers finish when its client hangs up, and tells which of them do not.
+# Connection.lock guards the state of these, too.
+
+STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
+HAND_OVER_SECONDS = 0.002    # a reader that a handler keeps for longer is replaced
+WATCH_SECONDS = 0.02         # after a handler has begun, the clock looks for the next
+
+
+class Clock:
+    """Calls functions at their times, on a thread that starts with the first of them.
+
+    All methods require the lock.  What is called must not block.
+    """
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._woken = threading.Condition(lock)  # to look earlier; guards these
+        self._due: dict[object, tuple[float, Job]] = {}
+        self._next_look: float | None = None  # of the thread; None: there is none
+        self._closed = False
+
+    def call_at(self, due: float, key: object, act: Job) -> bool:
+        """Call act() at that time (monotonic()), unless its key is removed before.
+
+        False if the thread that would do so cannot be started; the next call tries.
+        """
+        self._due[key] = due, act
+        if self._next_look is None:
+            try:
+                start_thread("mcp clock", self._run)
+            except RuntimeError:
+                return False
+            self._next_look = 0.0
+        elif due < self._next_look:
+            self._next_look = 0.0
+            self._woken.notify()
+        return True
+
+    def remove(self, key: object) -> None:
+        self._due.pop(key, None)
+        if self._closed:
+            self._woken.notify()  # the thread may end
+
+    def close(self) -> None:
+        """Let the thread end when nothing is left to be called."""
+        self._closed = True
+        self._woken.notify()
+
+    def _run(self) -> None:
+        while (acts := self._await_due()) is not None:
+            for act in acts:
+                try:
+                    act()
+                except BaseException:
+                    log_exception("mcp_min: what was due has failed")
+
+    def _await_due(self) -> list[Job] | None:
+        """Wait until something may be due, and take it; None if nothing will be."""
+        with self._woken:
+            if self._closed and not self._due:
+                self._next_look = None
+                return None
+            now = monotonic()
+            look = min((due for due, _ in self._due.values()), default=INFINITE)
+            self._next_look = look
+            self._woken.wait(min(look - now, threading.TIMEOUT_MAX))
+            now = monotonic()
+            late = [key for key, (due, _) in self._due.items() if due <= now]
+            return [self._due.pop(key)[1] for key in late]
+
+
+class ServedRequest(IncomingRequest):
+    """A request of a client.  token: its progress token, or None."""
+
+    connection: ServerConnection
+    where = ""  # how report_stuck says where its handler is
+    _progress = float("-inf")
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.token = None
+        if type(self.params) is dict:
+            meta = as_object(self.params.get("_meta"))
+            self.token = valid_id(meta.get("progressToken"))
+
+    def begin(self, where: str = "and is still at") -> bool:
+        self.where = where
+        return super().begin()
+
+    def end(self) -> None:
+        with self.connection.lock:
+            super().end()
+            self.connection.clock.remove(self)
+            self.connection.handler_ended.notify_all()
+
+    def notify(self, method: str, params: Json, may_block: bool = True) -> None:
+        """Send a notification about this request, unless it has left the table."""
+        line = encode(notification(method, params))
+        with self.connection.lock:
+            if self.connection.incoming.has(self):
+                self.connection.outbox.put(line)
+        self._flush(may_block)
+
+    def report_progress(self, progress: float, total: float | None,
+                        message: str | None, may_block: bool = True) -> None:
+        """Report progress that increases, if the client gave a token.
+
+        See basic/utilities/progress.
+        """
+        if self.token is None or not progress > self._progress:
+            return
+        params: Json = {"progressToken": self.token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        line = encode(notification(PROGRESS, params))
+        with self.connection.lock:
+            if progress > self._progress and self.connection.incoming.has(self):
+                self._progress = progress
+                self.connection.outbox.put(line)
+        self._flush(may_block)
+
+    def charge(self, size: int) -> None:
+        """Charge more for it.  The caller holds Connection.lock."""
+        self.cost += size
+        self.connection.incoming.charge(size)
+
+    @property
+    def in_batch(self) -> bool:
+        return self.sink is not self.connection.outbox
+
+    def _put(self, response: bytes) -> None:
+        if self.in_batch and not self.sink.has_room(response):
+            response = encode(error_response(self.id, McpError(
+                INTERNAL_ERROR, "The responses to this batch are over "
+                f"{MAX_BACKLOG_BYTES >> 20} MiB")))
+        super()._put(response)
+
+    def cancel(self, reason: object = None) -> bool:
+        if not super().cancel(reason):
+            return False
+        connection = self.connection
+        with connection.lock:
+            if self.thread is not None and not connection.closed:
+                connection.clock.call_at(
+                    monotonic() + STUCK_SECONDS, self, self._report_stuck)
+        return True
+
+    def _report_stuck(self) -> None:
+        """Report where its handler is; on a thread, because stderr may block."""
+        with suppress(RuntimeError):  # none can be started
+            start_thread("mcp report", self.report_stuck)
+
+    def report_stuck(self) -> None:
+        """Report where its handler still runs after its cancellation."""
+        frame = self.thread and user_frame(self.thread)
+        if not frame:
+            return
+        name = self.params.get("name") or self.params.get("uri") or ""
+        warn(f"mcp_min: {self.method} {name} was cancelled {STUCK_SECONDS:g} s ago, "
+             f"{self.where} {frame.f_code.co_filename}:{frame.f_lineno}\n")
+
+
+def user_frame(thread: int) -> FrameType | None:
+    """A thread's innermost frame outside mcp_min and the standard library, or None.
+
+    So a handler that waits for a lock is shown at its own line, not inside `threading`.
+    """
+    skipped = ("<frozen", os.path.dirname(threading.__file__),
+               user_frame.__code__.co_filename)
+    frame = sys._current_frames().get(thread)
+    while frame:
+        name = frame.f_code.co_filename
+        if "site-packages" in name or not name.startswith(skipped):
+            break
+        frame = frame.f_back
+    return frame
+
+
+class Batch:
+    """The responses to an array of messages; the last one sends them all as an array.
+
+    It stands in for an Outbox: `put` takes one line for each message of the array, b""
+    for a message that has no response.  See basic of 2025-03-26, "Batching".
+    """
+
+    def __init__(self, connection: ServerConnection, size: int) -> None:
+        self._connection, self._missing = connection, size
+        self._responses: list[bytes] = []
+        self._bytes = 0  # in these; the peer is charged them
+
+    def has_room(self, response: bytes) -> bool:
+        return self._bytes + len(response) <= MAX_BACKLOG_BYTES
+
+    def put(self, response: bytes) -> None:  # the caller holds Connection.lock
+        incoming = self._connection.incoming
+        self._missing -= 1
+        if response:
+            self._responses.append(response.rstrip())
+            self._bytes += len(response)
+            incoming.charge(len(response))
+        if not self._missing and self._responses:
+            incoming.charge(-self._bytes)
+            self._connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
+
+
+class Reading:
+    """Whose turn it is to read the lines of a connection, and where a handler runs.
+
+    The threads that read are numbered; the one with the current number reads.  The
+    reader runs a handler itself if nothing else runs, because to hand each request to
+    another thread takes up to a quarter longer.  Meanwhile the clock looks whether the
+    handler keeps the reader, and then calls `hand_over`; a handler that is about to
+    block calls that at once.  It starts a thread with the next number:
+
+        _turn  _current
+        1      None      thread 1 waits for a line
+        1      R         it runs the handler of R
+        2      None      thread 2 reads; thread 1 ends when R has ended
+
+    One reader at a time: under the lock the number is raised only while its thread runs
+    a handler, and that thread takes the lock before it looks at the number again.
+    """
+
+    def __init__(self, connection: ServerConnection, runs_handlers: bool) -> None:
+        self._connection, self._runs_handlers = connection, runs_handlers
+        # Connection.lock guards these.
+        self._turn = 1
+        self._current: IncomingRequest | None = None  # whose handler the reader runs
+        self._since = 0.0         # when the last one began
+        self._is_watched = False  # the clock looks
+
+    def start(self) -> None:
+        """Begin to read on another thread; RuntimeError: none can be started."""
+        start_thread("mcp reader", partial(self._read, self._turn))
+
+    def _read(self, turn: int) -> None:
+        connection = self._connection
+        while self._turn == turn:
+            line = connection.next_line()
+            if line is None:
+                return connection.end_of_input()
+            connection.receive(line)
+
+    def try_run(self, request: ServedRequest) -> bool:
+        """Run the handler of a request here, on the reader, if nothing else runs.
+
+        Not if it came in a batch, whose next message would have to wait.
+        """
+        pool = self._connection.pool
+        if not self._runs_handlers or request.in_batch or not pool.try_enter():
+            return False
+        try:
+            self._begin(request)
+            self._connection.serve_request(request)
+        finally:
+            with self._connection.lock:
+                self._end(request)
+            pool.leave()
+        return True
+
+    def _begin(self, request: IncomingRequest) -> None:
+        with self._connection.lock:
+            self._current, self._since = request, monotonic()
+            if not self._is_watched:
+                self._watch_at(self._since + HAND_OVER_SECONDS)
+
+    def _end(self, request: IncomingRequest) -> None:  # the caller holds the lock
+        if self._current is request:
+            self._current = None
+
+    def _watch_at(self, due: float) -> None:
+        self._is_watched = self._connection.clock.call_at(due, self, self._watch)
+
+    def _watch(self) -> None:
+        """Hand over if a handler keeps the reader; the clock calls this.
+
+        It goes on for a while, because to wake the clock's thread for each of many
+        short calls would take longer than they do.
+        """
+        with self._connection.lock:
+            now, due = monotonic(), self._since + HAND_OVER_SECONDS
+            if self._current and now >= due:
+                self.hand_over(self._current)
+            if self._current or now < self._since + WATCH_SECONDS:
+                self._watch_at(due if due > now else now + HAND_OVER_SECONDS)
+            else:
+                self._is_watched = False
+
+    def hand_over(self, request: IncomingRequest) -> bool:
+        """Let another thread read if the reader runs the handler of this request.
+
+        False if no thread can be started: then nobody reads before the handler ends.
+        """
+        with self._connection.lock:
+            if self._current is not request:
+                return True
+            self._turn += 1
+            # With the lock, so that no second thread is started for the request.
+            try:
+                self.start()
+            except RuntimeError:
+                self._turn -= 1
+                return False
+            self._end(request)
+            return True
+
+
+class ServerConnection(Connection):
+    """A server's end of a connection.
+
+    runs_handlers: the thread that reads may run one.  drain_seconds: how long handlers
+    may still run when the client has hung up.
+    """
+
+    arrow_in, arrow_out = ">", "<"
+    senders_may_block = True
+    answers_all = True
+    request_class = ServedRequest
+
+    def __init__(self, session: Session, reader: ByteStream, writer: ByteStream, *,
+                 runs_handlers: bool, drain_seconds: float, **how: Any) -> None:
+        super().__init__(session, reader, writer, **how)
+        if not can_hang_up(reader):
+            drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
+        self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
+        self.handler_ended = threading.Condition(self.lock)
+        self.clock = Clock(self.lock)
+        self.reading = Reading(self, runs_handlers)
+
+    def start_reading(self) -> None:
+        self.reading.start()
+
+    def sink_of_batch(self, size: int) -> Any:
+        return Batch(self, size)
+
+    def run_handler(self, request: IncomingRequest) -> None:
+        if not self.reading.try_run(request):
+            super().run_handler(request)
+
+    def _send_error(self, message: object, error: McpError, line: Line,
+                    sink: Any) -> None:
+        if looks_like_http(line, len(line) > self.max_message_bytes):
+            self.close()  # perhaps a browser that reached our port: run nothing
+        else:
+            super()._send_error(message, error, line, sink)
+
+    def drain(self) -> None:
+        deadline = monotonic() + self._drain_seconds
+        with self.lock:
+            self.handler_ended.wait_for(
+                lambda: not self.incoming, self._drain_seconds)
+        if self.callbacks.bytes:
+            self.callbacks.drain(deadline - monotonic())
+        self.outbox.wait_until_written(deadline - monotonic())
+
+    def close(self) -> None:
+        super().close()
+        with self.lock:
+            self.clock.close()
+
+
+def looks_like_http(line: Line, is_cut: bool) -> bool:
+    """True for the first line of an HTTP request.  is_cut: its end is missing."""
+    if is_cut and re.match(rb"[A-Z]+ \S*$", line):
+        return True
+    return re.match(rb"[A-Z]+ \S+ HTTP/\d", line) is not None
+
+
+def can_hang_up(stream: ByteStream) -> bool:
+    """True if its end means that the peer has hung up; regular files merely end."""
+    with suppress(AttributeError, OSError, ValueError):  # a BytesIO
+        return not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    return False
 
 
 # -- 9. Peer ---------------------------------------------------------------------------
@@ -3815,7 +3871,7 @@ class SessionPeer(Peer):
         method = request.method
         if not self.version and method not in ("initialize", "ping"):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
-        if method == "initialize" and request.batch:  # basic/lifecycle: MUST NOT
+        if method == "initialize" and request.in_batch:  # basic/lifecycle: MUST NOT
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
         self.row(method)
 
@@ -5602,7 +5658,7 @@ class BaseServerSession(Session):
     """A server's end of a connection; a context manager that begins and ends it.
 
     How a server ends when its client hangs up: the reader sees the end of the input
-    (drain_and_close); handlers may finish for drain_seconds; those that go on are
+    (end_of_input); handlers may finish for drain_seconds; those that go on are
     cancelled (close), and `run` wakes up (on_close); it waits a moment for what they do
     in `finally` (end); the last session leaves the lifespan, and ends the event loop.
 
@@ -5624,8 +5680,8 @@ class BaseServerSession(Session):
         self._tapped = tapped
         self.inbox = Inbox()  # of the thread that serves
         self.run_soon = run_soon or self.inbox.call
-        self.connection = Connection(
-            self, reader, writer, is_server=True, own_input=own_input,
+        self.connection = ServerConnection(
+            self, reader, writer, own_input=own_input,
             pool=ThreadPool("mcp worker", max_workers or options.max_workers),
             runs_handlers=on_reader, **options.limits)
         self.peer = SessionPeer(registry.declared, self.connection)
@@ -6158,10 +6214,10 @@ def handle_subscribe(handling: Handling, params: Json) -> Json:
     with session.registry.lock, connection.lock:
         if wanted and key not in subscriptions:
             connection.incoming.check_room(besides=request.cost)
-            connection.incoming.held.charge(cost)
+            connection.incoming.charge(cost)
             subscriptions.add(key)
         elif not wanted and key in subscriptions:
-            connection.incoming.held.release(cost)
+            connection.incoming.charge(-cost)
             subscriptions.remove(key)
     return {}
 
@@ -6710,7 +6766,7 @@ class ClientSession(Session):
         """uris: the subscriptions of the session before this one."""
         self.settings, self.process = settings, process
         self.connection = Connection(
-            self, process.reader, process.writer, is_server=False, own_input=True,
+            self, process.reader, process.writer, own_input=True,
             pool=ThreadPool("mcp questions", MAX_QUESTIONS),
             max_message_bytes=settings.max_message_bytes)
         self.version = ""
@@ -7302,36 +7358,15 @@ class Call(OutgoingRequest):
         self.begin()
         future.add_done_callback(lambda _: self.cancel())  # no effect if it has ended
         if self._session.process.run_jobs is None:
-            self._run_on_arrival(run)
-        else:
-            run()  # handlers run on the thread that waits: this one
-        return future
-
-    def _run_on_arrival(self, run: Job) -> None:
-        """Run the loop on a thread, once something has come or the time may be up.
-
-        (A thread for each call from the start takes 1.5 times as long for 300 calls.)
-        """
-        began = threading.Lock()  # taken once
-
-        def go_on() -> None:
-            if not began.acquire(blocking=False):
-                return
-            with connection.lock:
-                connection.clock.remove(self)
             try:
                 self._session.calls.submit(run)
             except RuntimeError:
                 log_exception(f"mcp_min: {self.label}")
                 self.cancel()
                 run()
-
-        connection = self.connection
-        with connection.lock:
-            has_clock = connection.clock.call_at(self.deadline(), self, go_on)
-        self.inbox.on_arrival = go_on
-        if not has_clock or not self.inbox.is_empty():
-            go_on()  # nobody would tell when the time is up, or it came before
+        else:
+            run()  # handlers run on the thread that waits: this one
+        return future
 
     def result(self) -> Json:
         """Wait for the result of the last round.
@@ -8443,7 +8478,7 @@ def handle_listen(handling: Handling, params: Json) -> Any:
     session, peer, request = handling.session, handling.peer, handling.request
     assert request and isinstance(peer, RequestPeer)
     connection = session.connection
-    if request.batch:  # the other responses would wait for its end
+    if request.in_batch:  # the other responses would wait for its end
         raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
     wanted = require_type(params.get("notifications"), dict, "notifications")
     granted = {}
@@ -8797,7 +8832,7 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     def _sent(self) -> Awaitable[None]:
         outbox = self._peer.connection.outbox
-        return Sent(outbox) if outbox.bytes > HIGH_WATER_BYTES else DONE
+        return Sent(outbox) if outbox.size > HIGH_WATER_BYTES else DONE
 
     async def wait(self, seconds: float) -> None:
         """Sleep; the task is cancelled as soon as the request is."""
@@ -8901,7 +8936,7 @@ async def room_in(outbox: Outbox) -> None:
     """Wait until the outbox is no longer crowded, or the connection is closed."""
     import asyncio
 
-    while outbox.bytes > HIGH_WATER_BYTES:
+    while outbox.size > HIGH_WATER_BYTES:
         await asyncio.sleep(0.005)
 
 

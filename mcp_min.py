@@ -854,6 +854,7 @@ class ThreadPool:
         self._lock = threading.Lock()  # a leaf; guards the rest
         self._changed = threading.Condition(self._lock)  # there may be a job to take
         self._all_done = threading.Condition(self._lock)
+        self._is_awaited = False       # somebody has waited for that
         self._jobs: deque[tuple[Job, int]] = deque()
         self._running = 0              # jobs, also the one of try_enter
         self._threads = 0
@@ -897,12 +898,13 @@ class ThreadPool:
             self._running -= 1
             if self._jobs:
                 self._changed.notify()
-            elif not self._running:
+            elif self._is_awaited and not self._running:
                 self._all_done.notify_all()
 
     def wait_until_idle(self, seconds: float) -> None:
         """Wait until no job runs or waits, or the time is up."""
         with self._lock:
+            self._is_awaited = True
             self._all_done.wait_for(
                 lambda: not (self._running or self._jobs), seconds)
 
@@ -2320,24 +2322,21 @@ class Outbox:
         self._writer = ThreadPool("mcp writer", 1)
         self.writing = threading.Lock()  # held by the thread that writes
         self._queue = bytearray()        # of lines; Connection.lock guards these
+        self.size = 0                    # of the queue
         self._broken = False             # the peer is gone, or does not read
 
-    @property
-    def size(self) -> int:
-        """Bytes that are queued."""
-        return len(self._queue)
-
-    def put(self, line: bytes) -> None:
+    def put(self, line: bytes, request_id: object = None) -> None:
         """Queue a line for the next `flush`.  The caller holds Connection.lock."""
         if self._connection.closed:
             return
-        if len(self._queue) > MAX_UNREAD_BYTES:
+        if self.size > MAX_UNREAD_BYTES:
             self._broken = True
         self._queue += line
+        self.size += len(line)
 
     def take(self) -> bytearray:
         """Take what is queued.  The caller holds Connection.lock."""
-        data, self._queue = self._queue, bytearray()
+        data, self._queue, self.size = self._queue, bytearray(), 0
         return data
 
     def flush(self, may_block: bool = True, wait: bool = False) -> None:
@@ -2517,11 +2516,8 @@ class IncomingRequest:
                 return
             # Before it is sent: the peer may send its next request on receipt.
             self._release()
-            self._put(line)
+            self.sink.put(line, self.id)
         self._flush(may_block=not self.on_reader)
-
-    def _put(self, response: bytes) -> None:  # the caller holds the lock
-        self.sink.put(response)
 
     def _flush(self, may_block: bool) -> None:
         outbox = self.connection.outbox
@@ -2583,7 +2579,7 @@ class IncomingRequests(Requests["IncomingRequest"]):
         if not request.on_reader:
             self.check_room()
         self.charge(request.cost)
-        super().add(request)
+        self[request.id] = request
 
     def check_room(self, besides: int = 0) -> None:
         """Raise McpError if the peer makes us hold all that it may.
@@ -3017,7 +3013,8 @@ class Connection:
             self._handle_response(message, line)
         else:
             self._handle_notification(message, size)
-        self._put(b"", sink)  # a batch also counts what has no response
+        if sink is not self.outbox:
+            self._put(b"", sink)  # a batch also counts what has no response
 
     def _refuse_line(self, error: McpError, line: Line) -> None:
         """Answer a line that was not read, or fail the call that it answers."""
@@ -3373,25 +3370,24 @@ class ServedRequest(IncomingRequest):
     """A request of a client.  token: its progress token, or None."""
 
     connection: ServerConnection
-    where = ""  # how report_stuck says where its handler is
+    where = "and is still at"  # how report_stuck says where its handler is
     _progress = float("-inf")
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.token = None
-        if type(self.params) is dict:
-            meta = as_object(self.params.get("_meta"))
-            self.token = valid_id(meta.get("progressToken"))
-
-    def begin(self, where: str = "and is still at") -> bool:
-        self.where = where
-        return super().begin()
+        params = self.params
+        if type(params) is dict and type(params.get("_meta")) is dict:
+            self.token = valid_id(params["_meta"].get("progressToken"))
 
     def end(self) -> None:
-        with self.connection.lock:
+        connection = self.connection
+        with connection.lock:
             super().end()
-            self.connection.clock.remove(self)
-            self.connection.handler_ended.notify_all()
+            if self.cancelled:
+                connection.clock.remove(self)
+            if connection.ending:
+                connection.handler_ended.notify_all()
 
     def notify(self, method: str, params: Json, may_block: bool = True) -> None:
         """Send a notification about this request, unless it has left the table."""
@@ -3429,13 +3425,6 @@ class ServedRequest(IncomingRequest):
     @property
     def in_batch(self) -> bool:
         return self.sink is not self.connection.outbox
-
-    def _put(self, response: bytes) -> None:
-        if self.in_batch and not self.sink.has_room(response):
-            response = encode(error_response(self.id, McpError(
-                INTERNAL_ERROR, "The responses to this batch are over "
-                f"{MAX_BACKLOG_BYTES >> 20} MiB")))
-        super()._put(response)
 
     def cancel(self, reason: object = None) -> bool:
         if not super().cancel(reason):
@@ -3490,12 +3479,13 @@ class Batch:
         self._responses: list[bytes] = []
         self._bytes = 0  # in these; the peer is charged them
 
-    def has_room(self, response: bytes) -> bool:
-        return self._bytes + len(response) <= MAX_BACKLOG_BYTES
-
-    def put(self, response: bytes) -> None:  # the caller holds Connection.lock
-        incoming = self._connection.incoming
+    def put(self, response: bytes, request_id: object = None) -> None:
+        incoming = self._connection.incoming  # the caller holds Connection.lock
         self._missing -= 1
+        if self._bytes + len(response) > MAX_BACKLOG_BYTES:
+            response = encode(error_response(request_id, McpError(
+                INTERNAL_ERROR, "The responses to this batch are over "
+                f"{MAX_BACKLOG_BYTES >> 20} MiB")))
         if response:
             self._responses.append(response.rstrip())
             self._bytes += len(response)
@@ -3543,32 +3533,28 @@ class Reading:
                 return connection.end_of_input()
             connection.receive(line)
 
-    def try_run(self, request: ServedRequest) -> bool:
-        """Run the handler of a request here, on the reader, if nothing else runs.
+    def begin(self, request: IncomingRequest) -> bool:
+        """Let the reader run a handler; False if another handler runs.
 
-        Not if it came in a batch, whose next message would have to wait.
+        Nor may it if the request came in a batch, whose next message would have to
+        wait.
         """
-        pool = self._connection.pool
-        if not self._runs_handlers or request.in_batch or not pool.try_enter():
+        connection = self._connection
+        in_batch = request.sink is not connection.outbox
+        if in_batch or not self._runs_handlers or not connection.pool.try_enter():
             return False
-        try:
-            self._begin(request)
-            self._connection.serve_request(request)
-        finally:
-            with self._connection.lock:
-                self._end(request)
-            pool.leave()
-        return True
-
-    def _begin(self, request: IncomingRequest) -> None:
-        with self._connection.lock:
+        with connection.lock:
             self._current, self._since = request, monotonic()
             if not self._is_watched:
                 self._watch_at(self._since + HAND_OVER_SECONDS)
+        return True
 
-    def _end(self, request: IncomingRequest) -> None:  # the caller holds the lock
-        if self._current is request:
-            self._current = None
+    def end(self, request: IncomingRequest) -> None:
+        """The handler has ended for which `begin` was True."""
+        with self._connection.lock:
+            if self._current is request:
+                self._current = None
+        self._connection.pool.leave()
 
     def _watch_at(self, due: float) -> None:
         self._is_watched = self._connection.clock.call_at(due, self, self._watch)
@@ -3603,7 +3589,7 @@ class Reading:
             except RuntimeError:
                 self._turn -= 1
                 return False
-            self._end(request)
+            self._current = None
             return True
 
 
@@ -3636,8 +3622,12 @@ class ServerConnection(Connection):
         return Batch(self, size)
 
     def run_handler(self, request: IncomingRequest) -> None:
-        if not self.reading.try_run(request):
-            super().run_handler(request)
+        if not self.reading.begin(request):
+            return super().run_handler(request)
+        try:
+            self.serve_request(request)
+        finally:
+            self.reading.end(request)
 
     def _send_error(self, message: object, error: McpError, line: Line,
                     sink: Any) -> None:
@@ -9020,7 +9010,8 @@ class AsyncRuntime(Lifespan):
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: close_coroutine(awaitable))
         if request:
-            request.begin("and goes on; the event loop is still at")
+            request.where = "and goes on; the event loop is still at"
+            request.begin()
             request.on_cancel(from_any_thread(task.get_loop(), task.cancel))
 
     def _running_loop(self) -> AbstractEventLoop:  # the caller holds _starting

@@ -241,10 +241,12 @@ Json = dict[str, Any]
 ByteStream = Any  # a binary stream: read1() or read(); write(), flush()
 
 __version__ = "4.0.0"
+# The parts of this copy, and its chapters
+PARTS = "server client stateless schemas asyncio inside trace names cli"
 __all__: list[str] = []  # each section adds its own
-ABSENT: dict[str, str] = {}  # chapters that this copy does not have: what each adds
-LEFT_OUT = {name: chapter for chapter, names in ABSENT.items()
-            for name in names.split(", ")}
+ABSENT: dict[str, str] = {}  # what this copy does not have, and what that would add
+LEFT_OUT = {name: part for part, names in ABSENT.items()
+            for name in " ".join(names.split()).split(", ")}
 
 
 def left_out(name: str) -> str:
@@ -10905,74 +10907,51 @@ class Console:
 
     def __init__(self, answers: list[str]) -> None:
         self._answers = answers  # they are used before the user is asked
-        self._bar = ""  # the line of progress at the terminal
         self._step = -1  # of the progress that was shown last
 
     def handlers(self) -> Json:
-        return {"stderr": partial(self.show, "stderr"), "log_handler": self.show_log,
+        return {"stderr": partial(cli_show, "stderr"), "log_handler": self.show_log,
                 "progress_handler": self.show_progress,
                 "elicitation_handler": self.answer_form, "url_handler": self.answer_url}
 
-    def show(self, label: str, data: object) -> None:
-        self.draw("")
-        cli_show(label, data)
-
     def show_log(self, params: Json) -> None:
-        self.show(f"log {params.get('level')}", params.get("data"))
-
-    def draw(self, bar: str) -> None:
-        """Replace the line of progress."""
-        if bar != self._bar:
-            blank = " " * len(self._bar)
-            print(f"\r{blank}\r{bar}", end="", file=sys.stderr, flush=True)
-            self._bar = bar
+        cli_show(f"log {params.get('level')}", params.get("data"))
 
     def show_progress(self, done: float, total: Any, message: Any) -> None:
-        """A line that moves at a terminal; else a line for each tenth, or second."""
-        step, line, bar = int(monotonic()), f"{done:g}", ""
+        """Show each tenth, or if the total is not known each second."""
+        step, text = int(monotonic()), f"{done:g}"
         if type(total) in (int, float) and total > 0:
-            part = min(max(done / total, 0.0), 1.0)
-            step, line = int(part * 10), f"{part:.0%}"
-            bar = f"[{'#' * int(part * 20):20}] "
-        line = " ".join(f"{line} {message or ''}".split())
-        if sys.stderr.isatty():
-            self.draw(escape_control(f"{bar}{line}")[:79])
-        elif step != self._step:
+            share = min(max(done / total, 0.0), 1.0)
+            step, text = int(share * 10), f"{share:.0%}"
+        if step != self._step:
             self._step = step
-            cli_show("progress", line)
+            cli_show("progress", " ".join(f"{text} {message or ''}".split()))
 
     def answer_form(self, message: str, schema: Any, _: object = None) -> Any:
-        """Ask for the fields of a form one by one; None if the user declines.
+        """The answers of --answer, or of the user; None if the user declines.
 
         Once there are answers, a field that may be left out is not asked for.
         """
-        self.show("the server asks", message)
+        cli_show("the server asks", message)
         form = as_object(schema)
         fields = as_object(form.get("properties"))
-        required, content = as_list(form.get("required")), {}
-        has_answers = bool(self._answers)
+        required, has_answers = as_list(form.get("required")), bool(self._answers)
+        content = {}
         try:
             if not fields:
-                text = self._take("", fields)
-                return (text or cli_input("yes or no")) == "yes"
-            if has_answers and self._answers[0].startswith("{"):
-                content = json.loads(self._answers.pop(0))
-                problems = Validator(schema, foreign=True).problems(content)
-                if problems:
-                    raise wrong_answer("; ".join(problems))
-                return content
-            for name, field in fields.items():
-                can_skip = name not in required or "default" in as_object(field)
+                return (self._take("", fields) or cli_input("yes or no")) == "yes"
+            for name, value in fields.items():
+                field = as_object(value)
+                can_skip = name not in required or "default" in field
                 text = self._take(name, fields)
                 if text is None and has_answers and can_skip:
                     text = ""
-                value = self._ask_field(name, as_object(field), can_skip, text)
-                if value is not MISSING:
-                    content[name] = value
+                cli_show("the server asks", cli_field(name, field, not can_skip))
+                content[name] = form_value(name, field, can_skip, text)
         except EOFError:
             cli_show("declined", "no answer")
             return None
-        return content
+        return {name: value for name, value in content.items() if value is not MISSING}
 
     def answer_url(self, message: str, url: str, _: object) -> Any:
         return self.answer_form(f"{message}\nopen {url}", {})
@@ -10989,25 +10968,6 @@ class Console:
                 known = join_first(fields, str)
                 raise wrong_answer(f"{answer}: no such field; there are: {known}")
         return None
-
-    def _ask_field(self, name: str, field: Json, can_skip: bool, text: str | None,
-                   ) -> Any:
-        """The value of a text, or of what the user types; MISSING: it is left out."""
-        cli_show("the server asks", cli_field(name, field, not can_skip))
-        is_typed = text is None
-        while True:
-            if is_typed:
-                text = cli_input(cli_expected(field, can_skip))
-            if not text and can_skip:
-                return field.get("default", MISSING)
-            value = cli_value(text or "", field, ",")
-            problem = cli_problem(text or "", value, field)
-            if not problem:
-                return value
-            error = wrong_answer(f"{name}: {problem}")
-            if not is_typed:
-                raise error
-            cli_show("again", error.message)
 
 
 def wrong_answer(problem: str) -> McpError:
@@ -11035,34 +10995,43 @@ FORM_TEXTS = {
     "uri": (r"[A-Za-z][A-Za-z0-9+.-]*:\S+", "a URI, such as https://example.org")}
 
 
-def form_text(field: Json) -> tuple[str, str]:
-    kind = field.get("format") or field.get("type")
-    return FORM_TEXTS.get(str(kind), ("(?s:.*)", "a value"))
+def form_value(name: str, field: Json, can_skip: bool, text: str | None) -> Any:
+    """The value of a text, or of what the user types; MISSING: it is left out.
 
-
-def cli_expected(field: Json, can_skip: bool) -> str:
-    """What to type for a field."""
-    _, expected = form_text(field)
+    The user is asked until it fits; McpError: the text does not.
+    """
+    kind = str(field.get("format") or field.get("type"))
+    pattern, expected = FORM_TEXTS.get(kind, ("(?s:.+)", "a value"))
+    prompt = expected
     if "default" in field:
-        return f"{expected}, Enter for {show(field['default'])}"
-    return f"{expected}, Enter to leave it out" if can_skip else expected
+        prompt += f", Enter for {show(field['default'])}"
+    elif can_skip:
+        prompt += ", Enter to leave it out"
+    while True:
+        typed = cli_input(prompt) if text is None else text
+        if not typed and can_skip:
+            return field.get("default", MISSING)
+        value = cli_value(typed, field, ",")
+        problems = [f"expected {expected}, got {show(typed)}"]
+        if looks_like(typed, pattern, kind):
+            problems = Validator(field, foreign=True).problems(value)
+        if not problems:
+            return value
+        error = wrong_answer(f"{name}: {'; '.join(problems)}")
+        if text is not None:
+            raise error
+        cli_show("again", error.message)
 
 
-def cli_problem(text: str, value: object, field: Json) -> str:
-    """What is wrong with the text of an answer, and with its value; "" if nothing."""
-    if not text:
-        return "a value is required"
-    pattern, expected = form_text(field)
+def looks_like(text: str, pattern: str, kind: str) -> bool:
+    from datetime import datetime
+
     try:
-        if not re.fullmatch(pattern, text):
-            raise ValueError
-        if expected.startswith("a date"):
-            from datetime import datetime
-
+        if kind.startswith("date"):
             parse_format(datetime, text)  # is there such a day?
     except ValueError:
-        return f"expected {expected}, got {show(text)}"
-    return "; ".join(Validator(field, foreign=True).problems(value))
+        return False
+    return re.fullmatch(pattern, text) is not None
 
 
 def cli_value(text: str, schema: Json, separator: str = "\0") -> Any:
@@ -11121,18 +11090,16 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts,
     there are none `nothing`, with the words.
     """
     console = Console(args.answer)
-    target, variables = cli_target(args.server), cli_variables(args.env)
+    target, variables = cli_target(args.command), cli_variables(args.env)
     with Client(target, env=variables, inherit_env=args.inherit_env, mode=args.mode,
                 timeout=args.timeout, **console.handlers()) as client:
         try:
             result = request(client, *args.words)
         except RequestTimeout:
-            if any(word.endswith(".py") for word in args.server):
+            if any(word.endswith(".py") for word in args.command):
                 # It may tell where its handler is.
                 wait_until(lambda: "still at" in client.stderr_tail, STUCK_SECONDS + 1)
             raise
-        finally:
-            console.draw("")
     failed = result.get("isError") is True
     text = "\n".join(filter(None, texts(result)))
     if args.json:
@@ -11152,7 +11119,7 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts,
 
 def cli_list(args: Namespace) -> int:
     """Show what a server offers; or the entries of an mcp.json."""
-    path, *name = args.server
+    path, *name = args.command
     if name or not path.endswith(".json"):
         return cli_query(cli_offered, args, cli_overview)
     for key, entry in load_config(path).items():
@@ -11206,30 +11173,60 @@ def cli_entry(entry: object) -> Iterator[str]:
     yield indented("  ", name or f"malformed: {json.dumps(entry):.60}")
     yield indented("    ", item.get("description"))
     schema = as_object(item.get("inputSchema"))
-    required = as_list(schema.get("required"))
-    for key, field in as_object(schema.get("properties")).items():
-        yield indented("      ", cli_field(key, field, key in required))
+    yield indented("      ", cli_fields(schema, dict(as_object(schema.get("$defs")))))
     for argument in map(as_object, as_list(item.get("arguments"))):  # of a prompt
         field = {"type": "string", "description": argument.get("description")}
         is_required = argument.get("required") is True
         yield indented("      ", cli_field(argument.get("name"), field, is_required))
 
 
-def cli_field(name: object, schema: object, is_required: bool) -> str:
-    """A field on a line: its type, the rest as JSON, default, description."""
-    rest = dict(as_object(schema))  # it may be true: any value
+def cli_fields(schema: Json, definitions: Json) -> str:
+    """The fields of an object, each on a line."""
+    required = as_list(schema.get("required"))
+    fields = as_object(schema.get("properties"))
+    return "\n".join(cli_field(name, field, name in required, definitions)
+                     for name, field in fields.items())
+
+
+def cli_field(name: object, schema: object, is_required: bool,
+              definitions: Json | None = None) -> str:
+    """A field on a line: its type, the rest as JSON, default, description.
+
+    Below it are the fields of what it holds.  A definition is shown where it is used
+    first, and then removed: it may be a part of itself.
+    """
+    definitions = definitions or {}
+    field = defined(schema, definitions)
+    items = defined(field.pop("items", None), definitions)
     mark = "" if is_required else "?"
-    text = f"{name}{mark}: {rest.pop('type', 'any')}"
-    rest.pop("title", None)
-    default = rest.pop("default", MISSING)
-    description = rest.pop("description", None)
+    text = f"{name}{mark}: {field.get('type', 'any')}"
+    if items:
+        text += f" of {items.get('type', 'any')}"
+    held = {**field, **items}
+    rest = {key: value for key, value in held.items()
+            if key not in SHOWN and value is not False}
     if rest:
         text += f" {json.dumps(rest)}"
-    if default is not MISSING:
-        text += f" = {json.dumps(default)}"
-    if description:
-        text += f"  {description}"
-    return text
+    if "default" in field:
+        text += f" = {json.dumps(field['default'])}"
+    if field.get("description"):
+        text += f"  {field['description']}"
+    below = indented("  ", cli_fields(held, definitions))
+    return f"{text}\n{below}".rstrip()
+
+
+# What is not shown as JSON.
+SHOWN = "type title default description properties required".split()
+
+
+def defined(schema: object, definitions: Json) -> Json:
+    """A schema with the definition that it refers to in place of the reference."""
+    result = dict(as_object(schema))  # it may be true: any value
+    name = str(result.get("$ref")).rpartition("/")[2]
+    if name in definitions:
+        del result["$ref"]
+        result.update(as_object(definitions.pop(name)))
+    return result
 
 
 def cli_call(client: Client, name: str, *words: str) -> Json:
@@ -11333,40 +11330,128 @@ def cli_server(module: ModuleType) -> Any:
 
 
 # -- a copy for another project: vendor
+#
+# A copy has some of the parts and chapters that PARTS lists.  Its first lines say which,
+# and hold the sha256 of all other lines, so that any version can tell whether it was
+# edited.  The whole file is copied as it is.
 
 
 BOTH = ["server", "client"]
 ENDS = {"II": ["server"], "server": ["server"], "III": ["client"], "client": ["client"]}
 EXTRAS = {"names", "cli"}  # chapters that need all others
+ABOUT = {  # what --help says of them
+    "both": "what both ends need: messages, validation, the connection",
+    "server": "tools, resources, prompts; progress, cancellation, questions",
+    "client": "starting a server; the same methods from the other side",
+    "stateless": "the revision 2026-07-28",
+    "schemas": "JSON Schema beyond what type hints need",
+    "asyncio": "`async def` handlers, AsyncContext, run_async, AsyncClient",
+    "inside": "within an application: run_handler, threaded=False, listen",
+    "trace": "MCP_MIN_TRACE shows the lines that cross",
+    "names": "programs for FastMCP, the SDK, pydantic; needs all others",
+    "cli": "this command line; needs all others"}
+SEAL = "sha256 of the other lines: "
 
 
-def cli_vendor(args: Namespace) -> None:
-    """Write a copy of this file that has only what somebody needs."""
-    from hashlib import sha256
-
-    [folder] = args.words
-    path = os.path.join(folder, "mcp_min.py")
-    if os.path.realpath(path) == os.path.realpath(__file__):
-        raise ValueError(f"{path} is the file to copy from")
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            if not file.readline().startswith('"""mcp_min '):
-                raise ValueError(f"{path} is not a copy of mcp_min")
-    source = own_source()
-    pieces = pieces_of(source)
-    ends, chapters = vendor_choice(args, {piece.chapter for piece in pieces} - {""})
-    copy = vendored(source, ends, chapters)
+def cli_vendor(args: Namespace) -> int:
+    """Write a copy of this file that has only what somebody needs, or look at one."""
+    [path] = args.words
+    if ABSENT:
+        raise ValueError("this is a copy itself: use the whole file")
+    if args.check:
+        return Copy(path).check()
+    if args.diff:
+        return Copy(path).show_update()
+    folder, path = path, os.path.join(path, "mcp_min.py")
+    parts = vendor_choice(args)
+    if os.path.exists(path) and not args.force:
+        Copy(path).refuse_loss(parts)
+    copy = vendored(own_source(), parts)
     os.makedirs(folder, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(copy)
-    digest = sha256(copy.encode()).hexdigest()
     lines = copy.count("\n")
-    cli_print(f"{path}: {lines:,} lines to review\nsha256: {digest}")
-    for piece in pieces:
-        if piece.title not in copy:
-            kind = "chapter" if piece.chapter else "core of a"
-            lines = piece.text.count("\n")
-            cli_print(f"left out: {kind} {piece.name}: {piece.title} ({lines} lines)")
+    cli_print(f"{path}: {lines:,} lines to review\nsha256: {sha256_of(copy)}\n"
+              f"has: {', '.join(parts)}\nleft out: {besides(PARTS.split(), parts)}")
+    cli_package(folder, args.init)
+    return 0
+
+
+def cli_package(folder: str, init: bool) -> None:
+    """Say how a built package gets the copy, if the folder is in a package."""
+    outer, name = os.path.split(os.path.abspath(folder))
+    own, around = (os.path.join(path, "__init__.py") for path in (folder, outer))
+    if init:
+        open(own, "ab").close()
+    if not os.path.exists(own) and os.path.exists(around):
+        cli_print(f"there is no {own}: a built package has no copy; --init writes it")
+    elif os.path.exists(around):
+        cli_print(f"a built package has it if its build lists {name} (setuptools: by "
+                  "`packages` or find_packages())")
+
+
+class Copy:
+    """A copy in a file, of any version, and what its first lines say of it."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            self.text = file.read()
+        self.path = path
+        self.version = self._found(r'\A"""mcp_min ([\w.]+)', "")
+        if not self.version:
+            raise ValueError(f"{path} is not a copy of mcp_min: --force replaces it")
+        self.parts = self._found('^PARTS = "(.*)"', PARTS).split()
+
+    def _found(self, pattern: str, default: str) -> str:
+        found = re.search(f"(?m){pattern}", self.text)
+        return found[1] if found else default
+
+    def is_as_made(self) -> bool:
+        """Whether it is what its version makes; not known of another's whole file."""
+        if self.version == __version__:
+            return self.text == vendored(own_source(), self.parts)
+        line = self._found(f"^({SEAL}.*\n)", "")
+        return line == f"{SEAL}{sha256_of(self.text.replace(line, '', 1))}\n"
+
+    def check(self) -> int:
+        """Say whether it is what its first lines say; return the exit status."""
+        is_as_made = self.is_as_made()
+        verb = "is" if is_as_made else "is not (or it cannot be told)"
+        cli_print(f"{self.path} {verb} what mcp_min {self.version} makes: "
+                  f"{', '.join(self.parts)}")
+        return int(not is_as_made)
+
+    def show_update(self) -> int:
+        """Show as a unified diff what this version would change in it."""
+        from difflib import unified_diff
+
+        new = vendored(own_source(), self.parts)
+        for line in unified_diff(self.text.splitlines(), new.splitlines(), self.path,
+                                 f"mcp_min {__version__}", lineterm=""):
+            cli_print(line)
+        return 0
+
+    def refuse_loss(self, parts: list[str]) -> None:
+        """Raise ValueError if a copy with these parts would not just update it."""
+        problem = ""
+        if not self.is_as_made():
+            problem = f"was edited (or, of mcp_min {self.version}, it cannot be told)"
+        elif self.parts != parts:
+            problem = (f"has other parts, of which would go: {besides(self.parts, parts)}"
+                       f"; and come: {besides(parts, self.parts)}; to keep them: "
+                       f"{made_with(self.parts)}")
+        if problem:
+            raise ValueError(f"{self.path} {problem}; --force replaces it")
+
+
+def besides(parts: list[str], others: list[str]) -> str:
+    return ", ".join(part for part in parts if part not in others) or "nothing"
+
+
+def sha256_of(text: str) -> str:
+    from hashlib import sha256
+
+    return sha256(text.encode()).hexdigest()
 
 
 def own_source() -> str:
@@ -11375,33 +11460,45 @@ def own_source() -> str:
 
 
 def vendor_help() -> str:
-    """A table of the pieces that a copy may have, with their lines."""
-    rows: dict[str, int] = {}
+    """A table of the parts and chapters: their lines, and what they add."""
+    lines = dict.fromkeys(ABOUT, 0)
     for piece in pieces_of(own_source()):
-        name = piece.chapter or piece.title
-        rows[name] = rows.get(name, 0) + piece.text.count("\n")
+        end = piece.ends[0] if len(piece.ends) == 1 else "both"
+        lines[piece.chapter or end] += piece.text.count("\n")
     return "lines of each part and chapter:\n" + "\n".join(
-        f"  {name:28}{lines:6,}" for name, lines in rows.items())
+        f"  {name:10}{lines[name]:5}  {about}" for name, about in ABOUT.items())
 
 
-def vendor_choice(args: Namespace, known: set[str]) -> tuple[list[str], set[str]]:
-    """The ends of a copy, of "server" and "client", and its chapters."""
-    if len(args.ends) > 1:
-        raise ValueError("--server, --client and --lean (both) exclude each other")
-    if args.with_ and not args.core:
-        raise ValueError("--with adds chapters to a --core")
-    for name in args.with_ + args.without:
-        if name not in known:
-            there = ", ".join(sorted(known))
-            raise ValueError(f"no chapter {name!r}: there are {there}")
-    chapters = known
-    if args.core:
-        chapters = {*args.with_}
-    chapters = chapters - {*args.without}
-    if args.ends or known - chapters - EXTRAS:
-        chapters -= EXTRAS
-    ends = [end for choice in args.ends for end in ENDS.get(choice, BOTH)]
-    return ends or BOTH, chapters
+def vendor_choice(args: Namespace) -> list[str]:
+    """The parts and chapters of a copy."""
+    known = PARTS.split()
+    chapters = {*known} - {*BOTH}
+    unknown = {*args.with_, *args.without} - chapters
+    if unknown:
+        there = ", ".join(sorted(chapters))
+        raise ValueError(f"no chapter {unknown.pop()!r}: there are {there}")
+    chosen = {*args.with_} if args.core else chapters
+    chosen -= {*args.without}
+    if args.ends or chapters - chosen - EXTRAS:
+        chosen -= EXTRAS
+    if {*args.with_} - chosen:
+        raise ValueError("--with adds chapters to a --core; names and cli to all others")
+    ends = [end for end in args.ends if end in BOTH] or BOTH
+    return [name for name in known if name in {*ends, *chosen}]
+
+
+def made_with(parts: list[str]) -> str:
+    """The command that makes a copy with these parts."""
+    ends = [end for end in BOTH if end in parts]
+    chapters = ",".join(part for part in parts if part not in BOTH)
+    command = "mcp_min.py vendor FOLDER"
+    if parts == PARTS.split():
+        return command
+    if ends != BOTH:
+        command += f" --{ends[0]}"
+    if chapters:
+        chapters = f" --with {chapters}"
+    return f"{command} --core{chapters}"
 
 
 class Piece(namedtuple("Piece", "title text chapter ends")):
@@ -11410,9 +11507,13 @@ class Piece(namedtuple("Piece", "title text chapter ends")):
     chapter: "" for a core.  ends: "server", "client" or both.
     """
 
-    @property
-    def name(self) -> str:
-        return self.chapter or self.ends[0]  # type: ignore[no-any-return]
+    def missing(self, parts: list[str]) -> str:
+        """The part without which a copy does not have it; "" if it has."""
+        if not {*self.ends} & {*parts}:
+            return self.ends[0]  # type: ignore[no-any-return]
+        if self.chapter in parts:
+            return ""
+        return self.chapter  # type: ignore[no-any-return]
 
     def names(self) -> list[str]:
         """What it adds for users."""
@@ -11420,21 +11521,6 @@ class Piece(namedtuple("Piece", "title text chapter ends")):
         for exported in re.findall(r"(?s)\n__all__ \+= \[(.*?)\]", self.text):
             names += re.findall('"(.*?)"', exported)
         return [*filter(None, names)]
-
-
-def table_of(pieces: list[Piece]) -> str:
-    """The rows of ABSENT for these."""
-    from textwrap import wrap
-
-    rows: dict[str, list[str]] = {}
-    for piece in pieces:
-        rows.setdefault(piece.name, []).extend(piece.names())
-    text = ""
-    for key, names in rows.items():
-        lines = wrap(", ".join(dict.fromkeys(names)), 76, drop_whitespace=False)
-        quoted = "\n".join(f'        "{line}"' for line in lines or [""])
-        text += f'    "{key}": (\n{quoted}),\n'
-    return text
 
 
 def pieces_of(source: str) -> list[Piece]:
@@ -11453,46 +11539,67 @@ def pieces_of(source: str) -> list[Piece]:
     return pieces
 
 
-def vendored(source: str, ends: list[str], chapters: set[str]) -> str:
-    """A copy of the source with these ends and chapters.
-
-    In the head a paragraph that names a part in its first line is about that part, as
-    are those after it, until one names another.
-    """
+def vendored(source: str, parts: list[str]) -> str:
+    """A copy of the source with these parts."""
     pieces = pieces_of(source)
-    kept = [piece for piece in pieces if {*piece.ends} & {*ends}
-            and piece.chapter in {"", *chapters}]
-    if kept == pieces:
+    kept = [piece for piece in pieces if not piece.missing(parts)]
+    gone = [piece for piece in pieces if piece.missing(parts)]
+    if not gone:
         return source
-    gone = [piece for piece in pieces if piece not in kept]
-    table = table_of(gone)
+    if "cli" not in parts:
+        kept.insert(-1, Piece("", NO_COMMAND_LINE, "", BOTH))
+    text = head_for(source, parts) + "".join(piece.text for piece in kept)
+    unwanted = [rf"    {piece.title.replace('. ', ' +')} .*\n" for piece in gone]
+    for chapter in besides(PARTS.split(), parts).split(", "):
+        unwanted += [rf".*  (?:# {chapter}|\[{chapter}\])\n",
+                     rf"(?:.+\n)+(?<=\(chapter: {chapter}\)\n)\n"]
+    for pattern in unwanted:
+        text = re.sub(f"(?m)^{pattern}", "", text)
+    text = text.replace("ABSENT: dict[str, str] = {}", absent_table(gone, parts), 1)
+    text = text.replace(f'PARTS = "{PARTS}"', f'PARTS = "{" ".join(parts)}"', 1)
+    first, _, rest = text.partition("\n")
+    first = (f"{first.partition(',')[0]}; a copy.\n\nIt has {', '.join(parts)}.\n"
+             f"Made with: {made_with(parts)}\n")
+    return f"{first}{SEAL}{sha256_of(first + rest)}\n{rest}"
+
+
+NO_COMMAND_LINE = """if __name__ == "__main__":
+    sys.exit("this copy of mcp_min has no command line: see the whole file")
+
+
+"""
+
+
+def head_for(source: str, parts: list[str]) -> str:
+    """What is above part I, without what is about an end that is not among the parts.
+
+    A paragraph that names a part in its first line is about that part, as are those
+    after it, until one names another.
+    """
     about, paragraphs = BOTH, []
     for paragraph in source[:source.index("# == Part I: ")].split("\n\n"):
         named = re.match(r".*\b[Pp]art ([IV]+)\b", paragraph)
         if named:
             about = ENDS.get(named[1], BOTH)
-        if {*about} & {*ends}:
+        if {*about} & {*parts}:
             paragraphs.append(paragraph)
-    text = "\n\n".join(paragraphs) + "".join(piece.text for piece in kept[:-1])
-    has = ", ".join(sorted(chapters)) or "none"
-    options = "" if len(ends) > 1 else f" --{ends[0]}"
-    with_ = f" --with {','.join(sorted(chapters))}" if chapters else ""
-    text = re.sub(",.*", f"; a copy.\n\nIt has the core of a {' and a '.join(ends)}; "
-                  f"of the chapters: {has}.\nMade with: mcp_min.py vendor FOLDER"
-                  f"{options} --core{with_}", text, count=1)
-    text = text.replace("ABSENT: dict[str, str] = {}",
-                        f"ABSENT: dict[str, str] = {{\n{table}}}", 1)
-    unwanted = [rf"    {piece.title.replace('. ', ' +')} .*\n" for piece in gone]
-    for chapter in {piece.chapter for piece in pieces} - {"", *chapters}:
-        unwanted += [rf".*  (?:# {chapter}|\[{chapter}\])\n",
-                     rf"(?:.+\n)+(?<=\(chapter: {chapter}\)\n)\n"]
-    for pattern in unwanted:
-        text = re.sub(f"(?m)^{pattern}", "", text)
-    if "cli" not in chapters:
-        text += ('if __name__ == "__main__":\n'
-                 '    sys.exit("this copy of mcp_min has no command line: see the whole '
-                 'file")\n\n\n')
-    return f"{text}{kept[-1].text}"
+    return "\n\n".join(paragraphs)
+
+
+def absent_table(gone: list[Piece], parts: list[str]) -> str:
+    """The statement that names what a copy does not have."""
+    from textwrap import fill
+
+    rows: dict[str, list[str]] = {}
+    for piece in gone:
+        rows.setdefault(piece.missing(parts), []).extend(piece.names())
+    table = ""
+    for part, names in rows.items():
+        text = fill(", ".join(dict.fromkeys(names)), 84, break_on_hyphens=False)
+        table += f'    "{part}": """\n{text}""",\n'
+    return f"ABSENT: dict[str, str] = {{\n{table}}}"
+
+
 # -- between a host and a server: trace, connect
 
 
@@ -11522,18 +11629,18 @@ def cli_trace(args: Namespace) -> int:
     if args.to == "stderr":  # the trace shows it
         sink = open(os.devnull, "wb")  # noqa: SIM115
     with stop_at_signals():
-        target, variables = cli_target(args.server), cli_variables(args.env)
+        target, variables = cli_target(args.command), cli_variables(args.env)
         argv, env, cwd = resolve_command(target, variables, None)
         child = start_process(argv, child_environment(env, True), cwd, bufsize=-1)
         kill = group_killer(child)
-        output = partial(
-            cli_copy, child.stdout, sys.stdout.buffer, partial(trace.show, "<"))
-        errors = partial(cli_copy, child.stderr, sink, partial(trace.note, "!"))
-        given = partial(cli_copy, cli_stdin(), child.stdin, partial(trace.show, ">"),
-                        child.stdin.close)
+        jobs = (
+            partial(cli_copy, child.stdout, sys.stdout.buffer, partial(trace.show, "<")),
+            partial(cli_copy, child.stderr, sink, partial(trace.note, "!")),
+            partial(cli_copy, cli_stdin(), child.stdin, partial(trace.show, ">"),
+                    child.stdin.close))
         threads: list[threading.Thread] = []
         try:
-            for job in (output, errors, given):
+            for job in jobs:
                 threads.append(start_thread("mcp relay", job))
             while child.poll() is None:  # in steps: a signal may come just before one
                 time.sleep(0.05)
@@ -11593,70 +11700,68 @@ def cli_refuse(line: bytes, problem: str) -> None:
 # -- the arguments
 
 
-# Of each command its function; the words before the server's, the fewest and the most;
-# whether a server follows, behind `--` or as all there is; its options, and what it
-# does.  COMMON: those of what asks a server.
+# Of each command its function; the words that follow it, in brackets those that may be
+# left out; its options, and what it does.  COMMON: those of what asks a server.
 COMMON = "json output answer env inherit-env timeout mode"
-BEHIND, ALONE = " -- SERVER", "SERVER"
 COMMANDS: Json = {
-    "demo": (cli_demo, "", 0, 0, "", "", "two sessions, line by line and explained"),
-    "serve": (lambda _: demo_server().run(), "", 0, 0, "", "", "run the demo's server"),
-    "list": (cli_list, "", 0, 0, ALONE, COMMON, "show what a server offers"),
-    "call": (partial(cli_query, cli_call), "TOOL [KEY=VALUE...|{}]", 1, 1000, BEHIND,
-             COMMON, "call a tool"),
-    "read": (partial(cli_query, cli_read), "URI", 1, 1, BEHIND, COMMON,
-             "read a resource"),
-    "prompt": (partial(cli_query, cli_prompt), "NAME [KEY=VALUE...]", 1, 1000, BEHIND,
-               COMMON, "get a prompt"),
+    "demo": (cli_demo, "", "", "two sessions, line by line and explained"),
+    "serve": (lambda _: demo_server().run(), "", "", "run the demo's server"),
+    "list": (cli_list, "SERVER", COMMON, "show what a server offers"),
+    "call": (partial(cli_query, cli_call), "TOOL [KEY=VALUE...|{}] -- SERVER", COMMON,
+             "call a tool"),
+    "read": (partial(cli_query, cli_read), "URI -- SERVER", COMMON, "read a resource"),
+    "prompt": (partial(cli_query, cli_prompt), "NAME [KEY=VALUE...] -- SERVER", COMMON,
+               "get a prompt"),
     "complete": (partial(cli_query, cli_complete, texts=operator.itemgetter("values"),
                          nothing="no values for {1} of {0}"),
-                 "PROMPT|TEMPLATE ARGUMENT[=TEXT]", 2, 3, BEHIND, COMMON,
+                 "PROMPT|TEMPLATE ARGUMENT[=TEXT] [TEXT] -- SERVER", COMMON,
                  "complete an argument"),
-    "run": (cli_run, "FILE.py", 1, 1, "", "unthreaded",
-            "serve a file's Server or its functions"),
-    "vendor": (cli_vendor, "FOLDER", 1, 1, "",
-               "server client lean core with without", "copy what a project needs"),
-    "trace": (cli_trace, "", 0, 0, ALONE, "to env", "relay a server, log its lines"),
-    "connect": (cli_connect, "PATH", 1, 1, "", "",
-                "relay to a server inside an application")}
-END: Json = {"action": "append_const", "dest": "ends", "default": []}
+    "run": (cli_run, "FILE.py", "unthreaded", "serve a file's Server or its functions"),
+    "vendor": (cli_vendor, "FOLDER|FILE",
+               "server client lean core with without init force check diff",
+               "copy what a project needs, or look at a copy"),
+    "trace": (cli_trace, "SERVER", "to env", "relay a server, log its lines"),
+    "connect": (cli_connect, "PATH", "", "relay to a server inside an application")}
+FLAG: Json = {"action": "store_true"}
 MANY: Json = {"action": "append", "default": []}
+END: Json = {"action": "append_const", "dest": "ends", "default": []}
 CHAPTERS: Json = {"action": "extend", "type": partial(str.split, sep=","),
                   "default": [], "metavar": "CHAPTER,..."}
 OPTIONS: Json = {
-    "json": {"action": "store_true", "help": "print the raw result"},
+    "json": {**FLAG, "help": "print the raw result"},
     "output": {"metavar": "FILE", "help": "save the data, or the text, of the result"},
     "answer": {**MANY, "metavar": "VALUE",
                "help": "an answer for the next field of a question; FIELD=VALUE is for "
-                       "that field, also if VALUE has a =, JSON for all; repeatable"},
+                       "that field, also if VALUE has a =; repeatable"},
     "env": {**MANY, "metavar": "KEY[=VALUE]",
             "help": "set a variable of the server or its entry, or copy it"},
-    "inherit-env": {"action": "store_true", "help": "copy all variables"},
+    "inherit-env": {**FLAG, "help": "copy all variables"},
     "timeout": {"type": float, "default": 60.0, "help": "seconds to wait (60)"},
-    "mode": {"choices": MODES, "default": "auto", "metavar": "REVISION",
-             "help": ", ".join(MODES)},
-    "unthreaded": {"action": "store_true", "help": "run all handlers on one thread"},
+    "mode": {"default": "auto", "metavar": "REVISION", "help": ", ".join(MODES)},
+    "unthreaded": {**FLAG, "help": "run all handlers on one thread"},
     "server": {**END, "const": "server", "help": "the copy has only a server"},
     "client": {**END, "const": "client", "help": "the copy has only a client"},
     "lean": {**END, "const": "lean",
              "help": "both, but no command line, nor familiar names"},
-    "core": {"action": "store_true", "help": "no chapters but those of --with"},
+    "core": {**FLAG, "help": "no chapters but those of --with"},
     "with": {**CHAPTERS, "dest": "with_", "help": "chapters of a --core"},
     "without": {**CHAPTERS, "help": "chapters to leave out"},
+    "init": {**FLAG, "help": "write an __init__.py beside the copy"},
+    "force": {**FLAG, "help": "replace what was edited, or has other parts"},
+    "check": {**FLAG, "help": "tell whether FILE is what its first lines say"},
+    "diff": {**FLAG, "help": "show what an update of FILE would change"},
     "to": {"default": "stderr", "metavar": "FILE", "help": "where the trace goes"},
     "version": {"action": "version", "version": f"mcp_min {__version__}"}}
-
-
 LISTED = [f"  {verb:10}{row[-1]}" for verb, row in COMMANDS.items()]
 # Without a command: any word is refused, because it is none.
-COMMANDS[""] = (None, "|".join(COMMANDS), 1, 0, "", "version", "\n".join(LISTED) + """
+COMMANDS[""] = (None, "|".join(COMMANDS), "version", "\n".join(LISTED) + """
 
 SERVER: FILE.py, mcp.json NAME, or a program with its arguments
 exit status: 0 done, 1 the tool or the server failed, 2 wrong usage""")
 
 
 def cli_parse(argv: list[str]) -> Namespace:
-    """The options, with .words before the server's, .server, .function, and .fail.
+    """The options, with .words before the server's, .command, .function, and .fail.
 
     The server begins after `--`.  In `list` and `trace` it may begin before that: with
     a program, whose options follow it; or with a file, which our options may follow.
@@ -11666,18 +11771,18 @@ def cli_parse(argv: list[str]) -> Namespace:
     verb, *given = argv or ["-h"]
     if verb not in COMMANDS:
         verb, given = "", [verb]
-    function, usage, least, most, follows, options, about = COMMANDS[verb]
+    function, usage, options, about = COMMANDS[verb]
     parser = argparse.ArgumentParser(
         prog=f"mcp_min.py {verb}".rstrip(), description=about, allow_abbrev=False,
         epilog=vendor_help() if verb == "vendor" else None,
-        usage=f"%(prog)s [options] {usage}{follows}",
+        usage=f"%(prog)s [options] {usage}",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in options.split():
         parser.add_argument(f"--{name}", **OPTIONS[name])
     positional = parser.add_argument("words", nargs="...", help=argparse.SUPPRESS)
     end = given.index("--") if "--" in given else len(given)
     ours, server = given[:end], given[end + 1:]
-    if follows == ALONE:
+    if usage == "SERVER":
         program = parser.parse_known_args(ours)[0].words
         if program and not is_server_file(program[0]):
             ours, server = ours[:-len(program)], program + given[end:]
@@ -11687,17 +11792,31 @@ def cli_parse(argv: list[str]) -> Namespace:
     for word in words:
         if word.startswith("-"):
             parser.error(f"unrecognized: {word} (options of a server come after `--`)")
-        if not verb:
-            parser.error(f"unknown command {word!r}{did_you_mean(word, COMMANDS)}")
-        if follows == BEHIND and is_server_file(word):
-            parser.error(f"{word} is a server: {verb} {usage} -- {word}")
-    if follows == ALONE:
+    if usage == "SERVER":
         words, server = [], words + server
-    if not least <= len(words) <= most or (follows and not server):
-        parser.error(f"expected {usage + follows or 'no arguments'}")
-    args.words, args.server = words, server
+    problem = usage_problem(verb, words, server)
+    if problem:
+        parser.error(problem)
+    args.words, args.command = words, server
     args.function, args.fail = function, parser.error
     return args
+
+
+def usage_problem(verb: str, words: list[str], server: list[str]) -> str:
+    """What is wrong with the words of a command; "" if nothing."""
+    usage: str = COMMANDS[verb][1]
+    if words and not verb:
+        return f"unknown command {words[0]!r}{did_you_mean(words[0], COMMANDS)}"
+    own, needs_server, _ = usage.partition("SERVER")
+    for word in words:
+        if needs_server and is_server_file(word):
+            return f"{word} is a server: {verb} {own}{word}"
+    expected = own.replace("-- ", "").split()
+    least = sum(not word.startswith("[") for word in expected)
+    most = 1000 if "..." in usage else len(expected)
+    if least <= len(words) <= most and bool(server) == bool(needs_server):
+        return ""
+    return f"expected {usage or 'no arguments'}"
 
 
 def is_server_file(word: str) -> bool:

@@ -8924,11 +8924,9 @@ class TestCommandLine(unittest.TestCase):
     def test_list_shows_and_call_converts_what_a_tool_needs(self):
         server = self.serving("tools.py", self.TOOLS)
         lines = cli("list", *server)[0].splitlines()
-        for line in (('item: object {"properties": {"name": {"type": "string"}, '
-                      '"price": {"type": "number", "default": 1.0}}, '
-                      '"required": ["name"], "additionalProperties": false}'),
-                     'many: array {"items": {"type": "integer"}}',
-                     'n: integer {"minimum": 1}', "yes?: boolean = false"):
+        for line in ("item: object", "  name: string", "  price?: number = 1.0",
+                     "many: array of integer", 'n: integer {"minimum": 1}',
+                     "yes?: boolean = false"):
             self.assertIn("      " + line, lines)
         out, err, status = cli("call", "types", 'item={"name": "x"}', "text=5", "n=5",
                                '{"many": [1, 2]}', "yes=true", *server)
@@ -9050,18 +9048,6 @@ class TestCommandLine(unittest.TestCase):
         self.assertEqual(lines[-1], "progress: 100% step")
         lines = cli("call", "steps", "n=200", "known=false", *server)[1].splitlines()
         self.assertEqual(lines[0], "progress: 1 step")  # and one for each second
-
-    @TERMINAL
-    def test_progress_at_a_terminal_is_one_line_that_moves(self):
-        server = fake(call="repeat(['{\"jsonrpc\":\"2.0\",\"method\":'"
-                      "'\"notifications/progress\",\"params\":{'"
-                      "'\"progressToken\":$token,\"progress\":%d,\"total\":4,'"
-                      "'\"message\":\"a\\\\nb\"}}' % n "
-                      "for n in (1, 2)]); text('done')")
-        with Terminal("call", "f", "--", *server) as screen:
-            screen.expect("\r[#####               ] 25% a b")
-            screen.expect("\r[##########          ] 50% a b\r  ")
-            self.assertEqual(screen.child.stdout.read(), b"done\n")
 
     def test_a_call_that_hangs_shows_where_its_handler_is(self):
         server = self.serving("hang.py", """
@@ -9246,12 +9232,9 @@ class TestCommandLine(unittest.TestCase):
                 "site=x:?a=b"]
         for tool, answers, text in (
                 ("order", ["lemon"], "lemon"),
-                ("order", ['{"value": "lemon"}'], "lemon"),
                 ("book", ["Ann", "a, b", "4", "true", "noon"],
                  guest % (4, True, "noon")),
                 ("book", ["Ann", "a,b", "", "", "night"], guest % (2, None, "night")),
-                ("book", ['{"name": "Ann", "tags": ["a", "b"]}', "noon"],
-                 guest % (2, None, "noon")),
                 ("book", ["seats=3", "tags=a,b", "name=Ann", "", "noon"],
                  guest % (3, None, "noon")),
                 ("wipe", ["yes", "no"], "accept decline"),
@@ -9268,9 +9251,7 @@ class TestCommandLine(unittest.TestCase):
                 ("order", ["a=b"], "a=b: no such field; there are: value"),
                 ("wipe", ["a=b"], "a=b: no such field; there are: none"),
                 ("order", ["tea"], 'value: expected one of "lemon", "syrup"'),
-                ("order", ["{}"], "value: missing"),
-                ("order", [""], "value: a value is"),
-                ("order", ["{"], "failed to answer")):
+                ("order", [""], "value: expected a value")):
             options = [word for answer in answers for word in ("--answer", answer)]
             out, err, status = cli("call", tool, *options, *server)
             with self.subTest(answers):
@@ -9485,7 +9466,8 @@ class TestCommandLine(unittest.TestCase):
         for command, options in {
                 "demo": "", "serve": "", **query, "run": "unthreaded", "connect": "",
                 "trace": "env to",
-                "vendor": "client core lean server with without"}.items():
+                "vendor": "check client core diff force init lean server with without",
+                }.items():
             with self.subTest(command):
                 out, err, status = cli(command, "-h")
                 self.assertEqual((err, status), ("", 0))

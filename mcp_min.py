@@ -27,8 +27,8 @@ A client (part III):
 
 To use it, read `help(Client)`.
 
-The command line (chapter: cli) looks into any server; `python3 mcp_min.py demo` shows
-two sessions line by line, and `vendor FOLDER` writes a copy with what you need.
+The command line looks into any server; `python3 mcp_min.py demo` shows two sessions
+line by line, and `vendor FOLDER` writes a copy with what you need.  (chapter: cli)
 
 The path of a call, from part I on.  A client writes this line to a server's stdin:
 
@@ -177,6 +177,22 @@ Parts II and III each stand on part I alone.  To learn the protocol, read sectio
 9 and 12; to debug a hang, 4 and 7.  Each section begins with its idea.
 "(server/tools)" names a page of modelcontextprotocol.io/specification.
 
+What it reaches for, in part I: the streams that it is given, the files that Image and
+Audio are given, and for a traceback the source of a handler.
+
+MCP_MIN_TRACE, in the environment, names a file for all that crosses.  (chapter: trace)
+
+An event loop makes a pair of sockets for itself.  (chapter: asyncio)
+
+A server (part II) reaches for descriptors 0 to 2 and the null device.  It opens no
+socket and starts no process.
+
+`Server.listen` opens a port of 127.0.0.1, and writes a file with its number and a
+secret.  (chapter: inside)
+
+A client (part III) starts the command that it is given, and load_config reads the file
+that it is given.  It opens no socket.
+
 To extend a server (part II) from outside: a transport is two binary streams, given to
 Server.serve; a method or a notification is a function under Server.method; what is to
 happen around every request is a middleware; `capabilities=` declares it.  From within:
@@ -194,7 +210,7 @@ revision, a method or a question.
 
 To vendor it, copy it, under any name: it works from a zip file, twice in one process,
 and under `python -I -S`.  Importing it starts no thread and touches no file.  Keep its
-sha256 beside it.  Changes and licence (MIT) are at the end.
+sha256 beside it; PARTS says what a copy has.  Changes and licence (MIT) are at the end.
 """
 # ruff: noqa: BLE001, ISC004, PYI050, RUF022, SIM905
 # (Broad `except` clauses are deliberate; each part imports what it alone needs; lists
@@ -11363,6 +11379,8 @@ def cli_vendor(args: Namespace) -> int:
     if args.diff:
         return Copy(path).show_update()
     folder, path = path, os.path.join(path, "mcp_min.py")
+    if os.path.realpath(path) == os.path.realpath(__file__):
+        raise ValueError(f"{path} is the file to copy from")
     parts = vendor_choice(args)
     if os.path.exists(path) and not args.force:
         Copy(path).refuse_loss(parts)
@@ -11478,11 +11496,11 @@ def vendor_choice(args: Namespace) -> list[str]:
         there = ", ".join(sorted(chapters))
         raise ValueError(f"no chapter {unknown.pop()!r}: there are {there}")
     chosen = {*args.with_} if args.core else chapters
-    chosen -= {*args.without}
+    chosen = chosen - {*args.without}
     if args.ends or chapters - chosen - EXTRAS:
-        chosen -= EXTRAS
+        chosen = chosen - EXTRAS
     if {*args.with_} - chosen:
-        raise ValueError("--with adds chapters to a --core; names and cli to all others")
+        raise ValueError("--with is for --core; names and cli need all other chapters")
     ends = [end for end in args.ends if end in BOTH] or BOTH
     return [name for name in known if name in {*ends, *chosen}]
 

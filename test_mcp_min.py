@@ -71,13 +71,42 @@ if sys.implementation.name == "pypy":  # 7.3 may crash when it collects cursors 
     sqlite3 = None
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+if "--copy" in sys.argv:
+    at = sys.argv.index("--copy")
+    _, COPY = sys.argv[at:at + 2]
+    del sys.argv[at:at + 2]
+    HERE = os.path.abspath(COPY if os.path.isdir(COPY) else os.path.dirname(COPY))
 sys.path.insert(0, HERE)
 
 import mcp_min
 
-for name in filter(str.isidentifier, mcp_min.LEFT_OUT):  # of a copy
-    vars(mcp_min).setdefault(name, None)
 
+class Absent:
+    """Takes the place of what a copy does not have; a test that uses it is skipped."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __bool__(self):
+        return False
+
+    def __call__(self, *_, **__):
+        raise unittest.SkipTest(f"this copy has no {self._name}")
+
+    def __getattr__(self, name):
+        raise AttributeError(name) if name[:2] == "__" else unittest.SkipTest(
+            f"this copy has no {self._name}")
+
+
+def absent(name):
+    if name[:2] == "__":
+        raise AttributeError(name)
+    return Absent(name)
+
+
+PARTS = mcp_min.PARTS.split()
+if mcp_min.ABSENT:
+    mcp_min.__getattr__ = absent
 from mcp_min import (
     AsyncClient, AsyncContext, Cancelled, Client, ConnectionClosed, Context, Elicited,
     EmbeddedResource, Field, Image, McpError, Message, RequestTimeout, ResourceLink,
@@ -110,7 +139,7 @@ WITH_GIL = getattr(sys, "_is_gil_enabled", bool)() or sys.version_info < (3, 13)
 
 def needs(*chapters):
     """For tests of what a copy may not have."""
-    absent = [name for name in chapters if name in mcp_min.ABSENT]
+    absent = [name for name in chapters if name not in PARTS]
     return unittest.skipIf(absent, "this copy is without " + ", ".join(absent))
 
 
@@ -683,7 +712,7 @@ def both_eras(test):
     @functools.wraps(test)
     def run_in_both(self):
         for era in ("legacy", "modern"):
-            if era == "modern" and "stateless" in mcp_min.ABSENT:
+            if era == "modern" and "stateless" not in PARTS:
                 continue
             with self.subTest(era=era):
                 test(self, era)
@@ -1275,6 +1304,7 @@ class Test5Validator(unittest.TestCase):
                         SchemaError, "over 1,000 steps|too deeply|over 20000 char"):
                 mcp_min.Converter(schema).coerce(value, strict=False)
 
+    @needs("server")
     def test_arguments_that_take_too_much_work_are_invalid(self):
         numbers = [1] * 30_000
         for hint, value in ((List[int], numbers), (
@@ -1417,7 +1447,7 @@ def lab(**options):
             ctx.report_progress(n)
         return "done"
 
-    if "asyncio" not in mcp_min.ABSENT:
+    if "asyncio" in PARTS:
         @server.tool
         async def wait_async():
             server.began.put("wait")
@@ -1908,6 +1938,7 @@ class Test7Connection(unittest.TestCase):
             """, era=era, **server.steps)
 
 
+@needs("server")
 class Test7Amounts(unittest.TestCase):
     """What one end can make the other end keep in memory is limited."""
 
@@ -2189,6 +2220,7 @@ CALL_ADD = """
 """
 
 
+@needs("server")
 class Test8Stdio(unittest.TestCase):
     """The descriptors, the signals and the end of a server process."""
 
@@ -2600,6 +2632,7 @@ class Test8Stdio(unittest.TestCase):
 
     @needs("stateless", "asyncio")
     @unittest.skipUnless(os.path.exists("/dev/full"), "there is no /dev/full")
+    @needs("client")
     def test_a_full_disk_under_the_trace_stops_neither_end(self):
         """Fails (an end goes on for ever, or a server is left) if closing the trace
         raises an error, or a line that cannot be written does."""
@@ -3291,6 +3324,7 @@ class AnswersAll:
     __str__ = lambda self: "AnswersAll"
 
 
+@needs("server")
 class Test10TypeHints(unittest.TestCase):
     """A hint becomes a JSON Schema, and a JSON argument becomes a Python object."""
 
@@ -3444,6 +3478,7 @@ class Test10TypeHints(unittest.TestCase):
             self.assertEqual((result.text, result.data), ("one", [1]))
 
 
+@needs("server")
 class Test10Signature(unittest.TestCase):
     """A signature binds the arguments of a request to the parameters of a handler."""
 
@@ -3930,6 +3965,7 @@ class Test10UriTemplate(unittest.TestCase):
                 UriTemplate(text)
 
 
+@needs("server")
 class Test10Imports(unittest.TestCase):
     def test_what_is_slow_to_import_is_imported_when_it_is_needed(self):
         with process("""
@@ -4379,6 +4415,7 @@ class Test11Unthreaded(unittest.TestCase):
         self.assertEqual(seen, [None])
 
 
+@needs("server")
 class Test11Diagnostics(unittest.TestCase):
     """What a server reports on stderr, and what the program prints while it serves."""
 
@@ -4499,6 +4536,7 @@ LIFESPAN_SERVER = textwrap.dedent("""
 
 
 @needs("asyncio")
+@needs("server")
 class Test11Lifespan(unittest.TestCase):
     """The lifespan: a context manager that is open as long as the server runs."""
 
@@ -4553,6 +4591,7 @@ class Test11Lifespan(unittest.TestCase):
 
 
 @needs("asyncio", "inside")
+@needs("server")
 class Test11RunAsync(unittest.TestCase):
     """A server within a program whose main thread runs an event loop."""
 
@@ -6223,6 +6262,7 @@ class Session:
 # 13  Processes: the client of a real process
 # ======================================================================================
 
+@needs("client")
 class Test13Process(FakeServers, unittest.TestCase):
     """The client and a real process: its start, its end and its stderr."""
 
@@ -10045,6 +10085,7 @@ class TestOwnNotifications(unittest.TestCase):
 
 
 @needs("stateless", "asyncio", "trace")
+@needs("server", "client")
 class TestLocks(unittest.TestCase):
     """The order in which the docstring lists the locks."""
 
@@ -11612,6 +11653,7 @@ class TestReadme(unittest.TestCase):
 class TestReference(unittest.TestCase):
     """What the docstrings show runs; what they list is what the code has."""
 
+    @needs("server", "client")
     def test_a_lifespan_is_shared_by_the_handlers(self):
         ended = []
 
@@ -11635,7 +11677,7 @@ class TestReference(unittest.TestCase):
             self.assertEqual(client.call_tool("raw", {"a": [1]}).data, {"a": [1]})
             self.assertEqual(client.list_prompts(), [{"name": "c"}])
 
-    @needs("stateless")
+    @needs("server", "client", "stateless")
     def test_the_revisions_and_limits_that_are_listed(self):
         doc, of_client = (" ".join(c.__doc__.split()) for c in (Server, Client))
         for number in (mcp_min.MAX_REQUESTS, mcp_min.MAX_ID, mcp_min.MAX_STEPS,
@@ -11821,6 +11863,7 @@ class TestHouse(unittest.TestCase):
                 self.assertEqual((child.exit(), child.stderr), (0, "hi"))
 
 
+@needs("server")
 class TestOtherProcesses(unittest.TestCase):
     """What other people's processes do to it."""
 
@@ -12070,6 +12113,18 @@ class TestTypes(unittest.TestCase):
 
 
 CHAPTERS = {"stateless", "schemas", "asyncio", "inside", "trace"}
+COPIES = ("", "--server --core", "--server --core --with stateless", "--server",
+          "--client --core", "--client", "--lean --core", "--lean")
+
+
+def rows_of_copies():
+    """The rows of a table of README.md: how a copy is made, its lines, its sha256."""
+    source = pathlib.Path(FILE).read_text("utf-8")
+    for options in COPIES:
+        args = mcp_min.cli_parse(["vendor", "x", *options.split()])
+        copy = mcp_min.vendored(source, mcp_min.vendor_choice(args))
+        name, lines = options or "the whole file", copy.count("\n")
+        yield f"| `{name}` | {lines:,} | `{mcp_min.sha256_of(copy)}` |"
 
 
 @needs("cli")
@@ -12120,13 +12175,13 @@ class TestVendor(unittest.TestCase):
 
     def test_a_copy_says_what_it_has_and_names_nothing_else(self):
         for folder, parts, missing in (
-                ("server", "a server", {"Client", "FastMCP", "main"}),
-                ("client", "a client", {"Server", "FastMCP", "main"}),
-                ("lean", "a server and a client", {"FastMCP", "main"})):
+                ("server", "server", {"Client", "FastMCP", "main"}),
+                ("client", "client", {"Server", "FastMCP", "main"}),
+                ("lean", "server, client", {"FastMCP", "main"})):
             with self.subTest(folder):
                 source = (self.folder / folder / "mcp_min.py").read_text("utf-8")
                 doc = ast.get_docstring(ast.parse(source))
-                self.assertIn(f"It has the core of {parts};", doc)
+                self.assertIn(f"It has {parts}, stateless", doc)
                 self.assertEqual(missing & {*re.findall(r"\w+", doc)} - {"main"}, set())
                 self.assertEqual(names_without_code(source), set())
                 exported = self.run_in(folder, "from mcp_min import *; print(dir())")
@@ -12230,10 +12285,13 @@ class TestVendor(unittest.TestCase):
                 """), str(folder / "server"))
             self.assertRegex(told, "^1 None None\ntea\n$")
 
-    def test_the_raw_transcripts_pass_with_the_server_half(self):
-        self.run_in("server", "import runpy; sys.argv[:1] = ['test_mcp_min.py']; "
-                    "runpy.run_path('test_mcp_min.py', run_name='__main__')",
-                    "Test3Messages", "Test9Handshake", "Test9Stateless")
+    def test_a_half_passes_the_tests_of_what_it_has(self):
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", __file__, "--copy", str(self.folder / "server"),
+             "Test3Messages", "Test9Handshake", "Test9Stateless", "Test14Client"],
+            check=False, timeout=PATIENCE * 4, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        self.assertRegex(done.stderr, r"Ran (\d\d+) tests in .*\n\nOK \(skipped=")
 
     def test_a_copy_from_a_zip_file_with_a_main_program_of_its_own(self):
         archive, folder = self.folder / "app.pyz", self.folder / "unzipped"
@@ -12246,39 +12304,206 @@ class TestVendor(unittest.TestCase):
         self.assertEqual((folder / "mcp_min.py").read_bytes(),
                          pathlib.Path(FILE).read_bytes())
 
-    def test_only_a_copy_of_mcp_min_is_overwritten(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder, "mcp_min.py")
-            path.write_text("# mine")
-            _, err, status = cli("vendor", folder)
-            self.assertEqual((status, path.read_text()), (2, "# mine"))
-            self.assertIn("is not a copy of mcp_min", err)
-            path.write_text('"""mcp_min 3.0.0: older."""')
-            out, _, status = cli("vendor", folder)
-            self.assertEqual((status, path.read_bytes()),
-                             (0, pathlib.Path(FILE).read_bytes()))
-            self.assertIn(hashlib.sha256(path.read_bytes()).hexdigest(), out)
-            _, err, status = cli("vendor", folder, "--server", "--client")
-            self.assertIn("exclude each other", err)
-            _, err, status = cli("vendor", folder, "--without", "x")
-            self.assertIn("no chapter 'x': there are asyncio, cli, inside, names", err)
-            _, err, status = cli("vendor", folder, "--with", "inside")
-            self.assertIn("--with adds chapters to a --core", err)
-        _, err, status = cli("vendor", HERE, "--server")
-        self.assertEqual(status, 2)
-        self.assertIn("is the file to copy from", err)
+    def vendor(self, *args, status=0):
+        """What `vendor` says."""
+        out, err, actual = cli("vendor", *map(str, args))
+        self.assertEqual(actual, status, err)
+        return out + err
 
-    def test_words_in_the_code_do_not_decide_what_is_copied(self):
-        source = pathlib.Path(FILE).read_text("utf-8")
-        place = "\n\n\nclass Node("
-        self.assertEqual(source.count(place), 1)
-        commented = source.replace(place, "\n\n\n# Read by part IV, too.\n" + place)
-        for end in "server", "client":
-            self.assertIn("class Outbox", mcp_min.vendored(commented, [end], set()))
-        out, _, _ = cli("vendor", str(self.folder / "said"), "--client")
-        self.assertRegex(out, r"left out: core of a server: Part II: a server \(\d+ lines"
-                              r"\)\nleft out: chapter stateless: ")
+    def test_a_copy_replaces_only_what_is_made_again(self):
+        """Not what somebody has edited, nor what has other parts."""
+        folder = self.folder / "replaced"
+        path = folder / "mcp_min.py"
+        told = self.vendor(folder)
+        self.assertEqual(path.read_bytes(), pathlib.Path(FILE).read_bytes())
+        self.assertIn(hashlib.sha256(path.read_bytes()).hexdigest(), told)
+        told = self.vendor(folder, "--server", "--core", "--with", "stateless", status=2)
+        for words in ("would go: client, schemas, asyncio, inside, trace, names, cli;",
+                      "come: nothing; to keep them: mcp_min.py vendor FOLDER; --force"):
+            self.assertIn(words, told)
+        self.vendor(folder, "--server", "--core", "--with", "stateless", "--force")
+        again = re.search("(?m)^Made with: mcp_min.py vendor FOLDER (.*)",
+                          path.read_text("utf-8"))[1]
+        self.assertEqual(again, "--server --core --with stateless")
+        for version in mcp_min.__version__, "3.9.0":
+            made = self.of_version(path.read_text("utf-8"), version)
+            path.write_text(made, "utf-8")
+            self.vendor(folder, *again.split())  # the same, or an update
+            path.write_text(made + "# mine\n", "utf-8")
+            told = self.vendor(folder, *again.split(), status=2)
+            self.assertIn("was edited", told)
+            self.assertIn(f"is not (or it cannot be told) what mcp_min {version} makes",
+                          self.vendor("--check", path, status=1))
+            self.vendor(folder, *again.split(), "--force")
+        for text, words in (("# mine", "is not a copy of mcp_min"),
+                            ('"""mcp_min 3.0.0: all of it."""', "it cannot be told")):
+            path.write_text(text)
+            self.assertIn(words, self.vendor(folder, status=2))
+            self.assertEqual(path.read_text(), text)
+        self.vendor(folder, "--force")
+        self.assertIn("is the file to copy from", self.vendor(HERE, status=2))
 
+    def of_version(self, text, version):
+        """A copy as another version would have made it."""
+        seal = re.search(f"{mcp_min.SEAL}.*\n", text)[0]
+        if version == mcp_min.__version__:
+            return text
+        rest = text.replace(seal, "").replace(mcp_min.__version__, version, 1)
+        digest = hashlib.sha256(rest.encode()).hexdigest()
+        return rest.replace("\n\nCopy", f"\n{mcp_min.SEAL}{digest}\n\nCopy", 1)
+
+    def test_a_file_is_checked_and_compared_with_what_its_first_lines_say(self):
+        path = self.folder / "client" / "mcp_min.py"
+        source = path.read_text("utf-8")
+        self.assertIn(f"is what mcp_min {mcp_min.__version__} makes: client, stateless,",
+                      self.vendor("--check", path))
+        self.assertEqual(self.vendor("--diff", path), "")
+        edited = self.folder / "edited.py"
+        for version in mcp_min.__version__, "3.9.0":
+            text = self.of_version(source, version)
+            edited.write_text(text.replace("import sys\n", "import sys\nimport this\n"))
+            self.vendor("--check", edited, status=1)
+            diff = self.vendor("--diff", edited)
+            self.assertEqual(re.findall("(?m)^[-+](?!-|[+]|\"|sha256).*", diff),
+                             ["-import this"])
+            edited.write_text(text)
+            self.assertIn(f"is what mcp_min {version} makes", self.vendor(
+                "--check", edited))
+
+    def test_a_copy_is_the_same_whoever_makes_it(self):
+        """Fails if the order of a set decides."""
+        made = set()
+        for seed in range(4):
+            folder = self.folder / f"seed{seed}"
+            subprocess.run([sys.executable, FILE, "vendor", str(folder), "--lean",
+                            "--without", "inside,trace"], check=True, timeout=PATIENCE,
+                           env={**os.environ, "PYTHONHASHSEED": str(seed)},
+                           stdout=subprocess.DEVNULL)
+            made.add((folder / "mcp_min.py").read_bytes())
+        self.assertEqual(len(made), 1)
+
+    def test_a_copy_in_a_package_needs_a_file_beside_it(self):
+        outer = self.folder / "acme"
+        outer.mkdir()
+        inner = outer / "_vendor"
+        self.assertNotIn("__init__", self.vendor(inner))
+        (outer / "__init__.py").touch()
+        self.assertRegex(self.vendor(inner), "there is no .*__init__.py.*--init")
+        told = self.vendor(inner, "--init")
+        self.assertRegex(told, "its build lists _vendor .*find_packages")
+        self.assertTrue((inner / "__init__.py").exists())
+
+    def test_the_choice_of_parts(self):
+        for options, text in (
+                ("--without x", "no chapter 'x': there are asyncio, cli, inside, names"),
+                ("--core --with names", "names and cli need all")):
+            told = self.vendor(self.folder / "choice", *options.split(), status=2)
+            self.assertIn(text, told)
+        for options, has in (
+                ("", mcp_min.PARTS), ("--client --core", "client"),
+                ("--core --with stateless,trace", "server client stateless trace"),
+                ("--without stateless", "server client schemas asyncio inside trace"),
+                ("--without names", mcp_min.PARTS.replace(" names", "")),
+                ("--lean", mcp_min.PARTS.replace(" names cli", ""))):
+            self.vendor(self.folder / "choice", *options.split(), "--force")
+            told = self.run_in("choice", "import mcp_min; print(mcp_min.PARTS)")
+            self.assertEqual(told, has + "\n")
+        self.assertEqual(mcp_min.PARTS.split(), [*mcp_min.ABOUT][1:])
+        self.assertEqual({*mcp_min.ABOUT} - {"both"} - {"server", "client"}, {
+            piece.chapter for piece in mcp_min.pieces_of(
+                pathlib.Path(FILE).read_text("utf-8"))} - {""})
+
+    def test_the_help_lists_all_parts_and_their_lines(self):
+        rows = re.findall(r"(?m)^  (\w+) +(\d+)  ", self.vendor("--help"))
+        self.assertEqual([name for name, _ in rows], ["both", *mcp_min.PARTS.split()])
+        total = pathlib.Path(FILE).read_text("utf-8").count("\n")
+        self.assertTrue(total - 400 < sum(int(lines) for _, lines in rows) < total)
+
+    def test_the_core_of_a_server_reaches_for_nothing_but_its_streams(self):
+        """Of all that Python tells an audit hook, from the import to the end."""
+        folder = self.folder / "audited"
+        self.vendor(folder, "--server", "--core")
+        head = textwrap.dedent("""
+            import sys
+            heard = {}
+
+            def hear(event, args):
+                heard[event, str(args[0]) if args else ""] = None
+
+            sys.addaudithook(hear)
+            sys.path.insert(0, %r)
+            from mcp_min import Context, Server
+            """) % str(folder)
+        with mock.patch.object(process, "HEAD", head), process("""
+                server = Server("s")
+
+                @server.tool
+                def ask(n: int, ctx: Context) -> str:
+                    for _ in ctx.track(range(n)):
+                        ctx.info("x")
+                    return ctx.elicit("?", ["tea"]).data
+
+                @server.tool
+                def fail():
+                    raise KeyError("x")
+
+                @server.tool
+                def hold(ctx: Context):
+                    ctx.wait(60)
+
+                server.resource("a://{b}")(lambda b: b)
+                server.prompt("p")(lambda a: a)
+                server.run()
+                heard = [*heard]
+                import json
+                sys.stderr.write("\\n" + json.dumps(heard))
+                """, "-I", "-S", "-B") as server:
+            play(server, """
+                > handshake
+                > 1 tools/list
+                < 1 {}
+                > 2 tools/call {"name": "ask", "arguments": {"n": 1},
+                    "_meta": {"progressToken": 7}}
+                < notifications/message {"data": "x"}
+                < notifications/progress {"progress": 1}
+                < $q elicitation/create {}
+                > $q {"action": "accept", "content": {"value": "tea"}}
+                < 2 {"content": [{"text": "tea"}]}
+                > 3 tools/call {"name": "fail"}
+                < 3 {"isError": true}
+                > 4 tools/call {"name": "hold"}
+                > notifications/cancelled {"requestId": 4}
+                > 5 resources/read {"uri": "a://x"}
+                < 5 {}
+                > 6 prompts/get {"name": "p", "arguments": {"a": "x"}}
+                < 6 {}
+                """)
+            server.hang_up()
+            self.assertEqual(server.exit(), 0)
+            heard = json.loads(server.stderr.splitlines()[-1])
+        library = os.path.dirname(os.__file__)
+        opened = {name for event, name in heard if event == "open"}
+        self.assertEqual({name for name in opened if not (
+            name.startswith((library, str(folder)))  # modules that are imported
+            or name.isdigit()  # duplicates of descriptors 0 to 2
+            or name in (os.devnull, "<string>"))}, set())  # the latter for a traceback
+        events = {event for event, _ in heard} - {"open"}
+        self.assertEqual({event for event in events if not re.match(
+            "import$|exec$|compile$|marshal|os.listdir$"  # modules
+            "|sys._getframe|object.__[gs]etattr__$|builtins.id$|code.__new__$"
+            "|_thread.start|time.sleep$|cpython", event)}, set())
+        imported = {name.partition(".")[0] for event, name in heard if event == "import"}
+        self.assertEqual(imported & {"socket", "_socket", "subprocess", "ctypes", "ssl",
+                                     "asyncio", "urllib", "http", "pickle"}, set())
+        if hasattr(sys, "stdlib_module_names"):
+            self.assertEqual(imported - sys.stdlib_module_names, {"mcp_min"})
+
+    def test_the_readme_has_the_sha256_of_each_copy(self):
+        readme = pathlib.Path(HERE, "README.md")
+        text = readme.read_text("utf-8") if readme.exists() else ""
+        if not re.search("[0-9a-f]{64}", text):
+            self.skipTest("README.md has none")
+        self.assertEqual([row for row in rows_of_copies() if row not in text], [])
 
 # ======================================================================================
 # Running them
@@ -12359,4 +12584,7 @@ def load_tests(loader, tests, pattern):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--hashes"]:  # for README.md
+        print(*rows_of_copies(), sep="\n")
+        sys.exit()
     unittest.main()

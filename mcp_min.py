@@ -10438,26 +10438,25 @@ class Familiar:
     def meta(self: Any) -> Any:
         return AnyFields.of(BaseContext.meta.__get__(self))
 
-    def log(self, *args: Any, level: str | None = None, message: object = None,
-            data: object = None, logger_name: str | None = None,
+    def log(self, first: Any = None, second: Any = None, logger_name: str | None = None,
+            *, level: str | None = None, message: object = None, data: object = None,
             logger: str | None = None, **_: object) -> Any:
-        """log(level, message) of the SDK, or log(message, level) of fastmcp.
-
-        Both may be followed by the name of the logger.
-        """
-        given = [part for part in (*args, message, data) if part is not None]
-        if level is None and len(given) > 1:
-            level = given[1] if given[1] in LEVELS else given[0]
-            given.remove(level)
-        text, *names = given
-        for name in names:
-            logger_name = name
+        """log(level, message) of the SDK, or log(message, level) of fastmcp."""
+        if second in LEVELS:
+            first, second = second, first
+        texts = [text for text in (second, message, data) if text is not None]
+        if not texts:  # log(message)
+            texts, first = [first], None
         base: Any = super()
-        return base.log(level or "info", text, logger_name or logger)
+        return base.log(level or first or "info", texts[0], logger_name or logger)
 
-    debug, info = partialmethod(log, level="debug"), partialmethod(log, level="info")
-    warning = partialmethod(log, level="warning")
-    error = partialmethod(log, level="error")
+    def _log_at(self, level: str, message: object = None,
+                logger_name: str | None = None, **given: Any) -> Any:
+        return self.log(level, message, logger_name, **given)
+
+    debug, info = partialmethod(_log_at, "debug"), partialmethod(_log_at, "info")
+    warning = partialmethod(_log_at, "warning")
+    error = partialmethod(_log_at, "error")
     send_log_message = log
 
     def elicit(self, message: str, schema: Any = None, key: str | None = None,
@@ -10653,13 +10652,10 @@ class FastMCP(Server):
     # -- looking at it
 
     # What tests of programs for the SDK look into.
-    _tool_manager = property(
-        lambda self: SimpleNamespace(_tools=self._registry.lists["tools"]))
-    _prompt_manager = property(
-        lambda self: SimpleNamespace(_prompts=self._registry.lists["prompts"]))
-    _resource_manager = property(lambda self: SimpleNamespace(
-        _resources=self._registry.lists["resources"],
-        _templates=self._registry.lists["resourceTemplates"]))
+    _tool_manager = _prompt_manager = _resource_manager = property(
+        lambda self: SimpleNamespace(**{
+            f"_{name}": entries for name, entries in self._registry.lists.items()},
+            _templates=self._registry.lists["resourceTemplates"]))
 
     def _listing(self, list_key: str, **_: object) -> Listing:
         entries = [*self._registry.lists[list_key].values()]  # others may add one
@@ -11390,7 +11386,7 @@ def cli_vendor(args: Namespace) -> int:
         file.write(copy)
     lines = copy.count("\n")
     cli_print(f"{path}: {lines:,} lines to review\nsha256: {sha256_of(copy)}\n"
-              f"has: {', '.join(parts)}\nleft out: {besides(PARTS.split(), parts)}")
+              f"has: {', '.join(parts)}\nleft out: {missing_from(PARTS.split(), parts)}")
     cli_package(folder, args.init)
     return 0
 
@@ -11428,8 +11424,8 @@ class Copy:
         """Whether it is what its version makes; not known of another's whole file."""
         if self.version == __version__:
             return self.text == vendored(own_source(), self.parts)
-        line = self._found(f"^({SEAL}.*\n)", "")
-        return line == f"{SEAL}{sha256_of(self.text.replace(line, '', 1))}\n"
+        seal = self._found(f"^{SEAL}(.*)", "")
+        return seal == sha256_of(self.text.replace(f"{SEAL}{seal}\n", "", 1))
 
     def check(self) -> int:
         """Say whether it is what its first lines say; return the exit status."""
@@ -11455,14 +11451,16 @@ class Copy:
         if not self.is_as_made():
             problem = f"was edited (or, of mcp_min {self.version}, it cannot be told)"
         elif self.parts != parts:
-            problem = (f"has other parts, of which would go: {besides(self.parts, parts)}"
-                       f"; and come: {besides(parts, self.parts)}; to keep them: "
+            problem = (f"has other parts; removed would be: "
+                       f"{missing_from(self.parts, parts)}; added: "
+                       f"{missing_from(parts, self.parts)}; to keep them: "
                        f"{made_with(self.parts)}")
         if problem:
             raise ValueError(f"{self.path} {problem}; --force replaces it")
 
 
-def besides(parts: list[str], others: list[str]) -> str:
+def missing_from(parts: list[str], others: list[str]) -> str:
+    """Those that are not among the others."""
     return ", ".join(part for part in parts if part not in others) or "nothing"
 
 
@@ -11479,12 +11477,12 @@ def own_source() -> str:
 
 def vendor_help() -> str:
     """A table of the parts and chapters: their lines, and what they add."""
-    lines = dict.fromkeys(ABOUT, 0)
-    for piece in pieces_of(own_source()):
-        end = piece.ends[0] if len(piece.ends) == 1 else "both"
-        lines[piece.chapter or end] += piece.text.count("\n")
-    return "lines of each part and chapter:\n" + "\n".join(
-        f"  {name:10}{lines[name]:5}  {about}" for name, about in ABOUT.items())
+    rows = ["lines of each part and chapter:"]
+    pieces = pieces_of(own_source())
+    for name, about in ABOUT.items():
+        lines = sum(piece.text.count("\n") for piece in pieces if piece.name == name)
+        rows.append(f"  {name:10}{lines:5}  {about}")
+    return "\n".join(rows)
 
 
 def vendor_choice(args: Namespace) -> list[str]:
@@ -11508,15 +11506,9 @@ def vendor_choice(args: Namespace) -> list[str]:
 def made_with(parts: list[str]) -> str:
     """The command that makes a copy with these parts."""
     ends = [end for end in BOTH if end in parts]
-    chapters = ",".join(part for part in parts if part not in BOTH)
-    command = "mcp_min.py vendor FOLDER"
-    if parts == PARTS.split():
-        return command
-    if ends != BOTH:
-        command += f" --{ends[0]}"
-    if chapters:
-        chapters = f" --with {chapters}"
-    return f"{command} --core{chapters}"
+    options = [f" --{end}" for end in ends if ends != BOTH]
+    chapters = [f" --with {part}" for part in parts if part not in BOTH]
+    return "".join(["mcp_min.py vendor FOLDER", *options, " --core", *chapters])
 
 
 class Piece(namedtuple("Piece", "title text chapter ends")):
@@ -11524,6 +11516,12 @@ class Piece(namedtuple("Piece", "title text chapter ends")):
 
     chapter: "" for a core.  ends: "server", "client" or both.
     """
+
+    @property
+    def name(self) -> str:
+        if self.chapter or self.ends == BOTH:
+            return self.chapter or "both"
+        return self.ends[0]  # type: ignore[no-any-return]
 
     def missing(self, parts: list[str]) -> str:
         """The part without which a copy does not have it; "" if it has."""
@@ -11543,17 +11541,15 @@ class Piece(namedtuple("Piece", "title text chapter ends")):
 
 def pieces_of(source: str) -> list[Piece]:
     """The source behind its head: the parts, and the sections of the chapters."""
-    pieces: list[Piece] = []
-    for text in re.split(r"(?m)^(?=# == Part |# -- \d+\. |# -- Changes )", source)[1:]:
-        found = re.match(r"# == Part (I+)|# -- Changes|.*\n# Of part (I+)"
-                         r"|.*\n# Chapter: (\w+), of (?:a )?(\w+)", text)
-        if found:
-            part, own, chapter, end = found.groups()
-            ends = ENDS.get(part or own or end, BOTH)
-            title = text.partition("\n")[0].strip("# =-")
-            pieces.append(Piece(title, text, chapter or "", ends))
-        else:
-            pieces[-1] = pieces[-1]._replace(text=pieces[-1].text + text)
+    pieces = []
+    for text in re.split(r"(?m)^(?=# == Part |# -- .*\n# (?:Of part |Chapter: )"
+                         r"|# -- Changes )", source)[1:]:
+        found = re.match(r"# == Part (I+)|.*\n# Of part (I+)"
+                         r"|.*\n# Chapter: (\w+), of (?:a )?(\w+)|", text)
+        part, own, chapter, end = found.groups()  # type: ignore[union-attr]
+        title = text.partition("\n")[0].strip("# =-")
+        ends = ENDS.get(part or own or end, BOTH)
+        pieces.append(Piece(title, text, chapter or "", ends))
     return pieces
 
 
@@ -11568,7 +11564,7 @@ def vendored(source: str, parts: list[str]) -> str:
         kept.insert(-1, Piece("", NO_COMMAND_LINE, "", BOTH))
     text = head_for(source, parts) + "".join(piece.text for piece in kept)
     unwanted = [rf"    {piece.title.replace('. ', ' +')} .*\n" for piece in gone]
-    for chapter in besides(PARTS.split(), parts).split(", "):
+    for chapter in missing_from(PARTS.split(), parts).split(", "):
         unwanted += [rf".*  (?:# {chapter}|\[{chapter}\])\n",
                      rf"(?:.+\n)+(?<=\(chapter: {chapter}\)\n)\n"]
     for pattern in unwanted:
@@ -11906,13 +11902,15 @@ if __name__ == "__main__":
 #
 # 5.0.0  (not yet)   A turn number says who reads; states have one owner each.  New:
 #                    Server.run_async, pages (list_tools(cursor=...)), comments and
-#                    variables in an mcp.json; chapters that a copy may go without.
+#                    variables in an mcp.json; chapters that a copy may go without;
+#                    `vendor --check`, `--diff`, `--init`; PARTS.
 #   From 4.0: in a thread that runs an event loop Server.run() is a RuntimeError.  An
 #   McpError is `local` unless the peer has sent it; its message must be a str.  Of a
 #   resource that does not exist `data` is exactly {"uri": ...}.  A message is limited
 #   by what it takes in memory.  A second `initialize` leaves what is in flight alone.
 #   An AsyncClient belongs to the event loop that connected it; its handlers end with
-#   their call.  FastMCP: `-> str` is structured content; `bytes` are UTF-8.
+#   their call.  FastMCP: `-> str` is structured content; `bytes` are UTF-8.  `vendor`
+#   replaces no edited copy without --force; --answer takes no JSON for a whole form.
 # 4.0.0  2026-11-23  Parts: `vendor` writes a copy with what you need.  New: Field,
 #                    AsyncClient, AsyncContext, Error, McpError.local, max_timeout=,
 #                    Client.answer, Server.subscription, notify_subscribers, complete.

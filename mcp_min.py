@@ -10438,25 +10438,26 @@ class Familiar:
     def meta(self: Any) -> Any:
         return AnyFields.of(BaseContext.meta.__get__(self))
 
-    def log(self, first: Any = None, second: Any = None, logger_name: str | None = None,
-            *, level: str | None = None, message: object = None, data: object = None,
+    def log(self, *args: Any, level: str | None = None, message: object = None,
+            data: object = None, logger_name: str | None = None,
             logger: str | None = None, **_: object) -> Any:
-        """log(level, message) of the SDK, or log(message, level) of fastmcp."""
-        if second in LEVELS:
-            first, second = second, first
-        texts = [text for text in (second, message, data) if text is not None]
-        if not texts:  # log(message)
-            texts, first = [first], None
+        """log(level, message) of the SDK, or log(message, level) of fastmcp.
+
+        Both may be followed by the name of the logger.
+        """
+        given = [part for part in (*args, message, data) if part is not None]
+        if level is None and len(given) > 1:
+            level = given[1] if given[1] in LEVELS else given[0]
+            given.remove(level)
+        text, *names = given
+        for name in names:
+            logger_name = name
         base: Any = super()
-        return base.log(level or first or "info", texts[0], logger_name or logger)
+        return base.log(level or "info", text, logger_name or logger)
 
-    def _log_at(self, level: str, message: object = None,
-                logger_name: str | None = None, **given: Any) -> Any:
-        return self.log(level, message, logger_name, **given)
-
-    debug, info = partialmethod(_log_at, "debug"), partialmethod(_log_at, "info")
-    warning = partialmethod(_log_at, "warning")
-    error = partialmethod(_log_at, "error")
+    debug, info = partialmethod(log, level="debug"), partialmethod(log, level="info")
+    warning = partialmethod(log, level="warning")
+    error = partialmethod(log, level="error")
     send_log_message = log
 
     def elicit(self, message: str, schema: Any = None, key: str | None = None,

@@ -8590,11 +8590,13 @@ class TestFamiliarNames(unittest.TestCase):
             ctx.log("b", "warning", "x")
             ctx.log("warning", "b", "x")
             ctx.log("info", "info", logger="x")
+            ctx.info("warning", "x")
 
         with Client(server, log_handler=logged.append) as client:
             client.call_tool("chat")
         self.assertEqual([(one.level, one.data, one.logger) for one in logged], [
-            ("info", "a", "x"), *[("warning", "b", "x")] * 2, ("info", "info", "x")])
+            ("info", "a", "x"), *[("warning", "b", "x")] * 2, ("info", "info", "x"),
+            ("info", "warning", "x")])
 
 
 # The import lines by which each library runs the same program
